@@ -24,7 +24,7 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.stats.comparison import Row
-from wattload.reports.stats.subject import Group, Subject
+from wattload.reports.stats.subject import LETTERS, Group, Subject
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""
@@ -106,7 +106,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
         *_repeats(compared, pairs, least),
         *_checks(subject, compared.runs),
         *_power(subject, compared.runs, energies, phase),
-        *_ceilings(rate, records),
+        *_ceilings(rate, compared),
     ]
     if missing:
         return Grade("medium" if len(missing) == 1 else "low", ", ".join(missing[:2]))
@@ -155,12 +155,19 @@ def _power(
         yield "drive's own power"
 
 
-def _ceilings(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
-    factors = _ceiling_factors(rate, records)
-    if not factors:
+def _ceilings(rate: Row, compared: Group) -> Iterator[str]:
+    factors = {
+        arm: _ceiling_factors(rate, [run.record for run in runs])
+        for arm, runs in compared.arms.items()
+    }
+    limited = [arm for arm, own in factors.items() if own and min(own) < CEILING_FACTOR]
+    if not any(factors.values()):
         yield "host ceiling unknown"
-    elif min(factors) < CEILING_FACTOR:
+    elif len(limited) == len(factors):
         yield "limited by host"
+    elif limited:
+        names = dict(zip(compared.page or compared.arms, LETTERS, strict=False))
+        yield f"{', '.join(names.get(arm, arm) for arm in limited)} limited by host"
 
 
 def _accuracy(energies: Sequence[Energy]) -> str:
