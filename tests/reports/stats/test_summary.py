@@ -199,6 +199,14 @@ def test_confidence_follows_what_is_missing(
     assert found.link
 
 
+def test_grade_names_the_arm_that_the_host_limits() -> None:
+    runs = session({"A": FAST, "B": SLOW}, **REAL)
+    limited = [run for run in runs if run.record.label == "B"]
+    others = [run for run in runs if run.record.label == "A"]
+    found = row([*with_ceiling(others, 3.0), *with_ceiling(limited, 1.5)]).grade
+    assert (found.word, found.reason) == ("medium", "B limited by host")
+
+
 def test_one_arm_has_figures_and_what_limits_them() -> None:
     found = row(with_ceiling(session({"A": FAST}, **REAL), 1.5))
     assert (found.speed, found.energy, found.ranking) == (None, None, ())
