@@ -208,4 +208,18 @@
       svg.addEventListener("dblclick", () => zoom(figure, null));
     }
   }
+
+  // A link to a folded part opens it: browsers open only what a link's target is within.
+  const unfold = (hash) => {
+    const target = document.getElementById(decodeURIComponent(hash.slice(1)));
+    const fold = target?.matches("details") ? target : target?.querySelector(":scope > details");
+    if (!fold || fold.open) return;
+    fold.open = true;
+    target.scrollIntoView();
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (link) unfold(link.hash);
+  });
+  unfold(location.hash);
 })();

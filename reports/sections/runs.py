@@ -259,9 +259,15 @@ def _length(seconds: float) -> Cell:
 def runs_section(subject: Subject) -> Section:
     """Return a row per run, in the order of the page's groups and arms, and the runs in detail.
 
-    Of more than ``DETAILED_RUNS`` there are only the rows; warm-ups are only counted.
+    Of more than ``DETAILED_RUNS`` there are only the rows; warm-ups without a failed check are only
+    counted.
     """
-    shown = [run for run in subject.runs if not run.record.comparison.warm_up] or subject.runs
+    shown = [
+        run
+        for run in subject.runs
+        if not run.record.comparison.warm_up
+        or any(check.verdict == "fail" for check in (*run.record.checks, *subject.closures[run.id]))
+    ] or subject.runs
     tables = [
         _runs_table(subject, name, [run for run in shown if run.record.workload.name == name])
         for name in dict.fromkeys(run.record.workload.name for run in shown)

@@ -177,6 +177,17 @@ def test_a_link_into_a_folded_run_opens_it(opener: Opener, samples: Samples) -> 
         part.wait_for(state="visible")  # a link is followed in the next frame
 
 
+def test_a_link_to_a_folded_section_opens_it(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms"), scripts=True) as opened:
+        fold = opened.page.locator("#runs > details")
+        assert fold.get_attribute("open") is None
+        opened.page.locator('nav a[href="#runs"]').click()
+        assert fold.get_attribute("open") is not None
+        top = opened.page.locator("#runs").bounding_box()
+        assert top is not None
+        assert -1 <= top["y"] <= 400  # the last sections cannot reach the top
+
+
 def test_the_contents_lead_to_every_section(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
         links = opened.page.locator("nav a")
