@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,11 @@ from pathlib import Path
 import pytest
 
 SIZE_BYTES = 32 << 20
+
+SHUT_DOWN = 0x8004587D
+"""``EXT4_IOC_SHUTDOWN``: all further access fails with EIO, as if the drive had gone."""
+
+WITHOUT_FLUSH = struct.pack("I", 2)
 
 
 @contextmanager
@@ -55,3 +62,14 @@ def fill(folder: Path) -> Path:
             except OSError:
                 continue
     return filler
+
+
+def fail_all_access(target: Path) -> None:
+    """Shut down an ext4; skips for another file system."""
+    descriptor = os.open(target, os.O_RDONLY)
+    try:
+        fcntl.ioctl(descriptor, SHUT_DOWN, WITHOUT_FLUSH)
+    except OSError:
+        pytest.skip("only ext4 can be shut down")
+    finally:
+        os.close(descriptor)

@@ -35,6 +35,7 @@ from wattload.core.files import (
     Removal,
     checked_parts,
     choose_folder,
+    naming,
     open_folder,
     remove_listed,
     temporary_for,
@@ -110,16 +111,16 @@ class ManifestPart:
         """Append a whole line durably; after an error the part is as it was before."""
         if self._descriptor is None:
             self._descriptor = self._open()
-        size_bytes = _cut_torn_line(self._descriptor)
-        try:
-            _write_all(self._descriptor, (json.dumps(line) + "\n").encode())
-            os.fsync(self._descriptor)
-        except OSError as error:
-            # The caller gets an error, so the line must not be kept.
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, size_bytes)
-            path = self._folder / self._name
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        with naming(self._folder / self._name):
+            size_bytes = _cut_torn_line(self._descriptor)
+            try:
+                _write_all(self._descriptor, (json.dumps(line) + "\n").encode())
+                os.fsync(self._descriptor)
+            except OSError:
+                # The caller gets an error, so the line must not be kept.
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, size_bytes)
+                raise
 
     def _open(self) -> int:
         with open_data_folder(self._folder) as folder:

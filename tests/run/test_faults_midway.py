@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ import pytest
 
 from tests.run.running import DEADLINE_S, launched, record_of, until
 from tests.run.test_interruption import processes_of
-from tests.tinyfs import tiny_file_system
+from tests.tinyfs import fail_all_access, tiny_file_system
 
 pytestmark = pytest.mark.slow
 
@@ -36,24 +34,9 @@ TIMED = {
     "unet3d": "read",
 }
 
-SHUT_DOWN = 0x8004587D
-"""``EXT4_IOC_SHUTDOWN``: all further access fails with EIO, as if the drive had gone."""
-
-WITHOUT_FLUSH = struct.pack("I", 2)
-
 
 def detach(target: Path) -> None:
     subprocess.run(["umount", "-l", str(target)], check=True)
-
-
-def fail_all_access(target: Path) -> None:
-    descriptor = os.open(target, os.O_RDONLY)
-    try:
-        fcntl.ioctl(descriptor, SHUT_DOWN, WITHOUT_FLUSH)
-    except OSError:
-        pytest.skip("only ext4 can be shut down")
-    finally:
-        os.close(descriptor)
 
 
 def make_read_only(target: Path) -> None:

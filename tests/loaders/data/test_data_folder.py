@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tinyfs import fail_all_access, tiny_file_system
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.data.data_folder import DataFolder, list_folders
 from wattload.loaders.data.target_folder import clean, foreign_paths
@@ -100,6 +101,17 @@ def test_torn_last_line_counts_as_not_written(tmp_path: Path) -> None:
     assert set(again.entries) == {"a"}
     put(again, "c")
     assert set(claim(tmp_path).entries) == {"a", "c"}
+
+
+def test_an_error_of_the_drive_names_the_manifest(tmp_path: Path) -> None:
+    with tiny_file_system(tmp_path) as target:
+        folder = claim(target)
+        folder.reserve("a")
+        fail_all_access(target)
+        with pytest.raises(OSError, match="Input/output error") as raised:
+            folder.reserve("b")
+        folder.close()
+    assert Path(raised.value.filename).parent == folder.path
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import DataError
+from wattload.core.files import naming
 from wattload.core.record.results import Check, amount
 from wattload.core.units import format_bytes
 
@@ -78,7 +79,8 @@ def count_extents(path: Path) -> int:
     request = bytearray(_FIEMAP.pack(0, _WHOLE_FILE, _FLAG_SYNC, 0, 0, 0))
     descriptor = os.open(path, _FLAGS)
     try:
-        fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, request)
+        with naming(path):
+            fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, request)
     finally:
         os.close(descriptor)
     mapped: int = _FIEMAP.unpack(request)[3]
@@ -98,7 +100,8 @@ def extent_map(path: Path) -> ExtentMap:
     try:
         size_bytes = os.fstat(descriptor).st_size
         try:
-            runs = list(_joined(_runs(descriptor, size_bytes)))
+            with naming(path):
+                runs = list(_joined(_runs(descriptor, size_bytes)))
         except OSError as error:
             if error.errno not in _NO_FIEMAP:
                 raise
