@@ -27,8 +27,12 @@ from wattload.reports.runs.timeline import Band, Timeline, make_timeline
 BINS_MAX = 600
 """The most bins of a line: more would not be seen."""
 
-_BINS_MIN = 20
+_BINS_MIN = 5
 """Fewer bins of a second are made finer: they would not show how a short run went."""
+_BANDED_MIN = 20
+"""Bands of fewer bins would cover all of the chart."""
+_COUNTS_PER_BIN = 3
+"""A bin has at least so many counts where a loader counts whole batches: gaps look like stalls."""
 
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
@@ -326,7 +330,7 @@ def _chart(
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
-    has_bands = end_s >= _BINS_MIN * width_s  # of few bins they would cover all
+    has_bands = end_s >= _BANDED_MIN * width_s
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, 0.0, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
@@ -376,9 +380,14 @@ def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
 def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:
     """Return the width of bins in seconds.
 
-    It is a second, the slowest sensor's period, more for long runs, or less for short ones.
+    It is a second, the slowest sensor's period, a few of a loader's batches, more for long runs, or
+    less for short ones.
     """
     periods_s = [float(np.median(np.diff(each.time_s))) for each in series if each.time_s.size > 1]
+    for each in series:
+        counted_s = each.time_s[each.value > 0]
+        if each.time_s.size > counted_s.size > 1:
+            periods_s.append(_COUNTS_PER_BIN * float(np.median(np.diff(counted_s))))
     span_s = max(track.timeline.end_s - track.timeline.start_s for track in tracks)
     short_s = max(track.end_s for track in tracks) / _BINS_MIN
     least_s = max([*periods_s, span_s / BINS_MAX, min(1.0, short_s)])

@@ -179,7 +179,9 @@ def _beyond_mlperf(energy: EnergyRecord) -> str:
     if energy.uncertainty_j is None or not energy.energy_j:
         return ""
     share = energy.uncertainty_j / abs(energy.energy_j)
-    return f"{percent(share, 2)}: outside MLPerf Power's limit" if share > MLPERF_LIMIT else ""
+    if share <= MLPERF_LIMIT:
+        return ""
+    return f"{percent(share, 2)}: outside MLPerf Power's limit of {percent(MLPERF_LIMIT, 1)}"
 
 
 _FORMULAS = (

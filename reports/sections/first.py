@@ -179,6 +179,7 @@ def _line(
             *([row.at] if row.at else []),
             *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
             *([row.counts] if row.counts else []),
+            *([row.shared_limit] if row.shared_limit else []),
             *([_scatter(row.scatter)] if row.scatter else []),
         ],
         anchor=anchor("workload", row.group.workload) if has_section else "runs",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -26,6 +27,7 @@ from wattload.reports.quantity import (
     counted,
     interval_text,
     label,
+    listed,
     number,
     percent,
     percentages,
@@ -54,7 +56,7 @@ from wattload.reports.stats.conditions import (
     is_compared,
     shared_drives,
 )
-from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
+from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, Limit, grade, limit
 from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import Point, points, scalings
@@ -62,7 +64,10 @@ from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
 
-BANNER = "illustration: simulated drives; rates and watts are invented, no verdict"
+_INVENTED = "rates and watts are invented, no verdict"
+
+_LIMITED = re.compile(",|:")
+"""What ends the words for a limit; its evidence follows."""
 
 _NAME_MAX = 40
 """Characters of a check's name on the first screen."""
@@ -183,28 +188,31 @@ class Answer:
         """The interval of the same number: ``95 % CI 2.35 to 2.44``."""
         if self.lower is None or self.upper is None:
             return ""
-        ends = (
-            percentages(1 - 1 / self.lower, 1 - 1 / self.upper)
-            if self.question == "energy"
-            else ratio_ends(self.lower, self.upper)
-        )
-        return f"95{UNIT_SPACE}% CI {ends}"
+        return f"95{UNIT_SPACE}% CI {self._ends(self.lower, self.upper)}"
+
+    def _ends(self, lower: float, upper: float) -> str:
+        """Return an interval of the ratio as the ratio is printed."""
+        if self.question == "speed":
+            return ratio_ends(lower, upper)
+        if lower >= 1:
+            return percentages(1 - 1 / lower, 1 - 1 / upper)
+        return f"{percentages(1 / lower - 1)} more to {percentages(1 - 1 / upper)} less"
 
     @property
     def part_texts(self) -> list[str]:
-        """The ratios of other parts of the job: ``writing: A 15 % less``.
+        """The ratios of other parts of the job: ``writing: A 15 % less (12 to 18 %)``.
 
-        Their intervals are in the workload's section; one that includes 1 shows no difference.
+        An interval that includes 1 shows no difference.
         """
         return [f"{each.part}: {each.part_ratio}" for each in self.parts]
 
     @property
     def part_ratio(self) -> str:
-        """The ratio of a part of the job without its interval, if that excludes 1."""
-        if self.lower is None or self.lower <= 1:
+        """The ratio of a part of the job with its interval, if that excludes 1."""
+        if self.lower is None or self.upper is None or self.lower <= 1:
             return INCONCLUSIVE
         ratio = self.ratio_text.removesuffix(" energy").removesuffix(" as fast")
-        return f"{self.letter} {ratio}"
+        return f"{self.letter} {ratio} ({self._ends(self.lower, self.upper)})"
 
     @property
     def words(self) -> str:
@@ -270,7 +278,8 @@ class VerdictRow:
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
-    valid runs; both are empty where none did.
+    valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
+    both arms of a pair; it is empty where nothing does.
     """
 
     group: Group
@@ -292,6 +301,7 @@ class VerdictRow:
     scatter: Scatter | None
     sensor: str
     counts: str
+    shared_limit: str
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -428,7 +438,7 @@ def first_screen(subject: Subject) -> FirstScreen:
         distinction=subject.distinction,
         failed=_failed(subject, places),
         energy_scale=energy_scale,
-        banner=BANNER if any(map(is_simulated, records)) else "",
+        banner=_banner(subject),
         scale=_scale(places),
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
@@ -490,6 +500,20 @@ def _scale(places: Sequence[_Place]) -> str:
     """Return the scale of all workloads; empty if they differ."""
     scales = {place.group.runs[0].record.workload.scale for place in places}
     return scales.pop() if len(scales) == 1 else ""
+
+
+def _banner(subject: Subject) -> str:
+    """Return which arms have simulated drives; empty if none has."""
+    arms = [
+        letter
+        for letter, arm in zip(LETTERS, subject.arms, strict=False)
+        if any(is_simulated(run.record) for run in subject.runs if subject.arm(run) == arm)
+    ]
+    if not any(is_simulated(run.record) for run in subject.runs):
+        return ""
+    if arms and len(arms) < len(subject.arms):
+        return f"illustration: simulated drive of {listed(arms)}, whose {_INVENTED}"
+    return f"illustration: simulated drives; {_INVENTED}"
 
 
 def _why_excluded(subject: Subject, run: Run) -> str:
@@ -720,7 +744,17 @@ def _verdict_row(
         scatter=_scatter(place),
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
+        shared_limit=_shared_limit(limits.values()) if is_pair else "",
     )
+
+
+def _shared_limit(limits: Collection[Limit]) -> str:
+    """Return what limits every arm where that is not a drive: ``both limited by the host``."""
+    words = {_LIMITED.split(found.text)[0] for found in limits if not found.is_drive}
+    is_known = all(found.text.startswith("limited by") for found in limits)
+    if len(words) != 1 or not is_known or any(found.is_drive for found in limits):
+        return ""
+    return f"both {words.pop()}"
 
 
 def _scatter(place: _Place) -> Scatter | None:

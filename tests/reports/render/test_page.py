@@ -149,7 +149,7 @@ def test_a_single_run_opens_with_its_figures_and_what_limits_them(virtual_page: 
     text = virtual_page.text().replace("\u00a0", " ")
     head = text[: text.index("Rate during")]
     assert "1.50 GB/s" in head
-    assert "not limited by the drive" in head or "the drive, busy" in head
+    assert "not limited by the drive" in head or "the drive, with requests in flight" in head
     assert head.count("Drive energy: not measured (no power sensor).") == 1
 
 

@@ -21,7 +21,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import first_section
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
-from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
+from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, first_screen
 
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}
 ROUND = ("tsv_to_parquet", "parquet_to_binary")
@@ -207,6 +207,26 @@ def test_grade_names_the_arm_that_the_host_limits() -> None:
     assert (found.word, found.reason) == ("medium", "B limited by host")
 
 
+def test_a_pair_says_what_other_than_the_drive_limits_both() -> None:
+    runs = session({"A": FAST, "B": SLOW}, **REAL)
+    assert row(with_busy(with_ceiling(runs, 1.5), 0.04)).shared_limit == "both limited by the host"
+    assert row(with_busy(with_ceiling(runs, 3.0), 0.04)).shared_limit == ""
+    assert row(with_busy(with_ceiling(runs, 1.5), 0.97)).shared_limit == ""
+
+
+def test_an_interval_on_both_sides_of_no_difference_names_both() -> None:
+    found = Answer(question="energy", outcome="inconclusive", ratio=1.1, lower=0.96, upper=1.25)
+    text = found.interval_text.replace("\u00a0", " ")
+    assert text == "95 % CI 4.2 % more to 20 % less"
+
+
+def test_the_banner_names_the_arm_of_a_simulated_drive() -> None:
+    own = [run for run in simulated(FAST, SLOW) if run.record.label == "A"]
+    others = [run for run in session({"A": FAST, "B": SLOW}, **REAL) if run.record.label == "B"]
+    banner = screen([*own, *others]).banner
+    assert banner.startswith("illustration: simulated drive of A, whose rates and watts")
+
+
 def test_one_arm_has_figures_and_what_limits_them() -> None:
     found = row(with_ceiling(session({"A": FAST}, **REAL), 1.5))
     assert (found.speed, found.energy, found.ranking) == (None, None, ())
@@ -230,7 +250,7 @@ def with_busy(runs: Sequence[Run], share: float | None) -> list[Run]:
     return found
 
 
-DRIVE = "the drive, busy 97\u00a0% of the time"
+DRIVE = "the drive, with requests in flight 97\u00a0% of the time"
 HOST = "the host, which alone reaches 1.5\u00d7 the rate"
 
 
@@ -239,7 +259,7 @@ HOST = "the host, which alone reaches 1.5\u00d7 the rate"
     [
         (0.97, 3.0, f"limited by {DRIVE}"),
         (0.97, 1.5, f"limited by {HOST}, and by {DRIVE}"),
-        (0.04, 3.0, "limit unknown: the drive was busy 4.0\u00a0% of the time"),
+        (0.04, 3.0, "limit unknown: the drive had requests in flight 4.0\u00a0% of the time"),
         (0.04, 1.5, f"limited by {HOST}"),
         (None, 3.0, "limit unknown: the drive's busy time was not counted"),
     ],
@@ -256,7 +276,7 @@ def test_the_drive_limits_a_rate_only_if_it_was_busy(
     [
         (0.6, 0.1, "limited by the host: workers needed a core 75\u00a0% of the time"),
         (0.1, 0.6, "limited by the drive, for which workers waited 60\u00a0% of the time"),
-        (0.2, 0.3, "limit unknown: the drive was busy 4.0\u00a0% of the time"),
+        (0.2, 0.3, "limit unknown: the drive had requests in flight 4.0\u00a0% of the time"),
     ],
 )
 def test_what_workers_spent_most_of_their_time_on_limits_a_rate(
@@ -431,9 +451,10 @@ def test_the_energy_of_a_job_gets_the_verdict_and_those_of_its_parts_follow() ->
     assert found.energy.row.quantity.key == "energy, all timed phases"
     assert found.energy.winner == "A"
     (reading,) = found.speed.part_texts
-    assert re.fullmatch(r"reading: A [\d.]+\u00d7", reading)
+    assert re.fullmatch(r"reading: A [\d.]+\u00d7 \([\d.]+ to [\d.]+\)", reading)
     assert [text.partition(" ")[0] for text in found.energy.part_texts] == ["writing:", "reading:"]
-    assert all(text.endswith("% less") for text in found.energy.part_texts)
+    shown = r"\w+: A [\d.]+\u00a0% less \([\d.]+ to [\d.]+\u00a0%\)"
+    assert all(re.fullmatch(shown, text) for text in found.energy.part_texts)
     assert [each.winner for each in found.energy.parts] == [None, None]
     of_job = row(session({"A": FAST, "B": SLOW}, workload="dlrm", **REAL)).energy
     assert of_job is not None
