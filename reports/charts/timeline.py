@@ -31,7 +31,7 @@ _BINS_MIN = 5
 """Fewer bins of a second are made finer: they would not show how a short run went."""
 _BANDED_MIN = 20
 """Bands of fewer bins would cover all of the chart."""
-_COUNTS_PER_BIN = 3
+_COUNTS_PER_BIN = 2
 """A bin has at least so many counts where a loader counts whole batches: gaps look like stalls."""
 
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
@@ -395,11 +395,17 @@ def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:
 
 
 def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array]:
-    """Return the edges of bins, shape (n + 1,), and the mean, lowest and highest value of each."""
+    """Return the edges of bins, shape (n + 1,), and the mean, lowest and highest value of each.
+
+    The last bin ends with the series.
+    """
     first = int(np.floor(series.time_s[0] / width_s)) if series.time_s.size else 0
     place = np.floor(series.time_s / width_s).astype(np.int64) - first
     count = int(place[-1]) + 1 if place.size else 0
     edges = (np.arange(count + 1, dtype=np.float64) + first) * width_s
+    if series.time_s.size > 1:
+        step_s = float(np.median(np.diff(series.time_s)))
+        edges[-1] = min(edges[-1], series.time_s[-1] + step_s)
     known = ~np.isnan(series.value)
     place, value = place[known], series.value[known]
     counts = np.bincount(place, minlength=count)
