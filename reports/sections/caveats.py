@@ -35,6 +35,8 @@ that the sentence already has.
 NO_SEAL = "the record has no seal, so nothing says whether it was edited"
 """A record of version 1 never had a seal; one whose seal was removed looks the same."""
 _NOT_VALID = "Excluded runs"
+_NAMED_RUNS = 5
+"""Runs with the same fault that are named; the section of runs has all of them."""
 
 Remarks = Sequence[tuple[Run, str]]
 Kind = tuple[str, tuple[str, ...]]
@@ -186,16 +188,23 @@ def _left_out(subject: Subject) -> Notice | None:
 
 
 def _broken(subject: Subject) -> Notice | None:
-    sentences = [
-        f"{run.record.workload.name}, run {run.id}: {fault.rstrip('.')}."
-        for run, faults in _faulty(subject)
-        for fault in faults
-    ]
-    if not sentences:
+    found: dict[tuple[str, str], list[str]] = {}
+    for run, faults in _faulty(subject):
+        for fault in faults:
+            found.setdefault((run.record.workload.name, fault.rstrip(".")), []).append(run.id)
+    if not found:
         return None
+    sentences = [f"{workload}, {_runs(ids)}: {fault}." for (workload, fault), ids in found.items()]
     is_through = subject.forced and any(is_compared(subject, run) for run, _ in _faulty(subject))
     title = "Excluded by checks, but included by force" if is_through else _NOT_VALID
     return Notice(title, sentences, "bad", "excluded")
+
+
+def _runs(ids: Sequence[str]) -> str:
+    """Return runs by their ids; of many only the first, and how many others there are."""
+    if len(ids) <= _NAMED_RUNS:
+        return f"run{'s' if len(ids) > 1 else ''} {listed(list(ids))}"
+    return f"{counted(len(ids), 'run')}: {', '.join(ids[:_NAMED_RUNS])} and others"
 
 
 def _no_arm(subject: Subject) -> Notice | None:

@@ -63,6 +63,7 @@ from wattload.reports.stats.sweeps import Point, points, scalings
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
+_NO_VALID_RUN = "no valid run"
 
 _INVENTED = "rates and watts are invented, no verdict"
 
@@ -870,7 +871,7 @@ def _is_in(name: str, phase: str) -> bool:
 
 
 def _rates(place: _Place, scale: Scale) -> Bars:
-    row, missing = place.rate, "no valid run"
+    row, missing = place.rate, _NO_VALID_RUN
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
@@ -933,7 +934,7 @@ def _no_energy(place: _Place) -> str:
     """Return why there is no energy of a drive."""
     powers = [record.power for record in place.records]
     if not powers:
-        return "no valid run"
+        return _NO_VALID_RUN
     if place.energy is not None and not any(
         figure.valid for figures in place.energy.figures.values() for figure in figures
     ):
@@ -987,7 +988,7 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
     """Return the answer at a place; over a sweep no point may contradict a winner."""
     if row is None or missing:
         verdict, colon, reason = missing.partition(": ")
-        if not colon:
+        if not colon and missing != _NO_VALID_RUN:
             verdict, reason = NOT_MEASURED, missing
         return Answer(question=question, outcome="missing", verdict=verdict, reason=reason)
     arms = tuple(place.group.arms)

@@ -46,6 +46,13 @@ def test_runs_with_faults_are_named_without_warm_ups() -> None:
     assert text.startswith(f"unet3d, run {bad.id}: ")
 
 
+def test_many_runs_with_one_fault_are_one_sentence() -> None:
+    bad = [turn("A", place, 1e9, checks=(FAILED,)) for place in range(9, 16)]
+    (text,) = notices(make_subject([*session({"A": FLAT, "B": FLAT}), *bad]))["excluded"]
+    assert text.startswith(f"unet3d, 7 runs: {bad[0].id}, ")
+    assert " and others: " in text
+
+
 def test_a_page_of_warm_ups_alone_says_why_nothing_counts() -> None:
     found = notices(make_subject(warm_ups("A")))
     assert "it is a warm-up" in found["excluded"][0]

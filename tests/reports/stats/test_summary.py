@@ -315,7 +315,7 @@ def test_thirty_arms_and_failed_runs_make_a_screen() -> None:
     assert found.arms[-1] == ("", "arm 29")
     failed = row([run("r1", label="A", status="failed"), run("r2", label="B", status="failed")])
     assert failed.speed is not None
-    assert failed.speed.outcome == "missing"
+    assert (failed.speed.outcome, failed.speed.words) == ("missing", "no valid run")
     assert (failed.grade.word, failed.grade.text) == ("", "no valid run")
 
 
