@@ -25,6 +25,7 @@ from wattload.reports.charts.captions import (
 from wattload.reports.charts.themes import PART_ROLES, arm_role
 from wattload.reports.quantity import (
     MISSING,
+    TIMES,
     Scale,
     counted,
     interval_text,
@@ -275,7 +276,10 @@ def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, 
                     for figure in figures
                     if figure.value is not None
                 ]
-                ratio = ratio_text(entry.effect.ratio) if entry and entry.effect else MISSING
+                ratio = MISSING
+                if entry and entry.effect:
+                    own_ratio = ratio_text(entry.in_favour(entry.effect.ratio))
+                    ratio = f"{entry.leader} {own_ratio}{TIMES}"
                 lines.append(
                     row(
                         each.quantity.label,
@@ -286,7 +290,7 @@ def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, 
                         ratio if group.is_pair and arm == list(group.arms)[-1] else "",
                     )
                 )
-    titles = columns("quantity", "unit", f"#{axis}", "arm", "every run", "#B/A")
+    titles = columns("quantity", "unit", f"#{axis}", "arm", "every run", "#ratio")
     return Table(columns=titles, rows=lines, caption=f"Every figure by {axis}")
 
 

@@ -297,11 +297,24 @@ def _row(row: Row) -> dict[str, Any]:
         "axis": row.axis,
         "at": row.at,
         "arms": {arm: _arm(row, arm) for arm in row.figures},
+        "in_favour": _in_favour(row, row.effect) if row.effect else None,
         "effect": _effect(row.effect, flips=headline) if row.effect else None,
         "call": row.call,
         "words": row.words,
         "reason": row.reason,
         "forced": row.forced,
+    }
+
+
+def _in_favour(row: Row, effect: Effect) -> dict[str, Any]:
+    """Return the ratio as the page prints it: at least 1, in favour of the arm with that letter."""
+    ends = sorted(row.in_favour(end) for end in (effect.lower, effect.upper) if end)
+    return {
+        "letter": row.leader,
+        "ratio": finite(row.in_favour(effect.ratio)),
+        "lower": finite(ends[0]) if ends else None,
+        "upper": finite(ends[-1]) if ends else None,
+        "ratio_of_medians": finite(row.in_favour(effect.medians)),
     }
 
 
@@ -351,7 +364,6 @@ def _effect(effect: Effect, *, flips: bool) -> dict[str, Any]:
     counted = sign_flip_p_value(effect.estimate) if flips and effect.estimate else None
     return {
         "ratio": finite(effect.ratio),
-        "inverse": finite(1 / effect.ratio),
         "lower": finite(effect.lower),
         "upper": finite(effect.upper),
         "ratio_of_medians": finite(effect.medians),

@@ -60,15 +60,15 @@ def method_section(subject: Subject) -> Section | None:
 
 def comparison_rules() -> list[Block]:
     """Return how figures are compared and when an arm is better, with the details in a fold."""
-    texts = (*_estimate_rules(), *_call_rules())
-    rules = Fold("The rules in full", [Paragraph(text) for text in texts], data=True)
+    rules = Fold("The rules in full", [Paragraph(text) for text in _rules()])
     return [Paragraph(_summary()), rules]
 
 
 def _summary() -> str:
     return (
-        "The unit is the run. An arm's figure is the geometric mean of its valid runs. B/A is the "
-        "ratio of these means, with its 95 % interval. A verdict needs at least "
+        "The unit is the run. An arm's figure is the geometric mean of its valid runs. A ratio is "
+        "of these means, at least 1, in favour of the arm it names, with its 95 % interval. A "
+        "verdict needs at least "
         f"{MINIMUM_RUNS} valid runs per arm, or {MINIMUM_PAIRS} pairs of alternating runs. An arm "
         "is better under two conditions. The interval excludes 1 after Holm's correction for all "
         f"verdicts of the workload. The effect exceeds {_percent(FLOOR)}, the noise floor and, for "
@@ -76,71 +76,41 @@ def _summary() -> str:
     )
 
 
-def _estimate_rules() -> tuple[str, ...]:
-    """Return which runs count, and how their ratio and its interval are made."""
-    gap = whole(LONGEST_GAP_S)
+def _rules() -> tuple[str, ...]:
+    """Return when runs are compared, how their interval is made, and what a verdict needs."""
+    gap, margin = whole(LONGEST_GAP_S), _percent(MARGIN)
     return (
         "Valid runs: complete runs that no check excludes, without warm-ups. There is no verdict "
-        "if the work, data or settings of the arms differ. There is none if runs of one arm at one "
-        "point differ in drive, power state, loader, host or data set. There is none on seconds "
-        f"and joules if the bytes of two runs are more than {_percent(BYTES_TOLERANCE)} apart.",
-        "Ratio: the printed ratio and its interval are of geometric means, on the logarithmic "
-        "scale. For runs that alternated in pairs, it is the geometric mean of the pairs' ratios. "
-        "If the ratio of the arms' medians differs, it is printed too. No verdict contradicts that "
-        "ratio, or for pairs the median of their ratios: one outlier changes a mean, not a median.",
-        f"Interval: with at least {MINIMUM_PAIRS} pairs of alternating runs it is by Student's t "
-        f"on the logs of their ratios. {MINIMUM_PAIRS} is the smallest number that can reach "
-        "p < 0.05 by flipping signs: 2 in 64. Otherwise it is by Welch's t on the logs of the "
-        f"runs, with at least {MINIMUM_RUNS} per arm. A session of alternating runs with fewer "
-        f"than {MINIMUM_PAIRS} pairs is too short for either. Runs more than {gap} s apart, "
-        "without the time waited for drives to cool, are not a pair. If that leaves too few pairs, "
-        "Welch's t is used and the page says so.",
-        f"Bootstrap: with at least {BOOTSTRAP_RUNS} pairs or runs per arm there is also a BCa "
-        f"bootstrap ({whole(RESAMPLES)} resamples, seed {SEED}). The printed interval then spans "
-        "both: from the lower of the lower ends to the higher of the upper ends. If they disagree, "
-        "both are shown and a verdict needs both. Equal runs have an interval without width. They "
-        "need as many runs or pairs as can reach that p by permutation or by flipping signs.",
-    )
-
-
-def _call_rules() -> tuple[str, ...]:
-    """Return when a ratio shows that an arm is better."""
-    margin = _percent(MARGIN)
-    return (
-        "Several verdicts: a rate and the time for the same bytes answer one question, and so do "
-        "the energies of a job and of its parts. Only the first gets a verdict. All questions of a "
-        "workload, at all points of its sweep, are one family. Holm's step-down tests each at the "
-        "confidence that its rank requires. If the arms "
-        "alternated or were mixed, the chance of a false verdict in a workload is at most 5 %. "
-        "Over several workloads the chances add up. A floor set by drift applies to each figure "
-        "alone. Printed intervals are 95 % each. Fix the number of runs before any is made: "
-        "stopping as soon as an arm is better gives more false verdicts.",
-        f"Noise floor: a verdict needs an effect above {_percent(FLOOR)}. The effect must exceed "
-        "the difference between an arm's later and earlier runs, or pairs. It must also exceed the "
-        "difference of a setting from itself (interleave=aa): the far end of its interval, in "
-        "sessions with the settings, drive, power state and host of one of the arms.",
-        "Drift: arms that did not alternate may have run one after the other. They did if the same "
-        "arm is first in over three quarters of all pairs of a run of each. Their noise floor then "
-        "includes the drift within them: one slope for both, at the far end of its 95 % interval. "
-        "It is extrapolated over the time between their centres, and over at most "
-        f"{number(REACH, 1)} times the duration of an arm. If start times are unknown, there is no "
-        "verdict.",
-        "Energy: more runs do not make a sensor more accurate. Every interval of an energy is "
-        "widened by the uncertainty of the ratio (k = 2): the stated uncertainties of both arms, "
-        "in quadrature. The floor is at least that, and p tests for a difference beyond it. If an "
-        "uncertainty is not stated, there is no verdict. What both arms share is left out: one "
-        "meter has one gain, which cancels in the ratio. If all runs found the same lag and window "
-        "of the sensor, only their unknown difference counts. Energies with different evidence get "
-        "no verdict.",
-        f"Same: a figure is the same within {margin} only if the whole deciding interval is "
-        f"between {number(1 / (1 + MARGIN), 3)} and {number(1 + MARGIN, 3)}, and the noise floor "
-        "too. This must still hold with the noise floor of a setting against itself, or with the "
-        "possible drift between the arms, added at both ends. Arms without a shown difference are "
-        "not necessarily the same.",
+        "if work, data or settings of the arms differ, if runs of one arm differ in drive, power "
+        "state, loader, host or data set, or, on seconds and joules, if the bytes of two runs are "
+        f"more than {_percent(BYTES_TOLERANCE)} apart. No run is dropped for its value.",
+        "Ratio: of geometric means, or for alternating runs the geometric mean of the pairs' "
+        "ratios. The ratio of medians is printed if it differs; no verdict contradicts it.",
+        f"Interval: Student's t on the logs of the pairs' ratios with at least {MINIMUM_PAIRS} "
+        "pairs, the fewest that can reach p < 0.05 by flipping signs; otherwise Welch's t on the "
+        f"logs of the runs, with at least {MINIMUM_RUNS} per arm. Runs more than {gap} s apart, "
+        f"cooling aside, are not a pair. With at least {BOOTSTRAP_RUNS} pairs or runs per arm a "
+        f"BCa bootstrap ({whole(RESAMPLES)} resamples, seed {SEED}) is added. The printed interval "
+        "then spans both: from the lower of the lower ends to the higher of the upper ends. A "
+        "verdict needs both.",
+        "Several verdicts: figures that answer one question, such as rate and time, get one "
+        "verdict. All questions of a workload, at all points of its sweep, are one family; Holm's "
+        "step-down keeps its chance of a false verdict at 5 % if the arms alternated. Printed "
+        "intervals are 95 % each. Fix the number of runs before the first.",
+        f"Noise floor: the effect must exceed {_percent(FLOOR)}, the difference between an arm's "
+        "earlier and later runs, and the difference of a setting from itself (interleave=aa). Arms "
+        "that did not alternate may have run one after the other: the floor then includes their "
+        f"drift, extrapolated over at most {number(REACH, 1)} times the duration of an arm.",
+        "Energy: more runs do not make a sensor more accurate. The interval is widened by the "
+        "stated uncertainties of both arms (k = 2), in quadrature, without what they share: the "
+        "gain of one meter cancels in a ratio. Without a stated uncertainty, or with different "
+        "evidence, there is no verdict.",
+        f"Same: within {margin}, only if the whole interval is between "
+        f"{number(1 / (1 + MARGIN), 3)} and {number(1 + MARGIN, 3)}, and the noise floor too. "
+        "Arms without a shown difference are not necessarily the same.",
         "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above that "
-        "(run more) and unstable above 10 %. No run is dropped for its value.",
-        "Points: runs of one arm that were swept are compared point by point. For a sweep, the "
-        "median of the points' ratios comes first, with the ends of their range.",
+        "(run more) and unstable above 10 %.",
+        "Sweeps are compared point by point; the median of the points' ratios comes first.",
     )
 
 

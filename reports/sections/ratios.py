@@ -21,6 +21,7 @@ from wattload.reports.charts.captions import evidence
 from wattload.reports.quantity import (
     DIRECTIONS,
     MISSING,
+    TIMES,
     Scale,
     counted,
     interval_text,
@@ -50,8 +51,9 @@ _GATE_BADGES: dict[Gate, tuple[str, Tone]] = {
 _CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
 _MEANS = "Figures are geometric means of valid runs, as in the bars. "
 _RATIO = (
-    "B/A is their ratio, in pairs where runs alternated; the interval of an energy is widened by "
-    "its stated uncertainty. "
+    "The ratio is theirs, in pairs where runs alternated, with the letter of the better arm, or of "
+    "the larger figure where neither is better. The interval of an energy is widened by its stated "
+    "uncertainty. "
 )
 _ENERGY_P_VALUES = (
     " For energy, p before and after Holm tests for a difference beyond the uncertainty of the "
@@ -79,11 +81,12 @@ def quantities_table(rows: Sequence[Row], group: Group, caption: str) -> Table:
 def points_table(rows: Sequence[Row], group: Group) -> Table:
     """Return a row per point of one quantity, under a row with the median of their ratios."""
     first, scale = rows[0], _scale(rows)
-    known = [entry.effect.ratio for entry in rows if entry.effect]
+    known = sorted(
+        ((entry.effect.ratio, entry) for entry in rows if entry.effect), key=lambda each: each[0]
+    )
     cells = [row(entry.at, *_comparison_cells(entry, group, scale)) for entry in rows]
     if len(known) > 1:
-        ends = ratio_ends(min(known), max(known))
-        middle = Cell(ratio_text(median(known)), remark=f"points: {ends}")
+        middle = _median_cell(known)
         blanks = [Cell("")] * len(group.arms)
         cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
     parts = [_unit_and_evidence(rows), DIRECTIONS[first.quantity.better]]
@@ -106,7 +109,7 @@ def _titles(group: Group) -> list[str]:
         return ["#figure"]
     pairs = zip(group.letters, group.arms, strict=True)
     titles = [f"#{lettered(letter, named(letter, arm))}" for letter, arm in pairs]
-    return [*titles, "#B/A", "#95 % interval", "verdict"] if group.is_pair else titles
+    return [*titles, "#ratio", "#95 % interval", "verdict"] if group.is_pair else titles
 
 
 def _unit_and_evidence(rows: Sequence[Row]) -> str:
@@ -135,18 +138,28 @@ def _comparison_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
     remark = entry.reason + (f"; forced: {entry.forced}" if entry.forced else "")
     return [
         *cells,
-        _ratio_cell(effect) if effect else Cell(MISSING),
-        _interval_cell(effect) if effect else Cell(MISSING),
+        _ratio_cell(entry, effect) if effect else Cell(MISSING),
+        _interval_cell(entry, effect) if effect else Cell(MISSING),
         Cell("", _CALL_TONES.get(entry.call, "quiet"), entry.words, remark),
     ]
 
 
-def _ratio_cell(effect: Effect) -> Cell:
-    ratio, medians = ratio_text(effect.ratio), ratio_text(effect.medians)
-    return Cell(ratio, remark=f"medians: {medians}" if medians != ratio else "")
+def _median_cell(known: Sequence[tuple[float, Row]]) -> Cell:
+    """Return the median of the points' ratios, in favour of the arm that leads there."""
+    _, entry = known[(len(known) - 1) // 2]
+    ratios = [entry.in_favour(ratio) for ratio, _ in known]
+    ends = ratio_ends(min(ratios), max(ratios))
+    return Cell(f"{entry.leader} {ratio_text(median(ratios))}{TIMES}", remark=f"points: {ends}")
 
 
-def _interval_cell(effect: Effect) -> Cell:
+def _ratio_cell(entry: Row, effect: Effect) -> Cell:
+    """Return a ratio of at least 1 with the letter of the arm in whose favour it is."""
+    ratio, medians = (ratio_text(entry.in_favour(of)) for of in (effect.ratio, effect.medians))
+    remark = f"medians: {medians}{TIMES}" if medians != ratio else ""
+    return Cell(f"{entry.leader} {ratio}{TIMES}", remark=remark)
+
+
+def _interval_cell(entry: Row, effect: Effect) -> Cell:
     """Return the interval; where t and bootstrap disagree, with both of them."""
     if effect.interval is None:
         return Cell(MISSING)
@@ -154,16 +167,17 @@ def _interval_cell(effect: Effect) -> Cell:
     if effect.pairs:
         parts.append(f"{effect.pairs} pairs")
     if effect.disagrees and effect.t is not None and effect.bootstrap is not None:
-        parts.append(f"by t: {_ends(effect.t)}")
-        parts.append(f"by bootstrap: {_ends(effect.bootstrap)}")
+        parts.append(f"by t: {_ends(entry, effect.t)}")
+        parts.append(f"by bootstrap: {_ends(entry, effect.bootstrap)}")
     if effect.least_p_value is not None:
         parts.append("no spread among the runs")
-    return Cell(_ends(effect.interval), remark="; ".join(parts))
+    return Cell(_ends(entry, effect.interval), remark="; ".join(parts))
 
 
-def _ends(interval: Interval) -> str:
+def _ends(entry: Row, interval: Interval) -> str:
+    ends = sorted(entry.in_favour(end) for end in (interval.lower, interval.upper))
     # One digit more than the ratio, to show on which side of 1 an end is.
-    return ratio_ends(interval.lower, interval.upper, 4)
+    return ratio_ends(ends[0], ends[1], 4)
 
 
 def _multiple(entry: Row, arm: str, group: Group) -> str:

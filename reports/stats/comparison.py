@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.stats.conditions import (
@@ -80,6 +80,18 @@ class Row:
     def reason(self) -> str:
         """The reason for the verdict."""
         return self.verdict.reason
+
+    @property
+    def leader(self) -> Literal["A", "B", ""]:
+        """The arm with the better mean, or the larger one where neither is better."""
+        if self.effect is None:
+            return ""
+        return "B" if (self.effect.ratio > 1) == (self.quantity.better != "lower") else "A"
+
+    def in_favour(self, ratio: float) -> float:
+        """Return a ratio of B over A as one of the row's ratio is printed, which is at least 1."""
+        is_inverse = self.effect is not None and self.effect.ratio < 1
+        return 1 / ratio if is_inverse else ratio
 
 
 _OPEN = Verdict("none", "", "")

@@ -1051,16 +1051,16 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
     is_barred = outcome == "inconclusive" and row.call == "barred" and row.reason != row.shortage
     if effect is None or (is_barred and shown is row):
         return found
-    b_leads = (effect.ratio > 1) == (shown.quantity.better == "higher")
-    leader, letter, other = (arms[1], "B", "A") if b_leads else (arms[0], "A", "B")
-    ends = [end if effect.ratio > 1 else 1 / end for end in (effect.lower, effect.upper) if end]
+    letter = shown.leader
+    leader, other = (arms[1], "A") if letter == "B" else (arms[0], "B")
+    ends = [shown.in_favour(end) for end in (effect.lower, effect.upper) if end]
     is_apart = (effect.medians - 1) * (effect.ratio - 1) < 0
     return replace(
         found,
         winner=leader if outcome == "won" else None,
         leader=leader,
         letter=letter,
-        ratio=max(effect.ratio, 1 / effect.ratio),
+        ratio=shown.in_favour(effect.ratio),
         lower=min(ends, default=None),
         upper=max(ends, default=None),
         note=f"ratio of geometric means; the medians favour {other}" if is_apart else "",

@@ -55,8 +55,10 @@ def test_every_row_of_a_comparison_prints_what_its_data_holds(page: Page) -> Non
         cells = next(cells for first, cells in printed.items() if first.startswith(name))
         for cell, mean in zip(cells[2:4], means, strict=True):
             assert cell.startswith(scaled(mean, scale)), cells
-        assert cells[4].startswith(number(row["effect"]["ratio"], 3))
-        ends = [number(row["effect"][end], 4) for end in ("lower", "upper")]
+        found, effect = row["in_favour"], row["effect"]
+        assert found["ratio"] == pytest.approx(max(effect["ratio"], 1 / effect["ratio"]))
+        assert cells[4].startswith(f"{found['letter']} {number(found['ratio'], 3)}")
+        ends = [number(found[end], 4) for end in ("lower", "upper")]
         assert cells[5].startswith(" to ".join(ends))
         assert row["words"] in cells[6]
         checked += 1

@@ -132,7 +132,7 @@ def test_two_arms_are_a_row_per_workload(arms: tuple[Run, ...]) -> None:
 
 def test_all_headline_figures_are_in_the_full_text(arms: tuple[Run, ...]) -> None:
     text = markdown_report(make_subject(arms), full=True)
-    assert "| quantity | better | A | B | B/A | 95 % interval | verdict |" in text
+    assert "| quantity | better | A | B | ratio | 95 % interval | verdict |" in text
 
 
 def test_a_single_run_is_a_row_with_its_limit(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.reports.sessions import against_itself, run, session, turn
 from wattload.reports.blocks import Fold, Notice, Section, Table
+from wattload.reports.quantity import TIMES
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.sections.method import comparison_rules
@@ -28,10 +29,21 @@ def heads(runs: list[Run]) -> list[Row]:
 def test_arms_show_the_geometric_means_that_their_ratio_divides() -> None:
     runs = session({"A": [1e9, 1e9, 4e9] * 2, "B": [2e9] * 6})
     table = quantities_table(heads(runs), AB, "c")
-    a, b, ratio = (float(cell.text) for cell in table.rows[0][2:5])
+    a, b = (float(cell.text) for cell in table.rows[0][2:4])
+    letter, ratio = table.rows[0][4].text.rstrip(TIMES).split()
     assert a == pytest.approx(4 ** (1 / 3), rel=1e-3)
-    assert b / a == pytest.approx(ratio, rel=5e-3)
+    assert letter == "B"
+    assert b / a == pytest.approx(float(ratio), rel=5e-3)
     assert table.note.startswith("Figures are geometric means")
+
+
+@pytest.mark.parametrize(("b", "printed"), [(4e9, "B 2.00"), (1e9, "A 2.00")])
+def test_a_ratio_is_at_least_one_and_names_the_arm_it_favours(b: float, printed: str) -> None:
+    rates = {"A": [2 * x for x in FLAT], "B": [b / 1e9 * x for x in reversed(FLAT)]}
+    cells = quantities_table(heads(session(rates)), AB, "c").rows[0]
+    assert cells[4].text == f"{printed}{TIMES}"
+    lower, upper = (float(end) for end in cells[5].text.split(" to "))
+    assert 1 < lower < 2 < upper
 
 
 def first_row(runs: list[Run]) -> list[str]:
@@ -101,7 +113,7 @@ def test_medians_that_differ_from_the_ratio_stand_under_it() -> None:
     (row, *_) = heads(session({"A": [*FLAT[:5], 1.4e9], "B": slow}, interleave="none"))
     cells = quantities_table([row], AB, "x").rows[0]
     assert row.effect is not None
-    assert cells[4].remark == f"medians: {row.effect.medians:.2f}"
+    assert cells[4].remark == f"medians: {row.effect.medians:.2f}{TIMES}"
     (same, *_) = heads(session({"A": FLAT, "B": slow}, interleave="none"))
     assert quantities_table([same], AB, "x").rows[0][4].remark == ""
 
