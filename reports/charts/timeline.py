@@ -31,8 +31,8 @@ _BINS_MIN = 5
 """Fewer bins of a second are made finer: they would not show how a short run went."""
 _BANDED_MIN = 20
 """Bands of fewer bins would cover all of the chart."""
-_COUNTS_PER_BIN = 2
-"""A bin has at least so many counts where a loader counts whole batches: gaps look like stalls."""
+_BRIEF_S = 0.5
+"""Shorter phases have too few bins of the trace: each is drawn with its mean rate."""
 
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
@@ -155,12 +155,14 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
     drawn = [track for track in tracks if track.timeline.rates]
     if not drawn:
         return None
-    if len(drawn) == 1:
-        series = [_own_rates(drawn[0])]
-        legend = [(each.role, each.name) for each in series[0]]
+    step_s = None
+    if any(_is_brief(track) for track in drawn):
+        step_s = max(track.end_s for track in drawn) / BINS_MAX
+        series = [_phase_rates(track, step_s, is_alone=len(drawn) == 1) for track in drawn]
     else:
-        series, legend = [_moved(track) for track in drawn], []
-    svg, table, bins = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
+        series = [_own_rates(drawn[0])] if len(drawn) == 1 else [_moved(track) for track in drawn]
+    legend = [(each.role, each.name) for each in series[0]] if len(drawn) == 1 else []
+    svg, table, bins = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate", step_s)
     computes = any(track.run.record.metric("compute_fraction") is not None for track in drawn)
     ahead = "; the loader reads them ahead of the computation" if computes else ""
     caption = f"Bytes that the workload moved{ahead}. {bins}"
@@ -254,6 +256,7 @@ def _power_series(track: Track) -> list[_Series]:
 
 
 def _own_rates(track: Track) -> list[_Series]:
+    """Return a run's rates by direction, as far as its timed part has any, and its devices'."""
     names = {"read": "read", "write": "written"}
     return [
         _Series(
@@ -263,7 +266,7 @@ def _own_rates(track: Track) -> list[_Series]:
             value=line.value,
         )
         for line in track.timeline.rates
-        if line.name not in names or np.nansum(line.value) > 0
+        if line.name not in names or line.value[line.time_s >= track.zero_s].any()
     ]
 
 
@@ -279,6 +282,32 @@ def _moved(track: Track) -> list[_Series]:
             time_s=own[0].time_s - track.zero_s,
             value=np.sum([line.value for line in own], axis=0),
         )
+    ]
+
+
+def _is_brief(track: Track) -> bool:
+    """Return whether most of a run's timed phases are too short for the bins of its trace."""
+    lengths = [end - start for phase in track.phases for start, end in phase.intervals_s]
+    return bool(lengths) and float(np.median(lengths)) < _BRIEF_S
+
+
+def _phase_rates(track: Track, step_s: float, *, is_alone: bool) -> list[_Series]:
+    """Return the mean rate of each timed phase while it lasts; of a single run by direction."""
+    time_s = np.arange(step_s / 2, track.end_s, step_s)
+    read, written = np.zeros_like(time_s), np.zeros_like(time_s)
+    for phase in track.phases:
+        for start_s, end_s in phase.intervals_s:
+            inside = (time_s >= start_s - track.zero_s) & (time_s < end_s - track.zero_s)
+            read[inside] += phase.read_bytes / phase.active_s
+            written[inside] += phase.written_bytes / phase.active_s
+    if not is_alone:
+        role = arm_role(track.letter)
+        return [_Series(name=track.letter, role=role, time_s=time_s, value=read + written)]
+    own = (("read", "read", read), ("written", "write", written))
+    return [
+        _Series(name=name, role=role, time_s=time_s, value=value)
+        for name, role, value in own
+        if value.any()
     ]
 
 
@@ -312,14 +341,21 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
 
 
 def _chart(
-    tracks: Sequence[Track], series: Sequence[Sequence[_Series]], unit: Unit, what: str
+    tracks: Sequence[Track],
+    series: Sequence[Sequence[_Series]],
+    unit: Unit,
+    what: str,
+    step_s: float | None = None,
 ) -> tuple[str, Table, str]:
-    """Return the picture of the series of each track, their means, and what lines and bands are."""
+    """Return the picture of the series of each track, their means, and what lines and bands are.
+
+    ``step_s`` is the period of series that are means of phases and have no bins.
+    """
     every = [each for own in series for each in own]
     bands = (
         [band for track in tracks for band in track.timeline.bands] if unit is Unit.WATTS else []
     )
-    width_s = _bin_s(tracks, every)
+    width_s = step_s or _bin_s(tracks, every)
     binned = [_binned(each, width_s) for each in every]
     end_s = max(track.end_s for track in tracks)
     tops = [_top(each, end_s) for each in binned]
@@ -330,7 +366,7 @@ def _chart(
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
-    has_bands = end_s >= _BANDED_MIN * width_s
+    has_bands = step_s is None and end_s >= _BANDED_MIN * width_s
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, 0.0, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
@@ -340,7 +376,9 @@ def _chart(
         frame.steps(own, mean[inside] / scale.factor, each.role, each.name, each.dash)
     words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
     svg = frame.svg(f"{what} over time. {words}", "time")
-    bins = _bins_caption(width_s, has_bands=has_bands)
+    bins = "Lines are means of each phase."
+    if step_s is None:
+        bins = _bins_caption(width_s, has_bands=has_bands)
     return svg, _table(every, scale, frame.x), f"{bins}{_initials_caption(tracks)}"
 
 
@@ -380,14 +418,9 @@ def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
 def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:
     """Return the width of bins in seconds.
 
-    It is a second, the slowest sensor's period, a few of a loader's batches, more for long runs, or
-    less for short ones.
+    It is a second, the slowest sensor's period, more for long runs, or less for short ones.
     """
     periods_s = [float(np.median(np.diff(each.time_s))) for each in series if each.time_s.size > 1]
-    for each in series:
-        counted_s = each.time_s[each.value > 0]
-        if each.time_s.size > counted_s.size > 1:
-            periods_s.append(_COUNTS_PER_BIN * float(np.median(np.diff(counted_s))))
     span_s = max(track.timeline.end_s - track.timeline.start_s for track in tracks)
     short_s = max(track.end_s for track in tracks) / _BINS_MIN
     least_s = max([*periods_s, span_s / BINS_MAX, min(1.0, short_s)])

@@ -87,7 +87,7 @@ def make_timeline(run: Run) -> Timeline:
         timed = [strip for strip in strips if strip.timed] or strips
         start_s = min((strip.start_s for strip in timed), default=0.0)
         end_s = max((strip.end_s for strip in timed), default=0.0)
-        rates.extend(_rates(run.traces.throughput, clock, start_s, end_s))
+        rates.extend(_rates(run, run.traces.throughput, clock, start_s, end_s))
     if run.traces.power is not None:
         rates.extend(_device_rates(run, run.traces.power, clock))
         watts.extend(_watts(run, run.traces.power, clock))
@@ -122,11 +122,14 @@ def _strips(record: RunRecord) -> Iterator[Strip]:
 
 
 def _rates(
-    trace: ThroughputTrace, clock: CommonClock, start_s: float, end_s: float
+    run: Run, trace: ThroughputTrace, clock: CommonClock, start_s: float, end_s: float
 ) -> Iterator[Line]:
     """Yield the read and write rates of the application, all hosts and ranks together.
 
     Bins are counted from the timed start. One of the trace that begins just before counts there.
+    Bytes are counted when an operation or a batch is complete, so they are spread back over the
+    bins since the count before, or since the start of their phase: otherwise a slow drive would
+    seem to stall between its completions.
     """
     if trace.time_ns.size == 0:
         return
@@ -137,11 +140,45 @@ def _rates(
     first = int(slot.min()) - 1
     last = max(int(slot.max()) + 1, math.ceil((end_s - start_s) * NS_PER_S / BIN_NS))
     time_s = start_s + np.arange(first, last + 1, dtype=np.float64) * (BIN_NS / NS_PER_S)
+    starts = {
+        phase.name: np.array([(start - start_s) * NS_PER_S // BIN_NS for start, _ in own])
+        for phase in phases_of(run.record)
+        if (own := phase.intervals_s)
+    }
     for name, counts in (("read", trace.read_bytes), ("write", trace.written_bytes)):
         if not counts.any():
             continue
-        per_bin = np.bincount(slot - first, weights=counts, minlength=time_s.size).astype(float)
-        yield Line(name=name, role=name, time_s=time_s, value=per_bin * (NS_PER_S / BIN_NS))
+        value = np.zeros(time_s.size)
+        for number, phase in enumerate(trace.phase.words):
+            own = trace.phase.numbers == number
+            per_bin = np.bincount(slot[own] - first, counts[own], minlength=time_s.size)
+            value += _spread(per_bin, starts.get(phase, np.zeros(0)) - first)
+        yield Line(name=name, role=name, time_s=time_s, value=value * (NS_PER_S / BIN_NS))
+
+
+def _spread(per_bin: Array, starts: Array) -> Array:
+    """Return the bytes of each bin, spread evenly over it and the empty bins before it.
+
+    Args:
+        per_bin: bytes counted, shape (bins,).
+        starts: bins in which the phase starts, in order; nothing is spread beyond these.
+    """
+    counted = np.flatnonzero(per_bin)
+    if not counted.size:
+        return per_bin
+    begins = np.concatenate(([counted[0]], counted[:-1] + 1))
+    at = np.searchsorted(starts, counted, side="right") - 1
+    entered = np.clip(starts, 0, None).astype(np.int64)
+    if entered.size:
+        # The first count has only the start of its phase before it.
+        begins[0] = entered[at[0]] if at[0] >= 0 else counted[0]
+        begins = np.where(at >= 0, np.maximum(begins, entered[at]), begins)
+    widths = counted - begins + 1
+    spread = np.zeros_like(per_bin)
+    ends = np.cumsum(widths)
+    bins = np.arange(ends[-1]) + np.repeat(counted + 1 - ends, widths)
+    spread[bins] = np.repeat(per_bin[counted] / widths, widths)
+    return spread
 
 
 def _device_rates(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:

@@ -54,6 +54,20 @@ def test_bytes_of_a_bin_that_begins_before_the_timed_start_are_drawn_from_there(
         assert line.time_s[-1] >= strip.end_s - BIN_NS / 1e9
 
 
+def test_bytes_are_spread_back_to_the_count_before_but_not_beyond_their_phase(run: Run) -> None:
+    trace = run.traces.throughput
+    assert trace is not None
+    own = np.flatnonzero(trace.phase.are("train"))
+    counts = np.zeros_like(trace.read_bytes)
+    counts[own[9]], counts[own[14]] = 10_000, 20_000
+    sparse = replace(trace, read_bytes=counts, written_bytes=np.zeros_like(counts))
+    timeline = make_timeline(replace(run, traces=replace(run.traces, throughput=sparse)))
+    line, (strip,) = timeline.rates[0], [each for each in timeline.strips if each.timed]
+    first = int(np.searchsorted(line.time_s, strip.start_s - 1e-6))
+    assert line.value[first : first + 15].tolist() == [1e4] * 10 + [4e4] * 5
+    assert line.value.sum() * BIN_NS / 1e9 == pytest.approx(30_000)
+
+
 def test_device_rates_come_from_the_cumulative_counters(run: Run) -> None:
     line = next(line for line in make_timeline(run).rates if line.role == "device")
     assert line.name == "device nvme0n1"
