@@ -387,7 +387,7 @@ def _drive_limits(subject: Subject) -> Iterator[str]:
     """Yield from which point of each sweep on the drive is the limit."""
     for group in subject.groups:
         if limits := drive_limits(subject, group):
-            sentences = " ".join(each.sentence for each in limits)
+            sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
             yield _markdown_text(f"{workload_title(group.workload)}: {sentences}")
 
 

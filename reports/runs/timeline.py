@@ -152,7 +152,7 @@ def _rates(
         for number, phase in enumerate(trace.phase.words):
             own = trace.phase.numbers == number
             per_bin = np.bincount(slot[own] - first, counts[own], minlength=time_s.size)
-            value += _spread(per_bin, starts.get(phase, np.zeros(0)) - first)
+            value += _spread(per_bin.astype(np.float64), starts.get(phase, np.zeros(0)) - first)
         yield Line(name=name, role=name, time_s=time_s, value=value * (NS_PER_S / BIN_NS))
 
 

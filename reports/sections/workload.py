@@ -191,7 +191,7 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     if rates := scalings(subject, group):
         curves.append(scaling_figure(f"{name}-scaling", title, rates))
         if limits := drive_limits(subject, group):
-            sentences = " ".join(each.sentence for each in limits)
+            sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
             curves.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())

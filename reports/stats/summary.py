@@ -454,7 +454,10 @@ def point_rows(subject: Subject, group: Group) -> tuple[VerdictRow, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveLimit:
-    """From which point of a sweep on the drive limits an arm's rate; ``None`` if not at its end."""
+    """From which point of a sweep on the drive limits an arm's rate; ``None`` if not at its end.
+
+    ``sentence`` names all arms of which the same is true.
+    """
 
     arm: str
     axis: str
@@ -468,13 +471,17 @@ def drive_limits(subject: Subject, group: Group) -> tuple[DriveLimit, ...]:
         return ()
     found, rows = points(group), point_rows(subject, group)
     axis, last = label(found[0].axis), found[-1].value
-    limits = []
-    for letter, arm in zip(group.letters, group.arms, strict=True):
+    begins = {}
+    for arm in group.arms:
         others = [place for place, at in enumerate(rows) if arm not in at.drive_limited]
-        which = named(letter, arm) if len(group.arms) > 1 else "the rate"
-        begin = others[-1] + 1 if others else 0
+        begins[arm] = others[-1] + 1 if others else 0
+    limits = []
+    for arm, begin in begins.items():
+        pairs = zip(group.letters, begins.items(), strict=True)
+        alike = [named(letter, each) for letter, (each, own) in pairs if own == begin]
+        which = listed(alike) if len(group.arms) > 1 else "the rate"
         first = found[begin].value if begin < len(found) else None
-        if not others:
+        if begin == 0:
             sentence = f"The drive limits {which} at every point."
         elif first is not None:
             sentence = f"The drive limits {which} from {axis} = {first} on."
