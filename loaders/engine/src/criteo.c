@@ -222,9 +222,7 @@ static void pack_tile(const uint64_t *cells, uint32_t rows, int32_t whole_ids, i
             for (uint32_t row = 0; row < rows; row++)
                 values[column][row] = packed_id(cell[row]);
     }
-    for (uint32_t row = 0; row < rows; row++)
-        for (int column = 0; column < WL_COLUMNS; column++)
-            *packed++ = values[column][row];
+    rows_of_columns(values[0], TILE_STRIDE, rows, packed);
 }
 
 uint32_t pack_rows(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,

@@ -4,6 +4,10 @@
 
 #include "wattload_engine.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 /* A label, 13 counts, 26 ids. */
 enum { WL_COLUMNS = 40, WL_INTEGERS = 14 };
 
@@ -56,6 +60,34 @@ static inline int32_t whole_id(uint64_t cell) {
 static inline int32_t packed_integer(uint64_t cell) {
     int32_t value = (int32_t)(uint32_t)cell;
     return value > 0 ? value : 0;
+}
+
+/* Rows of all columns, which are `stride` apart; with SSE2 in squares of 4. */
+static inline void rows_of_columns(const int32_t *columns, size_t stride, uint32_t rows,
+                                   int32_t *packed) {
+    uint32_t row = 0;
+#if defined(__SSE2__)
+    for (; row + 4 <= rows; row += 4) {
+        int32_t *to = packed + (size_t)row * WL_COLUMNS;
+        for (int column = 0; column < WL_COLUMNS; column += 4) {
+            const int32_t *from = columns + (size_t)column * stride + row;
+            __m128i a = _mm_loadu_si128((const __m128i *)from);
+            __m128i b = _mm_loadu_si128((const __m128i *)(from + stride));
+            __m128i c = _mm_loadu_si128((const __m128i *)(from + 2 * stride));
+            __m128i d = _mm_loadu_si128((const __m128i *)(from + 3 * stride));
+            __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+            __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
+            __m128i *out = (__m128i *)(to + column);
+            _mm_storeu_si128(out, _mm_unpacklo_epi64(ab, cd));
+            _mm_storeu_si128(out + 10, _mm_unpackhi_epi64(ab, cd));
+            _mm_storeu_si128(out + 20, _mm_unpacklo_epi64(ab_high, cd_high));
+            _mm_storeu_si128(out + 30, _mm_unpackhi_epi64(ab_high, cd_high));
+        }
+    }
+#endif
+    for (; row < rows; row++)
+        for (int column = 0; column < WL_COLUMNS; column++)
+            packed[(size_t)row * WL_COLUMNS + (size_t)column] = columns[(size_t)column * stride + row];
 }
 
 #endif

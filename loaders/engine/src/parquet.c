@@ -2,9 +2,14 @@
  *
  * A run is a varint header and its content: header & 1 is 0 for header >> 1 repetitions of one value
  * in whole bytes, 1 for header >> 1 groups of 8 bit-packed values. */
+#include "avx2.h"
 #include "criteo.h"
 
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 enum { FIRST_SLOTS = 1 << 8, GROUP = 8 };
 
@@ -122,30 +127,45 @@ uint64_t wl_column_page_bytes(uint32_t rows) {
 }
 
 uint64_t wl_column_scratch_bytes(uint32_t rows) {
-    return (sizeof(uint64_t) + sizeof(uint32_t)) * ((uint64_t)rows + 1) +
+    return (2 * sizeof(uint64_t) + sizeof(uint32_t)) * ((uint64_t)rows + 1) +
            (sizeof(uint32_t) << (most_slot_bits(rows) + 2));
+}
+
+/* Moves the cells that are present together, without a branch on each; writes one cell more. */
+static void take_present(const uint64_t *cells, uint32_t rows, uint64_t *dense) {
+    uint32_t present = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        dense[present] = cells[row];
+        present += cells[row] != 0;
+    }
 }
 
 void wl_column_encode(const uint64_t *cells, uint32_t rows, int32_t kind, uint8_t *scratch,
                       uint8_t *dictionary, uint8_t *data, wl_column *column) {
     dictionary_of known = {.slot_bits = bits_of(FIRST_SLOTS) - 1};
     known.cells = (uint64_t *)scratch;
-    known.slots = (uint32_t *)(known.cells + rows + 1);
+    uint64_t *dense = known.cells + rows + 1;
+    known.slots = (uint32_t *)(dense + rows + 1);
     uint32_t *index = known.slots + ((size_t)1 << (most_slot_bits(rows) + 2));
     memset(known.slots, 0, sizeof(uint32_t) << known.slot_bits);
     uint32_t present = 0;
     for (uint32_t row = 0; row < rows; row++)
-        if (cells[row])
-            index[present++] = place_of(&known, cells[row]);
+        present += cells[row] != 0;
+    const uint64_t *given = cells;
+    if (present < rows) {
+        take_present(cells, rows, dense);
+        given = dense;
+    }
+    for (uint32_t at = 0; at < present; at++)
+        index[at] = place_of(&known, given[at]);
     uint32_t width = known.count ? bits_of(known.count - 1) : 0;
     uint64_t value_bytes = kind == WL_TEXT ? sizeof(uint32_t) + sizeof(uint64_t) : sizeof(uint32_t);
     int is_plain = known.count * value_bytes + (uint64_t)present * width / 8 >= present * value_bytes;
     *column = (wl_column){.null_count = rows - present};
     uint8_t *to = put_levels(data, cells, rows, column->null_count);
     if (is_plain) {
-        for (uint32_t row = 0; row < rows; row++)
-            if (cells[row])
-                to = put_value(to, cells[row], kind);
+        for (uint32_t at = 0; at < present; at++)
+            to = put_value(to, given[at], kind);
     } else {
         to = put_indices(to, index, present, width);
         uint8_t *entry = dictionary;
@@ -190,6 +210,45 @@ static int take32(rest_of *page, uint32_t *value) {
     return 1;
 }
 
+#if defined(__x86_64__)
+/* Unpacks groups of 8 numbers while 16 bytes can be read, each in 16 bytes or less; returns how many
+ * numbers. Every number is shuffled to a lane, then shifted to its place. */
+WITH_AVX2 static uint32_t unpack_groups(const uint8_t *from, const uint8_t *end, uint32_t width,
+                                        uint32_t count, uint32_t *to, uint32_t *most) {
+    uint8_t byte[32];
+    uint32_t shift[GROUP], done = 0;
+    for (uint32_t i = 0; i < GROUP; i++) {
+        shift[i] = i * width & 7;
+        for (uint32_t j = 0; j < 4; j++) {
+            uint32_t at = (i * width >> 3) + j;
+            byte[4 * i + j] = (uint8_t)(at < 16 ? at : 0x80); /* 0x80: a zero */
+        }
+    }
+    const __m256i order = _mm256_loadu_si256((const __m256i *)byte);
+    const __m256i shifts = _mm256_loadu_si256((const __m256i *)shift);
+    const __m256i mask = _mm256_set1_epi32((int)((1u << width) - 1));
+    __m256i largest = _mm256_setzero_si256();
+    for (; done + GROUP <= count && end - from >= 16; done += GROUP, from += width) {
+        __m256i group = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)from));
+        group = _mm256_srlv_epi32(_mm256_shuffle_epi8(group, order), shifts);
+        group = _mm256_and_si256(group, mask);
+        largest = _mm256_max_epu32(largest, group);
+        _mm256_storeu_si256((__m256i *)(to + done), group);
+    }
+    uint32_t lanes[GROUP];
+    _mm256_storeu_si256((__m256i *)lanes, largest);
+    for (uint32_t i = 0; i < GROUP; i++)
+        *most = lanes[i] > *most ? lanes[i] : *most;
+    return done;
+}
+#else
+static uint32_t unpack_groups(const uint8_t *from, const uint8_t *end, uint32_t width,
+                              uint32_t count, uint32_t *to, uint32_t *most) {
+    (void)from, (void)end, (void)width, (void)count, (void)to, (void)most;
+    return 0;
+}
+#endif
+
 /* Unpacks runs of `count` numbers of `width` bits, each below `limit`. */
 static int take_runs(rest_of *page, uint32_t width, uint32_t count, uint32_t limit, uint32_t *to) {
     uint32_t header, most = 0;
@@ -222,8 +281,10 @@ static int take_runs(rest_of *page, uint32_t width, uint32_t count, uint32_t lim
             const uint8_t *from = page->at;
             page->at += (size_t)number * width;
             number = whole < count ? (uint32_t)whole : count;
-            uint64_t bit = 0;
-            for (uint32_t at = 0; at < number; at++, bit += width) {
+            uint32_t at = 0;
+            if (width <= 16 && has_avx2())
+                at = unpack_groups(from, page->end, width, number, to, &most);
+            for (uint64_t bit = (uint64_t)at * width; at < number; at++, bit += width) {
                 uint64_t word = 0;
                 const uint8_t *first = from + bit / 8;
                 if (page->end - first >= (ptrdiff_t)sizeof word)
@@ -320,8 +381,6 @@ void wl_rows_pack(const int32_t *columns, size_t stride, uint32_t rows, int32_t 
     enum { TILE = 64 }; /* rows whose columns stay in the nearest cache */
     for (uint32_t first = 0; first < rows; first += TILE) {
         uint32_t count = rows - first < TILE ? rows - first : TILE;
-        for (uint32_t row = first; row < first + count; row++)
-            for (int column = 0; column < WL_COLUMNS; column++)
-                *packed++ = columns[(size_t)column * stride + row];
+        rows_of_columns(columns + first, stride, count, packed + (size_t)first * WL_COLUMNS);
     }
 }
