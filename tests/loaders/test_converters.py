@@ -600,6 +600,22 @@ def test_a_corrupt_row_group_is_an_error(converter: Converter, tmp_path: Path) -
         pack(tmp_path, converter, "bad.parquet", "bad.bin")
 
 
+def test_indices_of_every_width_are_unpacked(tmp_path: Path) -> None:
+    """Dictionaries of 1 to 2^17 ids; a third of the odd columns is missing."""
+    count, random = 140_003, np.random.default_rng(0)
+    columns = {"label": pa.array(np.arange(count, dtype=np.int32) % 2)}
+    for number, name in enumerate(arrow_schema(numeric_ids=True).names[1:]):
+        distinct = 1 << min(number // 2, 17)
+        values = np.concatenate([np.arange(distinct), random.integers(0, distinct, count)])[:count]
+        missing = random.random(count) < (number % 2) / 3
+        columns[name] = pa.array(random.permutation(values).astype(np.int32), mask=missing)
+    pq.write_table(pa.table(columns, arrow_schema(numeric_ids=True)), tmp_path / "wide.parquet")
+    for converter, name in ((ARROW, "arrow"), (NATIVE, "native")):
+        wide = replace(NUMERIC, block_bytes=32 << 20)
+        converter.parquet_to_binary(tmp_path / "wide.parquet", tmp_path / name, wide, moved_nowhere)
+    assert (tmp_path / "arrow").read_bytes() == (tmp_path / "native").read_bytes()
+
+
 @each_converter
 def test_other_columns_are_refused(converter: Converter, tmp_path: Path) -> None:
     pq.write_table(pa.table({"label": [1]}), tmp_path / "other.parquet")
