@@ -70,7 +70,7 @@ _LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
     Unit.BYTES: tuple((factor, factor, name) for factor, name in _BYTES),
     Unit.BYTES_PER_SECOND: tuple((factor, factor, f"{name}/s") for factor, name in _BYTES),
     Unit.SECONDS: ((0.1, 1, "s"), (1e-4, 1e-3, "ms"), (1e-7, 1e-6, "µs"), (0, 1e-9, "ns")),
-    Unit.JOULES: ((J_PER_WH * KB, J_PER_WH * KB, "kWh"), (36, J_PER_WH, "Wh"), (0, 1, "J")),
+    Unit.JOULES: ((J_PER_WH * KB, J_PER_WH * KB, "kWh"), (KB, J_PER_WH, "Wh"), (0, 1, "J")),
     Unit.WATTS: ((KB, KB, "kW"), (0.1, 1, "W"), (0, 1e-3, "mW")),
     Unit.BYTES_PER_JOULE: ((0, MB, "MB/s per W"),),
     Unit.JOULES_PER_BYTE: ((0, 1 / GB, "J/GB"),),
@@ -81,8 +81,8 @@ _LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
 }
 """Per unit, from large to small: smallest magnitude, divisor and name.
 
-A joule is a watt second, so bytes per joule are bytes per second per watt. Watt hours begin at a
-hundredth of one.
+A joule is a watt second, so bytes per joule are bytes per second per watt. Watt hours begin at 1000
+joules.
 """
 
 

@@ -25,6 +25,9 @@ _SHORT = 2
 _INITIAL_WIDTH = 0.05
 """The share of the width from which a part has its initial in it."""
 
+_LONG_TITLE = 28
+"""Characters of a title that a quarter of a sheet of paper has room for."""
+
 _THICK = 3
 """The most arms with thick bars: three workloads of more would not fit the first screen."""
 
@@ -163,7 +166,8 @@ def bars_svg(
         body.append(f'<g data-tip="{tip}"{shift}>{marks}</g>')
         y += row
     figures = "; ".join(f"{bar.label} {bar.text(scale)}".strip() for bar in bars)
-    return picture(body, height=y, label=f"{title}: {figures}", kind="bars")
+    kind = "bars long" if len(title) > _LONG_TITLE else "bars"
+    return picture(body, height=y, label=f"{title}: {figures}", kind=kind)
 
 
 def _initials(parts: Sequence[tuple[str, str, float]], largest: float) -> dict[str, str]:

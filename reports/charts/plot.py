@@ -26,6 +26,8 @@ MARKS_MAX = 60
 """The most runs of an arm that are drawn one by one; the data of a chart lists all of them."""
 
 _LINE_HEIGHT = 15
+_FEW_TICKS = 3
+"""So many labels of the horizontal axis have room in a narrow chart."""
 _GUTTERS = {4: "slim", 7: ""}
 """The classes of charts whose vertical axis has labels of at most that many characters."""
 
@@ -337,7 +339,7 @@ class Frame:
         for index, (value, name) in enumerate(ticks):
             share = self.x.share(value)
             anchor = "start" if share < 0.03 else "end" if share > 0.97 else "middle"  # noqa: PLR2004 - at an end it would be cut
-            also = " also" if index % 2 and not self.x.names else ""
+            also = " also" if index % 2 and len(ticks) > _FEW_TICKS and not self.x.names else ""
             shown = f"{name} {self.x.unit}".rstrip()
             yield text(
                 share_of(share), bottom + 15, shown, anchor=anchor, more=f' class="xt{also}"'

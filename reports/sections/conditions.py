@@ -10,7 +10,6 @@ from wattload.reports.quantity import MISSING, listed, workload_title
 from wattload.reports.sections.wording import host_words, target_words, unique
 from wattload.reports.stats.comparison import excluding_conditions
 from wattload.reports.stats.conditions import (
-    changed_together,
     compared_group,
     differences,
     mixtures,
@@ -49,16 +48,9 @@ def _setup(subject: Subject) -> str:
 
 
 def _caveats(subject: Subject) -> Iterator[Notice]:
-    """Yield what else changed between the arms, mixed runs, and arms that did not alternate."""
-    texts = []
-    compared = [compared_group(subject, group) for group in subject.groups]
-    together = unique(name for group in compared for name in changed_together(group, subject.by))
-    if together:
-        texts.append(
-            f"Arms differ in {listed(together)} at once: no ratio shows the effect of one alone."
-        )
+    """Yield runs mixed in an arm, and arms that did not alternate."""
     places = [point for group in subject.groups for point in points(group)]
-    texts += unique(
+    texts = unique(
         text for point in places for text in mixtures(compared_group(subject, point.group))
     )
     orders = unique(filter(None, (one_after_the_other(subject, each.group) for each in places)))

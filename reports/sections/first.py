@@ -68,6 +68,8 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     days = sorted({run.record.started_utc[:10] for run in subject.runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     scale = [f"scale {screen.scale}"] if screen.scale else []
+    if screen.scale == "demo" and not screen.banner:
+        scale = ["demo scale: a test of the setup, not of a drive"]
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
         Link(checks_tally(subject), "trust"),
@@ -126,7 +128,8 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
         blocks.append(Paragraph(no_power_words(screen), quiet=True))
     if all(subject.faults(run) for run in subject.runs):
         blocks += limits_notices(subject)[:1]
-    blocks += [Paragraph(sentence) for sentence in screen.warnings]
+    if screen.warnings:
+        blocks.append(Paragraph(" ".join(screen.warnings)))
     if (figure := _over_time(subject)) is not None:
         blocks.append(figure)
     return blocks

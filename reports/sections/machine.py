@@ -26,7 +26,7 @@ from wattload.reports.blocks import (
 from wattload.reports.quantity import MISSING, cpu_digits, number, percent, quantity, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, target_words
-from wattload.reports.stats.conditions import link_text
+from wattload.reports.stats.conditions import link_text, links, slow_link
 
 ABSOLUTE_ZERO_C = -273
 """As NVMe converts its whole kelvins to degrees Celsius."""
@@ -36,8 +36,8 @@ def drive_blocks(controller: ControllerRecord) -> Iterator[Block]:
     """Yield what is known of one controller."""
     facts = controller.facts
     yield Heading(f"Drive {facts.name}: {facts.model or 'unknown model'}")
-    if slow := _slow_link(controller):
-        yield Notice("The slot limits the drive", [slow], "warn")
+    if slow := slow_link(controller):
+        yield Notice("The slot limits the drive", [f"PCIe link: {slow}."], "warn")
     yield Facts(list(_identity(controller)))
     if controller.before is not None or controller.after is not None:
         yield _states(controller)
@@ -45,23 +45,9 @@ def drive_blocks(controller: ControllerRecord) -> Iterator[Block]:
         yield Fold("Power state table of the drive", [_power_states(controller)])
 
 
-def _links(controller: ControllerRecord) -> tuple[str, str]:
-    state = controller.before or controller.after
-    now = link_text(state.link_speed_gt_per_s, state.link_width) if state else "unknown"
-    facts = controller.facts
-    return now, link_text(facts.link_speed_max_gt_per_s, facts.link_width_max)
-
-
-def _slow_link(controller: ControllerRecord) -> str:
-    now, best = _links(controller)
-    if now == best or "unknown" in (now, best):
-        return ""
-    return f"Its link runs at {now}; the drive supports {best}."
-
-
 def _identity(controller: ControllerRecord) -> Iterator[tuple[str, str]]:
     facts = controller.facts
-    now, best = _links(controller)
+    now, best = links(controller)
     yield "serial", facts.serial
     yield "link now, maximum", f"{now}, {best}"
     yield "address", f"{facts.address or MISSING} on NUMA node {_or_dash(facts.numa_node)}"

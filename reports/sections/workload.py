@@ -210,15 +210,17 @@ def _limits_table(subject: Subject, group: Group, caption: str) -> Table:
     """Return what limits each point of a sweep."""
     found = points(group)
     rows = point_rows(subject, group)
+    has_energy = not all(each.energies.missing for each in rows)
+    energy = ["drive energy"] if has_energy else []
     return Table(
-        columns=columns(f"#{label(found[0].axis)}", "arm", "#rate", "limit", "drive energy"),
+        columns=columns(f"#{label(found[0].axis)}", "arm", "#rate", "limit", *energy),
         rows=[
             row(
                 at.value,
                 arm,
                 _of_arm(of_point.rates, arm),
-                of_point.limits[arm],
-                _of_arm(of_point.energies, arm),
+                of_point.limits[arm].removeprefix("limited by ").removeprefix("limit "),
+                *([_of_arm(of_point.energies, arm)] if has_energy else []),
             )
             for at, of_point in zip(found, rows, strict=True)
             for arm in at.group.arms

@@ -156,6 +156,22 @@ def link_text(speed_gt_per_s: float | None, width: int | None) -> str:
     return f"{speed_gt_per_s:g} GT/s x{width}"
 
 
+def links(controller: ControllerRecord) -> tuple[str, str]:
+    """Return a drive's PCIe link as it ran, and the best that the drive supports."""
+    state = controller.before or controller.after
+    now = link_text(state.link_speed_gt_per_s, state.link_width) if state else "unknown"
+    facts = controller.facts
+    return now, link_text(facts.link_speed_max_gt_per_s, facts.link_width_max)
+
+
+def slow_link(controller: ControllerRecord) -> str:
+    """Return how a drive's PCIe link is below what the drive supports; empty if it is not."""
+    now, best = links(controller)
+    if now == best or "unknown" in (now, best):
+        return ""
+    return f"{now}, the drive supports {best}"
+
+
 def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
     """Return the conditions in which the arms of a group differ, those that define the work first.
 

@@ -223,7 +223,9 @@ def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
     phase = rate.quantity.phase
     on_cores = _median(_worker_share(each, phase, "on_core", "for_core") for each in records)
     if factors and min(factors) < CEILING_FACTOR:
-        yield f"the host, which alone reaches {number(min(factors), 2)}{TIMES} the rate"
+        factor = min(factors)
+        reached = f"reaches {number(factor, 2)}{TIMES} the rate" if factor > 1 else "is no faster"
+        yield f"the host, which {reached} without a drive"
     elif on_cores is not None and on_cores > _MOST:
         yield f"the host: workers needed a core {percent(on_cores, 2)} of the time"
 

@@ -234,7 +234,7 @@ def _nearest(key: str, known: Sequence[str]) -> str:
     """Return the keys under this one, or similar ones, as the end of a sentence."""
     below = [each for each in known if each.startswith(f"{key}.")]
     same_end = [each for each in known if each.rpartition(".")[2] == key]
-    near = below or same_end or get_close_matches(key, known, n=NEAREST, cutoff=0.5)
+    near = below or same_end or get_close_matches(key, known, n=NEAREST, cutoff=0.6)
     if not near:
         return f"none of the {len(known)} keys of the runs has a similar name"
     return f"did you mean {', '.join(near[:NEAREST])}?"

@@ -49,12 +49,14 @@ from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
+    changed_together,
     compared_group,
     differences,
     different_bytes,
     has_excluded_energy,
     is_compared,
     shared_drives,
+    slow_link,
 )
 from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, Limit, grade, limit
 from wattload.reports.stats.effects import mean_log
@@ -246,7 +248,7 @@ class Scatter:
     @property
     def ending(self) -> str:
         """What follows the run's name."""
-        return f", {self.distance}, is {'' if self.in_mean else 'not '}in the mean"
+        return f", {self.distance}, {'' if self.in_mean else 'not '}included in the mean"
 
     @property
     def text(self) -> str:
@@ -321,7 +323,7 @@ class FirstScreen:
 
     ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
     warm-ups aside, ``excluded_energies`` for each compared run whose energy is not, ``warnings``
-    are sentences, ``distinction`` is what distinguishes the arms. ``failed`` has the failed checks
+    are sentences. ``failed`` has the failed checks
     that no row names, those of runs that count first.
     ``energy_scale`` is the unit of every energy of the page: use it with ``quantity.one_unit``.
     ``banner`` is set for simulated drives.
@@ -334,7 +336,6 @@ class FirstScreen:
     excluded: tuple[str, ...] = ()
     excluded_energies: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    distinction: str = ""
     failed: tuple[FailedCheck, ...] = ()
     energy_scale: Scale
     banner: str = ""
@@ -436,7 +437,6 @@ def first_screen(subject: Subject) -> FirstScreen:
             if has_excluded_energy(subject, run)
         ),
         warnings=tuple(dict.fromkeys(_warnings(subject, places))),
-        distinction=subject.distinction,
         failed=_failed(subject, places),
         energy_scale=energy_scale,
         banner=_banner(subject),
@@ -531,11 +531,17 @@ def _why_excluded(subject: Subject, run: Run) -> str:
 
 
 def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
-    """Yield records that may be edited, and arms on one drive or on different hosts."""
+    """Yield records that may be edited, drives in slow slots, and arms that differ in more ways."""
     if unsealed := sum(run.is_unsealed for run in subject.runs):
         yield f"{counted(unsealed, 'run')} without a seal: edits can't be detected."
+    yield from _slow_links(subject)
     for compared in (place.compared for place in places if place.group.is_pair):
         first, second = (named(*pair) for pair in zip(compared.letters, compared.arms, strict=True))
+        if together := changed_together(compared, subject.by):
+            yield (
+                f"{first} and {second} differ in {listed(list(together))} at once: no ratio is of "
+                "one alone."
+            )
         if shared := shared_drives(compared):
             yield (
                 f"{first} and {second} are on one drive ({shared}): their difference is not one of "
@@ -548,6 +554,18 @@ def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
                     f"{first} ran on {a}, {second} on {b}: their difference may be that of the "
                     "hosts."
                 )
+
+
+def _slow_links(subject: Subject) -> Iterator[str]:
+    """Yield the drives whose PCIe link is slower or narrower than they support, with their arms."""
+    arms: dict[str, list[str]] = {}
+    for run in (run for group in subject.groups for run in group.runs):
+        arm = subject.arm(run)
+        for slow in filter(None, map(slow_link, run.record.controllers)):
+            arms.setdefault(slow, []).append(named(_letter(subject.arms, arm), arm))
+    for slow, names in arms.items():
+        of = f" of {listed(list(dict.fromkeys(names)))}" if len(subject.arms) > 1 else ""
+        yield f"PCIe link{of}: {slow}."
 
 
 def _failed(subject: Subject, places: Sequence[_Place]) -> tuple[FailedCheck, ...]:
@@ -676,8 +694,8 @@ def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | Non
     if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
         return f"{here}, 1 of {counted(point_count, 'point')}"
     ends = sorted(ratio if rate.effect.ratio >= 1 else 1 / ratio for ratio in ratios)
-    over = counted(len(ratios), "point")
-    return f"{here}, the median of {over}: {ratio_ends(ends[0], ends[-1])}{TIMES}"
+    over = f"over {counted(len(ratios), 'point')} {ratio_ends(ends[0], ends[-1])}{TIMES}"
+    return f"shown: {here}, the point of the median ratio; {over}"
 
 
 def _work(compared: Group, phase: str) -> _Work | None:
@@ -839,7 +857,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
     if record.metric("compute_fraction") is not None:
-        parts.append(workload.accelerator)
+        is_emulated = workload.accelerator != "unpaced"
+        parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
     if workload.rank_count > 1:
         parts.append(counted(workload.rank_count, "rank"))
     moved = [

@@ -259,7 +259,7 @@ def test_a_runs_time_and_energy_follow_from_rate_and_power(
     assert main(["plan", "checkpoint", *words, "rate=0.096", "power_w=10"]) == 0
     text = capsys.readouterr().out
     assert "time    6.00 s to 8.00 s = " in text
-    assert "energy  60 J to 80 J at 10 W" in text or "Wh" in text
+    assert "energy  60.00 J to 80.00 J at 10 W" in text.replace("\u00a0", " ")
 
 
 def test_a_run_that_would_be_refused_is_planned_then_refused(

@@ -30,7 +30,7 @@ from wattload.reports.quantity import (
         (999.0, Unit.BYTES, "999.0 B"),
         (3600.0, Unit.JOULES, "1.000 Wh"),
         (35.9, Unit.JOULES, "35.90 J"),
-        (36.0, Unit.JOULES, "0.01000 Wh"),
+        (999.0, Unit.JOULES, "999.0 J"),
         (7.2e6, Unit.JOULES, "2.000 kWh"),
         (0.00032, Unit.SECONDS, "0.3200 ms"),
         (2.5e-8, Unit.SECONDS, "25.00 ns"),

@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=tuple(ENDS),
-        default="html",
         help="an HTML page, its figures as JSON, one CSV row per run, phase and figure (the ratios "
-        "of two arms go to FILE-ratios.csv), or the summary as Markdown (default: %(default)s)",
+        "of two arms go to FILE-ratios.csv), or the summary as Markdown (default: that of FILE's "
+        "suffix, or html)",
     )
     parser.add_argument(
         "--full",
@@ -97,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from wattload.reports.sanitize import file_name
 
+    arguments.format = _format(arguments)
     default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
     output = arguments.output or _default_folder(arguments.runs) / default
     if output != STANDARD_OUTPUT and is_lost(output.parent):
@@ -133,6 +134,25 @@ def run(arguments: argparse.Namespace) -> int:
         if second:
             print(file_name(str(write(second, ratios))))
     return 0
+
+
+def _format(arguments: argparse.Namespace) -> str:
+    """Return the format that was requested, or that of the output's suffix."""
+    from wattload.core.errors import ConfigError
+
+    suffix = arguments.output.suffix.lower() if arguments.output else ""
+    if suffix == ".pdf":
+        raise ConfigError(
+            f"can't write {arguments.output}: a report is {', '.join(ENDS.values())}; write the "
+            "page as .html and print it from a browser"
+        )
+    own = next((form for form, end in ENDS.items() if end == suffix), "")
+    if arguments.format and own and own != arguments.format:
+        raise ConfigError(
+            f"--format {arguments.format} does not go with -o {arguments.output}; omit --format, "
+            f"or name a file that ends in {ENDS[arguments.format]}"
+        )
+    return arguments.format or own or "html"
 
 
 def _default_folder(runs: Sequence[Path]) -> Path:

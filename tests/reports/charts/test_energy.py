@@ -41,7 +41,7 @@ def test_energy_stands_by_state_with_the_time_in_it() -> None:
         ["PS3", "1 run", "4.000 s", "25.0 %"],
     ]
     total = sum(energy.energy_j or 0.0 for energy in made.power.energy)
-    assert sum(float(row[5]) for row in rows) == pytest.approx(total / 3600, rel=1e-3)
+    assert sum(float(row[5]) for row in rows) == pytest.approx(total, rel=1e-3)
     assert "measured by a meter or a rail sensor" in found.caption
 
 

@@ -165,7 +165,7 @@ def test_cumulative_energy_ends_at_the_energy_of_the_record(pair: list[Run]) -> 
 def test_timed_phases_are_named_with_their_seconds_and_energy(pair: list[Run]) -> None:
     found = power_figure("c", "x", [make_track("A", "A", pair[0])])
     assert found is not None
-    assert re.search(r">train 4\.00\u00a0s, 0\.0\d+\u00a0Wh<", found.svg)
+    assert re.search(r">train 4\.00\u00a0s, \d\d\.\d\u00a0J<", found.svg)
 
 
 @pytest.mark.parametrize(

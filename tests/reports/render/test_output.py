@@ -19,7 +19,7 @@ from tests.reports.conftest import arm
 from tests.reports.test_commands import call
 from wattload.cli import report
 from wattload.cli.report import ENDS
-from wattload.core.errors import TargetError
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.record.file import RECORD_FILE
 from wattload.reports.render.output import FORMS, make_report, write_whole
 
@@ -77,6 +77,17 @@ def test_a_report_is_the_same_bytes_anywhere(tmp_path: Path, folder: Path, form:
 def test_every_form_has_an_end_of_its_own() -> None:
     assert ENDS.keys() == FORMS.keys()
     assert len(set(ENDS.values())) == len(ENDS)
+
+
+def test_the_suffix_of_the_output_is_its_format(tmp_path: Path, folder: Path) -> None:
+    assert call(report, folder, "-o", tmp_path / "a.csv") == 0
+    assert (tmp_path / "a.csv").read_text("utf-8").startswith("run")
+    for options, words in (
+        (["-o", tmp_path / "a.pdf"], "print it from a browser"),
+        (["--format", "json", "-o", tmp_path / "b.csv"], "name a file that ends in .json"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            call(report, folder, *options)
 
 
 @pytest.mark.parametrize("form", FORMS)

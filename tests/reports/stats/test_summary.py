@@ -251,7 +251,7 @@ def with_busy(runs: Sequence[Run], share: float | None) -> list[Run]:
 
 
 DRIVE = "the drive, with requests in flight 97\u00a0% of the time"
-HOST = "the host, which alone reaches 1.5\u00d7 the rate"
+HOST = "the host, which reaches 1.5\u00d7 the rate without a drive"
 
 
 @pytest.mark.parametrize(
@@ -342,30 +342,35 @@ def test_against_itself_has_no_winner() -> None:
     assert found.speed is None
 
 
+SLOT = "PCIe link of A and B: 16 GT/s x4, the drive supports 32 GT/s x4."
+"""Of the made-up host: a drive of PCIe 5 in a slot of PCIe 4."""
+
+
 def test_two_paths_of_one_drive_are_warned_about() -> None:
     a = session({"A": FAST}, path="/mnt/a", serial="S1", **REAL)
     b = session({"B": SLOW}, path="/mnt/b", serial="S1", **REAL)
     assert screen([*a, *b]).warnings == (
+        SLOT,
         "A and B are on one drive (S1): their difference is not one of drives.",
     )
     other = session({"B": SLOW}, path="/mnt/b", serial="S2", **REAL)
-    assert screen([*a, *other]).warnings == ()
+    assert screen([*a, *other]).warnings == (SLOT,)
     state = session({"B": SLOW}, path="/mnt/a", serial="S1", state=1, **REAL)
-    assert screen([*a, *state]).warnings == ()
+    assert screen([*a, *state]).warnings == (SLOT,)
 
 
 def test_arms_on_two_hosts_are_warned_about() -> None:
     runs = [*session({"A": FAST}, **REAL), *session({"B": SLOW}, host="other", **REAL)]
-    (warning,) = screen(runs).warnings
+    _, warning = screen(runs).warnings
     assert warning.startswith("A ran on box, B on other")
 
 
 def test_arms_are_distinguished_by_what_was_swept() -> None:
     a = session({"A": FAST}, path="/mnt/a", **REAL)
     b = session({"B": SLOW}, path="/mnt/b", **REAL)
-    assert screen([*a, *b]).distinction == "target.path"
-    assert screen(session({"A": FAST, "B": SLOW}, **REAL)).distinction == "label"
-    assert screen([*a, *b], "power_state").distinction == "power state"
+    assert make_subject([*a, *b]).distinction == "target.path"
+    assert make_subject(session({"A": FAST, "B": SLOW}, **REAL)).distinction == "label"
+    assert make_subject([*a, *b], "power_state").distinction == "power state"
 
 
 def test_the_share_of_time_that_computed_is_named_and_asks_no_question_of_its_own() -> None:
@@ -436,7 +441,9 @@ def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> N
     assert found is not None
     assert found.run == "s1-B-5"
     text = found.text.replace("\u00a0", " ")
-    assert text == "unstable rates of B: CV 15 %; run 5, 40 % below the median, is in the mean"
+    assert text == (
+        "unstable rates of B: CV 15 %; run 5, 40 % below the median, included in the mean"
+    )
     alone = row(session({"A": wild}, interleave="none")).scatter
     assert alone is not None
     assert alone.words.startswith("unstable rates: CV\u00a0")
@@ -479,7 +486,7 @@ def test_without_the_energy_of_a_phase_the_row_has_that_of_the_other() -> None:
 
     runs = session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL)
     found = row(list(map(without_read, runs)))
-    assert found.energies.title.endswith("h per checkpoint written")
+    assert found.energies.title.endswith("J per checkpoint written")
     assert found.energy is not None
     assert (found.energy.part, found.energy.winner) == ("writing only", "A")
 
@@ -550,7 +557,9 @@ def swept(ratios: Sequence[float]) -> list[Run]:
 
 def test_a_sweep_is_the_point_of_the_median_ratio() -> None:
     found = row(swept((1.5, 3.0, 2.0)))
-    assert found.at == "workers = 3, the median of 3 points: 1.50 to 3.00\u00d7"
+    assert found.at == (
+        "shown: workers = 3, the point of the median ratio; over 3 points 1.50 to 3.00\u00d7"
+    )
     assert found.speed is not None
     assert found.speed.words == "2.00\u00d7 as fast"
 
@@ -574,3 +583,10 @@ def test_the_energy_of_a_gpu_stands_under_its_own_name() -> None:
     (gpu,) = found.devices
     assert gpu.title.startswith("GPU, ")
     assert [len(bar.marks) for bar in gpu.bars] == [8, 8]
+
+
+def test_arms_that_differ_in_two_ways_are_warned_about() -> None:
+    a = session({"A": FAST}, path="/mnt/a", serial="SA", **REAL)
+    b = session({"B": SLOW}, path="/mnt/b", serial="SB", state=1, **REAL)
+    together = "A and B differ in drive and power state at once: no ratio is of one alone."
+    assert screen([*a, *b]).warnings == (SLOT, together)
