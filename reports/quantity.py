@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
 
@@ -98,13 +99,13 @@ class Scale:
         return value / self.factor
 
 
-_ONE_UNIT: ContextVar[tuple[Unit, Scale] | None] = ContextVar("one_unit", default=None)
+_ONE_UNIT: ContextVar[Mapping[Unit, Scale]] = ContextVar("one_unit", default=MappingProxyType({}))
 
 
 @contextmanager
 def one_unit(unit: Unit, scale: Scale) -> Iterator[None]:
     """Give all values of a unit one scale, such as Wh on a whole page, within this context."""
-    token = _ONE_UNIT.set((unit, scale))
+    token = _ONE_UNIT.set({**_ONE_UNIT.get(), unit: scale})
     try:
         yield
     finally:
@@ -116,9 +117,8 @@ def scale_for(unit: Unit, *values: float | None) -> Scale:
 
     Within ``one_unit`` it is the scale given there.
     """
-    given = _ONE_UNIT.get()
-    if given is not None and given[0] is unit:
-        return given[1]
+    if (given := _ONE_UNIT.get().get(unit)) is not None:
+        return given
     shown = [abs(value) for value in values if value is not None and not out_of_range(value)]
     largest = max(shown, default=0.0)
     steps = _LADDERS[unit]

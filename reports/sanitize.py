@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 
 LONGEST = 160
 """Longer words are shortened to their ends; the embedded record has the whole word."""
@@ -29,6 +30,7 @@ _RIGHT_TO_LEFT = re.compile(
 _WORD = re.compile(rf"\S{{{LONGEST + 1},}}")
 _WIDE = re.compile(rf"\S{{{WIDEST + 1},}}")
 _ENDS = LONGEST // 2 - 1
+_JOINER = "\u200d"
 _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
 
@@ -59,8 +61,26 @@ def is_wide(text: str) -> bool:
 
 
 def _shortened(word: re.Match[str]) -> str:
-    found = word.group()
-    return f"{found[:_ENDS]}…{found[-_ENDS:]}"
+    return shortened(word.group(), 2 * _ENDS + 1)
+
+
+def shortened(name: str, longest: int) -> str:
+    """Return a name without its middle if it has more characters; marks stay with their letter."""
+    if len(name) <= longest:
+        return name
+    head = (longest - 1) // 2
+    tail = len(name) - head
+    while head and _is_within(name, head):
+        head -= 1
+    while tail < len(name) and _is_within(name, tail):
+        tail += 1
+    return f"{name[:head]}…{name[tail:]}"
+
+
+def _is_within(name: str, at: int) -> bool:
+    """Return whether the character there belongs to the one before it."""
+    is_mark = unicodedata.category(name[at]).startswith("M") or name[at] == _JOINER
+    return is_mark or name[at - 1] == _JOINER
 
 
 def json_escape(character: str) -> str:

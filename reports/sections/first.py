@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
     Figure,
@@ -20,10 +21,19 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
-from wattload.reports.quantity import MISSING, Scale, counted, listed, number, workload_title
+from wattload.reports.quantity import (
+    MISSING,
+    Scale,
+    counted,
+    listed,
+    number,
+    one_unit,
+    workload_title,
+)
 from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
+from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
@@ -36,6 +46,9 @@ from wattload.reports.stats.sweeps import points
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
 """Red is left for a grade without a possible verdict."""
+
+_NAME_MAX = 23
+"""Characters of a name over a bar, where arms have no letters."""
 
 _PRINTED = Scale(1, "")
 """The figures of the first screen are in the unit that is printed."""
@@ -69,7 +82,7 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     scale = [f"scale {screen.scale}"] if screen.scale else []
     if screen.scale == "demo" and not screen.banner:
-        scale = ["demo scale: a test of the setup, not of a drive"]
+        scale = ["demo scale, no drive test"]
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
         Link(checks_tally(subject), "trust"),
@@ -206,7 +219,7 @@ def _finding(answer: Answer | None) -> Finding:
     if answer is None:
         return Finding(text="not compared", tone="quiet")
     name = named(answer.letter, answer.leader) if answer.leader is not None else ""
-    lines = [line for line in (answer.interval_text, *answer.part_texts) if line]
+    lines = [line for line in (answer.interval_text, answer.note, *answer.part_texts) if line]
     if answer.shown is not None:
         known = (answer.part, name if name != answer.letter else "")
         return Finding(
@@ -289,7 +302,9 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
     """Return the bars of a quantity; of three arms or more in the order of their ranking."""
     rank = {arm: index for index, arm in enumerate(ranking)}
     has_letters = len(bars.bars) <= len(LETTERS)
-    names = {bar.arm: bar.letter if has_letters else bar.arm for bar in bars.bars}
+    names = {
+        bar.arm: bar.letter if has_letters else shortened(bar.arm, _NAME_MAX) for bar in bars.bars
+    }
     if len(names) == 1:
         names = dict.fromkeys(names, "")
     ordered = sorted(bars.bars, key=lambda bar: rank.get(bar.arm, len(rank)))
@@ -388,10 +403,12 @@ def with_choice(
 
 def _with_source(figure: Figure | None, tracks: Sequence[Track]) -> Figure | None:
     """Return a chart of power with a caption that says where its energies come from."""
-    if figure is None or not any(is_fitted(track.run.record) for track in tracks):
+    if figure is None or not any(track.timeline.watts for track in tracks):
         return figure
-    source = "Energies are of one run's timed phases, from a model fitted to the readings."
-    return replace(figure, caption=f"{figure.caption} {source}")
+    is_modelled = any(is_fitted(track.run.record) for track in tracks)
+    source = ", from a model fitted to the readings" if is_modelled else ""
+    caption = f"{figure.caption} Energies are of one run's timed phases{source}."
+    return replace(figure, caption=caption)
 
 
 def _over_time(subject: Subject) -> Block | None:
@@ -405,6 +422,7 @@ def _over_time(subject: Subject) -> Block | None:
                     power_figure("first-power", f"Power during {title}", tracks), tracks
                 )
             else:
-                figure = rate_figure("first-rate", f"Rate during {title}", tracks)
+                with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
+                    figure = rate_figure("first-rate", f"Rate during {title}", tracks)
             return with_choice(figure, subject, group, tracks)
     return None

@@ -40,6 +40,7 @@ from wattload.reports.quantity import (
     counted,
     label,
     listed,
+    one_unit,
     quantity,
     whole,
     workload_title,
@@ -57,7 +58,7 @@ from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
-from wattload.reports.stats.summary import Bars, drive_limits, point_rows
+from wattload.reports.stats.summary import Bars, drive_limits, point_rows, rate_scale
 from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
 
 _STEADY_RULE = (
@@ -76,7 +77,11 @@ def workload_sections(subject: Subject) -> list[Section]:
     """Return a section per workload; none of more arms than have letters."""
     if len(subject.arms) > len(LETTERS):
         return []
-    return [_section(subject, group) for group in subject.groups]
+    sections = []
+    for group in subject.groups:
+        with one_unit(Unit.BYTES_PER_SECOND, rate_scale(subject, group)):
+            sections.append(_section(subject, group))
+    return sections
 
 
 def _section(subject: Subject, group: Group) -> Section:

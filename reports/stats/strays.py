@@ -70,8 +70,12 @@ def _is_of_search(record: RunRecord) -> bool:
 
 
 def _of_settings(arms: Arms) -> Iterator[tuple[str, str]]:
-    """Yield the runs with a setting that no other run of their arm has."""
-    facts = {run.id: facts_of(run.record) for own in arms.values() for run in own}
+    """Yield the runs with a setting, a drive or a host that no other run of their arm has."""
+    facts = {
+        run.id: {**facts_of(run.record), **_machine_of(run.record)}
+        for own in arms.values()
+        for run in own
+    }
     every = [run for own in arms.values() for run in own]
     named = [word.partition("=")[0].lstrip("+") for run in every for word in run.record.command]
     keys = sorted(
@@ -84,6 +88,15 @@ def _of_settings(arms: Arms) -> Iterator[tuple[str, str]]:
             for arm, own in arms.items()
         }
         yield from _of_key(key, values)
+
+
+def _machine_of(record: RunRecord) -> Mapping[str, str]:
+    """Return the drives and the hosts of a run, as far as known."""
+    found = {
+        "drive": ", ".join(sorted(filter(None, (c.facts.serial for c in record.controllers)))),
+        "host": ", ".join(sorted(host.facts.name for host in record.hosts)),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _of_key(key: str, arms: Mapping[str, Sequence[tuple[Run, str]]]) -> Iterator[tuple[str, str]]:

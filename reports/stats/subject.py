@@ -199,7 +199,7 @@ def lettered(letter: str, arm: str) -> str:
 
 def named(letter: str, arm: str) -> str:
     """Return an arm's name for a cell or a sentence; its letter if the name is long or a letter."""
-    return letter if len(arm) > _NAME_MAX or arm in LETTERS else arm
+    return letter if letter and (len(arm) > _NAME_MAX or arm in LETTERS) else arm
 
 
 def arm_name(record: RunRecord, by: str) -> str:

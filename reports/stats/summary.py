@@ -494,14 +494,27 @@ def drive_limits(subject: Subject, group: Group) -> tuple[DriveLimit, ...]:
 def _verdict_rows(
     subject: Subject, places: Sequence[_Place]
 ) -> tuple[tuple[VerdictRow, ...], Scale]:
-    """Return rows that have the same units, and the scale of their energies."""
-    rates = _page_scale([(place.rate, 1.0) for place in places], Unit.BYTES_PER_SECOND)
+    """Return rows whose energies have the same unit, and its scale."""
     energies = _page_scale(
         [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
     )
     is_mixed = not _scale(places)
-    rows = (_verdict_row(subject, place, rates, energies, is_mixed=is_mixed) for place in places)
+    rows = (
+        _verdict_row(subject, place, _rate_scale(place), energies, is_mixed=is_mixed)
+        for place in places
+    )
     return tuple(rows), energies
+
+
+def rate_scale(subject: Subject, group: Group) -> Scale:
+    """Return the scale of every rate of a workload: use it with ``quantity.one_unit``."""
+    return _rate_scale(_place(subject, group))
+
+
+def _rate_scale(place: _Place) -> Scale:
+    key = place.rate.quantity.key if place.rate is not None else ""
+    rows = [(rows[key], 1.0) for rows in place.every if key in rows]
+    return _page_scale(rows, Unit.BYTES_PER_SECOND)
 
 
 def _scale(places: Sequence[_Place]) -> str:
@@ -564,7 +577,10 @@ def _slow_links(subject: Subject) -> Iterator[str]:
         for slow in filter(None, map(slow_link, run.record.controllers)):
             arms.setdefault(slow, []).append(named(_letter(subject.arms, arm), arm))
     for slow, names in arms.items():
-        of = f" of {listed(list(dict.fromkeys(names)))}" if len(subject.arms) > 1 else ""
+        known = list(dict.fromkeys(names))
+        of = f" of {listed(known)}" if len(subject.arms) > 1 else ""
+        if len(known) == len(subject.arms) > len(LETTERS):
+            of = f" of all {len(known)} arms"
         yield f"PCIe link{of}: {slow}."
 
 
@@ -617,8 +633,8 @@ def _short(run: str) -> str:
 
 
 def _letter(arms: Sequence[str], arm: str) -> str:
-    index = arms.index(arm)
-    return LETTERS[index] if index < len(LETTERS) else ""
+    """Return the letter of an arm; empty if there are more arms than letters."""
+    return LETTERS[arms.index(arm)] if len(arms) <= len(LETTERS) else ""
 
 
 def _place(subject: Subject, group: Group) -> _Place:

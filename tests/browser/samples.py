@@ -49,6 +49,12 @@ def _six_arms() -> Iterable[Scenario]:
                 )
 
 
+def _many_arms() -> Iterable[Scenario]:
+    for place in range(8):
+        name = f"Micron 9550 of 7.68 TB, firmware E3MQ000, PS{place}"
+        yield arm(name, 0, run_id=f"run-{place}", rate=(1.5 - 0.1 * place) * 1e9)
+
+
 def _singles() -> Iterable[Scenario]:
     kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
     for kind in kinds:
@@ -92,6 +98,7 @@ REPORTS: Mapping[str, Callable[[], Iterable[Scenario]]] = {
     "bounds": _bounds,
     "hostile": _hostile,
     "hostile-pair": _hostile_pair,
+    "many-arms": _many_arms,
     "singles": _singles,
     "six-arms": _six_arms,
     "workloads": _workloads,

@@ -64,7 +64,7 @@ def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples, width: int)
         assert opened.page.evaluate(beyond) == []
 
 
-@pytest.mark.parametrize("name", ["six-arms", "workloads"])
+@pytest.mark.parametrize("name", ["many-arms", "six-arms", "workloads"])
 @pytest.mark.parametrize("width", [390, 820, 1280])
 def test_no_text_of_bars_is_over_another(
     opener: Opener, samples: Samples, name: str, width: int

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattload.reports.sanitize import LONGEST, escape_unseen, sanitize
+from wattload.reports.sanitize import LONGEST, escape_unseen, sanitize, shortened
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,12 @@ def test_only_a_word_that_is_too_long_is_cut() -> None:
 @given(st.text())
 def test_json_means_the_same_after_it(text: str) -> None:
     assert json.loads(escape_unseen(json.dumps(text, ensure_ascii=False))) == text
+
+
+@pytest.mark.parametrize("unit", ["e\u0301", "\U0001f469\u200d\U0001f4bb"])
+def test_a_mark_stays_with_its_letter_where_a_name_is_cut(unit: str) -> None:
+    for longest in range(8, 30):
+        head, _, tail = shortened(unit * 50, longest).partition("…")
+        assert head == unit * (len(head) // len(unit))
+        assert tail == unit * (len(tail) // len(unit))
+        assert len(head) + len(tail) < longest

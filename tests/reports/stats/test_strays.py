@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import run, session
+from tests.reports.sessions import run, session, turn
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import first_screen
@@ -95,3 +95,15 @@ def test_no_number_of_a_search_for_accelerators_is_a_stray() -> None:
     ]
     subject = make_subject([*full, run("one", searched, label="A-n4")])
     assert subject.arms == ("A-n1", "A-n2", "A-n4")
+
+
+@pytest.mark.parametrize("change", [{"serial": "S9"}, {"host": "elsewhere"}])
+def test_a_run_on_another_drive_or_host_is_left_out_and_named(change: dict[str, str]) -> None:
+    odd = turn("A", 6, 2e9, **(REAL | {"serial": "SA"} | change))
+    arms = [
+        *session({"A": [2e9, 2.01e9, 1.99e9] * 2}, serial="SA", **REAL),
+        *session({"B": [1e9, 1.01e9, 0.99e9] * 2}, serial="SB", **REAL),
+    ]
+    subject = make_subject([*arms, odd])
+    assert list(subject.strays) == [odd.id]
+    assert f"{change.get('serial', '') or change['host']}; it is" in subject.strays[odd.id]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.reports.conftest import render_page
+from tests.reports.parsing import Page
 from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
 from wattload.core.record.energy import SensorRecord
@@ -26,6 +28,8 @@ from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, firs
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}
 ROUND = ("tsv_to_parquet", "parquet_to_binary")
 SLOW, FAST = [1.0e9, 1.01e9, 0.99e9, 1.0e9] * 2, [2.4e9, 2.42e9, 2.38e9, 2.4e9] * 2
+SLOT = "PCIe link of A and B: 16 GT/s x4, the drive supports 32 GT/s x4."
+"""Of the made-up host: a drive of PCIe 5 in a slot of PCIe 4."""
 
 
 def screen(runs: Sequence[Run], by: str = "label") -> FirstScreen:
@@ -308,11 +312,12 @@ def test_three_arms_are_ranked_without_a_winner() -> None:
 
 
 def test_thirty_arms_and_failed_runs_make_a_screen() -> None:
-    many = [run(f"r{n}", label=f"arm {n}") for n in range(30)]
+    many = [run(f"r{n}", label=f"arm {n}", **REAL) for n in range(30)]
     found = screen(many)
     assert len(found.rows[0].rates.bars) == 30
-    assert found.arms[0][0] == "A"
+    assert found.arms[0] == ("", "arm 0")  # there are not enough letters
     assert found.arms[-1] == ("", "arm 29")
+    assert found.warnings == (SLOT.replace("A and B", "all 30 arms"),)
     failed = row([run("r1", label="A", status="failed"), run("r2", label="B", status="failed")])
     assert failed.speed is not None
     assert (failed.speed.outcome, failed.speed.words) == ("missing", "no valid run")
@@ -340,10 +345,6 @@ def test_figures_of_any_size_are_shown() -> None:
 def test_against_itself_has_no_winner() -> None:
     found = row(against_itself("A", SLOW, SLOW))
     assert found.speed is None
-
-
-SLOT = "PCIe link of A and B: 16 GT/s x4, the drive supports 32 GT/s x4."
-"""Of the made-up host: a drive of PCIe 5 in a slot of PCIe 4."""
 
 
 def test_two_paths_of_one_drive_are_warned_about() -> None:
@@ -395,6 +396,7 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
     assert answer is not None
     assert (answer.winner, answer.leader) == (None, "A")
     assert answer.note == "ratio of geometric means; the medians favour B"
+    assert answer.note in Page(render_page(runs)).text()
 
 
 @pytest.mark.parametrize(
