@@ -109,7 +109,7 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
         for side, shift_ns in ((0, -near_ns), (1, near_ns))
     )
     turns = turns[first == last]
-    turns = turns[np.argsort(turns[:, 0])]
+    turns = turns[np.argsort(turns[:, 0], kind="stable")]
     until_ns = np.maximum.accumulate(turns[:, 1])
     # Turns that overlap are one.
     begins = np.flatnonzero(np.append(True, turns[1:, 0] > until_ns[:-1])[: len(turns)])
