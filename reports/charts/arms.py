@@ -119,8 +119,7 @@ def _reason(entry: Row | None, figures: Sequence[RunFigure], runs: Sequence[Run]
 
 def _panel_title(quantity: Quantity, scale: Scale) -> str:
     arrow = {"higher": "↑", "lower": "↓"}.get(quantity.better, "")
-    per = " per run" if quantity.unit is Unit.JOULES else ""
-    return f"{quantity.label}, {scale.unit}".removesuffix(", ") + f"{per} {arrow}".rstrip()
+    return f"{quantity.label}, {scale.unit}".removesuffix(", ") + f" {arrow}".rstrip()
 
 
 def arms_figure(
@@ -162,10 +161,10 @@ def arms_figure(
 
 def _caption(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> str:
     parts = ["↑ higher is better, ↓ lower is better."]
+    if any(entry.quantity.unit is Unit.JOULES for entry in drawn):
+        parts.append("Energies are of a whole run.")
     if any(len(of_arm) > 1 for of_arm in runs.values()):
-        parts.append(
-            "Bars are what the ratios divide: geometric means of valid runs. A dot is one run."
-        )
+        parts.append("Bars are geometric means of valid runs, as in the ratios. A dot is one run.")
     known = [f for entry in drawn for own in entry.figures.values() for f in own if f.value]
     if any(f.valid and not f.in_mean for f in known):
         parts.append("A hollow dot is not in the mean: it is excluded, or its partner is.")

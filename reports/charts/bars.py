@@ -25,7 +25,7 @@ _SHORT = 2
 _INITIAL_WIDTH = 0.05
 """The share of the width from which a part has its initial in it."""
 
-_LONG_TITLE = 28
+_LONG_TITLE = 26
 """Characters of a title that a quarter of a sheet of paper has room for."""
 
 _THICK = 3

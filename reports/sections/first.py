@@ -377,24 +377,30 @@ def drawn_first(subject: Subject) -> tuple[str, str]:
 
 
 def with_choice(
-    figure: Figure | None, subject: Subject, group: Group, tracks: Sequence[Track]
+    figure: Figure | None,
+    subject: Subject,
+    group: Group,
+    tracks: Sequence[Track],
+    *,
+    is_first: bool = False,
 ) -> Figure | None:
-    """Return a chart of one run of each arm, with a caption that states which one it is.
+    """Return a chart of one run of each arm; the first one's caption states which one it is.
 
     Args:
         figure: the chart, if there is one.
         subject: that of the page.
         group: the runs that one of each arm was taken from.
         tracks: those of the chart.
+        is_first: whether it is the page's first chart over time, which speaks for the others.
     """
     if figure is None:
         return None
     parts = [figure.caption]
     excluded = [track.letter for track in tracks if has_excluded_energy(subject, track.run)]
-    if any(len(runs) > 1 for runs in group.arms.values()):
+    if is_first and any(len(runs) > 1 for runs in group.arms.values()):
         is_narrowed = not excluded and any(has_excluded_energy(subject, r) for r in group.runs)
         among = " among those whose energy counts" if is_narrowed else ""
-        parts.append(f"Each line is its arm's run of median rate{among}.")
+        parts.append(f"Here and below, each line is its arm's run of median rate{among}.")
     if excluded:
         of = f" of {listed(excluded)}" if len(group.arms) > 1 else ""
         parts.append(f"The energy{of} is excluded.")
@@ -424,5 +430,5 @@ def _over_time(subject: Subject) -> Block | None:
             else:
                 with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
                     figure = rate_figure("first-rate", f"Rate during {title}", tracks)
-            return with_choice(figure, subject, group, tracks)
+            return with_choice(figure, subject, group, tracks, is_first=True)
     return None

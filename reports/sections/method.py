@@ -95,8 +95,9 @@ def _rules() -> tuple[str, ...]:
         "verdict needs both.",
         "Several verdicts: figures that answer one question, such as rate and time, get one "
         "verdict. All questions of a workload, at all points of its sweep, are one family; Holm's "
-        "step-down keeps its chance of a false verdict at 5 % if the arms alternated. Printed "
-        "intervals are 95 % each. Fix the number of runs before the first.",
+        "step-down keeps its chance of a false verdict at 5 % if the arms alternated. "
+        "Sweeps are compared point by point; the median of the points' ratios comes first. "
+        "Fix the number of runs before the first.",
         f"Noise floor: the effect must exceed {_percent(FLOOR)}, the difference between an arm's "
         "earlier and later runs, and the difference of a setting from itself (interleave=aa). Arms "
         "that did not alternate may have run one after the other: the floor then includes their "
@@ -106,11 +107,9 @@ def _rules() -> tuple[str, ...]:
         "gain of one meter cancels in a ratio. Without a stated uncertainty, or with different "
         "evidence, there is no verdict.",
         f"Same: within {margin}, only if the whole interval is between "
-        f"{number(1 / (1 + MARGIN), 3)} and {number(1 + MARGIN, 3)}, and the noise floor too. "
-        "Arms without a shown difference are not necessarily the same.",
+        f"{number(1 / (1 + MARGIN), 3)} and {number(1 + MARGIN, 3)}, and the noise floor too.",
         "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above that "
         "(run more) and unstable above 10 %.",
-        "Sweeps are compared point by point; the median of the points' ratios comes first.",
     )
 
 

@@ -71,12 +71,13 @@ def inputs_section(subject: Subject) -> Section:
         ),
         Code(digest, "SHA-256 over the sorted digests of all records"),
     ]
+    details: list[Block] = [table] if listed_runs else []
     if not masked:
         checks = f"{INPUTS_COMMAND}\n{SEAL_COMMAND}"
         caption = "Commands to check the digest of a folder of runs, and the seal in a run's folder"
-        blocks.append(Code(checks, caption))
-    if listed_runs:
-        blocks.append(Fold("Digests and seals", [table], data=True))
+        details.append(Code(checks, caption))
+    if details:
+        blocks.append(Fold("Digests and seals", details, data=True))
     return Section(anchor="inputs", title="Inputs", blocks=blocks, remark=_seals(subject))
 
 

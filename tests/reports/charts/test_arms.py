@@ -90,7 +90,7 @@ def test_six_arms_have_six_colours_and_their_letters(tmp_path: Path) -> None:
 def test_every_panel_says_which_way_is_better_and_what_it_shows(tmp_path: Path) -> None:
     found = figure([one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))])
     assert ">throughput, GB/s ↑<" in found.svg
-    assert "J per run ↓<" in found.svg
+    assert "energy, train, J ↓<" in found.svg
     assert 'aria-label="throughput, GB/s ↑: A 1.50; B 0.600"' in found.svg
 
 
