@@ -82,12 +82,10 @@ def test_every_form_has_an_end_of_its_own() -> None:
 def test_the_suffix_of_the_output_is_its_format(tmp_path: Path, folder: Path) -> None:
     assert call(report, folder, "-o", tmp_path / "a.csv") == 0
     assert (tmp_path / "a.csv").read_text("utf-8").startswith("run")
-    for options, words in (
-        (["-o", tmp_path / "a.pdf"], "print it from a browser"),
-        (["--format", "json", "-o", tmp_path / "b.csv"], "name a file that ends in .json"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            call(report, folder, *options)
+    with pytest.raises(ConfigError, match="print it from a browser"):
+        call(report, folder, "-o", tmp_path / "a.pdf")
+    with pytest.raises(ConfigError, match=r"name a file that ends in \.json"):
+        call(report, folder, "--format", "json", "-o", tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize("form", FORMS)
