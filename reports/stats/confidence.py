@@ -215,7 +215,7 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
     if busy is None:
         return Limit("limit unknown: the drive's busy time was not counted")
-    return Limit(f"limit unknown: the drive had requests in flight {percent(busy, 2)} of the time")
+    return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")
 
 
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
@@ -233,7 +233,7 @@ def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
 def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) -> Iterator[str]:
     waited = _median(_worker_share(each, phase, "for_storage") for each in records)
     if busy is not None and busy >= DRIVE_BUSY:
-        yield f"the drive, with requests in flight {percent(busy, 2)} of the time"
+        yield f"the drive, busy {percent(busy, 2)} of the time"
     elif waited is not None and waited > _MOST:
         yield f"the drive, for which workers waited {percent(waited, 2)} of the time"
 

@@ -254,7 +254,7 @@ def with_busy(runs: Sequence[Run], share: float | None) -> list[Run]:
     return found
 
 
-DRIVE = "the drive, with requests in flight 97\u00a0% of the time"
+DRIVE = "the drive, busy 97\u00a0% of the time"
 HOST = "the host, which reaches 1.5\u00d7 the rate without a drive"
 
 
@@ -263,7 +263,7 @@ HOST = "the host, which reaches 1.5\u00d7 the rate without a drive"
     [
         (0.97, 3.0, f"limited by {DRIVE}"),
         (0.97, 1.5, f"limited by {HOST}, and by {DRIVE}"),
-        (0.04, 3.0, "limit unknown: the drive had requests in flight 4.0\u00a0% of the time"),
+        (0.04, 3.0, "limit unknown: the drive was busy 4.0\u00a0% of the time"),
         (0.04, 1.5, f"limited by {HOST}"),
         (None, 3.0, "limit unknown: the drive's busy time was not counted"),
     ],
@@ -280,7 +280,7 @@ def test_the_drive_limits_a_rate_only_if_it_was_busy(
     [
         (0.6, 0.1, "limited by the host: workers needed a core 75\u00a0% of the time"),
         (0.1, 0.6, "limited by the drive, for which workers waited 60\u00a0% of the time"),
-        (0.2, 0.3, "limit unknown: the drive had requests in flight 4.0\u00a0% of the time"),
+        (0.2, 0.3, "limit unknown: the drive was busy 4.0\u00a0% of the time"),
     ],
 )
 def test_what_workers_spent_most_of_their_time_on_limits_a_rate(
