@@ -288,14 +288,14 @@ def _moved(track: Track) -> list[_Series]:
 def _is_brief(track: Track) -> bool:
     """Return whether most of a run's timed phases are too short for the bins of its trace."""
     lengths = [end - start for phase in track.phases for start, end in phase.intervals_s]
-    return bool(lengths) and float(np.median(lengths)) < _BRIEF_S
+    return bool(lengths) and 0 < float(np.median(lengths)) < _BRIEF_S
 
 
 def _phase_rates(track: Track, step_s: float, *, is_alone: bool) -> list[_Series]:
     """Return the mean rate of each timed phase while it lasts; of a single run by direction."""
     time_s = np.arange(step_s / 2, track.end_s, step_s)
     read, written = np.zeros_like(time_s), np.zeros_like(time_s)
-    for phase in track.phases:
+    for phase in (each for each in track.phases if each.active_s > 0):
         for start_s, end_s in phase.intervals_s:
             inside = (time_s >= start_s - track.zero_s) & (time_s < end_s - track.zero_s)
             read[inside] += phase.read_bytes / phase.active_s

@@ -149,6 +149,21 @@ def test_phases_shorter_than_the_bins_of_the_trace_have_their_mean_rates(tmp_pat
         assert read(found.svg, name, middle_s) == pytest.approx(rate, rel=0.01)
 
 
+def test_phases_without_a_duration_are_drawn(tmp_path: Path) -> None:
+    run = one(tmp_path, arm("A", 0, workload="checkpoint", seconds=0.3))
+    for empty in (("write",), ("write", "read")):
+        windows = [
+            window.model_copy(
+                update={"end_ns": window.start_ns, "active_s": 0.0, "seconds": 0.0, "intervals": ()}
+            )
+            if window.name in empty
+            else window
+            for window in run.record.windows
+        ]
+        record = run.record.model_copy(update={"windows": tuple(windows)})
+        assert rate_figure("c", "x", [make_track("A", "A", replace(run, record=record))])
+
+
 def test_cumulative_energy_ends_at_the_energy_of_the_record(pair: list[Run]) -> None:
     found = energy_figure("c", "x", [make_track("A", "A", pair[0]), make_track("B", "B", pair[1])])
     assert found is not None
