@@ -25,7 +25,6 @@ from wattload.reports.charts.captions import (
 from wattload.reports.charts.themes import PART_ROLES, arm_role
 from wattload.reports.quantity import (
     MISSING,
-    TIMES,
     Scale,
     counted,
     interval_text,
@@ -34,7 +33,6 @@ from wattload.reports.quantity import (
     out_of_range,
     percent,
     quantity,
-    ratio_text,
     scale_for,
     scaled,
     workload_title,
@@ -275,10 +273,7 @@ def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, 
                     for figure in figures
                     if figure.value is not None
                 ]
-                ratio = MISSING
-                if entry and entry.effect:
-                    own_ratio = ratio_text(entry.in_favour(entry.effect.ratio))
-                    ratio = f"{entry.leader} {own_ratio}{TIMES}"
+                ratio = entry.ratio_words(entry.effect.ratio) if entry and entry.effect else MISSING
                 lines.append(
                     row(
                         each.quantity.label,

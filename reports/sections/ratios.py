@@ -156,7 +156,7 @@ def _ratio_cell(entry: Row, effect: Effect) -> Cell:
     """Return a ratio of at least 1 with the letter of the arm in whose favour it is."""
     ratio, medians = (ratio_text(entry.in_favour(of)) for of in (effect.ratio, effect.medians))
     remark = f"medians: {medians}{TIMES}" if medians != ratio else ""
-    return Cell(f"{entry.leader} {ratio}{TIMES}", remark=remark)
+    return Cell(entry.ratio_words(effect.ratio), remark=remark)
 
 
 def _interval_cell(entry: Row, effect: Effect) -> Cell:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from wattload.reports.quantity import TIMES, ratio_text
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.stats.conditions import (
     compared_group,
@@ -92,6 +93,10 @@ class Row:
         """Return a ratio of B over A as one of the row's ratio is printed, which is at least 1."""
         is_inverse = self.effect is not None and self.effect.ratio < 1
         return 1 / ratio if is_inverse else ratio
+
+    def ratio_words(self, ratio: float) -> str:
+        """Return a ratio of B over A as printed, with the leader before it: ``A 1.50`` times."""
+        return f"{self.leader} {ratio_text(self.in_favour(ratio))}{TIMES}"
 
 
 _OPEN = Verdict("none", "", "")

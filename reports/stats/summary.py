@@ -709,7 +709,7 @@ def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | Non
     here = f"{point.axis} = {point.value}"
     if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
         return f"{here}, 1 of {counted(point_count, 'point')}"
-    ends = sorted(ratio if rate.effect.ratio >= 1 else 1 / ratio for ratio in ratios)
+    ends = sorted(map(rate.in_favour, ratios))
     over = f"over {counted(len(ratios), 'point')} {ratio_ends(ends[0], ends[-1])}{TIMES}"
     return f"shown: {here}, the point of the median ratio; {over}"
 
