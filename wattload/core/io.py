@@ -98,6 +98,21 @@ class Stamps(BlockIdentity):
     first_block: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceIdentity:
+    """What tells a block device from every other one that may take its name.
+
+    ``major_minor`` is the kernel's ``"259:1"``. ``disk_sequence`` is BLKGETDISKSEQ, which grows
+    with every disk that appears (Linux 5.15); ``None`` on an older kernel.
+    """
+
+    path: Path
+    major_minor: str
+    disk_sequence: int | None
+    size_bytes: int
+    logical_block_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """A run of bytes in one file: ``length_bytes`` from ``offset_bytes``, both 0 or more."""
@@ -133,7 +148,9 @@ class IOPlan:
     are repeated from the start (sequential) or drawn uniformly by ``seed`` (random) until the count
     is reached or the time is over. ``rate_bytes_per_s`` limits the rate at which operations are
     issued. ``allocation`` applies to files that are written; ``fsync`` makes them and their folders
-    durable before the plan ends. One operation in ``trace_every`` is traced.
+    durable before the plan ends. One operation in ``trace_every`` is traced. With a ``device`` the
+    extents' only path is that of this block device: nothing is created, and the engine fails before
+    the first operation if what it opened is another device.
     """
 
     kind: IOKind
@@ -149,6 +166,21 @@ class IOPlan:
     stamps: Stamps | None = None
     seed: int = 0
     trace_every: int | None = None
+    device: DeviceIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IOReading:
+    """What a plan under way has done until ``time_ns`` (CLOCK_MONOTONIC), all from its start.
+
+    The counts are those of completed operations. They may differ by operations that complete
+    while they are read.
+    """
+
+    time_ns: int
+    moved_bytes: int
+    operation_count: int
+    latency: Histogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +189,8 @@ class IOResult:
 
     ``seconds`` includes the fsync, if the plan has one. ``latency`` holds one value in ns per
     operation, from just before it is handed to the kernel until its completion is seen; ``None``
-    where the engine does not measure it. Under a rate limit, the delay before an operation is
-    issued is not part of its latency. ``cpu_s`` is the CPU time of the engine's own threads and of
+    where the engine does not measure it. Under a rate limit it runs from when the operation was
+    due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the CPU time of the engine's own threads and of
     the kernel's io_uring workers, which do what would block: writes that extend a file or go to the
     page cache, and fsync. With ``stamps``, ``bad_blocks`` counts the blocks read that have another
     stamp or another sum. ``sync_ns`` is the longest fsync of a written file, 0 without one.

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from wattload.core.errors import MissingExtraError
+from wattload.core.host.counters import BlockStat
 from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.results import Check, Latency, Metric
@@ -18,7 +19,12 @@ from wattload.core.record.run import RunRecord
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
+
+PurgeMethod = Literal["discard", "format"]
 
 MAX_ACCELERATORS = 1024
 
@@ -110,6 +116,22 @@ class Progress(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment of an open phase: this rank's counts until then, and those of the block devices.
+
+    ``time_ns`` is CLOCK_MONOTONIC, ``cpu_s`` the CPU time of the rank's processes, ``devices`` the
+    kernel's counters by device.
+    """
+
+    time_ns: int
+    read_bytes: int
+    written_bytes: int
+    operations: int
+    cpu_s: float
+    devices: Mapping[str, BlockStat]
+
+
 class Phase(Protocol):
     """A named stretch of a run; every byte of the run is counted in one."""
 
@@ -134,6 +156,76 @@ class Phase(Protocol):
     def count_written(self, moved_bytes: int) -> None:
         """Count one operation's bytes; passed to an engine."""
         ...
+
+    def mark(self) -> Mark:
+        """Return the counts at this moment."""
+        ...
+
+    def add_part(self, name: str, start: Mark, end: Mark) -> None:
+        """Add a timed phase that ran inside this one, from one mark to another.
+
+        For stretches that are known afterwards only, such as a steady state.
+        """
+        ...
+
+
+class RawDrive(Protocol):
+    """A whole drive that the guard has released to this run, and its history on this host.
+
+    What is noted about a drive is kept under its serial in the state folder, durably.
+    """
+
+    @property
+    def nonce(self) -> int:
+        """The nonce of every stamp that this run writes; later runs know the blocks by it."""
+        ...
+
+    def host_written_bytes(self) -> tuple[int, int] | None:
+        """Return the drive's own count of bytes written to it, and its rounding, in bytes.
+
+        ``None`` if it reports none.
+        """
+        ...
+
+    def conditioning(self) -> Conditioning | None:
+        """Return what was last noted, ``None`` if nothing was."""
+        ...
+
+    def note_conditioning(self, conditioning: Conditioning) -> None:
+        """Replace what was noted."""
+        ...
+
+    def purge(self, method: PurgeMethod) -> Mapping[str, Any]:
+        """Discard all blocks, or format the namespace; returns what was sent and what reads now.
+
+        Raises:
+            TargetError: another namespace would lose its data too, or that can't be ruled out, or
+                the drive refuses.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditioning:
+    """How far a drive was prepared: sequential bytes of ``range_bytes``, then random ones.
+
+    ``random_bytes`` by ``draw`` follow the sequential ones without a rest of over 60 s.
+    ``host_written_bytes`` is the drive's own count afterwards. ``ended_s`` is Unix time. A
+    conditioning under way has ``complete`` false, and continues after ``sequential_bytes``.
+    """
+
+    block_bytes: int
+    range_bytes: int
+    sequential_bytes: int
+    random_bytes: int = 0
+    random_block_bytes: int | None = None
+    draw: str | None = None
+    host_written_bytes: int | None = None
+    ended_s: float
+    complete: bool
+    nonce: int
+    run_id: str = ""
+
 
 
 class RunContext(Protocol):
@@ -168,6 +260,13 @@ class RunContext(Protocol):
         """Open a phase; phases nest and overlap. Only timed ones enter metrics, energy and checks.
 
         Times are CLOCK_MONOTONIC; the phase's window over ranks is first start to last end.
+        """
+        ...
+
+    def raw_drive(self, target: Target) -> RawDrive | None:
+        """Return the drive of a block target that this process may overwrite, else ``None``.
+
+        It is ``None`` for a directory, and while a run is only previewed.
         """
         ...
 
@@ -224,6 +323,7 @@ class Outcome:
     ``details`` is JSON with what a reader needs to judge the metrics (drawn sizes, tensor counts).
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
+    ``tables`` are kept as Parquet files in the run's folder, by name.
     """
 
     metrics: Sequence[Metric] = ()
@@ -233,6 +333,7 @@ class Outcome:
     remarks: Sequence[str] = ()
     latencies: Sequence[Latency] = ()
     operations: Sequence[TracedOperations] = ()
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +429,10 @@ class Workload(Protocol):
 
     ``needs`` are runtime-checkable protocols; the loader's configuration has to implement one of
     them. A workload without any runs with every loader.
+
+    A workload that also runs on other targets than directories has them in an attribute
+    ``target_kinds``. One whose ``prepare`` must be followed by ``run`` without a rest has a true
+    ``prepares_last``: idle power is then measured before it.
     """
 
     name: ClassVar[str]

@@ -16,6 +16,7 @@ from wattload.core.workload import MAX_ACCELERATORS, Accelerator
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
 SWEEPS = ("none", "accelerators")
+TARGET_KINDS = ("directory", "block")
 INTERLEAVES = ("none", "abba", "aa")
 MOST_REPEATS = 10_000
 LONGEST_LABEL = 200
@@ -34,13 +35,24 @@ class TargetConfig:
     """Where to read and write.
 
     ``path`` defaults to the environment variable ``WATTLOAD_TARGET``, which a container image sets
-    to its mount point.
+    to its mount point. ``serial``, ``overwrite`` and ``shared`` apply to block devices only.
     """
 
+    kind: str = setting("directory", "Selected by target=NAME.", choices=TARGET_KINDS)
     path: Any = setting(
         lambda: os.environ.get(TARGET_VARIABLE, MISSING),
-        "Directory on the drive under test, or a list of directories.",
+        "Directory on the drive under test, or with target=block its device; or a list of them.",
     )
+    serial: Any = setting(
+        None,
+        "Serial number of the drive that may be overwritten, as its label has it, or a list of "
+        "them; SERIAL:NSID of a drive with several namespaces.",
+        unset="none: no drive is overwritten",
+    )
+    overwrite: Any = setting(
+        list, "Everything found on the drive that may be lost, by the names that the refusal lists."
+    )
+    shared: bool = setting(False, "Another host may be able to write to the drive.")
     max_write_bytes: int | None = setting(
         None,
         "Most bytes that all runs of one command together may write.",

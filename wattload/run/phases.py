@@ -27,7 +27,7 @@ from wattload.core.record.file import JOURNAL_PATTERN
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, merge_intervals
 from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
-from wattload.core.workload import Communicator, Phase, Progress
+from wattload.core.workload import Communicator, Mark, Phase, Progress, RawDrive
 from wattload.run.progress import RankProgress
 
 BIN_NS = NS_PER_S // 10
@@ -91,10 +91,11 @@ class RankJournal:
 class OpenPhase:
     """An open phase on this rank; any thread may count in it."""
 
-    def __init__(self, name: str, traffic: Traffic, progress: Progress) -> None:
+    def __init__(self, name: str, recorder: PhaseRecorder) -> None:
         self._name = name
-        self._traffic = traffic
-        self._progress = progress
+        self._recorder = recorder
+        self._traffic = recorder.traffic
+        self._progress = recorder.progress
         self._lock = threading.Lock()
         self.read_bytes = 0
         self.written_bytes = 0
@@ -120,6 +121,23 @@ class OpenPhase:
         """Count one operation's bytes that were written."""
         self.moved(written_bytes=moved_bytes)
 
+    def mark(self) -> Mark:
+        """Return the counts at this moment."""
+        devices, cpu_s = self._recorder.read_stats(), self._recorder.tree.cpu_s()
+        with self._lock:
+            return Mark(
+                time_ns=time.monotonic_ns(),
+                read_bytes=self.read_bytes,
+                written_bytes=self.written_bytes,
+                operations=self.operations,
+                cpu_s=cpu_s,
+                devices=devices,
+            )
+
+    def add_part(self, name: str, start: Mark, end: Mark) -> None:
+        """Add a timed phase that ran inside this one, from one mark to another."""
+        self._recorder.add_part(self._name, name, start, end)
+
 
 class PhaseRecorder:
     """Opens phases on one rank and keeps their spans; phases nest, and overlap across threads."""
@@ -140,7 +158,7 @@ class PhaseRecorder:
         self._rank = rank
         self._journal: RankJournal | None = None
         self.tree = tree
-        self._read_stats = read_stats
+        self.read_stats = read_stats
         self._stack = threading.local()
         self.progress = progress or RankProgress()
 
@@ -183,6 +201,28 @@ class PhaseRecorder:
         self._marked.append((span, {}, {}))
         self._note("span", span)
 
+    def add_part(self, parent: str, name: str, start: Mark, end: Mark) -> None:
+        """Add a timed phase inside of ``parent``, with the parent's traffic in that time.
+
+        The traffic of the first and the last bin is scaled to the bytes between the marks.
+        """
+        self.traffic.copy(parent, name, start, end)
+        span = {
+            "name": name,
+            "parent": parent,
+            "host": self._host,
+            "rank": self._rank,
+            "timed": True,
+            "start_ns": start.time_ns,
+            "end_ns": end.time_ns,
+            "read_bytes": end.read_bytes - start.read_bytes,
+            "written_bytes": end.written_bytes - start.written_bytes,
+            "operations": end.operations - start.operations,
+            "cpu_s": max(0.0, end.cpu_s - start.cpu_s),
+        }
+        self._marked.append((span, start.devices, end.devices))
+        self._note("span", span)
+
     def traffic_rows(self) -> list[TrafficRow]:
         """Return the bytes of this rank per 100 ms bin and phase, in order of time."""
         return [
@@ -206,8 +246,8 @@ class PhaseRecorder:
         """
         stack: list[str] = self._stack.__dict__.setdefault("names", [])
         parent = stack[-1] if stack else None
-        opened = OpenPhase(name, self.traffic, self.progress)
-        at_start = self._read_stats()
+        opened = OpenPhase(name, self)
+        at_start = self.read_stats()
         cpu_s = self.tree.cpu_s()
         self._note("begin", {"name": name, "parent": parent})
         stack.append(name)
@@ -231,7 +271,7 @@ class PhaseRecorder:
             "operations": opened.operations,
             "cpu_s": max(0.0, self.tree.cpu_s() - cpu_s),
         }
-        self._marked.append((span, at_start, self._read_stats()))
+        self._marked.append((span, at_start, self.read_stats()))
         self._note("span", span)
 
 
@@ -244,6 +284,7 @@ class Context:
     seed: int
     scale: str
     recorder: PhaseRecorder
+    raw_drives: Mapping[int, RawDrive] = field(default_factory=dict)
 
     @property
     def progress(self) -> Progress:
@@ -253,6 +294,10 @@ class Context:
     def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:
         """Open a phase; see the protocol."""
         return self.recorder.phase(name, timed=timed)
+
+    def raw_drive(self, target: Target) -> RawDrive | None:
+        """Return the drive of a block target; see the protocol."""
+        return self.raw_drives.get(target.index)
 
     def output_folder(self, name: str) -> Path:
         """Return a path in the run's folder; see the protocol."""

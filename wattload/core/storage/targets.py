@@ -17,6 +17,7 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.host_paths import allow_writing, make_available
+from wattload.core.io import DeviceIdentity
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
 from wattload.core.storage.block_stack import (
     controllers_in,
@@ -71,7 +72,8 @@ class Target:
     """One place that a run reads and writes.
 
     ``direct_io`` is ``None`` if O_DIRECT is not available; ``direct_io_missing`` is the reason.
-    ``facts`` is what the record stores: file system, block stack, controllers.
+    ``facts`` is what the record stores: file system, block stack, controllers. ``device`` is set
+    for a block device only.
     """
 
     index: int
@@ -80,6 +82,7 @@ class Target:
     direct_io: DirectIo | None
     direct_io_missing: str | None
     facts: TargetFacts
+    device: DeviceIdentity | None = None
 
     @property
     def data_folder(self) -> Path:
