@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.direct_io import DirectIo
 from wattload.core.storage.targets import Target, TargetKind
-from wattload.core.workload import Communicator
+from wattload.core.workload import Communicator, Mark, RawDrive
 from wattload.run.process import ProcessContext
 
 if TYPE_CHECKING:
@@ -140,7 +140,21 @@ class RecordedPhase:
     written_bytes: int = 0
     operations: int = 0
     progress: RecordedProgress | None = field(default=None, repr=False)
+    parts: list[tuple[str, Mark, Mark]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def mark(self) -> Mark:
+        return Mark(
+            time_ns=time.monotonic_ns(),
+            read_bytes=self.read_bytes,
+            written_bytes=self.written_bytes,
+            operations=self.operations,
+            cpu_s=time.process_time(),
+            devices={},
+        )
+
+    def add_part(self, name: str, start: Mark, end: Mark) -> None:
+        self.parts.append((name, start, end))
 
     def count_read(self, moved_bytes: int) -> None:
         self.moved(read_bytes=moved_bytes)
@@ -195,7 +209,11 @@ class Context:
     seed: int = 1
     scale: str = "demo"
     phases: list[RecordedPhase] = field(default_factory=list)
+    drives: dict[int, RawDrive] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
+
+    def raw_drive(self, target: Target) -> RawDrive | None:
+        return self.drives.get(target.index)
 
     @contextmanager
     def phase(self, name: str, *, timed: bool = True) -> Iterator[RecordedPhase]:

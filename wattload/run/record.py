@@ -342,17 +342,19 @@ def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> T
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     config, data = header.order.config, findings.data
     is_direct = any(path.path_requested == "o_direct" for path in findings.outcome.paths)
-    depth = getattr(config.loader, "queue_depth", None) if is_direct else None
-    block_bytes = getattr(config.loader, "block_bytes", None) if is_direct else None
+    uses_loader = bool(workload_class(config).needs)
+    settings = config.loader if uses_loader else config.workload
+    depth = getattr(settings, "queue_depth", None) if is_direct else None
+    block_bytes = getattr(settings, "block_bytes", None) if is_direct else None
     return WorkloadSection(
         name=header.workload,
         loader=config.loader.name,
-        uses_loader=bool(workload_class(config).needs),
+        uses_loader=uses_loader,
         scale=config.scale.name,
         accelerator=config.accelerator.name,
         rank_count=header.world_size,
         queue_depth_asked=(
-            depth * getattr(config.loader, "pollers", 1) * header.world_size
+            depth * getattr(settings, "pollers", 1) * header.world_size
             if isinstance(depth, int)
             else None
         ),

@@ -1,0 +1,201 @@
+"""Random writes on real files by O_DIRECT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.context import Context, context_at
+from wattload.core.errors import ConfigError, DataError
+from wattload.core.record.results import Check
+from wattload.core.units import MIB
+from wattload.core.workload import Accelerator, Outcome
+from wattload.workloads.random_write import conditioning
+from wattload.workloads.random_write.config import Condition, Config, Draw, Purge, Scale, Until
+from wattload.workloads.random_write.place import FILE_NAME
+from wattload.workloads.random_write.workload import RandomWrite
+
+RANGE_BYTES = 8 * MIB
+
+
+def config(**settings: Any) -> Config:
+    return Config(scales={"demo": Scale(range_bytes=RANGE_BYTES)}, **settings)
+
+
+def made(settings: Config, context: Context) -> tuple[RandomWrite, Outcome, Sequence[Check]]:
+    settings.check(context.scale)
+    workload = RandomWrite(settings, None, Accelerator())
+    workload.plan(context)
+    workload.prepare(context)
+    outcome = workload.run(context)
+    return workload, outcome, workload.verify(context)
+
+
+def file_of(context: Context) -> Path:
+    [path] = context.targets[0].data_folder.rglob(FILE_NAME)
+    return path
+
+
+def metric(outcome: Outcome, name: str) -> float | None:
+    [found] = [each for each in outcome.metrics if each.name == name]
+    return found.value
+
+
+def words_of(path: Path) -> np.ndarray[Any, Any]:
+    """Return nonce and word of each 4096-byte block, shape (n, 2)."""
+    return np.fromfile(path, dtype="<u8").reshape(-1, 512)[:, :2]
+
+
+def test_a_fill_writes_every_block_once_per_pass(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    _, outcome, [check] = made(config(passes=3), context)
+    assert metric(outcome, "written_bytes") == 3 * RANGE_BYTES
+    assert [phase.written_bytes for phase in context.timed("random_write")] == [3 * RANGE_BYTES]
+    nonces = words_of(file_of(context))
+    assert len(set(nonces[:, 0])) == 1
+    assert set(nonces[:, 1]) == {18}  # the third pass, each block exactly once
+    assert check.verdict == "pass"
+    assert outcome.latencies[0].count == 3 * RANGE_BYTES // 16384
+    assert [m.headline for m in outcome.metrics if m.name == "fill_seconds"] == [True]
+
+
+def test_each_pass_has_an_order_of_its_own(tmp_path: Path) -> None:
+    _, outcome, _ = made(config(passes=2), context_at(tmp_path))
+    first, second = (each.rows["offset_bytes"] for each in outcome.operations)
+    assert sorted(first) == sorted(second)
+    assert list(first) != list(second)
+
+
+def test_uniform_writes_leave_some_blocks_to_the_preparation(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    _, outcome, [check] = made(config(passes=1, draw=Draw.uniform), context)
+    words = words_of(file_of(context))[:, 1].reshape(-1, 4)
+    assert (words == words[:, :1]).all()  # no write was torn
+    share = float((words[:, 0] == 1).mean())  # by the second sequential pass only
+    assert share == pytest.approx(np.exp(-1), abs=0.1)
+    assert check.verdict == "pass"
+    assert outcome.details["draw"] == "uniform"
+
+
+def test_the_tables_add_up_to_what_was_written(tmp_path: Path) -> None:
+    _, outcome, _ = made(config(passes=2, rate_bytes_per_s=8e6), context_at(tmp_path))
+    for name in ("seconds", "rounds"):
+        table: pa.Table = outcome.tables[name]
+        rows = table.to_pylist()
+        assert sum(row["written_bytes"] for row in rows) == 2 * RANGE_BYTES
+        assert sum(row["operations"] for row in rows) == 2 * RANGE_BYTES // 16384
+        assert all(a["end_ns"] == b["start_ns"] for a, b in zip(rows, rows[1:], strict=False))
+    assert outcome.tables["seconds"].num_rows >= 2
+
+
+def test_a_kept_range_is_not_prepared_again(tmp_path: Path) -> None:
+    made(config(passes=1), context_at(tmp_path))
+    context = context_at(tmp_path)
+    _, _, [check] = made(config(passes=1, condition=Condition.keep), context)
+    assert [phase.name for phase in context.phases] == ["random_write"]
+    assert check.verdict == "pass"
+
+
+def test_keep_is_refused_without_a_preparation(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="was never prepared by wattload on this host; run once"):
+        made(config(condition=Condition.keep), context_at(tmp_path))
+
+
+def test_an_interrupted_preparation_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditioning, "STEP_LEAST_BYTES", 2 * MIB)
+    first, kept = context_at(tmp_path), conditioning.sequential_plans
+
+    def cut_short(*given: Any) -> Any:
+        for number, each in enumerate(kept(*given)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield each
+
+    with monkeypatch.context() as cut:
+        cut.setattr(conditioning, "sequential_plans", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            made(config(), first)
+    again = context_at(tmp_path)
+    made(config(passes=1), again)
+    [prepared] = [phase for phase in again.phases if phase.name == "condition"]
+    assert prepared.written_bytes == 2 * RANGE_BYTES - 5 * 2 * MIB
+
+
+def test_blocks_that_are_not_what_was_written_fail_the_check(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    workload, _, _ = made(config(passes=1), context)
+    path = file_of(context)
+    content = bytearray(path.read_bytes())
+    for block in range(0, RANGE_BYTES, 16384):  # a stale block: whole, but of an earlier pass
+        content[block + 8 : block + 16] = (1).to_bytes(8, "little")
+    path.write_bytes(content)
+    [check] = workload.verify(context)
+    assert check.verdict == "fail"
+    assert "are wrong, the first at byte 0" in check.sentence
+
+
+def test_a_swapped_pair_of_blocks_is_found(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    workload, _, _ = made(config(passes=1, range_bytes=2 * MIB), context)
+    path = file_of(context)
+    content = path.read_bytes()
+    path.write_bytes(content[16384:32768] + content[:16384] + content[32768:])
+    [check] = workload.verify(context)
+    assert check.verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"draw": Draw.each_once, "until": Until.steady},
+            "workload.until=steady needs workload.draw=uniform",
+        ),
+        ({"until": Until.wsat}, "workload.until=wsat starts on a purged drive"),
+        (
+            {"purge": Purge.discard, "condition": Condition.keep},
+            "workload.purge=discard would undo what workload.condition=keep relies on",
+        ),
+        ({"block_bytes": 6000}, "workload.block_bytes"),
+        ({"purge": Purge.discard}, "empties a whole drive and needs target=block"),
+        ({"range_bytes": 1 * MIB, "block_bytes": 2 * MIB}, "must hold a block of 2097152 bytes"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    tmp_path: Path, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        made(config(**settings), context_at(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_targets_are_refused(tmp_path: Path) -> None:
+    one = context_at(tmp_path)
+    two = replace(one, targets=(*one.targets, replace(one.targets[0], index=1)))
+    with pytest.raises(ConfigError, match="random_write writes to one target, got 2"):
+        RandomWrite(config(), None, Accelerator()).plan(two)
+
+
+def test_a_full_file_system_leaves_a_sentence_and_no_reserved_space(tiny_file_system: Path) -> None:
+    context = context_at(tiny_file_system)
+    with pytest.raises(OSError, match="No space left"):
+        made(config(range_bytes=64 * MIB), context)
+    assert os.statvfs(tiny_file_system).f_bavail * 4096 > 16 * MIB
+
+
+def test_a_note_of_another_version_is_refused(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    made(config(passes=1), context)
+    [manifest] = file_of(context).parent.glob(".wattload-manifest-*")
+    manifest.write_text(manifest.read_text().replace('"range_bytes"', '"range_octets"'))
+    with pytest.raises(DataError, match="delete the data with `wattload clean`"):
+        made(config(), context)

@@ -1,0 +1,1 @@
+"""Random writes over a whole drive or one file, until it is full or in a steady state."""

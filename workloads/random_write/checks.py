@@ -1,0 +1,147 @@
+"""The checks of random writes: what was written is there, and followed its preparation at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.io import BlockIdentity
+from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.units import format_seconds
+from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
+from wattload.loaders.aligned_io import aligned_buffer
+from wattload.loaders.stamps import bad_blocks
+from wattload.workloads.random_write.config import Condition, Config, Draw
+from wattload.workloads.random_write.place import Place
+from wattload.workloads.random_write.writing import FIRST_WORD, PHASE, Written
+
+SAMPLED_BLOCKS = 2048
+LONGEST_REST_S = 60.0
+"""A longer rest between preparation and writes gives the drive time for garbage collection."""
+
+
+def are_as_written(figures: Figures) -> bool:
+    """Return whether every block that was read back is what was written."""
+    return amount(figures, "read_blocks") > 0 and amount(figures, "bad_blocks") == 0
+
+
+def followed_at_once(figures: Figures) -> bool:
+    """Return whether the writes followed the preparation."""
+    return amount(figures, "rest_s") <= LONGEST_REST_S
+
+
+CHECKS = {
+    "written_blocks": DeclaredCheck(since=1, holds=are_as_written),
+    "preparation_rest": DeclaredCheck(
+        since=1,
+        holds=followed_at_once,
+        warns=lambda figures: amount(figures, "rest_s") >= 0,
+        optional=True,
+    ),
+}
+"""The checks that only a run of random writes can make, and what their figures must be."""
+
+DERIVED: DerivedMetrics = {
+    "written_bytes": lambda record: float(record.moved_bytes(PHASE, "written")),
+}
+"""The metrics that follow from other figures of a record."""
+
+
+def preparation_rest(rest_s: float | None) -> Check:
+    """Return the check that the drive had no time to collect garbage after its preparation."""
+    name = "preparation_rest"
+    if rest_s is None:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence="The range was not prepared by wattload, so its state is unknown.",
+        )
+    is_short = rest_s <= LONGEST_REST_S
+    return Check(
+        name=name,
+        verdict="pass" if is_short else "warn",
+        sentence=(
+            f"The random writes began {format_seconds(rest_s)} after the range was last written"
+            + ("." if is_short else ": the drive may have collected garbage meanwhile.")
+        ),
+        figures={"rest_s": rest_s},
+    )
+
+
+def written_blocks(config: Config, place: Place, written: Written, *, seed: int) -> Check:
+    """Read blocks back by O_DIRECT and compare their stamps and sums.
+
+    The blocks of traced writes must carry the stamp of a random pass of this run. After
+    ``each_once`` every block must carry that of the last pass. Other blocks may be older, from a
+    preparation or an earlier run, but must be whole: ``uniform`` leaves some out.
+    """
+    rng = np.random.default_rng(seed)
+    rows = [each.rows["offset_bytes"] for each in written.traced]
+    traced = np.concatenate(rows) if rows else np.zeros(0, dtype=np.uint64)
+    drawn = rng.permutation(traced.astype(np.int64))[: SAMPLED_BLOCKS // 2]
+    last = FIRST_WORD + len(written.passes) - 1
+    covers_all = config.drawn is Draw.each_once
+    ours = range(last if covers_all else FIRST_WORD, last + 1)
+    samples = [(int(offset), ours) for offset in drawn]
+    if covers_all or config.prepared is not Condition.none or place.is_file:
+        blocks = rng.integers(0, place.range_bytes // config.block_bytes, SAMPLED_BLOCKS // 2)
+        words = ours if covers_all else None
+        samples += [(int(block) * config.block_bytes, words) for block in blocks]
+    bad = list(_wrong(place, config.block_bytes, samples))
+    return _check(config, written, len(samples), bad)
+
+
+def _wrong(
+    place: Place, block_bytes: int, samples: Sequence[tuple[int, range | None]]
+) -> Iterator[int]:
+    """Yield the offsets of the blocks that are not what they have to be, in order."""
+    buffer = aligned_buffer(block_bytes)
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        for offset, words in sorted(samples, key=lambda sample: sample[0]):
+            got = os.preadv(descriptor, [memoryview(buffer)], offset)
+            if got < block_bytes or not _is_whole(buffer, offset, place.nonce, words):
+                yield offset
+    finally:
+        os.close(descriptor)
+
+
+def _is_whole(
+    content: NDArray[np.uint8], offset_bytes: int, nonce: int, words: range | None
+) -> bool:
+    """Return whether a block was written as one, by this run if ``words`` are those of its stamp.
+
+    Its stamped blocks must have the same nonce and word, their own numbers and their own sums.
+    """
+    found_nonce, word = (int(each) for each in content[:16].view("<u8"))
+    if words is not None and (found_nonce != nonce or word not in words):
+        return False
+    return not bad_blocks(content, BlockIdentity(found_nonce, word), offset_bytes=offset_bytes)
+
+
+def _check(config: Config, written: Written, count: int, bad: Sequence[int]) -> Check:
+    figures = {"read_blocks": count, "bad_blocks": len(bad)}
+    good = are_as_written(figures)
+    errors = f": {len(bad)} are wrong, the first at byte {bad[0]}" if bad else ""
+    moved_bytes = written.total.moved_bytes
+    return Check(
+        name="written_blocks",
+        verdict="pass" if good else "fail",
+        sentence=(
+            f"{count} blocks of {config.block_bytes} bytes were read back and compared with "
+            f"their stamps and sums{'.' if good else errors + '.'}"
+        ),
+        figures=figures,
+        mandatory=True,
+        verified=(
+            VerifiedBytes(
+                phase=PHASE,
+                kind="written",
+                moved_bytes=moved_bytes,
+                verified_bytes=min(count * config.block_bytes, moved_bytes),
+            ),
+        ),
+    )

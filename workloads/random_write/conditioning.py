@@ -1,0 +1,138 @@
+"""Preparation of a range: purge, then two sequential passes of 128 KiB, resumable.
+
+SNIA PTS 2.0.2, section 7.1: write the user capacity twice, sequentially, in 128 KiB.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from wattload.core.io import Allocation, Extent, IOKind, IOPlan, Stamps
+from wattload.core.units import GIB, MIB
+from wattload.core.workload import Conditioning, RunContext
+from wattload.loaders.aligned_io import create_direct, direct_alignment
+from wattload.loaders.engine.engine import IOEngine
+from wattload.workloads.random_write.config import Condition, Config, Purge
+from wattload.workloads.random_write.place import FILE_NAME, Place
+
+PHASE = "condition"
+BLOCK_BYTES = 128 << 10
+QUEUE_DEPTH = 32
+PASSES = 2
+
+NOTED_SHARE = 1 / 128
+"""How often progress is noted: what an interrupted preparation writes again."""
+STEP_LEAST_BYTES = 256 * MIB
+
+
+def laps(config: Config, place: Place) -> int:
+    """Return the sequential passes that the range needs; a file must be written once at least."""
+    if config.prepared is Condition.sequential:
+        return PASSES
+    return int(place.is_file and place.history is None)
+
+
+def left_bytes(config: Config, place: Place) -> int:
+    """Return the bytes that preparation still has to write."""
+    return laps(config, place) * place.range_bytes - _done_bytes(config, place)
+
+
+def prepare(config: Config, place: Place, context: RunContext) -> Mapping[str, Any]:
+    """Purge and write the range as configured; return what the purge did.
+
+    Raises:
+        OSError: the drive or the file system refuses a write.
+        TargetError: the drive refuses the purge, or it would empty another namespace too.
+    """
+    purged: Mapping[str, Any] = {}
+    if config.purge is not Purge.none and place.drive is not None:
+        purged = place.drive.purge(config.purge.value)
+        place.history = None
+    total = laps(config, place) * place.range_bytes
+    start = _done_bytes(config, place)
+    if start == total:
+        return purged
+    if place.is_file and start == 0:
+        _reserve(place)
+    context.progress.begin("preparing", written_bytes=total - start)
+    try:
+        with context.phase(PHASE, timed=False) as phase:
+            engine = IOEngine(block_bytes=BLOCK_BYTES, depth=QUEUE_DEPTH)
+            try:
+                for plan, done in sequential_plans(place, start, total):
+                    engine.run(
+                        plan,
+                        moved=phase.count_written,
+                        alignment_bytes=direct_alignment(place.path),
+                    )
+                    place.note(_noted(place, done, complete=done == total))
+            finally:
+                engine.close()
+    finally:
+        context.progress.end()
+    return purged
+
+
+def _done_bytes(config: Config, place: Place) -> int:
+    """Return what an interrupted preparation of the same range has written."""
+    known = place.history
+    resumes = known is not None and not known.complete and known.range_bytes == place.range_bytes
+    if known is None or not resumes or config.purge is not Purge.none:
+        return 0
+    return min(known.sequential_bytes, laps(config, place) * place.range_bytes)
+
+
+def _reserve(place: Place) -> None:
+    """Create the file with all its blocks, so that a full file system is found at once."""
+    assert place.folder is not None
+    place.folder.reserve(FILE_NAME)
+    place.folder.discard(FILE_NAME)
+    place.folder.reserve(FILE_NAME)
+    with place.folder.open() as folder:
+        descriptor = create_direct(folder, FILE_NAME)
+        try:
+            os.posix_fallocate(descriptor, 0, place.range_bytes)
+        except OSError:
+            place.folder.discard(FILE_NAME)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def sequential_plans(place: Place, start: int, total: int) -> Iterator[tuple[IOPlan, int]]:
+    """Yield plans that follow each other, and the bytes done after each."""
+    step = min(max(int(place.range_bytes * NOTED_SHARE), STEP_LEAST_BYTES), 64 * GIB)
+    step -= step % BLOCK_BYTES
+    while start < total:
+        lap, offset = divmod(start, place.range_bytes)
+        size = min(step, place.range_bytes - offset)
+        start += size
+        yield (
+            IOPlan(
+                kind=IOKind.WRITE,
+                extents=[Extent(place.path, offset, size)],
+                block_bytes=BLOCK_BYTES,
+                depth=QUEUE_DEPTH,
+                allocation=Allocation.OVERWRITE,
+                fsync=True,
+                stamps=Stamps(place.nonce, lap),
+                device=place.device,
+            ),
+            start,
+        )
+
+
+def _noted(place: Place, done: int, *, complete: bool) -> Conditioning:
+    counted = place.host_written() if complete else None
+    return Conditioning(
+        block_bytes=BLOCK_BYTES,
+        range_bytes=place.range_bytes,
+        sequential_bytes=done,
+        host_written_bytes=None if counted is None else counted[0],
+        ended_s=time.time(),
+        complete=complete,
+        nonce=place.nonce,
+    )

@@ -1,0 +1,236 @@
+"""Where random writes go: a whole drive, or one file in a directory that stands in for it.
+
+Both know their size and how they were prepared, and can be written to through an engine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.io import DeviceIdentity
+from wattload.core.storage.targets import Target, TargetKind
+from wattload.core.units import format_bytes
+from wattload.core.workload import Conditioning, DataFacts, RawDrive, RunContext
+from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
+from wattload.workloads.random_write.config import Condition, Config, Purge
+
+WORKLOAD = "random_write"
+FILE_NAME = "range.bin"
+SEED = 0
+"""The data folder needs one; the content of the file is random anyway."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """A range of bytes from the start of a drive or file.
+
+    ``drive`` is the released drive of a block target; ``None`` for a file, and while a run is only
+    planned. ``history`` is how the range was prepared when the run began.
+    """
+
+    path: Path
+    range_bytes: int
+    device: DeviceIdentity | None = None
+    drive: RawDrive | None = None
+    folder: DataFolder | None = None
+    history: Conditioning | None = None
+    nonce: int = field(default_factory=lambda: secrets.randbits(64))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file in a directory."""
+        return self.device is None
+
+    def note(self, conditioning: Conditioning) -> None:
+        """Keep how the range was prepared, for later runs."""
+        self.history = conditioning
+        if self.drive is not None:
+            self.drive.note_conditioning(conditioning)
+        elif self.folder is not None:
+            self.folder.record(FILE_NAME, self.range_bytes, None, result=asdict(conditioning))
+
+    def host_written(self) -> tuple[int, int] | None:
+        """Return the drive's own count of bytes written to it and its rounding, if it has one."""
+        return None if self.drive is None else self.drive.host_written_bytes()
+
+    def facts(self, *, reused: bool) -> DataFacts | None:
+        """Return the facts of the file; a raw drive has no data set."""
+        if self.folder is None:
+            return None
+        return DataFacts(
+            key=self.folder.key,
+            folder=self.folder.path,
+            file_count=1,
+            data_bytes=self.range_bytes,
+            reused=reused,
+            parameters=_parameters(self.range_bytes),
+        )
+
+
+def find_place(config: Config, context: RunContext) -> Place:
+    """Return the run's only target as a place; creates nothing.
+
+    Raises:
+        ConfigError: there are several targets, the range is larger than the drive, smaller than a
+            block, or a setting needs a raw drive.
+    """
+    if len(context.targets) != 1:
+        raise ConfigError(
+            f"random_write writes to one target, got {len(context.targets)}; compare drives by "
+            "-m target.path=/dev/a,/dev/b"
+        )
+    target = context.targets[0]
+    if target.kind is TargetKind.BLOCK:
+        return _drive(config, target, context)
+    if config.purge is not Purge.none:
+        raise ConfigError(
+            f"workload.purge={config.purge.value} empties a whole drive and needs target=block; "
+            f"{target.path} is a directory"
+        )
+    scale = config.scales.get(context.scale)
+    given = config.range_bytes or (scale.range_bytes if scale is not None else 0)
+    range_bytes = _whole_blocks(given, config.block_bytes)
+    key = str(marker_of(WORKLOAD, _parameters(range_bytes), SEED)["key"])
+    folder = existing_on_targets([target], key)[0]
+    return Place(
+        path=target.data_folder / key / FILE_NAME,
+        range_bytes=range_bytes,
+        folder=folder,
+        history=_history_of(folder),
+    )
+
+
+def claim(place: Place, target: Target) -> None:
+    """Create or reopen the data folder of a file; does nothing for a drive."""
+    if not place.is_file:
+        return
+    place.folder = DataFolder.claim(
+        target.data_folder.parent, WORKLOAD, _parameters(place.range_bytes), seed=SEED
+    )
+    place.history = _history_of(place.folder)
+    if place.history is None:
+        place.folder.reserve(FILE_NAME)
+
+
+def check_kept(place: Place, condition: Condition) -> None:
+    """Refuse ``condition=keep`` if the range is not as its conditioning left it.
+
+    Raises:
+        ConfigError: it was never prepared, or not to its end.
+        TargetError: the drive was written since, or can't say whether it was.
+    """
+    if condition is not Condition.keep:
+        return
+    known = place.history
+    if known is None or not known.complete or known.range_bytes != place.range_bytes:
+        what = "was never prepared" if known is None else "was not prepared to its end"
+        if known is not None and known.complete:
+            what = f"was prepared over {format_bytes(known.range_bytes)}"
+        raise ConfigError(
+            f"workload.condition=keep: {place.path} {what} by wattload on this host; run once "
+            "with workload.condition=sequential"
+        )
+    if place.is_file or place.drive is None:
+        return
+    now = place.host_written()
+    if now is None or known.host_written_bytes is None:
+        raise TargetError(
+            f"workload.condition=keep: {place.path} does not count the bytes written to it, so "
+            "nothing shows that it is as it was left; use workload.condition=sequential"
+        )
+    since_bytes = now[0] - known.host_written_bytes
+    if abs(since_bytes) > now[1]:
+        raise TargetError(
+            f"workload.condition=keep: {format_bytes(since_bytes)} were written to {place.path} "
+            "since its conditioning; use workload.condition=sequential"
+        )
+
+
+def rest_s(place: Place) -> float | None:
+    """Return the seconds since the range was last written, ``None`` if it was never."""
+    return None if place.history is None else max(time.time() - place.history.ended_s, 0.0)
+
+
+def after_random_writes(
+    place: Place, *, written_bytes: int, block_bytes: int, draw: str
+) -> Conditioning | None:
+    """Return the range's conditioning after random writes were added to it, ``None`` if unknown.
+
+    Writes by another draw or of another size begin a new count.
+    """
+    known, counted = place.history, place.host_written()
+    if known is None or not known.complete:
+        return None
+    goes_on = (known.draw, known.random_block_bytes) == (draw, block_bytes)
+    return replace(
+        known,
+        random_bytes=written_bytes + (known.random_bytes if goes_on else 0),
+        random_block_bytes=block_bytes,
+        draw=draw,
+        host_written_bytes=None if counted is None else counted[0],
+        ended_s=time.time(),
+        nonce=place.nonce,
+    )
+
+
+def _drive(config: Config, target: Target, context: RunContext) -> Place:
+    device = target.device
+    if device is None:
+        raise TargetError(f"{target.path} was not identified as a block device")
+    if config.range_bytes is not None and config.range_bytes > device.size_bytes:
+        raise ConfigError(
+            f"workload.range_bytes must be at most the {device.size_bytes} bytes of {device.path}, "
+            f"got {config.range_bytes}"
+        )
+    drive = context.raw_drive(target)
+    range_bytes = _whole_blocks(config.range_bytes or device.size_bytes, config.block_bytes)
+    place = Place(path=device.path, range_bytes=range_bytes, device=device, drive=drive)
+    if drive is not None:
+        place.nonce, place.history = drive.nonce, drive.conditioning()
+    return place
+
+
+def _whole_blocks(size_bytes: int, block_bytes: int) -> int:
+    if size_bytes < block_bytes:
+        raise ConfigError(
+            f"the range must hold a block of {block_bytes} bytes, got {size_bytes}; set "
+            "workload.range_bytes"
+        )
+    return size_bytes - size_bytes % block_bytes
+
+
+def _parameters(range_bytes: int) -> Mapping[str, Any]:
+    return {"range_bytes": range_bytes}
+
+
+def _history_of(folder: DataFolder | None) -> Conditioning | None:
+    """Return how a data folder's file was prepared, ``None`` if it is missing or incomplete.
+
+    Raises ``DataError`` for a note that another version wrote.
+    """
+    if folder is None or not folder.is_valid(FILE_NAME):
+        return None
+    noted = folder.entries[FILE_NAME].result
+    try:
+        return None if noted is None else Conditioning(**noted)
+    except TypeError as error:
+        raise DataError(
+            f"{folder.path} notes its history in a way that this wattload does not know; delete "
+            "the data with `wattload clean`"
+        ) from error
+
+
+def sync(place: Place) -> None:
+    """Make everything written durable, including the drive's own write cache."""
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

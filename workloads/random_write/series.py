@@ -1,0 +1,116 @@
+"""What random writes did over time: a row per second and a row per round of a minute."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from wattload.core.histogram import Histogram
+from wattload.core.io import IOReading
+from wattload.core.steady import ROUND_S
+from wattload.core.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHARES = {"p50_s": 0.5, "p99_s": 0.99, "p9999_s": 0.9999}
+"""The percentiles of each second and of each round."""
+
+
+class Series:
+    """Rows of successive readings of the same counts.
+
+    In 49 hours a row per second takes 14 MB. A percentile of few operations is the maximum, as in
+    any histogram; the rows have the number of operations.
+    """
+
+    def __init__(self, first: IOReading) -> None:
+        self._columns = {"start_ns": array("q"), "end_ns": array("q")}
+        self._columns |= {name: array("q") for name in ("written_bytes", "operations")}
+        self._columns |= {name: array("d") for name in (*SHARES, "max_s")}
+        self._last = first
+
+    def __len__(self) -> int:
+        return len(self._columns["end_ns"])
+
+    @property
+    def last(self) -> IOReading:
+        """The reading that the last row ended with."""
+        return self._last
+
+    def add(self, reading: IOReading) -> None:
+        """Add the row from the last reading to this one; nothing if no time has passed."""
+        last = self._last
+        if reading.time_ns <= last.time_ns:
+            return
+        latency = reading.latency.since(last.latency)
+        row: dict[str, float] = {
+            "start_ns": last.time_ns,
+            "end_ns": reading.time_ns,
+            "written_bytes": reading.moved_bytes - last.moved_bytes,
+            "operations": reading.operation_count - last.operation_count,
+            **{name: _seconds(latency.quantile_ns(share)) for name, share in SHARES.items()},
+            "max_s": _seconds(latency.maximum_ns),
+        }
+        for name, value in row.items():
+            self._columns[name].append(value)  # type: ignore[arg-type]
+        self._last = reading
+
+    def rates_bytes_per_s(self) -> list[float]:
+        """Return the rate of each row."""
+        columns = self._columns
+        return [
+            written * NS_PER_S / (end - start)
+            for written, start, end in zip(
+                columns["written_bytes"], columns["start_ns"], columns["end_ns"], strict=True
+            )
+        ]
+
+    def table(self) -> pa.Table:
+        """Return the rows; a percentile of a row without operations is null."""
+        import numpy as np
+        import pyarrow as pa
+
+        arrays = {
+            name: pa.array(np.frombuffer(values, dtype=values.typecode), from_pandas=True)
+            if len(values)
+            else pa.array([], pa.int64() if values.typecode == "q" else pa.float64())
+            for name, values in self._columns.items()
+        }
+        return pa.table(arrays)
+
+
+class Record:
+    """The seconds and the rounds of a job under way."""
+
+    def __init__(self, start: IOReading) -> None:
+        self.start = start
+        self.seconds = Series(start)
+        self.rounds = Series(start)
+
+    def add(self, reading: IOReading, *, at_end: bool = False) -> None:
+        """Add a reading, about one per second; the last round may be shorter."""
+        self.seconds.add(reading)
+        if at_end or reading.time_ns - self.rounds.last.time_ns >= ROUND_S * NS_PER_S:
+            self.rounds.add(reading)
+
+
+def summed(done: IOReading | None, now: IOReading) -> IOReading:
+    """Return a reading of a job after another one, counted from the start of the first."""
+    if done is None:
+        return now
+    return IOReading(
+        time_ns=now.time_ns,
+        moved_bytes=done.moved_bytes + now.moved_bytes,
+        operation_count=done.operation_count + now.operation_count,
+        latency=done.latency.merged(now.latency),
+    )
+
+
+def empty_reading(time_ns: int) -> IOReading:
+    """Return the reading of a job that has not begun."""
+    return IOReading(time_ns=time_ns, moved_bytes=0, operation_count=0, latency=Histogram.of(()))
+
+
+def _seconds(value_ns: int | None) -> float:
+    return float("nan") if value_ns is None else value_ns / NS_PER_S

@@ -1,0 +1,204 @@
+"""The random_write workload: which drive sustains more random writes, and for how many joules."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from wattload.core.record.results import Check
+from wattload.core.steady import SteadyJudge, SteadyVerdict
+from wattload.core.storage.targets import Target, TargetKind
+from wattload.core.units import format_bytes
+from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.workloads.random_write.checks import preparation_rest, written_blocks
+from wattload.workloads.random_write.conditioning import BLOCK_BYTES as CONDITION_BLOCK_BYTES
+from wattload.workloads.random_write.conditioning import QUEUE_DEPTH as CONDITION_DEPTH
+from wattload.workloads.random_write.conditioning import left_bytes, prepare
+from wattload.workloads.random_write.config import Config, Draw, Until
+from wattload.workloads.random_write.metrics import latencies, metrics
+from wattload.workloads.random_write.place import (
+    WORKLOAD,
+    Place,
+    after_random_writes,
+    check_kept,
+    claim,
+    find_place,
+    rest_s,
+)
+from wattload.workloads.random_write.writing import PHASE, Written, write
+
+
+class RandomWrite:
+    """Random writes to a whole drive, or to one file that stands in for it.
+
+    Idle power is measured before the preparation: a drive that rests after it collects garbage, and
+    the writes would begin on more free blocks than a busy drive has.
+    """
+
+    name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = ()
+    target_kinds: ClassVar[frozenset[TargetKind]] = frozenset(
+        {TargetKind.DIRECTORY, TargetKind.BLOCK}
+    )
+    prepares_last: ClassVar[bool] = True
+
+    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
+        self.config = config
+        self._place: Place | None = None
+        self._written: Written | None = None
+        self._purged: Mapping[str, Any] = {}
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will write; nothing is created or opened for writing.
+
+        Raises:
+            ConfigError: a setting does not fit the target, or ``condition=keep`` finds it
+                unprepared.
+            TargetError: it was written since it was prepared, or can't say so.
+        """
+        config = self.config
+        place = self._place = find_place(config, context)
+        check_kept(place, config.prepared)
+        slots_bytes = max(
+            CONDITION_BLOCK_BYTES * CONDITION_DEPTH, config.block_bytes * config.queue_depth
+        )
+        data_bytes = place.range_bytes if place.is_file else 0
+        prepare_bytes = left_bytes(config, place)
+        # Passes over an existing file take no space, so all that they write is present already.
+        present_bytes = prepare_bytes if place.history is not None else prepare_bytes - data_bytes
+        return WorkloadPlan(
+            data_bytes=data_bytes,
+            prepare_bytes=prepare_bytes,
+            run_bytes=config.most_passes * place.range_bytes,
+            peak_bytes=data_bytes,
+            present_bytes=present_bytes if place.is_file else 0,
+            memory_bytes_per_rank=slots_bytes,
+            needs_direct_io=True,
+            maximum_ranks=1,
+        )
+
+    def prepare(self, context: RunContext) -> DataFacts | None:
+        """Purge and write the range sequentially, as configured; see ``conditioning.prepare``."""
+        place = self._planned()
+        claim(place, context.targets[0])
+        reused = left_bytes(self.config, place) == 0
+        self._purged = prepare(self.config, place, context)
+        return place.facts(reused=reused)
+
+    def run(self, context: RunContext) -> Outcome:
+        """Write at random until the configured end.
+
+        Raises:
+            OSError: the drive or the file system refuses a write.
+            TargetError: the device is no longer the one that was released to this run.
+        """
+        config, place = self.config, self._planned()
+        seed = secrets.randbits(63)
+        rested_s, judge = rest_s(place), self._judge(place)
+        context.progress.begin(
+            "writing at random", written_bytes=config.most_passes * place.range_bytes
+        )
+        with context.phase(PHASE) as phase:
+            written = self._written = write(config, place, phase, seed=seed, judge=judge)
+        context.progress.end()
+        noted = after_random_writes(
+            place,
+            written_bytes=written.total.moved_bytes,
+            block_bytes=config.block_bytes,
+            draw=config.drawn.value,
+        )
+        if noted is not None:
+            place.note(noted)
+        return Outcome(
+            metrics=tuple(metrics(config, written)),
+            paths=(written.path,),
+            checks=(preparation_rest(rested_s),),
+            details=self._details(place, written, rested_s),
+            remarks=tuple(self._remarks(context.targets[0], written)),
+            latencies=latencies(config, written),
+            operations=written.traced,
+            tables={
+                "seconds": written.record.seconds.table(),
+                "rounds": written.record.rounds.table(),
+            },
+        )
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Read blocks back and compare them with what was written."""
+        if self._written is None:
+            return ()
+        seed = secrets.randbits(63)
+        return (written_blocks(self.config, self._planned(), self._written, seed=seed),)
+
+    def _judge(self, place: Place) -> SteadyJudge | None:
+        """Return the rule of steady state; ``None`` where a draw has none."""
+        if self.config.drawn is Draw.each_once:
+            return None
+        known = place.history
+        now = (self.config.drawn.value, self.config.block_bytes)
+        goes_on = known is not None and (known.draw, known.random_block_bytes) == now
+        return SteadyJudge(
+            place.range_bytes,
+            already_random_bytes=known.random_bytes if known is not None and goes_on else 0,
+            rest_s=rest_s(place),
+        )
+
+    def _details(self, place: Place, written: Written, rested_s: float | None) -> dict[str, Any]:
+        config = self.config
+        judge = written.judge
+        return {
+            "block_bytes": config.block_bytes,
+            "queue_depth": config.queue_depth,
+            "range_bytes": place.range_bytes,
+            "is_whole_drive": place.device is not None
+            and place.device.size_bytes - place.range_bytes < config.block_bytes,
+            "draw": config.drawn.value,
+            "draw_seed": f"{written.seed:016x}",
+            "until": config.until.value,
+            "ended_by": written.ended_by,
+            "passes_begun": len(written.passes),
+            "condition": config.prepared.value,
+            "rest_s": rested_s,
+            "purge": dict(self._purged) or config.purge.value,
+            "rate_bytes_per_s": config.rate_bytes_per_s,
+            "steady": None
+            if judge is None
+            else {
+                "five_minutes": _verdict(judge.five_minutes),
+                "drive": _verdict(judge.drive),
+                "headline": _verdict(judge.headline),
+            },
+        }
+
+    def _remarks(self, target: Target, written: Written) -> Iterator[str]:
+        config = self.config
+        if target.kind is not TargetKind.BLOCK:
+            yield (
+                f"{format_bytes(self._planned().range_bytes)} in a file were overwritten: a drive "
+                "that is mostly empty has more spare area than a full one."
+            )
+        judge = written.judge
+        if config.until is not Until.fill and judge is not None and written.steady is None:
+            yield f"Not steady after {format_bytes(written.total.moved_bytes)}: {judge.headline.reason}."
+
+    def _planned(self) -> Place:
+        if self._place is None:
+            raise RuntimeError("plan() has to be called before prepare() and run()")
+        return self._place
+
+
+def _verdict(verdict: SteadyVerdict) -> dict[str, Any]:
+    """Return a verdict as JSON; seconds are those since the first write."""
+    window = verdict.window
+    if window is None:
+        return {"steady": False, "reason": verdict.reason}
+    return {
+        "steady": True,
+        "start_s": window.start_s,
+        "end_s": window.end_s,
+        "bytes_per_s": window.bytes_per_s,
+        "range_fraction": window.spread.range_fraction,
+        "excursion_fraction": window.spread.excursion_fraction,
+        "rounds_bytes_per_s": [each.bytes_per_s for each in window.rounds],
+    }

@@ -1,0 +1,229 @@
+"""The random writes themselves: passes without a pause between them, read once a second."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from wattload.core.histogram import Histogram
+from wattload.core.io import (
+    Allocation,
+    DataPath,
+    Extent,
+    IOKind,
+    IOOrder,
+    IOPlan,
+    IOReading,
+    Stamps,
+    TracedFile,
+    TracedOperations,
+)
+from wattload.core.steady import SteadyJudge
+from wattload.core.units import NS_PER_S
+from wattload.core.workload import Mark, Phase
+from wattload.loaders.aligned_io import direct_alignment
+from wattload.loaders.engine.engine import IOEngine, Ticket
+from wattload.workloads.random_write.config import WSAT_S, Config, Draw, Until
+from wattload.workloads.random_write.place import Place, sync
+from wattload.workloads.random_write.series import Record, empty_reading, summed
+
+PHASE = "random_write"
+STEADY_PHASE = "steady"
+
+FIRST_WORD = 16
+"""The stamp's word of the first random pass; smaller ones are sequential passes."""
+
+READ_EVERY_S = 1.0
+TRACED_OPERATIONS = 16_384
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """The result of the writes.
+
+    ``steady`` are the marks of the steady window, ``None`` without one. ``passes`` are the readings
+    at the end of each pass.
+    """
+
+    record: Record
+    path: DataPath
+    seed: int
+    judge: SteadyJudge | None
+    passes: list[IOReading] = field(default_factory=list)
+    steady: tuple[Mark, Mark] | None = None
+    steady_latency: Histogram | None = None
+    end_ns: int = 0
+    traced: tuple[TracedOperations, ...] = ()
+    ended_by: str = "all passes"
+
+    @property
+    def total(self) -> IOReading:
+        """The reading at the end."""
+        return self.record.seconds.last
+
+
+def plans(config: Config, place: Place, seed: int) -> Iterator[IOPlan]:
+    """Yield the plan of each pass, every one with a new order.
+
+    A drive that writes the same order again erases whole blocks at once, so it amplifies nothing.
+    """
+    for number in range(config.most_passes):
+        digest = hashlib.sha256(f"{seed} {number}".encode()).digest()
+        count = place.range_bytes // config.block_bytes
+        yield IOPlan(
+            kind=IOKind.WRITE,
+            extents=[Extent(place.path, 0, place.range_bytes)],
+            block_bytes=config.block_bytes,
+            depth=config.queue_depth,
+            order=IOOrder.RANDOM,
+            operation_count=None if config.drawn is Draw.each_once else count,
+            rate_bytes_per_s=config.rate_bytes_per_s,
+            allocation=Allocation.OVERWRITE,
+            stamps=Stamps(place.nonce, FIRST_WORD + number),
+            seed=int.from_bytes(digest[:8], "little"),
+            trace_every=max(count * config.most_passes // TRACED_OPERATIONS, 1),
+            device=place.device,
+        )
+
+
+def write(
+    config: Config, place: Place, phase: Phase, *, seed: int, judge: SteadyJudge | None
+) -> Written:
+    """Write until the configured end, then make it all durable.
+
+    Raises:
+        OSError: the drive or the file system refuses a write.
+        TargetError: the device is no longer the one that was released to this run.
+    """
+    engine = IOEngine(block_bytes=config.block_bytes, depth=config.queue_depth)
+    try:
+        loop = _Loop(config, place, phase, engine, seed=seed, judge=judge)
+        written = loop.run()
+    finally:
+        engine.close()
+    sync(place)
+    written.end_ns = time.monotonic_ns()
+    return written
+
+
+class _Loop:
+    """One job after the other in the engine's queue, so that the depth is kept between passes."""
+
+    def __init__(
+        self,
+        config: Config,
+        place: Place,
+        phase: Phase,
+        engine: IOEngine,
+        *,
+        seed: int,
+        judge: SteadyJudge | None,
+    ) -> None:
+        self._config = config
+        self._place = place
+        self._phase = phase
+        self._engine = engine
+        self._judge = judge
+        self._plans = plans(config, place, seed)
+        self._alignment_bytes = direct_alignment(place.path)
+        self._start = empty_reading(time.monotonic_ns())
+        self._done: IOReading | None = None
+        self._edges: dict[float, tuple[Mark, IOReading]] = {}
+        self._traces: list[TracedOperations] = []
+        self._written = Written(
+            record=Record(self._start), path=engine.path(), seed=seed, judge=judge
+        )
+
+    def run(self) -> Written:
+        """Write pass after pass and return what was written."""
+        tickets = [ticket for ticket in (self._next(), self._next()) if ticket is not None]
+        try:
+            while tickets:
+                is_over = self._follow(tickets[0])
+                self._end_pass(tickets.pop(0))
+                if is_over:
+                    break
+                following = self._next()
+                tickets += [] if following is None else [following]
+        finally:
+            for ticket in tickets:
+                ticket.discard()
+        self._written.record.add(self._written.total, at_end=True)
+        self._written.traced = tuple(self._traces)
+        self._find_steady()
+        return self._written
+
+    def _next(self) -> Ticket | None:
+        plan = next(self._plans, None)
+        if plan is None:
+            return None
+        return self._engine.submit(plan, moved=self._count, alignment_bytes=self._alignment_bytes)
+
+    def _count(self, moved_bytes: int) -> None:
+        self._phase.moved(
+            written_bytes=moved_bytes, operations=moved_bytes // self._config.block_bytes
+        )
+
+    def _follow(self, ticket: Ticket) -> bool:
+        """Read a pass until it ends; return whether the writes end with it."""
+        record, due_s = self._written.record, time.monotonic()
+        while True:
+            due_s = max(due_s + READ_EVERY_S, time.monotonic())
+            is_done = ticket.wait(due_s - time.monotonic())
+            reading = summed(self._done, ticket.reading())
+            record.add(reading)
+            if self._is_over(reading):
+                ticket.stop()
+                while not ticket.wait(READ_EVERY_S):
+                    pass
+                record.seconds.add(summed(self._done, ticket.reading()))
+                return True
+            if is_done:
+                return False
+
+    def _is_over(self, reading: IOReading) -> bool:
+        """Judge a reading; return whether the writes end here."""
+        elapsed_s = (reading.time_ns - self._start.time_ns) / NS_PER_S
+        if self._judge is not None:
+            self._judge.read(elapsed_s, reading.moved_bytes)
+            edge_s = self._judge.drive_round_start_s
+            if edge_s is not None and edge_s not in self._edges:
+                self._edges[edge_s] = self._phase.mark(), reading
+            if self._config.until is Until.steady and self._judge.headline.is_steady:
+                self._written.ended_by = "steady state"
+                return True
+        if self._config.until is Until.wsat and elapsed_s >= WSAT_S:
+            self._written.ended_by = "24 hours"
+            return True
+        return False
+
+    def _end_pass(self, ticket: Ticket) -> None:
+        """Close a pass that is done, or was stopped.
+
+        Raises what made it fail.
+        """
+        self._done = summed(self._done, ticket.reading())
+        self._written.passes.append(self._done)
+        rows = ticket.trace()
+        if rows is not None:
+            file = TracedFile(self._place.path, self._place.range_bytes)
+            self._traces.append(
+                TracedOperations(phase=PHASE, kind=IOKind.WRITE, rows=rows, files=(file,))
+            )
+        with suppress(CancelledError):
+            ticket.result()
+
+    def _find_steady(self) -> None:
+        """Name the stretch of the steady window, between the marks at its edges."""
+        window = None if self._judge is None else self._judge.headline.window
+        if window is None:
+            return
+        first, start = self._edges[window.start_s]
+        last, end = self._edges[window.end_s]
+        self._phase.add_part(STEADY_PHASE, first, last)
+        self._written.steady = (first, last)
+        self._written.steady_latency = end.latency.since(start.latency)
