@@ -66,7 +66,7 @@ class EnergyLedger:
 
     def __init__(
         self,
-        samples: Iterable[Sample],
+        samples: Iterable[Sample] | Mapping[TraceKey, Trace],
         sources: Sequence[SourceFacts],
         *,
         host: str,
@@ -76,6 +76,7 @@ class EnergyLedger:
     ) -> None:
         """Index the samples and fit the power over time of each source.
 
+        ``samples`` may be indexed already, as ``traces`` does it.
         ``activity`` is all known work on the host, timed or not: power may jump where it begins or
         ends.
         ``baseline`` is the start and end of the idle baseline in ns, ``None`` if none was taken.
@@ -85,7 +86,7 @@ class EnergyLedger:
         self._host = host
         self._sources = sources
         self._baseline = baseline
-        self._by_key = traces(samples)
+        self._by_key = samples if isinstance(samples, Mapping) else traces(samples)
         resets = resets_ns or {}
         self._ledgers = {
             (facts.name, facts.device): SourceLedger.build(

@@ -5,6 +5,7 @@ Readings that no meter of a drive, GPU or node can have are refused, never integ
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,20 +62,28 @@ class Trace:
     back_s: float = 0.0
 
     @classmethod
-    def from_samples(cls, key: TraceKey, samples: Sequence[Sample]) -> Trace:
-        """Return the trace of samples that all have ``key``, in the order they were taken."""
-        taken_ns = np.array([sample.time_ns for sample in samples], dtype=np.int64)
-        back_ns = np.maximum.accumulate(taken_ns) - taken_ns
-        order = np.argsort(taken_ns, kind="stable")
-        values = [np.nan if sample.value is None else sample.value for sample in samples]
-        ranks = [EVIDENCE_RANK[sample.evidence] for sample in samples]
+    def from_columns(
+        cls,
+        key: TraceKey,
+        taken_ns: Times,
+        spread_ns: Times,
+        value: Values,
+        evidence_rank: NDArray[np.int8],
+    ) -> Trace:
+        """Return the trace of readings in the order they were taken; all arrays are (n,)."""
+        back_ns = 0
+        if (taken_ns[1:] < taken_ns[:-1]).any():
+            back_ns = int((np.maximum.accumulate(taken_ns) - taken_ns).max())
+            order = np.argsort(taken_ns, kind="stable")
+            taken_ns, spread_ns = taken_ns[order], spread_ns[order]
+            value, evidence_rank = value[order], evidence_rank[order]
         return cls(
             key=key,
-            time_ns=taken_ns[order],
-            spread_ns=np.array([sample.spread_ns for sample in samples], dtype=np.int64)[order],
-            value=np.array(values, dtype=np.float64)[order],
-            evidence_rank=np.array(ranks, dtype=np.int8)[order],
-            back_s=int(back_ns.max(initial=0)) / NS_PER_S,
+            time_ns=taken_ns,
+            spread_ns=spread_ns,
+            value=value,
+            evidence_rank=evidence_rank,
+            back_s=back_ns / NS_PER_S,
         )
 
     def sample_count(self, start_ns: int, end_ns: int) -> int:
@@ -109,13 +118,59 @@ class Trace:
         return slice(first, int(np.searchsorted(self.time_ns, end_ns, "left")) + 1)
 
 
+class TraceBuilder:
+    """Collects samples of a host as columns of 25 bytes a sample: a run of days has millions."""
+
+    def __init__(self) -> None:
+        self._columns: defaultdict[
+            tuple[str, str, Channel], tuple[array[int], array[int], array[float], array[int]]
+        ]
+        self._columns = defaultdict(lambda: (array("q"), array("q"), array("d"), array("b")))
+
+    def add(self, sample: Sample) -> None:
+        """Add the next sample."""
+        times, spreads, values, ranks = self._columns[sample.source, sample.device, sample.channel]
+        times.append(sample.time_ns)
+        spreads.append(sample.spread_ns)
+        values.append(np.nan if sample.value is None else sample.value)
+        ranks.append(EVIDENCE_RANK[sample.evidence])
+
+    def extend(
+        self,
+        key: TraceKey,
+        time_ns: Times,
+        spread_ns: Times,
+        value: Values,
+        evidence_rank: NDArray[np.int8],
+    ) -> None:
+        """Add the next samples of one key; all arrays have shape (n,)."""
+        times, spreads, values, ranks = self._columns[key]
+        times.frombytes(time_ns.tobytes())
+        spreads.frombytes(spread_ns.tobytes())
+        values.frombytes(value.tobytes())
+        ranks.frombytes(evidence_rank.tobytes())
+
+    def traces(self) -> dict[TraceKey, Trace]:
+        """Return the samples as traces; the builder can't be used afterwards."""
+        columns, self._columns = self._columns, defaultdict()
+        return {
+            TraceKey(*key): Trace.from_columns(
+                TraceKey(*key),
+                np.frombuffer(times, dtype=np.int64),
+                np.frombuffer(spreads, dtype=np.int64),
+                np.frombuffer(values, dtype=np.float64),
+                np.frombuffer(ranks, dtype=np.int8),
+            )
+            for key, (times, spreads, values, ranks) in columns.items()
+        }
+
+
 def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
     """Return the samples as traces."""
-    groups: defaultdict[tuple[str, str, Channel], list[Sample]] = defaultdict(list)
+    builder = TraceBuilder()
     for sample in samples:
-        groups[sample.source, sample.device, sample.channel].append(sample)
-    keys = {TraceKey(*key): group for key, group in groups.items()}
-    return {key: Trace.from_samples(key, group) for key, group in keys.items()}
+        builder.add(sample)
+    return builder.traces()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,29 +182,44 @@ class ByteSeries:
 
     @classmethod
     def from_bins(
-        cls, bins: Mapping[int, int], *, bin_ns: int, intervals: Sequence[tuple[int, int]]
+        cls,
+        starts_ns: Times,
+        moved: NDArray[np.int64],
+        *,
+        bin_ns: int,
+        intervals: Sequence[tuple[int, int]],
     ) -> ByteSeries:
-        """Return the series of one phase from its bytes per bin of ``bin_ns``, by bin start.
+        """Return the series of one phase from the starts of its bins, ascending, and their bytes.
 
-        The bytes of a bin are spread evenly over its parts in the phase's active ``intervals``
-        (start and end in ns, ascending). None moved in a pause, so the series ends at their exact
-        sum. A bin outside all intervals counts at the nearest end of one.
+        The bytes of a bin of ``bin_ns`` are spread evenly over its parts in the phase's active
+        ``intervals`` (start and end in ns, ascending). None moved in a pause, so the series ends at
+        their exact sum. A bin outside all intervals counts at the nearest end of one.
         """
+        edges = np.array(intervals, dtype=np.int64).reshape(-1, 2)
+        near = np.minimum(np.searchsorted(edges[:, 1], starts_ns, "right"), len(edges) - 1)
+        is_whole = (edges[near, 0] <= starts_ns) & (starts_ns + bin_ns <= edges[near, 1])
         ends = [end_ns for _, end_ns in intervals]
-        grown: dict[int, float] = {moment: 0.0 for span in intervals for moment in span}
         pieces = [
             piece
-            for bin_start_ns, moved in sorted(bins.items())
-            for piece in _spread(
-                moved, *_parts(bin_start_ns, bin_start_ns + bin_ns, intervals, ends)
+            for start_ns, count in zip(
+                starts_ns[~is_whole].tolist(), moved[~is_whole].tolist(), strict=True
             )
+            for piece in _spread(count, *_parts(start_ns, start_ns + bin_ns, intervals, ends))
         ]
-        for first, last, moved in pieces:
-            grown.setdefault(first, 0.0)
-            grown[last] = grown.get(last, 0.0) + moved
-        times = sorted(grown)
-        moved_bytes = np.cumsum([grown[time_ns] for time_ns in times])
-        return cls(time_ns=np.array(times, dtype=np.int64), moved_bytes=moved_bytes)
+        whole_ns = starts_ns[is_whole]
+        begins_ns = whole_ns[np.diff(whole_ns, prepend=0) != bin_ns]  # others begin at an end
+        still_ns = [*edges.ravel().tolist(), *(first for first, _, _ in pieces)]
+        time_ns = np.concatenate(
+            (whole_ns + bin_ns, begins_ns, [last for _, last, _ in pieces], still_ns)
+        ).astype(np.int64)
+        grown = np.zeros(time_ns.size)
+        grown[: whole_ns.size] = moved[is_whole]
+        at = whole_ns.size + begins_ns.size
+        grown[at : at + len(pieces)] = [count for _, _, count in pieces]
+        order = np.argsort(time_ns, kind="stable")
+        time_ns, grown = time_ns[order], grown[order]
+        first = np.flatnonzero(np.diff(time_ns, prepend=time_ns[0] - 1))
+        return cls(time_ns=time_ns[first], moved_bytes=np.cumsum(np.add.reduceat(grown, first)))
 
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Return whether the series covers all of ``[start_ns, end_ns]``."""

@@ -17,7 +17,7 @@ from weakref import ref
 from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
 from wattload.core.record.file import RECORD_FILE, SealState, StoredRecord, read_record
-from wattload.core.record.phase import TraceFile
+from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.parallel import share
@@ -257,7 +257,9 @@ def _identities(record: RunRecord) -> Iterator[tuple[str, Hashable]]:
     if windows:
         yield "start and phase times", (record.started_utc, windows)
     yield from (
-        (f"{each.name} trace", (each.name, each.sha256)) for each in record.traces if each.rows
+        (f"{each.name} trace", (each.name, each.sha256))
+        for each in record.traces
+        if each.rows and each.name in TRACE_NAMES
     )
 
 

@@ -10,14 +10,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.errors import RecordError
 from wattload.core.power import Channel
-from wattload.core.record.phase import TraceFile
+from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
 POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
@@ -40,6 +44,7 @@ MOST_BYTES = 2 << 30
 _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Required columns that no page draws; the record has the evidence."""
 
+_SIGNAL = ("source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
 Trace = TypeVar("Trace")
@@ -225,7 +230,7 @@ def read_traces(
             return None
         try:
             _refuse_large(path)
-            digests[name] = _digest(path)
+            digests[name] = digest_of(path)
             if name == "operations" and not operations and digests[name] == named[name].sha256:
                 return None
             return build(path, mask)
@@ -236,6 +241,8 @@ def read_traces(
 
     throughput, power = one("throughput", _throughput), one("power", _power)
     sampled = one("operations", _operations) if "operations" in named else None
+    for name in named.keys() - set(TRACE_NAMES):
+        one(name, _readable)
     return Traces(
         throughput=throughput,
         power=power,
@@ -252,14 +259,16 @@ def _refuse_large(path: Path) -> None:
         raise ValueError(f"it has {size_bytes} bytes, more than {MOST_BYTES}")
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
     import hashlib
 
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _categories(column: Any, mask: Mask) -> Categories:  # noqa: ANN401 - an Arrow array
+def categories_of(column: Any, mask: Mask = str) -> Categories:  # noqa: ANN401 - an Arrow array
+    """Return a column of names, each through ``mask``; raises ``ValueError`` for a null."""
     if column.null_count:
         raise ValueError("a name is null")
     encoded = column.dictionary_encode()
@@ -267,7 +276,8 @@ def _categories(column: Any, mask: Mask) -> Categories:  # noqa: ANN401 - an Arr
     return Categories(words, np.asarray(array_of(encoded.indices), dtype=np.int32))
 
 
-def _integers(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
+def integers_of(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
+    """Return a column of counts or times; raises ``ValueError`` for a null."""
     if column.null_count:
         raise ValueError("a count or a time is null")
     return np.asarray(array_of(column), dtype=np.int64)
@@ -275,7 +285,7 @@ def _integers(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow arra
 
 def _times(columns: Mapping[str, Any]) -> NDArray[np.int64]:
     """Return the times; refused over 30 days, because bins are allocated over the whole span."""
-    time_ns = _integers(columns["time_ns"])
+    time_ns = integers_of(columns["time_ns"])
     if time_ns.size:
         _check_span(int(time_ns.min()), int(time_ns.max()))
     return time_ns
@@ -290,20 +300,20 @@ def _throughput(path: Path, mask: Mask) -> ThroughputTrace:
     columns = columns_of(path, THROUGHPUT_COLUMNS)
     return ThroughputTrace(
         time_ns=_times(columns),
-        host=_categories(columns["host"], mask),
-        phase=_categories(columns["phase"], mask),
-        read_bytes=_integers(columns["read_bytes"]),
-        written_bytes=_integers(columns["written_bytes"]),
+        host=categories_of(columns["host"], mask),
+        phase=categories_of(columns["phase"], mask),
+        read_bytes=integers_of(columns["read_bytes"]),
+        written_bytes=integers_of(columns["written_bytes"]),
     )
 
 
 def _power(path: Path, mask: Mask) -> PowerTrace:
     """Return the signals, collected batch by batch: a day of samples is never in memory twice."""
-    parts: dict[tuple[str, str, str], list[_Part]] = {}
+    parts: dict[tuple[str, ...], list[_Part]] = {}
     for columns in batches_of(path, POWER_COLUMNS):
         time_ns = _times(columns)
         value = np.asarray(array_of(columns["value"]), dtype=np.float64)
-        for name, rows in _by_signal(columns, mask):
+        for name, rows in rows_by_name(columns, _SIGNAL, mask):
             parts.setdefault(name, []).append((time_ns[rows], value[rows]))
     signals = [_signal(name, parts.pop(name)) for name in sorted(parts)]
     starts = [int(signal.time_ns[0]) for signal in signals]
@@ -312,22 +322,24 @@ def _power(path: Path, mask: Mask) -> PowerTrace:
     return PowerTrace(signals=tuple(signals))
 
 
-def _by_signal(
-    columns: Mapping[str, Any], mask: Mask
-) -> Iterator[tuple[tuple[str, str, str], NDArray[np.intp]]]:
-    """Yield the source, device and channel of each signal in a batch, and its rows in order."""
-    source, device = _categories(columns["source"], mask), _categories(columns["device"], mask)
-    channel = _categories(columns["channel"], str)
-    shape = tuple(max(len(one.words), 1) for one in (source, device, channel))
-    keys = np.ravel_multi_index((source.numbers, device.numbers, channel.numbers), shape)
+def rows_by_name(
+    columns: Mapping[str, Any], names: Sequence[str], mask: Mask = str
+) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
+    """Yield each combination of the values of some columns in a batch, and its rows in order.
+
+    Values go through ``mask``; those of ``channel`` are ours.
+    """
+    found = [categories_of(columns[name], str if name == "channel" else mask) for name in names]
+    shape = tuple(max(len(one.words), 1) for one in found)
+    keys = np.ravel_multi_index(tuple(one.numbers for one in found), shape)
     order = np.argsort(keys, kind="stable")
-    found, starts = np.unique(keys[order], return_index=True)
-    for key, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
-        at = [int(index) for index in np.unravel_index(key, shape)]
-        yield (source.words[at[0]], device.words[at[1]], channel.words[at[2]]), rows
+    present, starts = np.unique(keys[order], return_index=True)
+    for key, rows in zip(present.tolist(), np.split(order, starts[1:]), strict=False):
+        at = np.unravel_index(key, shape)
+        yield tuple(one.words[int(i)] for one, i in zip(found, at, strict=True)), rows
 
 
-def _signal(name: tuple[str, str, str], parts: Sequence[_Part]) -> Signal:
+def _signal(name: tuple[str, ...], parts: Sequence[_Part]) -> Signal:
     source, device, channel = name
     time_ns, value = parts[0]
     if len(parts) > 1:
@@ -345,15 +357,46 @@ def _operations(path: Path, mask: Mask) -> OperationTrace:
     columns = columns_of(path, OPERATION_COLUMNS)
     return OperationTrace(
         time_ns=_times(columns),
-        host=_categories(columns["host"], mask),
-        phase=_categories(columns["phase"], mask),
-        kind=_categories(columns["kind"], mask),
-        target=_integers(columns["target"]),
-        file=_categories(columns["file"], mask),
-        file_bytes=_integers(columns["file_bytes"]),
-        offset_bytes=_integers(columns["offset_bytes"]),
-        latency_ns=_integers(columns["latency_ns"]),
+        host=categories_of(columns["host"], mask),
+        phase=categories_of(columns["phase"], mask),
+        kind=categories_of(columns["kind"], mask),
+        target=integers_of(columns["target"]),
+        file=categories_of(columns["file"], mask),
+        file_bytes=integers_of(columns["file_bytes"]),
+        offset_bytes=integers_of(columns["offset_bytes"]),
+        latency_ns=integers_of(columns["latency_ns"]),
     )
+
+
+def _readable(path: Path, mask: Mask) -> None:
+    """Return nothing: a page that draws a workload's table reads it by ``read_table``."""
+
+
+def read_table(folder: Path, files: Sequence[TraceFile], name: str) -> pa.Table | None:
+    """Return a table that the run's workload kept, ``None`` if the record names none.
+
+    Raises:
+        RecordError: it is missing, unreadable, too large, or not the one that the run wrote.
+    """
+    named = next((each for each in files if each.name == name), None)
+    if named is None or name in TRACE_NAMES:
+        return None
+    path = folder / named.file
+    if path.name != named.file:
+        raise RecordError(f"the table {named.file} is outside the run's folder {folder}")
+    try:
+        _refuse_large(path)
+        is_same = digest_of(path) == named.sha256
+        with _opened(path, named.columns, frozenset()) as (file, _):
+            table = file.read(use_threads=False)
+    except (OSError, ValueError, KeyError, ArithmeticError, MemoryError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise RecordError(f"{path} can't be read: {first}") from error
+    if not is_same:
+        raise RecordError(
+            f"{path} is not the table that the run wrote: its SHA-256 is not the record's"
+        )
+    return table
 
 
 def columns_of(
@@ -370,9 +413,11 @@ def columns_of(
         return {name: table.column(name).combine_chunks() for name in drawn}
 
 
-def batches_of(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def batches_of(
+    path: Path, names: tuple[str, ...], *, without: Collection[str] = _NOT_DRAWN
+) -> Iterator[dict[str, Any]]:
     """Yield the columns in batches of rows; raises as ``columns_of``."""
-    with _opened(path, names) as (file, drawn):
+    with _opened(path, names, without) as (file, drawn):
         for batch in file.iter_batches(_BATCH_ROWS, columns=drawn, use_threads=False):
             yield {name: batch.column(name) for name in drawn}
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,9 +16,10 @@ from wattload.core.power import Channel, Counter
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import TraceFile
 from wattload.power.config import PowerConfig
+from wattload.power.energy.trace import Trace, TraceKey, traces
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.sample_writer import SAMPLE_COLUMNS
-from wattload.run.energy import Measured, power_section
+from wattload.run.energy import HostTraces, Measured, power_section
 from wattload.run.power_session import IdleTimes, PowerReport
 from wattload.run.traces import read_power, write_power
 
@@ -90,9 +93,9 @@ def test_a_drive_with_more_power_cycles_than_before_was_restarted() -> None:
 
 
 def test_what_a_counter_grew_by_over_a_reset_is_not_covered() -> None:
-    work = window("work", 0, 60, host="box")
+    work, by_host = window("work", 0, 60, host="box"), {"box": traces(SAMPLES)}
     for cycles, coverage in ((7, 1.0), (8, 57.9 / 60)):
-        section = power_section(PowerConfig(), [report(7, cycles)], [work], {"box": SAMPLES}, [])
+        section = power_section(PowerConfig(), [report(7, cycles)], [work], by_host, [])
         (energy,) = section.energy
         assert energy.coverage is not None
         assert abs(energy.coverage - coverage) < 1e-3
@@ -103,8 +106,9 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
         window("idle", 10, 30, timed=False, host="box"),
         window("work", 32, 60, host="box"),
     ]
+    by_host = {"box": traces(SAMPLES)}
     for cycles, missed_s in ((7, 0.0), (8, 2.1)):
-        section = power_section(PowerConfig(), [report(7, cycles)], windows, {"box": SAMPLES}, [])
+        section = power_section(PowerConfig(), [report(7, cycles)], windows, by_host, [])
         (whole,), (idle,) = section.whole_run, section.idle
         assert whole.coverage is not None
         assert idle.coverage is not None
@@ -112,12 +116,27 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
         assert abs((1 - idle.coverage) * idle.seconds - missed_s) < 1e-3
 
 
+def _readings(found: Mapping[str, HostTraces]) -> dict[tuple[str, TraceKey], list[Any]]:
+    """Return the samples of each trace in a form that can be compared."""
+    return {
+        (host, key): [trace.back_s, *map(str, zip(*_columns(trace), strict=True))]
+        for host, own in found.items()
+        for key, trace in own.items()
+    }
+
+
+def _columns(trace: Trace) -> list[list[Any]]:
+    columns = (trace.time_ns, trace.spread_ns, trace.value, trace.evidence_rank)
+    return [column.tolist() for column in columns]
+
+
 def test_samples_are_read_back_by_host_as_they_were_written(tmp_path: Path) -> None:
     by_host = {"box": SAMPLES, "other": SAMPLES[5:]}
-    assert read_power(tmp_path, [write_power(tmp_path, by_host)], ["box", "other"]) == by_host
-    assert read_power(tmp_path, [write_power(tmp_path, {"box": SAMPLES})], ["box"]) == {
-        "box": SAMPLES
-    }
+    expected = {host: traces(own) for host, own in by_host.items()}
+    found = read_power(tmp_path, [write_power(tmp_path, by_host)], ["box", "other"])
+    assert _readings(found) == _readings(expected)
+    alone = read_power(tmp_path, [write_power(tmp_path, {"box": SAMPLES})], ["box"])
+    assert _readings(alone) == _readings({"box": traces(SAMPLES)})
 
 
 def test_an_older_trace_of_several_hosts_does_not_say_whose_its_samples_are(tmp_path: Path) -> None:
@@ -126,6 +145,7 @@ def test_an_older_trace_of_several_hosts_does_not_say_whose_its_samples_are(tmp_
     pq.write_table(pq.read_table(file).drop_columns(["host"]), file)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     named = TraceFile(name="power", file=file.name, sha256=digest, rows=1, columns=SAMPLE_COLUMNS)
-    assert read_power(tmp_path, [named], ["box"]) == {"box": SAMPLES}
+    expected = _readings({"box": traces(SAMPLES)})
+    assert _readings(read_power(tmp_path, [named], ["box"])) == expected
     with pytest.raises(RecordError, match="does not say which of the run's 2 hosts"):
         read_power(tmp_path, [named], ["box", "other"])

@@ -17,11 +17,13 @@ from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
+from wattload.power.energy.trace import traces
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.replies import FinishReply, OpenReply
 from wattload.power.sampler.sample_writer import SampleFile, SampleLines
+from wattload.power.sampler.samples import read_samples
 from wattload.run import power_session
-from wattload.run.energy import power_section, read_all
+from wattload.run.energy import power_section, read_all, sample_files
 from wattload.run.phases import PhaseRecorder
 from wattload.run.power_session import IdleTimes, PowerReport, PowerSession, Sampling
 
@@ -171,7 +173,7 @@ def test_a_measuring_source_gets_its_idle_baseline_and_its_tail(
     assert report.tail_s is not None
     assert 0 <= report.tail_s < 1.5
     section = power_section(
-        PowerConfig(), [report], windows, read_all(tmp_path, [report]), recorder.traffic_rows()
+        PowerConfig(), [report], windows, read_all(tmp_path, [report]), recorder.traffic_of_phases()
     )
     phases = {energy.phase: energy for energy in section.energy}
     assert set(phases) == {"work", "tail"}
@@ -214,11 +216,13 @@ def test_a_lost_sampler_is_reported_and_its_state_recovered(tmp_path: Path) -> N
 def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:
     recorder, report, _ = _live(tmp_path, Evidence.MEASURED, lost=True, idle_s=0.2, tail_max_s=0)
     windows = phase_windows([item.span for item in recorder.spans])
-    samples = read_all(tmp_path, [report])
+    (path,) = sample_files(tmp_path, [report]).values()
+    written = list(read_samples(path))
     ends_ns = next(window.end_ns for window in windows if window.name == "work")
-    early = {
-        host: [s for s in own if s.time_ns < ends_ns - 80_000_000] for host, own in samples.items()
-    }
+    samples, early = (
+        {report.host: traces(each)}
+        for each in (written, [s for s in written if s.time_ns < ends_ns - 80_000_000])
+    )
     for known, has_figure in ((samples, True), (early, False)):
         section = power_section(PowerConfig(), [report], windows, known, [])
         (work,) = [energy for energy in section.energy if energy.phase == "work"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.record.phase import PhaseSpan, merge_intervals, phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.run.phases import (
-    BIN_NS,
     MarkedSpan,
     OpenPhase,
     PhaseRecorder,
@@ -19,6 +19,7 @@ from wattload.run.phases import (
     block_counters,
     with_half_rates,
 )
+from wattload.run.traffic import BIN_NS, PhaseTraffic
 
 
 def _span(start_s: float, end_s: float, *, rank: int = 0, name: str = "read") -> PhaseSpan:
@@ -67,8 +68,17 @@ def test_overlapping_ranks_count_each_device_byte_once() -> None:
     assert counter.read_bytes == (2500 - 1000) + 7
 
 
-def _rows(moved: dict[int, int]) -> list[tuple[int, str, int, str, int, int]]:
-    return [(i * BIN_NS, "box", 0, "read", count, 0) for i, count in moved.items()]
+def _rows(moved: dict[int, int]) -> list[PhaseTraffic]:
+    return [
+        PhaseTraffic(
+            host="box",
+            rank=0,
+            phase="read",
+            time_ns=BIN_NS * np.array([*moved]),
+            read_bytes=np.array([*moved.values()]),
+            written_bytes=np.zeros(len(moved), dtype=np.int64),
+        )
+    ]
 
 
 def test_halves_are_of_active_time_with_its_stalls() -> None:
@@ -117,7 +127,7 @@ def test_phases_nest_and_count_from_any_thread(recorder: PhaseRecorder) -> None:
     assert spans["inner"].read_bytes == spans["inner"].operations == 2000
     assert (spans["inner"].parent, spans["inner"].timed) == ("outer", False)
     assert (spans["outer"].parent, spans["outer"].written_bytes) == (None, 7)
-    assert sum(row[4] for row in recorder.traffic_rows()) == 2000
+    assert sum(int(each.read_bytes.sum()) for each in recorder.traffic_of_phases()) == 2000
 
 
 def test_a_phase_that_fails_leaves_its_open_line_only(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from wattload.core.errors import MissingExtraError
 from wattload.core.host.counters import BlockStat
 from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
+from wattload.core.record.phase import TRACE_NAMES
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.settings import setting
@@ -27,6 +29,8 @@ T = TypeVar("T")
 PurgeMethod = Literal["discard", "format"]
 
 MAX_ACCELERATORS = 1024
+
+_TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Device(Enum):
@@ -227,7 +231,6 @@ class Conditioning:
     run_id: str = ""
 
 
-
 class RunContext(Protocol):
     """What a workload may know about the run: no MPI, no power, no report."""
 
@@ -323,7 +326,11 @@ class Outcome:
     ``details`` is JSON with what a reader needs to judge the metrics (drawn sizes, tensor counts).
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
-    ``tables`` are kept as Parquet files in the run's folder, by name.
+    ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
+    underscores); ``wattload.reports.runs.traces.read_table`` reads them.
+
+    Raises:
+        ValueError: a table's name is that of another trace, or has other characters.
     """
 
     metrics: Sequence[Metric] = ()
@@ -334,6 +341,15 @@ class Outcome:
     latencies: Sequence[Latency] = ()
     operations: Sequence[TracedOperations] = ()
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the names of the tables."""
+        for name in self.tables:
+            if name in TRACE_NAMES or not _TABLE_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} can't be the name of a table: it must have lower-case letters, "
+                    f"digits and underscores, and be none of {', '.join(TRACE_NAMES)}"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from wattload.core.errors import RecordError
 from wattload.core.power import (
     Boxcar,
     Counter,
     Evidence,
     Integral,
-    Sample,
     Scope,
     SourceFacts,
     WindowEnergy,
@@ -36,10 +37,9 @@ from wattload.power.config import PowerConfig
 from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.source_ledger import IdleTime
-from wattload.power.energy.trace import ByteSeries
+from wattload.power.energy.trace import ByteSeries, Trace, TraceKey, traces
 from wattload.power.sampler.replies import ControllerReading
 from wattload.power.sampler.samples import read_samples
-from wattload.run.phases import BIN_NS, TrafficRow
 from wattload.run.power_session import (
     IDLE_AFTER_PHASE,
     IDLE_PHASE,
@@ -49,6 +49,7 @@ from wattload.run.power_session import (
     PowerReport,
 )
 from wattload.run.traces import read_power, read_throughput
+from wattload.run.traffic import BIN_NS, PhaseTraffic, moved_per_bin
 
 NO_SAMPLER = "the run ended before its energy was computed"
 
@@ -77,13 +78,23 @@ def with_samples_found(report: PowerReport, folder: Path) -> PowerReport:
     return replace(report, samples_file=None, lost=report.lost or lost)
 
 
-def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, list[Sample]]:
-    """Return the samples of every host, by host; of a lost sampler those written so far."""
+HostTraces = Mapping[TraceKey, Trace]
+"""The samples of one host, as traces."""
+
+
+def sample_files(folder: Path, reports: Iterable[PowerReport]) -> dict[str, Path]:
+    """Return the file of each host's samples, by host; a lost sampler has written a part of it."""
     return {
-        report.host: list(read_samples(folder / report.samples_file))
+        report.host: folder / report.samples_file
         for report in reports
         if report.samples_file is not None
     }
+
+
+def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, HostTraces]:
+    """Return the samples of every host, by host; of a lost sampler those written so far."""
+    files = sample_files(folder, reports)
+    return {host: traces(read_samples(file)) for host, file in files.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +175,8 @@ def power_section(
     config: PowerConfig,
     reports: Sequence[PowerReport],
     windows: Sequence[PhaseWindow],
-    samples: Mapping[str, Sequence[Sample]],
-    traffic: Sequence[TrafficRow],
+    samples: Mapping[str, HostTraces],
+    traffic: Sequence[PhaseTraffic],
 ) -> PowerSection:
     """Return the power section, with the energy of each timed phase and of the tail."""
     if not reports:
@@ -203,11 +214,11 @@ def _section(
     requested: str,
     measured: Sequence[Measured],
     windows: Sequence[PhaseWindow],
-    samples: Mapping[str, Sequence[Sample]],
-    traffic: Sequence[TrafficRow],
+    samples: Mapping[str, HostTraces],
+    traffic: Sequence[PhaseTraffic],
 ) -> PowerSection:
     of_hosts = [
-        _of_host(requested, each, windows, samples.get(each.host, ()), traffic) for each in measured
+        _of_host(requested, each, windows, samples.get(each.host, {}), traffic) for each in measured
     ]
     parts = {name: tuple(item for one in of_hosts for item in one[name]) for name in of_hosts[0]}
     tails = [host.tail_s for host in parts["hosts"]]
@@ -225,8 +236,8 @@ def _of_host(
     requested: str,
     measured: Measured,
     windows: Sequence[PhaseWindow],
-    samples: Sequence[Sample],
-    traffic: Sequence[TrafficRow],
+    samples: HostTraces,
+    traffic: Sequence[PhaseTraffic],
 ) -> Mapping[str, Sequence[Any]]:
     """Return one host's entries for each part of the section, by the part's name."""
     own = [window for window in windows if window.host == measured.host]
@@ -239,7 +250,7 @@ def _of_host(
         activity=[
             Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
             for window in own
-            if window.name not in _WITHOUT_WORK
+            if window.name not in _WITHOUT_WORK and not window.is_part
             for start_ns, end_ns in window.active_intervals
         ],
         baseline=spans.get(IDLE_PHASE),
@@ -252,7 +263,7 @@ def _of_host(
             if name in spans and samples
         ]
     )
-    last_ns = max((sample.time_ns for sample in samples), default=0)
+    last_ns = max((int(trace.time_ns[-1]) for trace in samples.values()), default=0)
     return {
         "hosts": [measured.power],
         "sources": [_resolve_source(source, ledger) for source in measured.sources],
@@ -289,16 +300,16 @@ def _restarted(cycles: Iterable[tuple[str, int | None, int | None]]) -> frozense
     )
 
 
-def _resets_ns(restarted: Container[str], samples: Iterable[Sample]) -> Mapping[str, list[int]]:
+def _resets_ns(restarted: Container[str], samples: HostTraces) -> Mapping[str, list[int]]:
     """Return the times at which drives may have been reset, in ns, by serial.
 
     The reads of a drive fail while it is off, so the times are those of its failed reads.
     """
     failed: defaultdict[str, list[int]] = defaultdict(list)
-    for sample in samples:
-        if sample.value is None and sample.device in restarted:
-            failed[sample.device].append(sample.time_ns)
-    return failed
+    for key, trace in samples.items():
+        if key.device in restarted:
+            failed[key.device] += trace.time_ns[np.isnan(trace.value)].tolist()
+    return {device: sorted(times) for device, times in failed.items() if times}
 
 
 def _power_cycles(reading: ControllerReading | None) -> int | None:
@@ -392,23 +403,19 @@ def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...
 def _byte_series(
     sources: Sequence[SourceFacts],
     windows: Sequence[PhaseWindow],
-    traffic: Sequence[TrafficRow],
+    traffic: Sequence[PhaseTraffic],
 ) -> Mapping[tuple[str, str], ByteSeries]:
     """Return the application's bytes over time per phase, for a host with one drive.
 
     With several drives, the bytes of each are unknown, and the caller passes none.
     """
     drives = {source.device for source in sources if source.scope is Scope.DRIVE}
-    bins: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
-        bins[host, phase][time_ns] += read_bytes + written_bytes
-    return {
-        (window.name, drive): ByteSeries.from_bins(
-            bins[window.host, window.name],
-            bin_ns=BIN_NS,
-            intervals=window.active_intervals,
-        )
-        for window in windows
-        for drive in drives
-        if window.timed
-    }
+    found: dict[tuple[str, str], ByteSeries] = {}
+    for window in windows:
+        if window.timed and drives:
+            own = [e for e in traffic if (e.host, e.phase) == (window.host, window.name)]
+            series = ByteSeries.from_bins(
+                *moved_per_bin(own), bin_ns=BIN_NS, intervals=window.active_intervals
+            )
+            found |= dict.fromkeys(((window.name, drive) for drive in drives), series)
+    return found

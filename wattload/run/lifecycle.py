@@ -368,7 +368,7 @@ class RunLifecycle:
                     self._world.rank, self._process.host, context.recorder.tree.cpu_s()
                 ),
                 marked=context.recorder.spans,
-                traffic=context.recorder.traffic_rows(),
+                traffic=context.recorder.traffic_of_phases(),
                 capture=capture.report() if capture is not None else None,
                 power=power,
             )

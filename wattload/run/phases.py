@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from wattload.core.files import open_folder
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.record.file import JOURNAL_PATTERN
@@ -29,12 +31,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator, Mark, Phase, Progress, RawDrive
 from wattload.run.progress import RankProgress
-
-BIN_NS = NS_PER_S // 10
-"""Width of a traffic bin: 100 ms, the sampler's usual period."""
-
-TrafficRow = tuple[int, str, int, str, int, int]
-"""Bin start in ns (monotonic), host, rank, phase, bytes read, bytes written."""
+from wattload.run.traffic import BIN_NS, PhaseTraffic, Traffic
 
 SHORTEST_HALVED_S = 2.0
 
@@ -48,15 +45,6 @@ class MarkedSpan:
     span: PhaseSpan
     at_start: Mapping[str, BlockStat]
     at_end: Mapping[str, BlockStat]
-
-
-@dataclass(slots=True)
-class Traffic:
-    """Bytes per phase and 100 ms bin: ``(phase, bin start in ns)`` to ``[read, written]``."""
-
-    bins: dict[tuple[str, int], list[int]] = field(
-        default_factory=lambda: defaultdict(lambda: [0, 0])
-    )
 
 
 class RankJournal:
@@ -94,23 +82,19 @@ class OpenPhase:
     def __init__(self, name: str, recorder: PhaseRecorder) -> None:
         self._name = name
         self._recorder = recorder
-        self._traffic = recorder.traffic
+        self._bins = recorder.traffic.of(name)
         self._progress = recorder.progress
-        self._lock = threading.Lock()
         self.read_bytes = 0
         self.written_bytes = 0
         self.operations = 0
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
         """Count bytes that have just moved."""
-        now_ns = time.monotonic_ns()
-        with self._lock:
+        with self._bins.lock:  # also of the time: a mark has all bytes before it and no others
             self.read_bytes += read_bytes
             self.written_bytes += written_bytes
             self.operations += operations
-            cell = self._traffic.bins[self._name, now_ns - now_ns % BIN_NS]
-            cell[0] += read_bytes
-            cell[1] += written_bytes
+            self._bins.add(time.monotonic_ns(), read_bytes, written_bytes)
         self._progress.advance(read_bytes=read_bytes, written_bytes=written_bytes)
 
     def count_read(self, moved_bytes: int) -> None:
@@ -124,7 +108,7 @@ class OpenPhase:
     def mark(self) -> Mark:
         """Return the counts at this moment."""
         devices, cpu_s = self._recorder.read_stats(), self._recorder.tree.cpu_s()
-        with self._lock:
+        with self._bins.lock:
             return Mark(
                 time_ns=time.monotonic_ns(),
                 read_bytes=self.read_bytes,
@@ -204,7 +188,7 @@ class PhaseRecorder:
     def add_part(self, parent: str, name: str, start: Mark, end: Mark) -> None:
         """Add a timed phase inside of ``parent``, with the parent's traffic in that time.
 
-        The traffic of the first and the last bin is scaled to the bytes between the marks.
+        Its bytes are in the parent's too; see ``PhaseSpan.is_part``.
         """
         self.traffic.copy(parent, name, start, end)
         span = {
@@ -219,18 +203,14 @@ class PhaseRecorder:
             "written_bytes": end.written_bytes - start.written_bytes,
             "operations": end.operations - start.operations,
             "cpu_s": max(0.0, end.cpu_s - start.cpu_s),
+            "is_part": True,
         }
         self._marked.append((span, start.devices, end.devices))
         self._note("span", span)
 
-    def traffic_rows(self) -> list[TrafficRow]:
-        """Return the bytes of this rank per 100 ms bin and phase, in order of time."""
-        return [
-            (bin_ns, self._host, self._rank, phase, read_bytes, written_bytes)
-            for (phase, bin_ns), (read_bytes, written_bytes) in sorted(
-                self.traffic.bins.items(), key=lambda item: item[0][1]
-            )
-        ]
+    def traffic_of_phases(self) -> list[PhaseTraffic]:
+        """Return the bytes of this rank per 100 ms bin, by phase."""
+        return self.traffic.columns(self._host, self._rank)
 
     def _note(self, event: str, fields: Mapping[str, Any]) -> None:
         if self._journal is not None:
@@ -368,7 +348,7 @@ def _block_counter(host: str, phase: str, device: str, stat: BlockStat) -> IoCou
 
 
 def with_half_rates(
-    windows: Sequence[PhaseWindow], traffic: Sequence[TrafficRow]
+    windows: Sequence[PhaseWindow], traffic: Sequence[PhaseTraffic]
 ) -> tuple[PhaseWindow, ...]:
     """Return the windows with the rates of the first and second half of their active time.
 
@@ -381,20 +361,23 @@ def with_half_rates(
     )
 
 
-def _half_rates(window: PhaseWindow, traffic: Sequence[TrafficRow]) -> tuple[float, float] | None:
+def _half_rates(window: PhaseWindow, traffic: Sequence[PhaseTraffic]) -> tuple[float, float] | None:
     if window.active_s < SHORTEST_HALVED_S:
         return None
-    halves = [0.0, 0.0]
-    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
-        if (host, phase) == (window.host, window.name):
-            elapsed_s = _active_s_before(window, time_ns + BIN_NS // 2)
-            halves[int(elapsed_s >= window.active_s / 2)] += read_bytes + written_bytes
-    return (halves[0] / (window.active_s / 2), halves[1] / (window.active_s / 2))
+    half_ns, first, whole = _middle_ns(window), 0, 0
+    for each in traffic:
+        if (each.host, each.phase) == (window.host, window.name):
+            before = int(np.searchsorted(each.time_ns + BIN_NS // 2, half_ns))
+            first += int(each.read_bytes[:before].sum() + each.written_bytes[:before].sum())
+            whole += int(each.read_bytes.sum() + each.written_bytes.sum())
+    return (first / (window.active_s / 2), (whole - first) / (window.active_s / 2))
 
 
-def _active_s_before(window: PhaseWindow, time_ns: int) -> float:
-    """Return for how many seconds the phase had been active at ``time_ns``."""
-    return (
-        sum(max(0, min(end_ns, time_ns) - start_ns) for start_ns, end_ns in window.intervals)
-        / NS_PER_S
-    )
+def _middle_ns(window: PhaseWindow) -> int:
+    """Return the first moment at which the phase had been active for half of its active time."""
+    left_ns = window.active_s / 2 * NS_PER_S
+    for start_ns, end_ns in window.intervals:
+        if end_ns - start_ns >= left_ns:
+            return start_ns + round(left_ns)
+        left_ns -= end_ns - start_ns
+    return window.end_ns

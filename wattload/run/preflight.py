@@ -238,7 +238,7 @@ class WriteLedger:
 
     def add_record(self, record: RunRecord) -> None:
         """Charge a finished run: the bytes that its ranks counted."""
-        written_bytes = sum(span.written_bytes for span in record.spans)
+        written_bytes = sum(span.written_bytes for span in record.spans if not span.is_part)
         self._charge([target.facts for target in record.targets], written_bytes)
 
     def _charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:

@@ -39,6 +39,7 @@ from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.sampler.aborted_record import finish_aborted, finish_in
+from wattload.power.sampler.samples import read_samples
 from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
 from wattload.run.energy import (
@@ -46,19 +47,26 @@ from wattload.run.energy import (
     power_section,
     read_all,
     recomputed_section,
+    sample_files,
     with_samples_found,
 )
 from wattload.run.folder import settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
 from wattload.run.phases import (
     MarkedSpan,
-    TrafficRow,
     application_counters,
     block_counters,
     with_half_rates,
 )
 from wattload.run.power_session import PowerReport
-from wattload.run.traces import OperationRow, write_operations, write_power, write_throughput
+from wattload.run.traces import (
+    OperationRow,
+    write_operations,
+    write_power,
+    write_table,
+    write_throughput,
+)
+from wattload.run.traffic import PhaseTraffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +96,7 @@ class RankReport:
 
     rank: RankRecord
     marked: Sequence[MarkedSpan]
-    traffic: Sequence[TrafficRow]
+    traffic: Sequence[PhaseTraffic]
     capture: CaptureReport | None
     power: PowerReport | None
 
@@ -175,14 +183,16 @@ def _store(
         for report in reports
         if report.power is not None
     ]
-    samples = read_all(header.folder, power_reports)
-    traffic = [row for report in reports for row in report.traffic]
+    traffic = [each for report in reports for each in report.traffic]
+    sample_paths = sample_files(header.folder, power_reports)
     traces = [
         write_throughput(place, traffic),
-        write_power(place, samples),
+        write_power(place, {host: read_samples(path) for host, path in sample_paths.items()}),
     ]
     if findings.operations:
         traces.append(write_operations(place, findings.operations))
+    traces += [write_table(place, *named) for named in findings.outcome.tables.items()]
+    samples = read_all(header.folder, power_reports)
     record = build_record(
         header,
         reports,
@@ -241,7 +251,7 @@ def build_record(
 def windows_of(reports: Sequence[RankReport]) -> tuple[PhaseWindow, ...]:
     """Return the windows of the phases over all ranks, with the rates of their halves."""
     spans = [item.span for report in reports for item in report.marked]
-    traffic = [row for report in reports for row in report.traffic]
+    traffic = [each for report in reports for each in report.traffic]
     return with_half_rates(phase_windows(spans), traffic)
 
 
@@ -333,7 +343,9 @@ def _machine_section(
 def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> TargetRecord:
     """Return a host's only target with the bytes that this run wrote to it, including its data."""
     written_bytes = sum(
-        item.span.written_bytes for item in marked if item.span.host == target.facts.host
+        item.span.written_bytes
+        for item in marked
+        if item.span.host == target.facts.host and not item.span.is_part
     )
     history = target.history.model_copy(update={"session_written_bytes": written_bytes})
     return target.model_copy(update={"history": history})
@@ -384,7 +396,7 @@ def _data_record(data: DataFacts) -> DataRecord:
 
 
 def _moved(windows: Sequence[PhaseWindow]) -> Total:
-    timed = [window for window in windows if window.timed]
+    timed = [window for window in windows if window.timed and not window.is_part]
     return Total(
         name="moved_bytes",
         value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
@@ -396,9 +408,10 @@ def _moved(windows: Sequence[PhaseWindow]) -> Total:
 def _drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> Total:
     """Sum the drives' energy in the timed phases; ``None`` if a part is missing.
 
-    The sum leaves out the tail. Phases that overlap have no sum: it would count energy twice.
+    The sum leaves out the tail, and the parts of phases. Phases that overlap have no sum: it would
+    count energy twice.
     """
-    timed = [window for window in windows if window.timed]
+    timed = [window for window in windows if window.timed and not window.is_part]
     names = {(window.host, window.name) for window in timed}
     selected = [
         energy

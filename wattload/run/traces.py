@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.errors import RecordError
 from wattload.core.files import open_folder
 from wattload.core.io import TracedOperations
-from wattload.core.power import Channel, Evidence, Sample
+from wattload.core.power import EVIDENCE_RANK, Channel, Evidence, Sample
 from wattload.core.record.phase import TraceFile
 from wattload.core.storage.targets import Target
+from wattload.power.energy.trace import Trace, TraceBuilder, TraceKey
 from wattload.power.sampler.sample_writer import SAMPLE_COLUMNS
-from wattload.reports.runs.traces import THROUGHPUT_COLUMNS, columns_of
-from wattload.run.phases import TrafficRow
+from wattload.reports.runs.traces import (
+    THROUGHPUT_COLUMNS,
+    array_of,
+    batches_of,
+    categories_of,
+    digest_of,
+    integers_of,
+    rows_by_name,
+)
+from wattload.run.traffic import PhaseTraffic
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_GROUP_ROWS = 1 << 17
+"""Rows of a file that are in memory together."""
 
 OperationRow = tuple[int, str, int, str, str, int, str, int, int, int]
 """Submission in ns (monotonic), host, rank, phase, kind, number of the target, file, its bytes,
@@ -64,8 +76,11 @@ def _place(path: Path, targets: Sequence[Target]) -> tuple[int, str]:
     return 0, path.name
 
 
-def write_throughput(folder: Path, rows: Sequence[TrafficRow]) -> TraceFile:
-    """Write bytes per 100 ms bin, rank and phase, as the application counted them."""
+def write_throughput(folder: Path, traffic: Sequence[PhaseTraffic]) -> TraceFile:
+    """Write bytes per 100 ms bin, rank and phase, as the application counted them.
+
+    The rows of a rank are in order of time.
+    """
     import pyarrow as pa
 
     schema = pa.schema(
@@ -78,7 +93,41 @@ def write_throughput(folder: Path, rows: Sequence[TrafficRow]) -> TraceFile:
             ("written_bytes", pa.int64()),
         ]
     )
-    return _write(folder, "throughput", _table(schema, rows))
+    ranks: dict[tuple[str, int], list[PhaseTraffic]] = {}
+    for each in traffic:
+        ranks.setdefault((each.host, each.rank), []).append(each)
+    tables = (table for own in ranks.values() for table in _traffic_tables(schema, own))
+    return _write(folder, "throughput", schema, tables)
+
+
+def _traffic_tables(schema: pa.Schema, own: Sequence[PhaseTraffic]) -> Iterator[pa.Table]:
+    """Yield the rows of all phases of one rank."""
+    import pyarrow as pa
+
+    sizes = [each.time_ns.size for each in own]
+    order = np.argsort(np.concatenate([each.time_ns for each in own]), kind="stable")
+    phase_of = np.repeat(np.arange(len(own), dtype=np.int32), sizes)
+    starts = np.cumsum([0, *sizes])
+    for at in range(0, order.size, _GROUP_ROWS):
+        rows = order[at : at + _GROUP_ROWS]
+        numbers = phase_of[rows]
+        columns = np.empty((3, rows.size), dtype=np.int64)
+        for number, each in enumerate(own):
+            mine = numbers == number
+            places = rows[mine] - starts[number]
+            columns[0, mine] = each.time_ns[places]
+            columns[1, mine] = each.read_bytes[places]
+            columns[2, mine] = each.written_bytes[places]
+        values: Sequence[Any] = (
+            columns[0],
+            [own[0].host] * rows.size,
+            np.full(rows.size, own[0].rank),
+            [own[number].phase for number in numbers.tolist()],
+            columns[1],
+            columns[2],
+        )
+        arrays = [_column(each, field.type) for each, field in zip(values, schema, strict=True)]
+        yield pa.Table.from_arrays(arrays, schema=schema)
 
 
 def write_operations(folder: Path, rows: Sequence[OperationRow]) -> TraceFile:
@@ -99,7 +148,7 @@ def write_operations(folder: Path, rows: Sequence[OperationRow]) -> TraceFile:
             ("latency_ns", pa.int64()),
         ]
     )
-    return _write(folder, "operations", _table(schema, rows))
+    return _write(folder, "operations", schema, _tables(schema, rows))
 
 
 def write_power(folder: Path, samples: Mapping[str, Iterable[Sample]]) -> TraceFile:
@@ -109,18 +158,23 @@ def write_power(folder: Path, samples: Mapping[str, Iterable[Sample]]) -> TraceF
     types = {"time_ns": pa.int64(), "spread_ns": pa.int64(), "value": pa.float64()}
     names = (*SAMPLE_COLUMNS, "host")
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    rows = [
+    rows = (
         (s.time_ns, s.spread_ns, s.source, s.device, str(s.channel), s.value, str(s.evidence), host)
         for host, own in samples.items()
         for s in own
-    ]
-    return _write(folder, "power", _table(schema, rows))
+    )
+    return _write(folder, "power", schema, _tables(schema, rows))
+
+
+def write_table(folder: Path, name: str, table: pa.Table) -> TraceFile:
+    """Write a table of the workload's outcome."""
+    return _write(folder, name, table.schema, [table])
 
 
 def read_power(
     folder: Path, files: Sequence[TraceFile], hosts: Sequence[str]
-) -> dict[str, list[Sample]]:
-    """Return the samples of a run's power trace by host, in the order they were taken.
+) -> dict[str, dict[TraceKey, Trace]]:
+    """Return the samples of a run's power trace by host.
 
     Raises:
         RecordError: the trace is missing, unreadable, or not the one of the record; or the run had
@@ -133,63 +187,99 @@ def read_power(
             "each sample: an older wattload wrote it"
         )
     names = SAMPLE_COLUMNS if is_one else (*SAMPLE_COLUMNS, "host")
-    columns = _columns(folder, files, "power", names)
-    of_rows = repeat(hosts[0]) if is_one else columns["host"]
-    samples: dict[str, list[Sample]] = {host: [] for host in hosts}
-    rows = zip(*(columns[name] for name in SAMPLE_COLUMNS), strict=True)
-    try:
-        for (time_ns, spread_ns, source, device, channel, value, evidence), host in zip(
-            rows, of_rows, strict=False
-        ):
-            samples[host].append(
-                Sample(
-                    time_ns=time_ns,
-                    spread_ns=spread_ns,
-                    source=source,
-                    device=device,
-                    channel=Channel(channel),
-                    value=value,
-                    evidence=Evidence(evidence),
-                )
+    builders = {host: TraceBuilder() for host in hosts}
+    for columns in _batches(folder, files, "power", names):
+        try:
+            _add_samples(columns, builders, hosts[0] if is_one else None)
+        except (ValueError, KeyError) as error:
+            raise RecordError(
+                f"the power trace in {folder} has a row of no sample: {error}"
+            ) from error
+    return {host: builder.traces() for host, builder in builders.items()}
+
+
+def _add_samples(
+    columns: Mapping[str, Any], builders: Mapping[str, TraceBuilder], host: str | None
+) -> None:
+    """Add a batch of rows to the builders of their hosts; all are of ``host``, if it is given."""
+    times, spreads = integers_of(columns["time_ns"]), integers_of(columns["spread_ns"])
+    values = np.asarray(array_of(columns["value"]), dtype=np.float64)
+    evidence = categories_of(columns["evidence"])
+    ranks = np.array([EVIDENCE_RANK[Evidence(word)] for word in evidence.words], dtype=np.int8)
+    names = ("source", "device", "channel", *(() if host is not None else ("host",)))
+    for (source, device, channel, *other), rows in rows_by_name(columns, names):
+        builders[host if host is not None else other[0]].extend(
+            TraceKey(source, device, Channel(channel)),
+            times[rows],
+            spreads[rows],
+            values[rows],
+            ranks[evidence.numbers[rows]],
+        )
+
+
+def read_throughput(folder: Path, files: Iterable[TraceFile]) -> list[PhaseTraffic]:
+    """Return a run's throughput trace by rank and phase; raises as ``read_power``."""
+    parts: dict[tuple[str, int, str], list[NDArray[np.int64]]] = {}
+    for columns in _batches(folder, files, "throughput", THROUGHPUT_COLUMNS):
+        try:
+            figures = np.stack(
+                [integers_of(columns[name]) for name in ("time_ns", "read_bytes", "written_bytes")]
             )
-    except (ValueError, KeyError) as error:
-        raise RecordError(f"the power trace in {folder} has a row of no sample: {error}") from error
-    return samples
+            ranks = integers_of(columns["rank"])
+            named = list(rows_by_name(columns, ("host", "phase")))
+        except ValueError as error:
+            raise RecordError(
+                f"the throughput trace in {folder} has a row without a figure: {error}"
+            ) from error
+        for (host, phase), rows in named:
+            for rank in np.unique(ranks[rows]).tolist():
+                own = figures[:, rows[ranks[rows] == rank]]
+                parts.setdefault((host, rank, phase), []).append(own)
+    return [_phase_traffic(*key, found) for key, found in parts.items()]
 
 
-def read_throughput(folder: Path, files: Iterable[TraceFile]) -> list[TrafficRow]:
-    """Return the rows of a run's throughput trace; raises as ``read_power``."""
-    columns = _columns(folder, files, "throughput", THROUGHPUT_COLUMNS)
-    return list(zip(*(columns[name] for name in THROUGHPUT_COLUMNS), strict=True))
+def _phase_traffic(
+    host: str, rank: int, phase: str, parts: Sequence[NDArray[np.int64]]
+) -> PhaseTraffic:
+    time_ns, read_bytes, written_bytes = np.concatenate(parts, axis=1)
+    return PhaseTraffic(
+        host=host,
+        rank=rank,
+        phase=phase,
+        time_ns=time_ns,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+    )
 
 
-def _columns(
+def _batches(
     folder: Path, files: Iterable[TraceFile], name: str, names: tuple[str, ...]
-) -> dict[str, list[Any]]:
-    """Return columns of one of a record's traces, whose digest must be that in the record."""
+) -> Iterator[dict[str, Any]]:
+    """Yield columns of one of a record's traces in batches; its digest must be the record's."""
     named = next((each for each in files if each.name == name), None)
     if named is None or Path(named.file).name != named.file:
         raise RecordError(f"the record in {folder} names no {name} trace in its folder")
     path = folder / named.file
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        columns = columns_of(path, names, without=frozenset()) if digest == named.sha256 else None
+        if digest_of(path) != named.sha256:
+            raise RecordError(
+                f"{path} is not the {name} trace that the run wrote: its SHA-256 is not the "
+                "record's"
+            )
+        yield from batches_of(path, names, without=frozenset())
     except (OSError, ValueError, KeyError, ArithmeticError, MemoryError) as error:
         why = getattr(error, "strerror", None) or (str(error) or repr(error)).splitlines()[0]
         raise RecordError(f"{path} can't be read: {why}") from error
-    if columns is None:
-        raise RecordError(
-            f"{path} is not the {name} trace that the run wrote: its SHA-256 is not the record's"
-        )
-    return {each: column.to_pylist() for each, column in columns.items()}
 
 
-def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+def _tables(schema: pa.Schema, rows: Iterable[tuple[object, ...]]) -> Iterator[pa.Table]:
+    """Yield the rows as tables that are small: a run of days has millions."""
     import pyarrow as pa
 
-    arrays = [_column([row[i] for row in rows], field.type) for i, field in enumerate(schema)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    left = iter(rows)
+    while batch := list(islice(left, _GROUP_ROWS)):
+        arrays = [_column([row[i] for row in batch], field.type) for i, field in enumerate(schema)]
+        yield pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -210,16 +300,22 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), content)
 
 
-def _write(folder: Path, name: str, table: pa.Table) -> TraceFile:
+def _write(folder: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> TraceFile:
     import pyarrow.parquet as pq
 
-    path = folder / f"{name}.parquet"
-    with open_folder(folder) as own, own.replacing(path.name) as file:
-        pq.write_table(table, file, compression="zstd")
+    path, row_count = folder / f"{name}.parquet", 0
+    with (
+        open_folder(folder) as own,
+        own.replacing(path.name) as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        for table in tables:
+            writer.write_table(table)
+            row_count += table.num_rows
     return TraceFile(
         name=name,
         file=path.name,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        rows=table.num_rows,
-        columns=tuple(table.column_names),
+        sha256=digest_of(path),
+        rows=row_count,
+        columns=tuple(schema.names),
     )

@@ -384,7 +384,8 @@ def _record(samples: list[Sample], *intervals: tuple[float, float]) -> EnergyRec
     whole = window("read", intervals[0][0], intervals[-1][1])
     phase = whole.model_copy(update={"intervals": tuple((ns(a), ns(b)) for a, b in intervals)})
     series = ByteSeries.from_bins(
-        {ns(a): 1000 for a, _ in intervals},
+        np.array([ns(a) for a, _ in intervals]),
+        np.full(len(intervals), 1000),
         bin_ns=100_000_000,
         intervals=phase.intervals,
     )

@@ -118,9 +118,16 @@ def test_share_of_a_missing_energy_is_missing_with_the_reason() -> None:
     assert found["0"].seconds == 10
 
 
+def series_of(bins: dict[int, int], intervals: list[tuple[int, int]]) -> ByteSeries:
+    """Return the series of bytes per bin of 100 ms."""
+    return ByteSeries.from_bins(
+        np.array([*bins]), np.array([*bins.values()]), bin_ns=100_000_000, intervals=intervals
+    )
+
+
 def test_bytes_are_shared_in_time_and_sum_exactly() -> None:
     bins = {ns(tenth / 10): 1_000_003 + tenth for tenth in range(100)}
-    traffic = ByteSeries.from_bins(bins, bin_ns=100_000_000, intervals=[(ns(0), ns(10))])
+    traffic = series_of(bins, [(ns(0), ns(10))])
     states = states_of(TIMES_S, [0.0 if time_s < 4 else 1.0 for time_s in TIMES_S])
     found = shares_of(states, power(TIMES_S, np.full(TIMES_S.size, 10.0)), 0, 10, traffic)
     assert sum(share.moved_bytes or 0 for share in found.values()) == sum(bins.values())
@@ -129,13 +136,13 @@ def test_bytes_are_shared_in_time_and_sum_exactly() -> None:
 
 def test_bytes_of_a_bin_stay_inside_the_phase() -> None:
     bins = {ns(-0.05): 500, ns(0.95): 700}
-    traffic = ByteSeries.from_bins(bins, bin_ns=100_000_000, intervals=[(ns(0), ns(1))])
+    traffic = series_of(bins, [(ns(0), ns(1))])
     at = traffic.at(np.array([ns(0), ns(0.025), ns(0.05), ns(0.95), ns(1)]))
     assert at.tolist() == [0, 250, 500, 500, 1200]
 
 
 def test_bin_outside_the_window_still_counts() -> None:
-    traffic = ByteSeries.from_bins({ns(1.0): 300}, bin_ns=100_000_000, intervals=[(ns(0), ns(1))])
+    traffic = series_of({ns(1.0): 300}, [(ns(0), ns(1))])
     assert traffic.at(np.array([ns(1)])).tolist() == [300]
 
 
@@ -153,16 +160,14 @@ def test_series_that_stops_early_gives_no_bytes() -> None:
 
 def test_bytes_of_a_bin_at_an_interval_s_end_stay_out_of_the_pause() -> None:
     bins = {ns(0.9): 1000, ns(1.9): 700}
-    traffic = ByteSeries.from_bins(
-        bins, bin_ns=100_000_000, intervals=[(ns(0), ns(0.93)), (ns(1.98), ns(3))]
-    )
+    traffic = series_of(bins, [(ns(0), ns(0.93)), (ns(1.98), ns(3))])
     at = traffic.at(np.array([ns(0), ns(0.93), ns(1.98), ns(3)]))
     assert at.tolist() == [0, 1000, 1000, 1700]
 
 
 def test_a_bin_that_several_intervals_share_keeps_its_bytes() -> None:
     intervals = [(ns(0.01), ns(0.02)), (ns(0.05), ns(0.08))]
-    traffic = ByteSeries.from_bins({ns(0): 1001}, bin_ns=100_000_000, intervals=intervals)
+    traffic = series_of({ns(0): 1001}, intervals)
     at = traffic.at(np.array([moment for span in intervals for moment in span]))
     assert at.tolist() == [0, 250, 250, 1001]
 

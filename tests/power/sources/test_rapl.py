@@ -15,7 +15,7 @@ from wattload.core.power import Channel, Counter, Evidence, PowerSource, Sample,
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import integrate
-from wattload.power.energy.trace import Trace, TraceKey
+from wattload.power.energy.trace import TraceKey, traces
 from wattload.power.sources.rapl import find_zones, list_zones
 
 SERVER = {
@@ -98,7 +98,7 @@ def test_counter_that_wraps_loses_nothing(tmp_path: Path) -> None:
         (sample,) = source.read()
         samples.append(at(sample, second))
     source.close()
-    trace = Trace.from_samples(TraceKey("rapl", "package-0", Channel.ENERGY_J), samples)
+    trace = traces(samples)[TraceKey("rapl", "package-0", Channel.ENERGY_J)]
     result = integrate(trace, source.facts().sensor, 0, 10 * NS_PER_S, period_s=1.0)
     assert result.energy_j == pytest.approx(1000, rel=1e-3)
     assert min(sample.value or 0 for sample in samples) < 100

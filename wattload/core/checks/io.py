@@ -29,8 +29,10 @@ def bytes_add_up(record: RunRecord) -> Sequence[Check]:
     """Compare the sums over ranks with those over windows and with the total, at a run's end."""
     if record.status != "complete":
         return []
-    of_ranks = sum(s.read_bytes + s.written_bytes for s in record.spans if s.timed)
-    of_windows = sum(w.read_bytes + w.written_bytes for w in record.timed_windows())
+    of_ranks = sum(
+        s.read_bytes + s.written_bytes for s in record.spans if s.timed and not s.is_part
+    )
+    of_windows = sum(w.read_bytes + w.written_bytes for w in record.timed_windows(parts=False))
     total = next((t.value for t in record.totals if t.name == "moved_bytes"), None)
     agree = of_ranks == of_windows and (total is None or total == of_windows)
     return [

@@ -26,7 +26,11 @@ def merge_intervals(intervals: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
 
 
 class PhaseSpan(Frozen):
-    """One phase on one rank: CLOCK_MONOTONIC of ``host``, and the application's byte counts."""
+    """One phase on one rank: CLOCK_MONOTONIC of ``host``, and the application's byte counts.
+
+    The bytes of a nested phase are its own, and not its parent's. A part (``is_part``) is a stretch
+    of its parent, found afterwards: its bytes are the parent's too, so sums leave it out.
+    """
 
     name: str
     parent: str | None
@@ -39,6 +43,7 @@ class PhaseSpan(Frozen):
     written_bytes: int = Field(ge=0)
     operations: int = Field(ge=0)
     cpu_s: float = Field(ge=0)
+    is_part: bool = False
 
 
 class PhaseWindow(Frozen):
@@ -47,7 +52,8 @@ class PhaseWindow(Frozen):
     For a phase that was entered several times (epochs, checkpoints), byte counts are the sum over
     its spans, ``seconds`` runs from the first start to the last end, ``intervals`` is the union of
     the spans (start and end in ns) and ``active_s`` its length. ``half_rates_bytes_per_s`` are the
-    rates of the first and second half of the active time, if that is at least 2 s.
+    rates of the first and second half of the active time, if that is at least 2 s. ``is_part``:
+    see ``PhaseSpan``.
     """
 
     name: str
@@ -66,6 +72,7 @@ class PhaseWindow(Frozen):
     cpu_s: float = Field(ge=0)
     intervals: tuple[tuple[int, int], ...] = ()
     half_rates_bytes_per_s: tuple[float, float] | None = None
+    is_part: bool = False
 
     @property
     def active_intervals(self) -> tuple[tuple[int, int], ...]:
@@ -100,6 +107,10 @@ class Total(Observed):
     value: float | None
     unit: str
     keys: tuple[str, ...]
+
+
+TRACE_NAMES = ("throughput", "power", "operations")
+"""The traces with columns of ours; any other is a table of the run's workload."""
 
 
 class TraceFile(Frozen):
@@ -147,6 +158,7 @@ def _window(spans: list[PhaseSpan]) -> PhaseWindow:
         operations=sum(s.operations for s in spans),
         cpu_s=sum(s.cpu_s for s in spans),
         intervals=tuple(intervals),
+        is_part=all(span.is_part for span in spans),
     )
 
 

@@ -175,6 +175,9 @@ class RunRecord(Frozen):
         }
         return sorted({serial for host, serial in drives - read if host in hosts})
 
-    def timed_windows(self) -> Sequence[PhaseWindow]:
-        """Return the windows that metrics and energy are computed from."""
-        return [window for window in self.windows if window.timed]
+    def timed_windows(self, *, parts: bool = True) -> Sequence[PhaseWindow]:
+        """Return the windows that metrics and energy are computed from.
+
+        Sums over phases leave out the ``parts`` of others.
+        """
+        return [each for each in self.windows if each.timed and (parts or not each.is_part)]

@@ -1,0 +1,224 @@
+"""A part of a phase has the bytes, devices' counts and rates of its time, and adds to no total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from tests.power.energy_facts import facts
+from tests.power.energy_traces import ns, samples_of
+from tests.records import Scenario, make_run
+from tests.run.test_energy import report
+from wattload.core.checks.io import bytes_add_up
+from wattload.core.host.counters import BlockStat, ProcessTree
+from wattload.core.power import Channel, Evidence
+from wattload.core.record.phase import phase_windows
+from wattload.core.units import NS_PER_S
+from wattload.core.workload import Mark
+from wattload.power.config import PowerConfig
+from wattload.power.energy.trace import traces
+from wattload.run.energy import power_section
+from wattload.run.phases import OpenPhase, PhaseRecorder, block_counters, with_half_rates
+from wattload.run.record import _drive_energy, _moved
+from wattload.run.traffic import BIN_NS, PhaseTraffic, Traffic
+
+
+@dataclass
+class Clock:
+    """A monotonic clock that the test sets."""
+
+    now_ns: int = ns(0) + 30_000_000
+
+    def monotonic_ns(self) -> int:
+        """Return the time."""
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("wattload.run.phases.time.monotonic_ns", made.monotonic_ns)
+    return made
+
+
+@pytest.fixture
+def recorder(clock: Clock) -> PhaseRecorder:
+    def device() -> dict[str, BlockStat]:
+        moved = (clock.now_ns - Clock.now_ns) // 1_000_000  # 1,000 bytes a second
+        return {
+            "vda": BlockStat(
+                read_ios=0,
+                read_bytes=0,
+                write_ios=moved,
+                write_bytes=moved,
+                busy_s=0.0,
+                weighted_s=0.0,
+            )
+        }
+
+    return PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=device)
+
+
+def _write(phase: OpenPhase, clock: Clock, seconds: float, bytes_each: int = 100) -> None:
+    """Write every 20 ms."""
+    for _ in range(round(seconds * 50)):
+        clock.now_ns += 20_000_000
+        phase.moved(written_bytes=bytes_each, read_bytes=1)
+
+
+def _traffic(recorder: PhaseRecorder, name: str) -> PhaseTraffic:
+    (found,) = [each for each in recorder.traffic_of_phases() if each.phase == name]
+    return found
+
+
+def _with_part(recorder: PhaseRecorder, clock: Clock) -> tuple[Mark, Mark]:
+    with recorder.phase("write") as phase:
+        _write(phase, clock, 1.26, 500)
+        start = phase.mark()
+        _write(phase, clock, 2.0, 100)
+        _write(phase, clock, 2.0, 300)
+        end = phase.mark()
+        _write(phase, clock, 1.34, 700)
+        phase.add_part("steady", start, end)
+    return start, end
+
+
+def test_traffic_of_a_part_sums_to_the_growth_between_its_marks(
+    recorder: PhaseRecorder, clock: Clock
+) -> None:
+    start, end = _with_part(recorder, clock)
+    part, whole = _traffic(recorder, "steady"), _traffic(recorder, "write")
+    assert part.written_bytes.sum() == end.written_bytes - start.written_bytes == 40_000
+    assert part.read_bytes.sum() == end.read_bytes - start.read_bytes == 200
+    assert (part.written_bytes >= 0).all()
+    assert part.time_ns[0] == start.time_ns - start.time_ns % BIN_NS
+    assert part.time_ns[-1] == end.time_ns - end.time_ns % BIN_NS
+    at = np.searchsorted(whole.time_ns, part.time_ns)
+    assert (part.written_bytes[1:-1] == whole.written_bytes[at][1:-1]).all()
+    assert (part.written_bytes <= whole.written_bytes[at]).all()
+
+
+def test_span_and_device_counters_of_a_part_are_those_between_its_marks(
+    recorder: PhaseRecorder, clock: Clock
+) -> None:
+    start, end = _with_part(recorder, clock)
+    spans = {item.span.name: item.span for item in recorder.spans}
+    part = spans["steady"]
+    assert (part.parent, part.timed, part.is_part) == ("write", True, True)
+    assert not spans["write"].is_part
+    assert (part.start_ns, part.end_ns) == (start.time_ns, end.time_ns)
+    assert (part.written_bytes, part.operations) == (40_000, 200)
+    counters = {each.phase: each for each in block_counters(recorder.spans)}
+    assert counters["steady"].written_bytes == 4_000
+    assert counters["write"].written_bytes == 6_600
+
+
+def test_half_rates_of_a_part_are_of_its_own_halves(recorder: PhaseRecorder, clock: Clock) -> None:
+    _with_part(recorder, clock)
+    windows = phase_windows([item.span for item in recorder.spans])
+    rated = {w.name: w for w in with_half_rates(windows, recorder.traffic_of_phases())}
+    halves = rated["steady"].half_rates_bytes_per_s
+    assert halves is not None
+    assert halves == pytest.approx((5_050, 15_050), rel=0.06)
+
+
+def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
+    recorder: PhaseRecorder, clock: Clock
+) -> None:
+    _with_part(recorder, clock)
+    windows = phase_windows([item.span for item in recorder.spans])
+    times_s = np.arange(-30, 100) / 10
+    states = np.zeros(times_s.size)
+    samples = [
+        *samples_of(times_s, np.full(times_s.size, 10.0), source="meter"),
+        *samples_of(times_s, states, source="nvme", channel=Channel.POWER_STATE),
+    ]
+    made = report(1, 1)
+    source = made.opened.sources[0]
+    instant = facts("meter", Evidence.MEASURED)
+    opened = made.opened.model_copy(
+        update={"sources": (source.model_copy(update={"facts": instant, "name": "meter"}),)}
+    )
+    section = power_section(
+        PowerConfig(),
+        [replace(made, opened=opened)],
+        windows,
+        {"box": traces(samples)},
+        recorder.traffic_of_phases(),
+    )
+    energies = {each.phase: each for each in section.energy}
+    for window in windows:
+        energy = energies[window.name]
+        assert energy.energy_j == pytest.approx(10 * window.seconds, rel=0.01)
+        moved = [share.moved_bytes for share in energy.states]
+        assert sum(each or 0 for each in moved) == window.read_bytes + window.written_bytes
+    whole = next(window for window in windows if window.name == "write")
+    assert _moved(windows).value == whole.read_bytes + whole.written_bytes
+    assert _drive_energy(section, windows).value == energies["write"].energy_j
+
+
+def test_bytes_of_a_part_do_not_count_in_the_sum_over_ranks() -> None:
+    record, _ = make_run(Scenario(workload="checkpoint", power="none", virtual=False))
+    span = next(each for each in record.spans if each.timed)
+    part = span.model_copy(update={"name": "steady", "parent": span.name, "is_part": True})
+    spans = (*record.spans, part)
+    with_part = record.model_copy(update={"spans": spans, "windows": phase_windows(spans)})
+    (before,), (check,) = bytes_add_up(record), bytes_add_up(with_part)
+    assert (check.verdict, check.figures) == (before.verdict, before.figures)
+
+
+def _mark(time_ns: int, written_bytes: int) -> Mark:
+    return Mark(
+        time_ns=time_ns,
+        read_bytes=0,
+        written_bytes=written_bytes,
+        operations=0,
+        cpu_s=0.0,
+        devices={},
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_part_of_any_traffic_sums_exactly_and_takes_no_more_than_there_was(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.integers(0, 3 * NS_PER_S, 400))
+    sizes = rng.integers(0, 1 << 40, 400)
+    traffic, moved = Traffic(), np.concatenate(([0], np.cumsum(sizes)))
+    for time_ns, size in zip(times.tolist(), sizes.tolist(), strict=True):
+        traffic.of("write").add(time_ns, 0, size)
+    edges_ns = sorted(rng.integers(0, 3 * NS_PER_S, 2).tolist())
+    marks = [_mark(at, int(moved[np.searchsorted(times, at, "right")])) for at in edges_ns]
+    traffic.copy("write", "part", *marks)
+    rows = {each.phase: each for each in traffic.columns("box", 0)}
+    growth = marks[1].written_bytes - marks[0].written_bytes
+    if not growth:
+        assert "part" not in rows
+        return
+    part, whole = rows["part"], rows["write"]
+    assert part.written_bytes.sum() == growth
+    at = np.searchsorted(whole.time_ns, part.time_ns)
+    assert (part.written_bytes <= whole.written_bytes[at]).all()
+
+
+def test_parts_of_one_name_that_share_a_bin_are_joined() -> None:
+    traffic = Traffic()
+    for tenth in range(10):
+        traffic.of("write").add(tenth * BIN_NS, 0, 100)
+    middle = _mark(BIN_NS * 4 + BIN_NS // 2, 450)
+    traffic.copy("write", "round", middle, _mark(BIN_NS * 9, 950))
+    traffic.copy("write", "round", _mark(0, 0), middle)
+    (rounds,) = [each for each in traffic.columns("box", 0) if each.phase == "round"]
+    assert rounds.written_bytes.sum() == 950
+    assert (np.diff(rounds.time_ns) > 0).all()
+
+
+def test_marks_that_count_one_of_two_entries_scale_the_part() -> None:
+    traffic = Traffic()
+    for tenth in range(10):
+        traffic.of("write").add(tenth * BIN_NS, 0, 100)
+    traffic.copy("write", "part", _mark(0, 0), _mark(BIN_NS * 9, 401))
+    (part,) = [each for each in traffic.columns("box", 0) if each.phase == "part"]
+    assert part.written_bytes.sum() == 401
+    assert part.written_bytes.min() >= 0
