@@ -171,6 +171,11 @@ class _Rounds:
     """Windows begin at this round or later: the rounds before it are of an earlier stretch."""
     _start: tuple[float, int] | None = None
 
+    @property
+    def start_s(self) -> float | None:
+        """When the round under way began."""
+        return None if self._start is None else self._start[0]
+
     def restart(self, time_s: float, written_bytes: int) -> None:
         """Drop the round under way and look for windows from here on only."""
         self._start = time_s, written_bytes
@@ -314,6 +319,11 @@ class SteadyJudge:
     def drive_rounds(self) -> Sequence[Round]:
         """All complete rounds that count for the drive's verdict."""
         return self._drive.rounds
+
+    @property
+    def drive_round_start_s(self) -> float | None:
+        """The reading at which the drive's round under way began, ``None`` before the first."""
+        return self._drive.start_s if self._is_settled else None
 
     @property
     def five_minutes(self) -> SteadyVerdict:

@@ -180,7 +180,8 @@ class RandomWrite:
             )
         judge = written.judge
         if config.until is not Until.fill and judge is not None and written.steady is None:
-            yield f"Not steady after {format_bytes(written.total.moved_bytes)}: {judge.headline.reason}."
+            written_text = format_bytes(written.total.moved_bytes)
+            yield f"Not steady after {written_text}: {judge.headline.reason}."
 
     def _planned(self) -> Place:
         if self._place is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_the_tables_add_up_to_what_was_written(tmp_path: Path) -> None:
         rows = table.to_pylist()
         assert sum(row["written_bytes"] for row in rows) == 2 * RANGE_BYTES
         assert sum(row["operations"] for row in rows) == 2 * RANGE_BYTES // 16384
-        assert all(a["end_ns"] == b["start_ns"] for a, b in zip(rows, rows[1:], strict=False))
+        assert all(a["end_ns"] == b["start_ns"] for a, b in pairwise(rows))
     assert outcome.tables["seconds"].num_rows >= 2
 
 
