@@ -61,7 +61,9 @@ GET_FEATURES = 0x0A
 
 ALL_NAMESPACES = 0xFFFFFFFF
 DEVICE_NAME = re.compile(r"nvme[0-9]{1,5}")
-_COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIII")
+COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIII")
+"""``struct nvme_passthru_cmd``, also of I/O commands."""
+
 _RESULT_OFFSET = 68
 _RETAIN_EVENTS = 1 << 15
 _DWORD_BYTES = 4
@@ -102,7 +104,8 @@ class AdminCommand:
     """One admin command; ``data_bytes`` is the size of the data that the controller returns.
 
     ``payload`` is the data sent instead, for features with a buffer. ``name`` is its name in
-    messages, e.g. ``Get Features 02h``.
+    messages, e.g. ``Get Features 02h``. ``timeout_ms`` is for commands that may take minutes; 0 is
+    the kernel's own timeout.
     """
 
     name: str
@@ -115,6 +118,7 @@ class AdminCommand:
     cdw14: int = 0
     data_bytes: int = 0
     payload: bytes = b""
+    timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +229,7 @@ class NvmeAdmin:
 
 
 def _pack(command: AdminCommand, address: int) -> bytes:
-    return _COMMAND.pack(
+    return COMMAND.pack(
         command.opcode,
         0,  # flags: the kernel refuses any
         0,
@@ -242,7 +246,7 @@ def _pack(command: AdminCommand, address: int) -> bytes:
         command.cdw13,
         command.cdw14,
         0,
-        0,  # timeout: the kernel's own
+        command.timeout_ms,
         0,
     )
 

@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from pydantic import ValidationError
 
 from wattload.core.clock import utc_text
-from wattload.core.errors import DataError, RecordError, WattloadError
+from wattload.core.errors import DataError, RecordError, TargetError, WattloadError
 from wattload.core.files import Folder, open_folder
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import (
@@ -40,6 +40,8 @@ from wattload.core.record.unfinished import (
     remove_unborn,
     unfinished_runs,
 )
+from wattload.core.storage.raw_writes import RawWriteLog
+from wattload.power.control.journal import default_state_folder
 
 REASON = "the run and its sampler ended without a record: they were killed, or the host stopped"
 """Why a run is aborted that nobody was left to finish, as after a power cut."""
@@ -131,18 +133,28 @@ def finish_in(
     draft = _read_draft(folder)
     contents = read_journals(folder)
     status, reason = contents.failure or (status, reason)
+    raw_writes = _end_raw_writes(folder.path.name, "failed" if status == "failed" else "aborted")
     finished = draft.model_copy(
         update={
             "status": status,
             "status_reason": reason,
             "finished_utc": utc_text(),
             "spans": (*draft.spans, *contents.spans),
-            "limits": (*draft.limits, *_limits(contents)),
+            "limits": (*draft.limits, *_limits(contents), *raw_writes),
             "power": draft.power.model_copy(update={"states": _merged(draft.power.states, states)}),
         }
     )
     write_record_in(folder, RunRecord.model_validate(dict(finished)))
     remove_marks(folder)
+
+
+def _end_raw_writes(run_id: str, status: Literal["failed", "aborted"]) -> list[str]:
+    """Note in the log of raw writes what the run wrote to drives; return why that is impossible."""
+    try:
+        RawWriteLog(default_state_folder()).end(run_id, status)
+    except TargetError as error:
+        return [f"What the run wrote to whole drives is not in their log: {error}."]
+    return []
 
 
 def read_journals(folder: Folder) -> RankEvents:

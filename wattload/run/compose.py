@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import shown, unit_of
+from wattload.core.storage.targets import TargetKind
 from wattload.core.workload import Accelerator, Workload
 from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
 from wattload.run.overrides import quote_text
@@ -130,6 +131,7 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
     _refuse_number_as_boolean(typed, overrides)
     typed.check()
+    _require_target_kind(typed)
     return typed, {str(key): value for key, value in config_values.items()}
 
 
@@ -356,7 +358,8 @@ def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
     if not option:
         return f"{group} has no value; add {group}= and one of {', '.join(known)}"
     if group == "target":
-        return f"unknown option target={option}; did you mean target.path={option}?"
+        kinds = ", ".join(options(group))
+        return f"unknown option target={option}; use {kinds}, or did you mean target.path={option}?"
     near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
     meant = f"; did you mean {near[0]}?" if near else ""
     return f"unknown option {group}={option}{meant}; {group} can be {', '.join(known)}"
@@ -446,6 +449,18 @@ def build_workload(config: RunConfig) -> Workload:
         )
     workload: Workload = factory(config.workload, config.loader, config.accelerator)
     return workload
+
+
+def _require_target_kind(config: RunConfig) -> None:
+    """Refuse a kind of target that the workload can't use, before anything is opened."""
+    if config.target.kind == TargetKind.DIRECTORY:
+        return
+    workload = workload_class(config)
+    if config.target.kind not in getattr(workload, "target_kinds", (TargetKind.DIRECTORY,)):
+        raise ConfigError(
+            f"workload={workload.name} reads files; use target=directory with target.path= naming "
+            "a directory on the drive"
+        )
 
 
 def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any workload

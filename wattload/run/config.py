@@ -12,6 +12,7 @@ from typing import Any
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import MISSING, check_settings, setting, shown
+from wattload.core.storage.targets import Target, TargetKind, resolve_targets
 from wattload.core.workload import MAX_ACCELERATORS, Accelerator
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
@@ -60,6 +61,26 @@ class TargetConfig:
         unset="one drive capacity, at most 10 TB",
     )
 
+    @property
+    def is_block(self) -> bool:
+        """Whether whole drives are overwritten."""
+        return self.kind == TargetKind.BLOCK
+
+    def serials(self) -> tuple[str, ...]:
+        """Return the serial numbers of the drives that may be overwritten."""
+        return _texts("target.serial", self.serial, "target.serial=S1 or target.serial=[S1,S2]")
+
+    def overwritten(self) -> frozenset[str]:
+        """Return the names of what may be lost."""
+        example = "target.overwrite=[gpt:UUID,unknown]"
+        return frozenset(_texts("target.overwrite", self.overwrite, example))
+
+    def resolve(self, *, host: str, try_direct_io: bool = True) -> tuple[Target, ...]:
+        """Return the targets; see ``resolve_targets``."""
+        return resolve_targets(
+            self.paths(), host=host, try_direct_io=try_direct_io, kind=TargetKind(self.kind)
+        )
+
     def paths(self) -> tuple[Path, ...]:
         """Return the target directories, absolute; raises ``ConfigError`` for anything else."""
         given = [self.path] if isinstance(self.path, str) else self.path
@@ -70,7 +91,8 @@ class TargetConfig:
         ):
             raise ConfigError(
                 f"target.path must be a directory or a list of directories, got {self.path!r}; "
-                "e.g. target.path=/mnt/nvme or target.path=[/mnt/a,/mnt/b]"
+                "e.g. target.path=/mnt/nvme or target.path=[/mnt/a,/mnt/b], or with target=block "
+                "target.path=/dev/nvme1n1"
             )
         return tuple(Path(path).expanduser().absolute() for path in given)
 
@@ -170,6 +192,8 @@ class RunConfig:
         check_settings(self, "")
         check_settings(self.target, "target")
         self.target.paths()
+        self.target.serials()
+        self.target.overwritten()
         if not self.runs.strip():
             raise ConfigError(f"runs must be a folder, got {self.runs!r}; e.g. runs=runs/ab")
         self.workload.check(self.scale.name)
@@ -183,6 +207,21 @@ class RunConfig:
                 f"pairs, got {self.interleave_by!r}; e.g. interleave_by=power.state or "
                 "interleave_by=[target.path,power.state]"
             )
+
+
+def _texts(key: str, value: object, example: str) -> tuple[str, ...]:
+    """Return the texts of a setting that takes one or a list of them.
+
+    Raises:
+        ConfigError: it has something else; the message does not repeat it.
+    """
+    given: Any = [] if value is None else [value] if isinstance(value, str | int) else value
+    is_list = isinstance(given, Sequence) and all(
+        isinstance(each, str | int) and not isinstance(each, bool) for each in given
+    )
+    if not is_list or not all(str(each).strip() for each in given):
+        raise ConfigError(f"{key} must be a text or a list of texts; e.g. {example}")
+    return tuple(str(each).strip() for each in given)
 
 
 def check_label(label: str) -> None:

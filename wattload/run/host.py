@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.host.counters import host_state
@@ -23,13 +24,21 @@ from wattload.core.storage.controllers import (
     merge_controller_facts,
     merge_controller_state,
 )
-from wattload.core.storage.targets import Target, counting_devices, target_state
+from wattload.core.storage.targets import Target, TargetKind, counting_devices, target_state
 from wattload.power.sampler.replies import ControllerReading
 
 
 def devices_under(targets: Sequence[Target]) -> tuple[str, ...]:
     """Return the block devices that count the targets' I/O, each once."""
     return tuple(dict.fromkeys(name for target in targets for name in counting_devices(target)))
+
+
+class HasHistory(Protocol):
+    """A drive that tells what was done to it."""
+
+    def history(self) -> DriveHistory:
+        """Return what this host did to the drive."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +62,14 @@ class Moment:
 class HostCapture:
     """Reads one host's facts once, and its states before and after the run."""
 
-    def __init__(self, targets: Sequence[Target], host: str) -> None:
-        """Read facts and the state before the run."""
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        host: str,
+        drives: Mapping[int, HasHistory] | None = None,
+    ) -> None:
+        """Read facts and the state before the run; ``drives`` are those of block targets."""
+        self._drives = drives or {}
         names = [name for target in targets for name in controllers_under(target)]
         self._targets = targets
         self.controller_names = tuple(dict.fromkeys(names))
@@ -103,12 +118,16 @@ class HostCapture:
                     facts=target.facts,
                     before=before.targets[index],
                     after=after.targets[index] if after else None,
-                    history=DriveHistory(),
+                    history=self._history(target),
                 )
                 for index, target in enumerate(self._targets)
             ),
             controllers=tuple(self._controller(name) for name in self.controller_names),
         )
+
+    def _history(self, target: Target) -> DriveHistory:
+        drive = self._drives.get(target.index)
+        return DriveHistory() if drive is None else drive.history()
 
     def _controller(self, name: str) -> ControllerRecord:
         before = self._before.controllers[name]
@@ -123,6 +142,8 @@ class HostCapture:
 
 def _target_state(target: Target, data_files: Sequence[Path]) -> TargetState:
     """Return the target's state with the extents of its own data files."""
+    if target.kind is TargetKind.BLOCK:
+        return target_state(target, ())
     own = [path for path in data_files if path.is_relative_to(target.data_folder)]
     state = target_state(target, own)
     if own or state.extents_per_file is None:

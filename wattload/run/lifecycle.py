@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core import interrupts
 from wattload.core.clock import utc_text
-from wattload.core.errors import CHECK_FAILED, MisplacedRecordError, RankLostError
+from wattload.core.errors import (
+    CHECK_FAILED,
+    ConfigError,
+    MisplacedRecordError,
+    RankLostError,
+    TargetError,
+)
 from wattload.core.faults import host_fault
 from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, RunRecord, Status
-from wattload.core.storage.targets import Target, check_writable, resolve_targets
+from wattload.core.storage.targets import Target, TargetKind, check_writable
+from wattload.core.units import format_bytes
 from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.run.compose import build_workload, compose, without_session_keys
@@ -30,6 +37,8 @@ from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import preflight, require_controllers, writes_of
 from wattload.run.process import ProcessContext
+from wattload.run.ranks import is_host_leader
+from wattload.run.raw_drive import ClaimedDrive, claim_drives
 from wattload.run.record import (
     Findings,
     Header,
@@ -138,20 +147,23 @@ class RunLifecycle:
         self._lock: Lock | None = None
         self._is_recorded = False
         self._resources = ExitStack()
+        self._drives: dict[int, ClaimedDrive] = {}
+        self._planned_bytes = 0
 
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
         targets = self._process.on_all_ranks(self._resolve)
         self._process.on_all_ranks(lambda: require_controllers(self._config.power, targets))
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
-        capture = HostCapture(targets, self._process.host) if self._process.sampling else None
+        capture = None
+        if self._process.sampling:
+            capture = HostCapture(targets, self._process.host, self._drives)
         header = self._open_folder(workload, context, capture)
         folder = header.folder
         self._resources.enter_context(self._process.live())
         power_session = self._process.on_all_ranks(lambda: self._open_power(folder, capture))
-        data = workload.prepare(context)
-        if power_session is not None:
-            power_session.up(context.recorder)
+        self._process.on_all_ranks(lambda: self._begin_writes(folder))
+        data = self._prepare(workload, context, power_session)
         self._world.barrier()
         if capture is not None:
             capture.read_clocks()
@@ -164,6 +176,7 @@ class RunLifecycle:
             finished = power.finished if power is not None else None
             readings = finished.controllers if finished is not None else {}
             capture.finish(_data_files(targets, data), readings)
+        self._end_writes("complete")
         self._resources.close()
         reports = self._gather(context, capture, power)
         findings = Findings(
@@ -177,13 +190,18 @@ class RunLifecycle:
 
     def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
         """Return what the run would do to its targets, without changing them."""
-        paths, host = self._config.target.paths(), self._process.host
-        targets = self._process.on_all_ranks(lambda: resolve_targets(paths, host=host))
+        host = self._process.host
+        targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return targets, plan
 
     def generate(self) -> DataFacts | None:
         """Generate or complete the data and return its facts; there is no record."""
+        if self._config.target.is_block:
+            raise ConfigError(
+                "datagen writes data files, and target=block has none; a run prepares its drive "
+                "itself"
+            )
         targets = self._process.on_all_ranks(self._resolve)
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets, runs=False))
         self._resources.enter_context(self._process.live())
@@ -193,11 +211,13 @@ class RunLifecycle:
 
     def fail(self, error: BaseException) -> None:
         """Undo what was changed and write the record of an unfinished run."""
+        interruption = interrupts.interruption()
+        status: Status = "aborted" if interruption else "failed"
+        with suppress(TargetError):  # what the log lacks is added when the next run starts
+            self._end_writes(status)
         self._resources.close()
         if self._folder is None or self._is_recorded:
             return
-        interruption = interrupts.interruption()
-        status: Status = "aborted" if interruption else "failed"
         reason = interruption or str(error) or type(error).__name__
         if self._journal is not None:
             self._journal.write("failed", {"status": status, "reason": reason})
@@ -225,10 +245,16 @@ class RunLifecycle:
     def _resolve(self) -> tuple[Target, ...]:
         """Resolve the targets and lock them: two runs on one target would measure each other.
 
-        This is a step of its own because planning may gather over ranks.
+        A drive that will be overwritten is held by one process of its host. This is a step of its
+        own because planning may gather over ranks.
         """
-        targets = resolve_targets(self._config.target.paths(), host=self._process.host)
-        if self._world.rank == 0:
+        targets = self._config.target.resolve(host=self._process.host)
+        if self._config.target.is_block:
+            if is_host_leader():
+                self._drives = claim_drives(self._config, targets)
+                for drive in self._drives.values():
+                    self._resources.callback(drive.close)
+        elif self._world.rank == 0:
             for target in targets:
                 if target.path is not None:
                     check_writable(target)
@@ -242,7 +268,8 @@ class RunLifecycle:
         """
         workload, context, plan, lines = self._plan_run(targets, check=True, runs=runs)
         self._process.ledger.add(targets, writes_of(plan))
-        self._process.note_once(lines)
+        self._planned_bytes = writes_of(plan)
+        self._process.note_once([*lines, *self._wear_lines()])
         return workload, context
 
     def _plan_run(
@@ -273,7 +300,45 @@ class RunLifecycle:
             seed=self._config.seed,
             scale=self._config.scale.name,
             recorder=recorder,
+            raw_drives=self._drives,
         )
+
+    def _wear_lines(self) -> list[str]:
+        """Return what earlier runs have written to the drives that will be overwritten."""
+        lines = []
+        for drive in self._drives.values():
+            earlier_bytes, count = drive.earlier
+            if count:
+                runs = "1 run" if count == 1 else f"{count} runs"
+                lines.append(
+                    f"drive {drive.target.path}: {format_bytes(earlier_bytes)} were written by "
+                    f"{runs} of this host before"
+                )
+        return lines
+
+    def _begin_writes(self, folder: Path) -> None:
+        """Write down which drives this run will overwrite, before it writes the first byte."""
+        for drive in self._drives.values():
+            drive.begin(folder.name, self._order.command, self._planned_bytes)
+
+    def _end_writes(self, status: Status) -> None:
+        """Write down what was written to the drives."""
+        for drive in self._drives.values():
+            drive.end(status)
+
+    def _prepare(
+        self, workload: Workload, context: Context, power_session: PowerSession | None
+    ) -> DataFacts | None:
+        """Prepare the data, and measure idle power before it if no rest may follow it."""
+        is_last = getattr(workload, "prepares_last", False)
+        if is_last:
+            if power_session is not None:
+                power_session.up(context.recorder)
+            self._world.barrier()
+        data = workload.prepare(context)
+        if not is_last and power_session is not None:
+            power_session.up(context.recorder)
+        return data
 
     def _open_folder(
         self, workload: Workload, context: Context, capture: HostCapture | None
@@ -390,6 +455,8 @@ def _data_files(targets: Sequence[Target], data: DataFacts | None) -> list[Path]
 
 
 def _files(target: Target, data: DataFacts) -> Iterator[Path]:
+    if target.kind is not TargetKind.DIRECTORY:
+        return
     for path in sorted((target.data_folder / data.key).rglob("*")):
         if not path.name.startswith(".") and path.is_file():
             yield path

@@ -17,7 +17,7 @@ DEEPEST_OVERRIDE = 16
 LONGEST_NUMBER = 400
 """Digits; a 64-bit integer has 19, a double at most 309 before its point."""
 
-_TEXT_KEYS = frozenset({"label", "runs"})
+_TEXT_KEYS = frozenset({"label", "runs", "target.serial", "target.overwrite"})
 """Settings whose value is text, even if it looks like a number."""
 
 _ELEMENT = re.compile(

@@ -139,14 +139,16 @@ def _page_cache_loaders() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The size of a file system and its space available to this user, in bytes."""
+    """The size of a file system or drive and its space available to this user, in bytes."""
 
     total_bytes: int
     available_bytes: int
 
 
 def space_of(target: Target) -> Space:
-    """Return the space on a directory target's file system."""
+    """Return the space on a directory target's file system, or all of a block target."""
+    if target.device is not None:
+        return Space(target.device.size_bytes, target.device.size_bytes)
     if target.path is None:
         raise TargetError(f"a {target.kind} target has no file system")
     status = os.statvfs(target.path)
@@ -162,6 +164,8 @@ def _needed_bytes(plan: WorkloadPlan, target_count: int) -> int:
 def lacking_bytes(target: Target, plan: WorkloadPlan, target_count: int) -> int:
     """Return how much space a target lacks for its share of a run; 0 if that fits."""
     space = space_of(target)
+    if target.device is not None:
+        return max(plan.peak_bytes // target_count - space.total_bytes, 0)
     usable_bytes = space.available_bytes - int(FREE_SHARE * space.total_bytes)
     return max(_needed_bytes(plan, target_count) - usable_bytes, 0)
 
@@ -169,6 +173,11 @@ def lacking_bytes(target: Target, plan: WorkloadPlan, target_count: int) -> int:
 def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
     """Refuse a target without space for its share."""
     space, needed_bytes = space_of(target), _needed_bytes(plan, target_count)
+    if lacking_bytes(target, plan, target_count) and target.device is not None:
+        raise TargetError(
+            f"{target.path} has {format_bytes(space.total_bytes)}, but the run needs "
+            f"{format_bytes(plan.peak_bytes // target_count)}; use a smaller workload.range_bytes"
+        )
     if lacking_bytes(target, plan, target_count):
         raise TargetError(
             f"{target.path} has {format_bytes(space.available_bytes)} free, but the run needs "
@@ -196,10 +205,17 @@ def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
 
 def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
     writes_bytes = writes_of(plan)
-    lines = []
+    lines: list[str] = []
     for target in targets:
         space = space_of(target)
         drive_writes = writes_bytes / space.total_bytes
+        lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
+        if target.device is not None:
+            lines.append(
+                f"drive {target.path}: writes {format_bytes(writes_bytes)}, {drive_writes:.1f} "
+                f"drive writes, over what is on it ({format_bytes(space.total_bytes)})"
+            )
+            continue
         wear = f" ({drive_writes:.2g} drive writes)" if drive_writes >= LEAST_WEAR else ""
         where = f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}"
         lines.append(
@@ -208,7 +224,6 @@ def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
             if writes_bytes
             else f"{where}: writes nothing"
         )
-        lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
     return lines
 
 
@@ -257,6 +272,13 @@ class WriteLedger:
         if writes_bytes > limit_bytes:
             who = f"the {runs} runs write" if runs > 1 else "the run writes"
             before = f" ({format_bytes(before_bytes)} of it earlier)" if before_bytes else ""
+            if target.device is not None:
+                drive_writes = writes_bytes / target.device.size_bytes
+                raise ConfigError(
+                    f"{who} {format_bytes(writes_bytes)}, {drive_writes:.1f} drive writes{before}; "
+                    f"target.max_write_bytes={writes_bytes} allows it on {target.path}, which "
+                    f"otherwise takes no more than {what.removeprefix('the guard of ')}"
+                )
             raise ConfigError(
                 f"{who} {format_bytes(writes_bytes)}{before} to {target.path}, more than {what}; "
                 f"target.max_write_bytes={writes_bytes} allows it"

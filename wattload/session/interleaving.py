@@ -14,7 +14,6 @@ from pathlib import Path
 from wattload.core.errors import ConfigError
 from wattload.core.record.file import read_record
 from wattload.core.record.run import WARM_UP_BLOCK, Comparison, RunRecord
-from wattload.core.storage.targets import resolve_targets
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig, TargetConfig
 from wattload.run.overrides import override_of, plain_text
@@ -336,8 +335,8 @@ class Interleaving(Schedule):
                 continue
             start = None
             if not turn.is_warm_up:
-                paths = self._configs[turn.overrides].target.paths()
-                targets = resolve_targets(paths, host=process.host, try_direct_io=False)
+                target = self._configs[turn.overrides].target
+                targets = target.resolve(host=process.host, try_direct_io=False)
                 start = self._cooldown.wait(targets)
             comparison = Comparison(
                 session_id=self.journal.session_id,

@@ -19,7 +19,6 @@ from wattload.core.errors import ForeignFileError, RecordError
 from wattload.core.files import FOLDER_MODE, choose_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
-from wattload.core.storage.targets import resolve_targets
 from wattload.power.control.journal import default_state_folder
 from wattload.run.config import RunConfig
 
@@ -43,7 +42,7 @@ def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: i
     Another drive at the same mount point, another directory behind the same variable or a new
     commit gives another key.
     """
-    targets = resolve_targets(config.target.paths(), host="", try_direct_io=False)
+    targets = config.target.resolve(host="", try_direct_io=False)
     where = [
         (str(target.path), target.facts.devices, target.facts.controllers)
         + ((target.facts.file_system.source,) if target.facts.file_system else ())

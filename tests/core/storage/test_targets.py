@@ -88,7 +88,7 @@ def test_a_missing_path_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(TargetError, match="is a file; only directories are supported"):
+    with pytest.raises(TargetError, match="is a file; name its folder"):
         resolve(tmp_path / "file")
 
 
@@ -109,7 +109,7 @@ def test_a_block_device_is_refused() -> None:
     nodes = [path for path in Path("/dev").iterdir() if path.is_block_device()]
     if not nodes:
         pytest.skip("no block device node in /dev")
-    with pytest.raises(TargetError, match="is a block device; only directories are supported"):
+    with pytest.raises(TargetError, match="is a block device; mount its file system"):
         resolve(nodes[0])
 
 

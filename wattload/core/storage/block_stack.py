@@ -1,18 +1,19 @@
 """The block stack under a mount: dm, md, partition, namespace, controller.
 
-Also how many bytes each level writes per byte, and which controllers the running system needs.
+Also how many bytes each level writes per byte, and which drives the running system needs.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from wattload.core.record.target import BlockNode, NodeKind, QueueFacts
+from wattload.core.storage.efi import EFI_TYPE, has_efi_partition
 from wattload.core.storage.mounts import Mount, find_mount, read_mounts, unescape
 from wattload.core.sysfs import (
     LIVE,
@@ -44,11 +45,11 @@ ResolvePath = Callable[[Path], BlockNode | None]
 """Returns the stack under a file, for the backing file of a loop device."""
 
 _CONTROLLER = re.compile(r"nvme\d+")
-_NAMESPACE = re.compile(r"nvme(\d+)n(\d+)")
+NAMESPACE = re.compile(r"nvme(\d+)n(\d+)")
 _PATH = re.compile(r"nvme\d+c\d+n\d+")
 _KINDS_BY_NAME: tuple[tuple[re.Pattern[str], NodeKind], ...] = (
     (_PATH, "path"),
-    (_NAMESPACE, "namespace"),
+    (NAMESPACE, "namespace"),
     (re.compile(r"vd[a-z]+"), "virtio"),
     (re.compile(r"sd[a-z]+|sr\d+"), "scsi"),
     (re.compile(r"(zram|ram|pmem)\d+"), "ram"),
@@ -69,6 +70,7 @@ _VIRTUAL_MODELS = (
 """Model names of virtual disks; drives that are passed through keep their own."""
 
 _UNNAMED_MAJOR = "0:"
+_BOOT_FOLDERS = ("/boot", "/boot/efi", "/boot/firmware", "/efi")
 
 
 def md_redundancy(folder: Path) -> tuple[float | None, str]:
@@ -218,7 +220,7 @@ def _namespace_children(
         yield controller_node(folder.parent)
         return
     # A shared namespace is in its subsystem's folder; each controller there has one path to it.
-    match = _NAMESPACE.fullmatch(folder.name)
+    match = NAMESPACE.fullmatch(folder.name)
     if match is None:
         return
     for controller in sorted(folder.parent.glob("nvme*")):
@@ -257,8 +259,8 @@ def queue_facts(folder: Path) -> QueueFacts:
         "physical_block_bytes": "physical_block_size",
     }
     observation = Observation()
-    for field, name in numbers.items():
-        observation.read(field, partial(read_int, queue / name))
+    for key, name in numbers.items():
+        observation.read(key, partial(read_int, queue / name))
     observation.read("scheduler", lambda: bracketed(read_text(queue / "scheduler")))
     observation.read("write_cache", lambda: read_text(queue / "write_cache"))
     observation.read("rotational", lambda: read_int(queue / "rotational") == 1)
@@ -334,6 +336,18 @@ def _device_stack(
     if folder is None:
         return None, f"sysfs shows no block device {mount.major_minor} (is /sys hidden here?)"
     return _node(folder, mounts, roots), ""
+
+
+def device_stack(folder: Path, roots: Roots = LIVE) -> BlockNode:
+    """Return a block device and everything under it, by its folder in sysfs.
+
+    What is under a loop device's file is found only if this process's mounts can be read.
+    """
+    try:
+        mounts = read_mounts(roots)
+    except OSError:
+        mounts = ()
+    return _node(folder, mounts, roots)
 
 
 def _node(folder: Path, mounts: Sequence[Mount], roots: Roots) -> BlockNode:
@@ -416,31 +430,113 @@ def _device_folder(device: str, roots: Roots) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class SystemDrives:
-    """The controllers that hold root or swap; ``unknown`` is what could not be determined."""
+    """What the running system needs: root, /boot, the EFI system partition, and swap.
+
+    ``controllers`` are NVMe controllers by name; ``disks`` maps every whole disk to what it holds.
+    ``unknown`` is what could not be determined. ``hidden`` is true if that is only the folder that
+    an overlay at ``/`` writes to, as in a container. ``unclear`` maps each disk, and each
+    controller, whose partition table can't be read to the reason.
+    """
 
     controllers: frozenset[str]
     unknown: str | None
+    disks: Mapping[str, str] = field(default_factory=dict)
+    hidden: bool = False
+    unclear: Mapping[str, str] = field(default_factory=dict)
 
     def holds(self, controller: str) -> bool | None:
-        """Return whether it holds root or swap, ``None`` if unknown."""
+        """Return whether a controller's drive holds one of them, ``None`` if unknown."""
         if controller in self.controllers:
             return True
-        return None if self.unknown else False
+        return None if self.unknown or controller in self.unclear else False
 
 
 def system_drives(roots: Roots = LIVE) -> SystemDrives:
-    """Return the NVMe controllers under the root file system and the swap spaces."""
-    found: set[str] = set()
-    unknown: str | None = None
+    """Return the drives under root, /boot, the EFI system partition and the swap spaces.
+
+    An EFI system partition counts on every disk, mounted or not. Reading the partition tables of
+    disks with partitions needs the right to open them.
+    """
+    disks: dict[str, str] = {}
+    controllers: set[str] = set()
+    unknown: list[str] = []
+    unclear: dict[str, str] = {}
     for name, stack, reason in system_stacks(roots):
-        found.update(node.name for node in controllers_in(stack))
         if stack is None and reason:
-            unknown = f"the drive that holds {name} is unknown: {reason}"
-    return SystemDrives(frozenset(found), unknown)
+            unknown.append(f"the drive that holds {name} is unknown: {reason}")
+        for node in [] if stack is None else walk(stack):
+            if node.kind == "controller":
+                controllers.add(node.name)
+            elif node.kind not in ("partition", "network", "pool"):
+                disks.setdefault(node.name, name)
+    is_hidden = unknown == [f"the drive that holds root is unknown: {_hidden_root(roots)}"]
+    for disk, is_held, reason in _efi_disks(roots):
+        names = [node.name for node in controllers_in(_node(disk, (), roots))]
+        if is_held:
+            disks.setdefault(disk.name, "an EFI system partition")
+            controllers.update(names)
+        elif reason:
+            unclear.update(dict.fromkeys((disk.name, *names), reason))
+    return SystemDrives(
+        controllers=frozenset(controllers),
+        unknown=unknown[-1] if unknown else None,
+        disks=disks,
+        hidden=is_hidden,
+        unclear=unclear,
+    )
+
+
+def _hidden_root(roots: Roots) -> str | None:
+    """Return why the folder that an overlay at ``/`` writes to can't be found, if that is so."""
+    try:
+        mounts = read_mounts(roots)
+    except OSError:
+        return None
+    root = find_mount(Path("/"), mounts)
+    is_overlay = root is not None and root.category == "overlay"
+    return upper_mount(root, mounts, roots)[1] if root is not None and is_overlay else None
+
+
+def _efi_disks(roots: Roots) -> Iterator[tuple[Path, bool, str]]:
+    """Yield each disk with partitions, whether one is an EFI system partition, or why unknown."""
+    for entry in sorted((roots.sys / "block").glob("*")):
+        folder = entry.resolve()
+        if not any((each / "partition").exists() for each in folder.glob(f"{folder.name}*")):
+            continue
+        try:
+            yield folder, holds_efi_partition(folder, roots), ""
+        except (OSError, ValueError) as error:
+            yield folder, False, f"its partition table can't be read: {explain(error)}"
+
+
+def holds_efi_partition(folder: Path, roots: Roots = LIVE) -> bool:
+    """Return whether a disk has an EFI system partition, mounted or not.
+
+    The partition table is read from the disk, or if that is not permitted, from udev's database.
+
+    Raises:
+        OSError: neither can be read.
+        ValueError: sysfs does not show the size of its blocks.
+    """
+    try:
+        block_bytes = read_int(folder / "queue/logical_block_size")
+        with (roots.top / "dev" / folder.name.replace("!", "/")).open("rb") as disk:
+            return has_efi_partition(disk, block_bytes)
+    except OSError:
+        parts = [each for each in folder.glob(f"{folder.name}*") if (each / "partition").exists()]
+        texts = [(roots.top / "run/udev/data" / f"b{read_text(e / 'dev')}") for e in parts]
+        try:
+            return any(EFI_TYPE in read_text(each) for each in texts)
+        except OSError:
+            pass
+        raise
 
 
 def system_stacks(roots: Roots = LIVE) -> Iterator[tuple[str, BlockNode | None, str]]:
-    """Yield ``root`` and each ``swap <path>`` with its stack, or ``None`` and the reason."""
+    """Yield ``root``, what boots, and each ``swap <path>`` with its stack, or ``None`` and why.
+
+    A root in memory has no stack and no reason.
+    """
     try:
         mounts = read_mounts(roots)
         swaps = (roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]
@@ -451,10 +547,22 @@ def system_stacks(roots: Roots = LIVE) -> Iterator[tuple[str, BlockNode | None, 
     if root is None:
         yield "root", None, "mountinfo shows no root"
     else:
-        yield "root", *find_stack(root, mounts, roots)
+        yield "root", *_system_stack(root, mounts, roots)
+    for mount in mounts:
+        if str(mount.mount_point) in _BOOT_FOLDERS and mount.type != "autofs":
+            yield str(mount.mount_point), *_system_stack(mount, mounts, roots)
     for line in swaps:
         path = Path(unescape(line.split()[0]))
         yield f"swap {path}", *_swap_stack(path, line.split()[1], mounts, roots)
+
+
+def _system_stack(
+    mount: Mount, mounts: Sequence[Mount], roots: Roots
+) -> tuple[BlockNode | None, str]:
+    below = upper_mount(mount, mounts, roots)[0] if mount.category == "overlay" else mount
+    if below is not None and below.category == "memory":
+        return None, ""
+    return find_stack(mount, mounts, roots)
 
 
 def _swap_stack(

@@ -30,7 +30,8 @@ PROBED_ALIGNMENTS = (512, 4096)
 class DirectIo:
     """The alignments that O_DIRECT needs, in bytes, from ``statx(STATX_DIOALIGN)``.
 
-    Without an answer from the kernel they are probed; ``found_by`` is ``statx`` or ``probe``.
+    Without an answer from the kernel they are probed, or are the logical block
+    of a device; ``found_by`` is ``statx``, ``probe`` or ``queue``.
     """
 
     memory_align_bytes: int
@@ -90,6 +91,22 @@ def find_direct_io(folder: Path) -> tuple[DirectIo | None, str | None]:
     if offset == 0:
         return None, "the file system does not support O_DIRECT (statx)"
     return DirectIo(memory_align_bytes=memory, offset_align_bytes=offset, found_by="statx"), None
+
+
+def device_direct_io(node: Path, logical_block_bytes: int) -> DirectIo:
+    """Return the alignments that O_DIRECT needs on a block device, which always supports it.
+
+    Kernels before 6.11 have no answer for a device: the size of its logical blocks is enough.
+    """
+    descriptor = os.open(node, os.O_PATH | os.O_CLOEXEC)
+    try:
+        answer = statx_alignment(descriptor)
+    finally:
+        os.close(descriptor)
+    if answer is None or not answer[1]:
+        size = logical_block_bytes
+        return DirectIo(memory_align_bytes=size, offset_align_bytes=size, found_by="queue")
+    return DirectIo(memory_align_bytes=answer[0], offset_align_bytes=answer[1], found_by="statx")
 
 
 def statx_alignment(descriptor: int) -> tuple[int, int] | None:

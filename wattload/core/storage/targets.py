@@ -21,6 +21,7 @@ from wattload.core.io import DeviceIdentity
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
 from wattload.core.storage.block_stack import (
     controllers_in,
+    device_stack,
     find_stack,
     is_virtual,
     lowest_devices,
@@ -28,7 +29,12 @@ from wattload.core.storage.block_stack import (
     upper_mount,
     walk,
 )
-from wattload.core.storage.direct_io import DirectIo, find_direct_io, scratch_file
+from wattload.core.storage.direct_io import (
+    DirectIo,
+    device_direct_io,
+    find_direct_io,
+    scratch_file,
+)
 from wattload.core.storage.extents import count_extents
 from wattload.core.storage.mounts import (
     Mount,
@@ -37,6 +43,7 @@ from wattload.core.storage.mounts import (
     is_on_root,
     read_mounts,
 )
+from wattload.core.storage.raw_device import disk_folder, read_identity
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
 from wattload.core.units import format_bytes
 
@@ -49,7 +56,9 @@ PLANNED_FILE_BYTES = 1024
 DATA_FOLDER_NAME = "wattload-data"
 
 
-_ADVICE = "only directories are supported: mount its file system and name a directory there"
+_ADVICE = (
+    "mount its file system and name a directory there, or use target=block to overwrite a drive"
+)
 _NVME_CHARACTER = re.compile(r"(nvme|ng)\d+(n\d+)?")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
@@ -57,7 +66,7 @@ _TRIAL_BYTES = 4096
 
 
 class TargetKind(StrEnum):
-    """The kind of a target; only directories are supported so far."""
+    """The kind of a target; directories and block devices are supported so far."""
 
     DIRECTORY = "directory"
     FILE = "file"
@@ -87,7 +96,7 @@ class Target:
     @property
     def data_folder(self) -> Path:
         """The folder of all wattload data on this target."""
-        if self.path is None:
+        if self.path is None or self.kind is not TargetKind.DIRECTORY:
             raise TargetError(f"a {self.kind} target has no files")
         return self.path / DATA_FOLDER_NAME
 
@@ -96,8 +105,10 @@ def counting_devices(target: Target) -> tuple[str, ...]:
     """Return the devices whose counters represent a target: the lowest whole ones, each once.
 
     Below a multipath namespace these are its paths: the namespace itself does not count on older
-    kernels (seen on 6.1: zeros after real I/O).
+    kernels (seen on 6.1: zeros after real I/O). A loop device that is a target counts for itself.
     """
+    if target.kind is TargetKind.BLOCK:
+        return target.facts.devices
     stack = target.facts.stack
     return () if stack is None else lowest_devices(stack)
 
@@ -148,7 +159,7 @@ def refuse_too_many_files(
     found = {
         target.path.stat().st_dev: os.statvfs(target.path)
         for target in targets
-        if target.path is not None
+        if target.path is not None and target.kind is TargetKind.DIRECTORY
     }
     total_bytes = sum(each.f_blocks * each.f_frsize for each in found.values())
     free_bytes = sum(each.f_bavail * each.f_frsize for each in found.values())
@@ -172,23 +183,28 @@ def resolve_targets(
     host: str,
     roots: Roots = LIVE,
     try_direct_io: bool = True,
+    kind: TargetKind = TargetKind.DIRECTORY,
 ) -> tuple[Target, ...]:
-    """Return a target for each directory, in the given order.
+    """Return a target for each directory or block device, in the given order.
 
-    What can't be determined is ``None`` with a reason in the facts.
+    What can't be determined is ``None`` with a reason in the facts. A block device is not opened.
 
     Args:
-        paths: existing directories.
+        paths: existing directories, or with ``BLOCK`` the devices of whole drives.
         host: the host's name in the record.
         roots: where sysfs and proc are.
         try_direct_io: try O_DIRECT on a nameless file of a few kilobytes in each directory;
             otherwise support is unknown.
+        kind: what the paths are.
 
     Raises:
-        TargetError: no path was given, or one is given twice, missing or not a directory.
+        TargetError: no path was given, or one is given twice, missing or of another kind; or a
+            block device is a partition.
     """
     if not paths:
         raise TargetError("no target was given; name a directory with target.path=/mnt/ssd")
+    if kind is TargetKind.BLOCK:
+        return _block_targets(paths, host=host, roots=roots)
     folders = [_directory(path) for path in paths]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -210,6 +226,49 @@ def resolve_targets(
     )
 
 
+def _block_targets(paths: Sequence[str | Path], *, host: str, roots: Roots) -> tuple[Target, ...]:
+    disks = [disk_folder(path, roots) for path in paths]
+    folders = [folder for _, folder in disks]
+    for node, folder in disks:
+        if folders.count(folder) > 1:
+            raise TargetError(f"{node} is named twice as a target; name each drive once")
+    return tuple(
+        _block_target(index, node, folder, host=host, roots=roots)
+        for index, (node, folder) in enumerate(disks)
+    )
+
+
+def _block_target(index: int, node: Path, folder: Path, *, host: str, roots: Roots) -> Target:
+    identity = read_identity(node, folder)
+    direct_io = device_direct_io(node, identity.logical_block_bytes)
+    observation = Observation()
+    observation.put("direct_io_memory_align_bytes", direct_io.memory_align_bytes, "")
+    observation.put("direct_io_offset_align_bytes", direct_io.offset_align_bytes, "")
+    observation.lack("a block device target has no file system", "file_system")
+    stack = device_stack(folder, roots)
+    observation.put("stack", stack, "")
+    observation.put("virtual", is_virtual(stack), "")
+    facts = observation.build(
+        TargetFacts,
+        index=index,
+        host=host,
+        kind=TargetKind.BLOCK.value,
+        path=str(node),
+        devices=(stack.name,) if stack.kind == "loop" else lowest_devices(stack),
+        controllers=tuple(dict.fromkeys(node.serial or "" for node in controllers_in(stack))),
+        warnings=tuple(_stack_warnings(stack)),
+    )
+    return Target(
+        index=index,
+        kind=TargetKind.BLOCK,
+        path=node,
+        direct_io=direct_io,
+        direct_io_missing=None,
+        facts=facts,
+        device=identity,
+    )
+
+
 def _directory(path: str | Path) -> Path:
     """Return the absolute, link-free form of an existing directory."""
     try:
@@ -224,10 +283,13 @@ def _directory(path: str | Path) -> Path:
     if stat.S_ISBLK(mode):
         raise TargetError(f"{path} is a block device; {_ADVICE}")
     if stat.S_ISCHR(mode) and _NVME_CHARACTER.fullmatch(folder.name):
-        raise TargetError(f"{path} is an NVMe character device; {_ADVICE}")
+        raise TargetError(
+            f"{path} is an NVMe character device; name its block device (/dev/nvme0n1) with "
+            "target=block, or a directory on it"
+        )
     if stat.S_ISREG(mode):
-        raise TargetError(f"{path} is a file; only directories are supported: name its folder")
-    raise TargetError(f"{path} is not a directory; only directories are supported")
+        raise TargetError(f"{path} is a file; name its folder")
+    raise TargetError(f"{path} is not a directory; name one")
 
 
 def _target(
@@ -318,13 +380,20 @@ def _warnings(system: FileSystemFacts, stack: BlockNode | None) -> Iterator[str]
         yield (
             "the target is on the root file system: drive counters and power include other programs"
         )
-    nodes = [] if stack is None else list(walk(stack))
+    if stack is not None:
+        yield from _stack_warnings(stack)
+
+
+def _stack_warnings(stack: BlockNode) -> Iterator[str]:
+    nodes = list(walk(stack))
     kinds = {node.kind for node in nodes}
-    if stack is not None and is_virtual(stack):
+    if is_virtual(stack):
         yield (
             "the target is on a virtual disk: cold means guest-cold, as the hypervisor may cache"
         )
-    if "loop" in kinds:
+    if stack.kind == "loop":
+        yield "the target is a loop device: its backing file's file system is part of every figure"
+    elif "loop" in kinds:
         yield "the target is a file system in a file (loop device)"
     if "ram" in kinds:
         yield "the target's block device is memory: nothing here reaches a drive"
@@ -352,14 +421,19 @@ def _file_system_warnings(system: FileSystemFacts) -> Iterator[str]:
 
 
 def check_writable(target: Target) -> None:
-    """Write a few kilobytes to the target and discard them.
+    """Write a few kilobytes to the target and discard them; nothing is written to a block device.
 
     Raises:
-        TargetError: the directory is not writable, its file system is read-only or full.
+        TargetError: the directory is not writable, its file system is read-only or full; or this
+            user may not write to the block device.
     """
     folder = target.path
     if folder is None:
         raise TargetError(f"a {target.kind} target has no files")
+    if target.kind is TargetKind.BLOCK:
+        if not os.access(folder, os.R_OK | os.W_OK):
+            raise TargetError(f"{folder} can't be written by user {os.geteuid()}; run as root")
+        return
     try:
         with scratch_file(folder) as descriptor:
             os.write(descriptor, bytes(_TRIAL_BYTES))
@@ -393,6 +467,10 @@ def target_state(target: Target, data_files: Sequence[Path]) -> TargetState:
         data_files: files whose extents are counted, with one ioctl each that also writes them out.
     """
     observation = Observation()
+    if target.kind is TargetKind.BLOCK:
+        reason = "a block device target has no file system"
+        observation.lack(reason, "free_bytes", "fill_fraction", "extents_per_file")
+        return observation.build(TargetState, index=target.index)
     folder = target.data_folder.parent
     try:
         sizes = os.statvfs(folder)

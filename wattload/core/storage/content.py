@@ -1,0 +1,241 @@
+"""What is on a whole drive: signatures, partition tables, and the content of sampled blocks.
+
+A block is blank (all zeros or all ones), ours (it carries the stamp of a run on this drive), or
+unknown. One block is drawn from each of 1,024 equal parts, always the same ones of a drive, so that
+what a run was allowed to overwrite can be told from what came later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import random
+import re
+import struct
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from wattload.core.errors import TargetError
+from wattload.core.io import BlockIdentity, DeviceIdentity
+from wattload.core.storage.raw_device import Partition, partition_node
+from wattload.core.storage.raw_writes import Foreign, Sample
+from wattload.core.sysfs import LIVE, Roots, explain
+
+SAMPLES = 1024
+BLOCK_BYTES = 4096
+"""The size of a sampled block, and of the blocks that carry stamps."""
+
+_READERS = 8
+_TIMEOUT_S = 60
+_PROTECTIVE = "PMBR"
+_FOREIGN_LETTERS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+IsSealed = Callable[[memoryview, BlockIdentity, int], bool]
+"""Whether a block at an offset carries this stamp with the right number and sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """One signature: its ``type`` as libblkid calls it, its UUID if it has one, and its place."""
+
+    type: str
+    uuid: str
+    device: str
+    offset_bytes: int
+
+    @property
+    def name(self) -> str:
+        """What ``target.overwrite`` has to name."""
+        return f"{self.type}:{self.uuid}" if self.uuid else self.type
+
+    @property
+    def place(self) -> str:
+        """The name with the place, as the log keeps it."""
+        return f"{self.name}@{self.device}+{self.offset_bytes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What was found on a drive: signatures, and the sampled blocks by kind."""
+
+    signatures: tuple[Signature, ...]
+    blank_count: int
+    own_count: int
+    unknown: tuple[Sample, ...]
+
+    @property
+    def foreign(self) -> Foreign:
+        """What is neither blank nor ours, as the log keeps it."""
+        places = frozenset(each.place for each in self.signatures)
+        return Foreign(signatures=places, samples=frozenset(self.unknown))
+
+
+def read_content(
+    identity: DeviceIdentity,
+    partitions: Sequence[Partition],
+    *,
+    serial: str,
+    nonces: frozenset[int],
+    is_sealed: IsSealed,
+    roots: Roots = LIVE,
+) -> Content:
+    """Return what is on a drive and on each of its partitions; reads some 4 MB.
+
+    Args:
+        identity: the drive.
+        partitions: those that the kernel has of it.
+        serial: what the drive is known by; it decides which blocks are sampled.
+        nonces: those of the runs that wrote to this drive.
+        is_sealed: compares a block with a stamp.
+        roots: where the device nodes of partitions are.
+
+    Raises:
+        TargetError: something can't be read.
+    """
+    try:
+        nodes = [identity.path, *(partition_node(each, roots) for each in partitions)]
+    except OSError as error:
+        raise TargetError(
+            f"a partition of {identity.path} can't be read ({explain(error)}); make its device "
+            "node available, or delete the partition"
+        ) from error
+    found = tuple(each for node in nodes for each in _signatures(node))
+    blank_count, own_count, unknown = 0, 0, list[Sample]()
+    for kind, sample in _read_samples(identity, serial, nonces, is_sealed):
+        blank_count += kind == "blank"
+        own_count += kind == "own"
+        if kind == "unknown":
+            unknown.append(sample)
+    return Content(
+        signatures=_without_protective(found),
+        blank_count=blank_count,
+        own_count=own_count,
+        unknown=tuple(sorted(unknown)),
+    )
+
+
+def _signatures(node: Path) -> Iterator[Signature]:
+    """Yield what libblkid recognises on a device (``wipefs``, which changes nothing with -n)."""
+    try:
+        done = subprocess.run(
+            ["wipefs", "--no-act", "--json", str(node)],
+            capture_output=True, check=False, timeout=_TIMEOUT_S, env=_environment(),
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise TargetError(
+            f"wipefs is not installed, so signatures on {node} can't be read; install util-linux"
+        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TargetError(f"signatures on {node} can't be read: {error}") from error
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()
+        raise TargetError(f"signatures on {node} can't be read: {(reason or ['wipefs failed'])[0]}")
+    try:
+        listed = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
+        for each in listed:
+            yield Signature(
+                type=_plain(each["type"]),
+                uuid=_plain(each.get("uuid") or ""),
+                device=node.name,
+                offset_bytes=int(each["offset"], 16),
+            )
+    except (ValueError, KeyError, TypeError) as error:
+        raise TargetError(
+            f"signatures on {node} can't be read: wipefs answered in an unknown form ({error})"
+        ) from error
+
+
+def _environment() -> dict[str, str]:
+    folders = os.environ.get("PATH", "")
+    return {**os.environ, "LC_ALL": "C", "PATH": f"{folders}:/usr/sbin:/sbin"}
+
+
+def _plain(text: str) -> str:
+    """Return a name from a drive as it may stand on a command line."""
+    return _FOREIGN_LETTERS.sub("_", text)
+
+
+def _without_protective(found: Sequence[Signature]) -> tuple[Signature, ...]:
+    """Leave out the MBR that protects a GPT: whoever names the GPT means it, too."""
+    tables = {each.device for each in found if each.type == "gpt"}
+    return tuple(each for each in found if not (each.type == _PROTECTIVE and each.device in tables))
+
+
+def sample_offsets(size_bytes: int, serial: str) -> list[int]:
+    """Return the offsets of the blocks that are looked at: both ends, and one of each part."""
+    count = size_bytes // BLOCK_BYTES
+    if count <= SAMPLES:
+        return [number * BLOCK_BYTES for number in range(count)]
+    draw = random.Random(hashlib.sha256(serial.encode()).digest())
+    edges = [count * number // SAMPLES for number in range(SAMPLES + 1)]
+    drawn = {draw.randrange(start, end) for start, end in pairwise(edges)}
+    return [number * BLOCK_BYTES for number in sorted(drawn | {0, count - 1})]
+
+
+def _read_samples(
+    identity: DeviceIdentity, serial: str, nonces: frozenset[int], is_sealed: IsSealed
+) -> Iterator[tuple[str, Sample]]:
+    offsets = sample_offsets(identity.size_bytes, serial)
+    tail_bytes = identity.size_bytes % BLOCK_BYTES
+    parts = [offsets[first::_READERS] for first in range(_READERS)]
+
+    def classify(part: Sequence[int]) -> list[tuple[str, Sample]]:
+        return [
+            (_kind(block, offset, nonces, is_sealed), (offset, zlib.crc32(block)))
+            for offset, block in _blocks(descriptor, part)
+        ]
+
+    try:
+        with ExitStack() as held:
+            descriptor = os.open(identity.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+            held.callback(os.close, descriptor)
+            with ThreadPoolExecutor(_READERS) as pool:
+                for classified in pool.map(classify, parts):
+                    yield from classified
+            if tail_bytes:
+                offset = identity.size_bytes - tail_bytes
+                (block,) = _tail(descriptor, offset, tail_bytes)
+                kind = "blank" if _is_blank(block) else "unknown"
+                yield kind, (offset, zlib.crc32(block))
+    except OSError as error:
+        raise TargetError(f"{identity.path} can't be read: {error.strerror}") from error
+
+
+def _blocks(descriptor: int, offsets: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
+    with mmap.mmap(-1, BLOCK_BYTES) as memory, memoryview(memory) as view:
+        for offset in offsets:
+            _read_fully(descriptor, view, offset)
+            yield offset, view
+
+
+def _tail(descriptor: int, offset: int, size_bytes: int) -> Iterator[bytes]:
+    with mmap.mmap(-1, BLOCK_BYTES) as memory, memoryview(memory)[:size_bytes] as view:
+        _read_fully(descriptor, view, offset)
+        yield bytes(view)
+
+
+def _read_fully(descriptor: int, view: memoryview, offset: int) -> None:
+    if os.preadv(descriptor, [view], offset) != len(view):
+        raise OSError(5, f"a read at byte {offset} ended early")
+
+
+def _is_blank(block: bytes | memoryview) -> bool:
+    whole = bytes(block)
+    return whole in (bytes(len(whole)), b"\xff" * len(whole))
+
+
+def _kind(block: memoryview, offset: int, nonces: frozenset[int], is_sealed: IsSealed) -> str:
+    if _is_blank(block):
+        return "blank"
+    nonce, word, number = struct.unpack_from("<QQQ", block)
+    if nonce in nonces and number == offset // BLOCK_BYTES:
+        return "own" if is_sealed(block, BlockIdentity(nonce, word), offset) else "unknown"
+    return "unknown"

@@ -1,0 +1,488 @@
+"""The guard of whole drives: what must be true before a run may overwrite one.
+
+In order: it is a whole drive that can be written; the user gave its serial number; the running
+system does not need it; nothing uses it, which the kernel proves by an exclusive opening; it is
+healthy; no other host may write to it; and all that is on it is blank, ours, or named by the user.
+What can't be read refuses. No message has a serial number in it, so that one has to be read off the
+drive and not out of an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattload.core.errors import TargetError, WattloadError
+from wattload.core.io import DeviceIdentity
+from wattload.core.record.target import BlockNode
+from wattload.core.storage.block_stack import controllers_in, find_stack, system_drives, walk
+from wattload.core.storage.content import Content, IsSealed, read_content
+from wattload.core.storage.efi import has_efi_partition
+from wattload.core.storage.mounts import read_mounts, unescape
+from wattload.core.storage.raw_device import (
+    DriveName,
+    disk_folder,
+    drive_name,
+    drive_words,
+    kind_words,
+    namespace_id,
+    other_loops,
+    partitions,
+    require_same,
+)
+from wattload.core.storage.raw_writes import DriveLog, RawWriteLog
+from wattload.core.storage.targets import Target
+from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.units import format_bytes
+
+UNKNOWN = "unknown"
+"""The name of blocks that are neither blank nor ours."""
+UNSAMPLED = "unsampled"
+"""The name of data that sampling may have missed."""
+WORN = "worn"
+"""The name of a drive whose endurance is used up."""
+
+LOCAL_TRANSPORT = "pcie"
+_ALL_PERCENT = 100
+_RELOAD_PARTITIONS = 0x125F
+"""``BLKRRPART`` of ``linux/fs.h``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmeFacts:
+    """What the guard has to know about an NVMe drive that only its admin queue tells.
+
+    ``is_shareable`` is bit 0 of NMIC. ``controller_count`` is that of the whole subsystem, those of
+    other hosts included; ``None`` if the drive does not list them. ``used_bytes`` is NUSE.
+    """
+
+    critical_warning: int
+    spare_percent: int
+    spare_threshold_percent: int
+    percentage_used: int
+    is_shareable: bool
+    is_reserved: bool
+    controller_count: int | None
+    used_bytes: int
+
+
+ReadNvme = Callable[[str, int, Path], NvmeFacts]
+"""Reads the facts of a controller's namespace: its name, the namespace's number and its node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """What the user permits: the drives by ``serials``, findings by name, and other hosts.
+
+    ``block_bytes`` is the smallest block that the run will write, ``None`` if it does not say.
+    """
+
+    serials: tuple[str, ...]
+    overwrite: frozenset[str]
+    shared: bool
+    block_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What the guard found on a drive, and each reason why a run would be refused, in order.
+
+    ``findings`` are the names that ``target.overwrite`` must have. ``content`` and ``log`` are
+    ``None`` if they could not be read.
+    """
+
+    words: str
+    refusals: tuple[str, ...]
+    findings: tuple[str, ...]
+    is_shared: bool
+    content: Content | None
+    log: DriveLog | None
+    nvme: NvmeFacts | None
+
+
+class Guard:
+    """Examines one drive for one run."""
+
+    def __init__(
+        self,
+        target: Target,
+        permission: Permission,
+        log: RawWriteLog,
+        *,
+        read_nvme: ReadNvme,
+        is_sealed: IsSealed,
+        roots: Roots = LIVE,
+    ) -> None:
+        """Prepare for a block target; ``read_nvme`` and ``is_sealed`` are the parts outside."""
+        if target.device is None or target.facts.stack is None:
+            raise TargetError(f"{target.path} is not a drive that can be examined")
+        self.identity: DeviceIdentity = target.device
+        self.name: DriveName | None = None
+        self.log: DriveLog | None = None
+        self.content: Content | None = None
+        self.nvme: NvmeFacts | None = None
+        self.findings: tuple[str, ...] = ()
+        self._sharing: tuple[str, ...] = ()
+        self._stack: BlockNode = target.facts.stack
+        self._permission = permission
+        self._write_log = log
+        self._read_nvme = read_nvme
+        self._is_sealed = is_sealed
+        self._roots = roots
+        self._folder = disk_folder(self.identity.path, roots)[1]
+
+    @property
+    def overwritten(self) -> tuple[str, ...]:
+        """Those of the findings that the user named."""
+        return tuple(each for each in self.findings if each in self._permission.overwrite)
+
+    def inspect(self) -> Inspection:
+        """Return what a run would meet; nothing is held or changed."""
+        refusals: list[str] = []
+        for step in (self._drive, self._owner, self._system, self._users, *self._last_steps()):
+            refusals.extend(_sentences(step))
+        return Inspection(
+            words=drive_words(self._stack, self.identity.size_bytes),
+            refusals=tuple(refusals),
+            findings=self.findings,
+            is_shared=bool(self._sharing),
+            content=self.content,
+            log=self.log,
+            nvme=self.nvme,
+        )
+
+    def claim(self) -> Claim:
+        """Return the exclusive right to overwrite the drive.
+
+        Raises:
+            TargetError: the first reason why it is refused; nothing is changed or held.
+        """
+        for step in (self._drive, self._owner, self._system, self._users):
+            _refuse(step)
+        claim = Claim(self.identity)
+        try:
+            for step in self._last_steps():
+                _refuse(step)
+        except BaseException:
+            claim.close()
+            raise
+        return claim
+
+    def reread(self, nonce: int) -> Content | None:
+        """Return what is on the drive now, with the stamps of this run's ``nonce`` as ours."""
+        if self.name is None or self.log is None:
+            return None
+        return self._read_content(self.name, self.log.nonces | {nonce})
+
+    def _last_steps(self) -> tuple[Callable[[], Iterator[str]], ...]:
+        return (self._health, self._hosts, self._content, self._wear)
+
+    def _drive(self) -> Iterator[str]:
+        """Yield why it is not a whole drive that this run can write."""
+        path, folder = self.identity.path, self._folder
+        if words := kind_words(self._stack):
+            yield f"{path} is {words}; name the whole drive under it"
+        if read_int(folder / "ro"):
+            yield f"{path} is read-only; make it writable (blockdev --setrw), or name another drive"
+        zoned = read_text(folder / "queue/zoned")
+        if zoned != "none":
+            yield f"{path} is zoned ({zoned}), and takes writes in order only; name another drive"
+        if not self.identity.size_bytes:
+            yield f"{path} has no medium: its size is 0 bytes"
+        smallest, block_bytes = self.identity.logical_block_bytes, self._permission.block_bytes
+        if block_bytes is not None and block_bytes % smallest:
+            yield (
+                f"{path} has logical blocks of {smallest} bytes; workload.block_bytes must be a "
+                f"multiple of it, got {block_bytes}"
+            )
+
+    def _owner(self) -> Iterator[str]:
+        """Yield why the user has not named this drive."""
+        path = self.identity.path
+        self.name = drive_name(path, self._folder, self._stack)
+        words = drive_words(self._stack, self.identity.size_bytes)
+        if not self._permission.serials:
+            yield (
+                f"{path} is {words}, all of which would be overwritten; give target.serial= "
+                f"{self.name.hint}"
+            )
+        elif not self.name.is_named(self._permission.serials):
+            yield (
+                f"{path} is not the drive of that serial, but {words}; name the right device, or "
+                f"give target.serial= {self.name.hint}"
+            )
+
+    def _system(self) -> Iterator[str]:
+        """Yield why the running system may need the drive."""
+        path, system = self.identity.path, system_drives(self._roots)
+        if held := system.disks.get(self._folder.name):
+            yield f"{path} holds the running system ({held}) and is never overwritten"
+        elif system.unknown and not system.hidden:
+            # The folder of an overlay is on a mounted file system: the exclusive opening proves
+            # that this is not on the drive.
+            yield f"whether {path} holds the running system is unknown: {system.unknown}"
+        with path.open("rb") as disk:
+            if has_efi_partition(disk, self.identity.logical_block_bytes):
+                yield (
+                    f"{path} has an EFI system partition, from which a host may boot, and is never "
+                    "overwritten; delete that partition first"
+                )
+
+    def _users(self) -> Iterator[str]:
+        """Yield what uses the drive or a partition of it, as far as this host shows it."""
+        path = self.identity.path
+        parts = partitions(self._folder)
+        places = {self._folder.name: self._folder, **{each.name: each.folder for each in parts}}
+        for name, folder in places.items():
+            for holder in sorted((folder / "holders").iterdir()):
+                yield f"{path} is in use: {name} is part of {_holder_words(holder.resolve())}"
+        mounts = read_mounts(self._roots)
+        for mount in mounts:
+            is_named = mount.source.startswith("/dev/") and Path(mount.source).name in places
+            stack = find_stack(mount, mounts, self._roots)[0]
+            below = set() if stack is None else {node.name for node in walk(stack)}
+            if is_named or below & places.keys():
+                yield f"{path} is in use: {mount.source} is mounted at {mount.mount_point}"
+        if self._stack.kind == "loop":
+            yield from self._file_users()
+
+    def _file_users(self) -> Iterator[str]:
+        """Yield what else uses the backing file of a loop device."""
+        path = self.identity.path
+        for name in other_loops(self._folder, self._roots):
+            yield f"{path} is in use: its backing file is that of {name}, too"
+        backing = read_text(self._folder / "loop/backing_file")
+        for line in (self._roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]:
+            if unescape(line.split()[0]) == backing:
+                yield f"{path} is in use: its backing file is swap"
+
+    def _health(self) -> Iterator[str]:
+        """Yield what is wrong with the drive; only NVMe drives tell."""
+        controllers = controllers_in(self._stack)
+        if self._stack.kind != "namespace":
+            return
+        path = self.identity.path
+        if not controllers:
+            yield f"the health of {path} can't be read: sysfs shows no controller of it"
+            return
+        try:
+            found = self._read_nvme(controllers[0].name, namespace_id(self._folder), path)
+        except (WattloadError, OSError, ValueError) as error:
+            yield f"the health of {path} can't be read: {error}"
+            return
+        self.nvme = found
+        if found.critical_warning:
+            yield (
+                f"{path} reports a critical warning (0x{found.critical_warning:02x}); replace the "
+                "drive, or cool it"
+            )
+        if found.spare_threshold_percent and found.spare_percent <= found.spare_threshold_percent:
+            yield (
+                f"{path} has {found.spare_percent} % of its spare left, and its threshold is "
+                f"{found.spare_threshold_percent} %; replace the drive"
+            )
+
+    def _hosts(self) -> Iterator[str]:
+        """Yield how another host may write to the drive, unless that is permitted."""
+        self._sharing = tuple(self._other_hosts())
+        if self._sharing and not self._permission.shared:
+            yield (
+                f"another host may write to it: {self.identity.path} {', and '.join(self._sharing)}"
+                "; make sure that none does, and add target.shared=true"
+            )
+
+    def _other_hosts(self) -> Iterator[str]:
+        if self._stack.kind != "namespace":
+            return
+        names = [node.name for node in controllers_in(self._stack)]
+        for name in names:
+            transport = read_text(self._roots.sys / "class/nvme" / name / "transport")
+            if transport != LOCAL_TRANSPORT:
+                yield f"is attached by {transport}"
+        found = self.nvme
+        if found is None:
+            yield "does not tell whether it is shared"
+            return
+        if found.is_shareable:
+            yield "can be attached to several controllers (NMIC)"
+        if found.is_reserved:
+            yield "is reserved by a host"
+        count = max(found.controller_count or 0, len(names))
+        if count > 1:
+            yield f"has {count} controllers in its subsystem"
+
+    def _content(self) -> Iterator[str]:
+        """Yield what is on the drive that the user has not named."""
+        if self.name is None:
+            return
+        path = self.identity.path
+        self.log = self._write_log.of_drive(self.name.serial)
+        self.content = content = self._read_content(self.name, self.log.nonces)
+        found = {each.name: each.type for each in content.signatures}
+        if content.unknown:
+            found[UNKNOWN] = "blocks that are neither blank nor ours"
+        if reason := self._unsampled(content):
+            found[UNSAMPLED] = reason
+        self.findings = tuple(found)
+        missing = [name for name in found if name not in self._permission.overwrite]
+        if missing:
+            words = dict.fromkeys(found[name] for name in missing)
+            yield (
+                f"{path} holds {_joined(list(words))}; target.overwrite= must name "
+                f"{_count_words(len(missing))} if it may be lost: "
+                f"target.overwrite=[{','.join(self.findings)}]"
+            )
+        else:
+            yield from self._spent(content, self.log)
+
+    def _spent(self, content: Content, log: DriveLog) -> Iterator[str]:
+        """Yield the names that an earlier run used up: they permit only what that run left."""
+        left = log.permitted
+        renewed = {each.name for each in content.signatures if each.place not in left.signatures}
+        if set(content.unknown) - left.samples:
+            renewed.add(UNKNOWN)
+        for name in sorted(renewed & log.spent.keys()):
+            row = log.spent[name]
+            yield (
+                f"target.overwrite={name} was spent by {row.run_id}, and {self.identity.path} has "
+                "been written to by others since; erase the drive yourself if that may be lost "
+                f"(blkdiscard, or wipefs --all and dd)"
+            )
+
+    def _unsampled(self, content: Content) -> str:
+        """Return why data may be on the drive that no sample hit; empty if there is none."""
+        if content.own_count or content.unknown:
+            return ""
+        if self.nvme is not None and self.nvme.used_bytes:
+            amount = format_bytes(self.nvme.used_bytes)
+            return f"data by its own count ({amount}), though all sampled blocks are blank"
+        if self._stack.kind in ("scsi", "virtio"):
+            return "perhaps data that sampling has missed, as it reports no use"
+        return ""
+
+    def _wear(self) -> Iterator[str]:
+        """Yield that the drive's endurance is used up."""
+        if self.nvme is None or self.nvme.percentage_used < _ALL_PERCENT:
+            return
+        self.findings = (*self.findings, WORN)
+        if WORN not in self._permission.overwrite:
+            yield (
+                f"{self.identity.path} has used {self.nvme.percentage_used} % of its endurance; "
+                f"target.overwrite= must name {WORN} to use it further"
+            )
+
+    def _read_content(self, name: DriveName, nonces: frozenset[int]) -> Content:
+        return read_content(
+            self.identity,
+            partitions(self._folder),
+            serial=name.serial,
+            nonces=nonces,
+            is_sealed=self._is_sealed,
+            roots=self._roots,
+        )
+
+
+class Claim:
+    """The exclusive right to a drive, held until ``close`` or the end of this process.
+
+    While it is held, the kernel refuses to mount the drive or a partition of it, and to make a file
+    system or an array on it; and udev leaves it alone.
+    """
+
+    def __init__(self, identity: DeviceIdentity) -> None:
+        """Take it.
+
+        Raises:
+            TargetError: something else holds the drive, or another drive has taken its name.
+        """
+        self.identity = identity
+        path = identity.path
+        with ExitStack() as held:
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+                held.callback(os.close, descriptor)
+            except OSError as error:
+                raise TargetError(_not_opened(path, error)) from error
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise TargetError(
+                    f"{path} is held by what can't be seen from here: another program has locked "
+                    "its device node; wait for it"
+                ) from error
+            require_same(descriptor, identity)
+            held.pop_all()
+        self._descriptor: int | None = descriptor
+
+    @property
+    def descriptor(self) -> int:
+        """The open device, for what only the holder of the drive may do."""
+        if self._descriptor is None:
+            raise TargetError(f"{self.identity.path} is no longer held")
+        return self._descriptor
+
+    def close(self) -> None:
+        """Give the drive back; the kernel looks for partitions again. Safe to call twice."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        with suppress(OSError):  # a device without partitions refuses
+            fcntl.ioctl(descriptor, _RELOAD_PARTITIONS)
+        os.close(descriptor)
+
+
+def _not_opened(path: Path, error: OSError) -> str:
+    if error.errno == errno.EBUSY:
+        return (
+            f"{path} is held by what can't be seen from here, such as a mount in another mount "
+            "namespace or another program; end that, or name another drive"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{path} can't be opened for writing by user {os.geteuid()}; run as root"
+    return f"{path} can't be opened for writing: {error.strerror}"
+
+
+def _sentences(step: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """Yield the sentences of a step; what can't be read is one, too."""
+    try:
+        yield from step()
+    except TargetError as error:
+        yield str(error)
+    except (OSError, ValueError) as error:
+        yield f"what the guard of drives needs can't be read: {explain(error)}"
+
+
+def _refuse(step: Callable[[], Iterator[str]]) -> None:
+    for sentence in _sentences(step):
+        raise TargetError(sentence)
+
+
+def _holder_words(folder: Path) -> str:
+    """Return a holder in words: ``LVM2 volume vg-data (dm-0)``."""
+    name = folder.name
+    try:
+        if (folder / "dm").is_dir():
+            kind = read_text(folder / "dm/uuid").partition("-")[0]
+            known = {"LVM": "LVM volume", "CRYPT": "LUKS volume", "mpath": "multipath device"}
+            words = known.get(kind, "device-mapper volume")
+            return f"{words} {read_text(folder / 'dm/name')} ({name})"
+    except OSError:
+        return f"device-mapper volume {name}"
+    if (folder / "md").is_dir():
+        return f"md array {name}"
+    if (folder / "bcache").is_dir() or name.startswith("bcache"):
+        return f"bcache {name}"
+    return name
+
+
+def _joined(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _count_words(count: int) -> str:
+    return {1: "it", 2: "both"}.get(count, f"all {count}")

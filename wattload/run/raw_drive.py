@@ -1,0 +1,365 @@
+"""The drives of block targets: guarded, claimed, and their history on this host.
+
+What the guard needs of NVMe and of stamps comes from here, since core knows neither.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from wattload.core.clock import utc_text
+from wattload.core.errors import DataError, PowerError, TargetError
+from wattload.core.files import open_folder
+from wattload.core.io import BlockIdentity
+from wattload.core.record.target import DriveHistory
+from wattload.core.storage.block_stack import controllers_in
+from wattload.core.storage.content import Content
+from wattload.core.storage.guard import Claim, Guard, Inspection, NvmeFacts, Permission
+from wattload.core.storage.raw_device import namespace_id
+from wattload.core.storage.raw_writes import Begin, Foreign, RawWriteLog, Status, counted_bytes
+from wattload.core.storage.targets import Target, TargetKind
+from wattload.core.sysfs import numbered_block_folder
+from wattload.core.units import format_bytes
+from wattload.core.workload import Conditioning, PurgeMethod
+from wattload.loaders.stamps import bad_blocks
+from wattload.power.control.journal import default_state_folder
+from wattload.power.nvme.admin import NvmeAdmin
+from wattload.power.nvme.identify import identify_namespace
+from wattload.power.nvme.namespaces import (
+    format_namespace,
+    is_reserved,
+    read_controller_count,
+    read_namespace_use,
+)
+from wattload.power.nvme.smart import DATA_UNIT_BYTES, read_smart
+from wattload.run.config import RunConfig
+
+_BLKDISCARD = 0x1277
+"""``linux/fs.h``."""
+_DISCARD_BYTES = 64 << 30
+"""Of one ioctl, so that a signal is not kept waiting for a whole drive."""
+_NOTES_MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """What was done to a drive, as far as this host did it; times are UTC."""
+
+    conditioning: Conditioning | None = None
+    last_format: str | None = None
+    last_trim: str | None = None
+
+
+_NOTES = TypeAdapter(Notes)
+
+
+def guard_of(config: RunConfig, target: Target) -> Guard:
+    """Return the guard of a block target, with what the user permits."""
+    block_bytes = getattr(config.workload, "block_bytes", None)
+    permission = Permission(
+        serials=config.target.serials(),
+        overwrite=config.target.overwritten(),
+        shared=config.target.shared,
+        block_bytes=block_bytes if isinstance(block_bytes, int) else None,
+    )
+    log = RawWriteLog(default_state_folder())
+    return Guard(target, permission, log, read_nvme=read_nvme, is_sealed=is_sealed)
+
+
+def inspect_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, Inspection]:
+    """Return what a run would meet on each drive, by the target's index; changes nothing."""
+    return {
+        target.index: guard_of(config, target).inspect()
+        for target in targets
+        if target.kind is TargetKind.BLOCK
+    }
+
+
+def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, ClaimedDrive]:
+    """Return the drives of the block targets, by index; this process alone may overwrite them.
+
+    Raises:
+        TargetError: the guard refuses one; then none is held.
+    """
+    claimed: dict[int, ClaimedDrive] = {}
+    try:
+        for target in targets:
+            if target.kind is TargetKind.BLOCK:
+                guard = guard_of(config, target)
+                claimed[target.index] = ClaimedDrive(target, guard, guard.claim())
+    except BaseException:
+        for drive in claimed.values():
+            drive.close()
+        raise
+    return claimed
+
+
+class ClaimedDrive:
+    """A drive that this process holds; implements ``wattload.core.workload.RawDrive``."""
+
+    def __init__(self, target: Target, guard: Guard, claim: Claim) -> None:
+        if guard.name is None or guard.content is None or guard.log is None:
+            raise TargetError(f"{target.path} was not examined")
+        self.target = target
+        self._guard = guard
+        self._claim = claim
+        self._serial = guard.name.serial
+        self._found = guard.content
+        self._earlier = guard.log
+        self._log = RawWriteLog(default_state_folder())
+        self._nonce = secrets.randbits(64)
+        self._run_id: str | None = None
+
+    @property
+    def nonce(self) -> int:
+        """The nonce of every stamp that this run writes."""
+        return self._nonce
+
+    @property
+    def percentage_used(self) -> int | None:
+        """The share of the drive's endurance that is used, in percent, ``None`` if unknown."""
+        return None if self._guard.nvme is None else self._guard.nvme.percentage_used
+
+    @property
+    def earlier(self) -> tuple[int, int]:
+        """The bytes that earlier runs wrote to the drive, and the number of these runs."""
+        return self._earlier.written_bytes, len(self._earlier.begins)
+
+    def begin(self, run_id: str, command: Sequence[str], planned_bytes: int) -> None:
+        """Write down that a run will overwrite the drive; durable when it returns.
+
+        Raises:
+            TargetError: that can't be written, so nothing may be written to the drive.
+        """
+        identity = self._claim.identity
+        self._log.begin(
+            Begin(
+                run_id=run_id,
+                command=tuple(command),
+                path=str(identity.path),
+                serial=self._serial,
+                size_bytes=identity.size_bytes,
+                disk_sequence=identity.disk_sequence,
+                findings=self._guard.findings,
+                overwrite=self._guard.overwritten,
+                foreign=self._found.foreign,
+                nonce=self._nonce,
+                planned_bytes=planned_bytes,
+                devices=counted_bytes(self.target.facts.devices),
+            )
+        )
+        self._run_id = run_id
+
+    def end(self, status: Status) -> None:
+        """Write down that the run has ended, and what is left on the drive of what was foreign.
+
+        Raises:
+            TargetError: that can't be read or written.
+        """
+        if self._run_id is None:
+            return
+        left: dict[str, Foreign] = {}
+        with suppress(TargetError):  # the drive may be gone; then nothing is known to be left
+            content = self._guard.reread(self._nonce)
+            if content is not None:
+                left[self._serial] = content.foreign
+        self._log.end(self._run_id, status, left)
+        self._run_id = None
+
+    def close(self) -> None:
+        """Give the drive back; safe to call twice."""
+        self._claim.close()
+
+    def host_written_bytes(self) -> tuple[int, int] | None:
+        """Return the bytes that hosts have written, by the drive's SMART log, and its rounding."""
+        if self._guard.nvme is None:
+            return None
+        device = NvmeAdmin(self._controller)
+        try:
+            return read_smart(device).written_bytes, DATA_UNIT_BYTES
+        finally:
+            device.close()
+
+    def conditioning(self) -> Conditioning | None:
+        """Return what was last noted, ``None`` if nothing was."""
+        return self._notes().conditioning
+
+    def note_conditioning(self, conditioning: Conditioning) -> None:
+        """Replace what was noted, durably."""
+        self._write(replace(self._notes(), conditioning=conditioning))
+
+    def purge(self, method: PurgeMethod) -> Mapping[str, Any]:
+        """Discard all blocks, or format the namespace; see the protocol.
+
+        Raises:
+            TargetError: another namespace would lose its data too, or that can't be ruled out, or
+                the drive refuses.
+        """
+        notes = self._notes()
+        path = self._claim.identity.path
+        sent = self._format() if method == "format" else self._discard()
+        done = "last_format" if method == "format" else "last_trim"
+        self._write(replace(notes, conditioning=None, **{done: utc_text()}))
+        content = self._guard.reread(self._nonce)
+        if content is None:
+            raise TargetError(f"{path} can't be read after the purge")
+        return {
+            "method": method,
+            "sent": sent,
+            "blank_count": content.blank_count,
+            "own_count": content.own_count,
+            "unknown_count": len(content.unknown),
+            "reads_as": _reads_as(content),
+        }
+
+    def history(self) -> DriveHistory:
+        """Return what this host did to the drive, for the record."""
+        notes = self._notes()
+        conditioning = notes.conditioning
+        return DriveHistory(
+            last_format=notes.last_format or "unknown",
+            last_trim=notes.last_trim or "unknown",
+            preconditioning="unknown" if conditioning is None else _words(conditioning),
+            preconditioning_bytes=(
+                None
+                if conditioning is None
+                else conditioning.sequential_bytes + conditioning.random_bytes
+            ),
+        )
+
+    @property
+    def _controller(self) -> str:
+        controllers = controllers_in(self.target.facts.stack)
+        if not controllers:
+            raise TargetError(
+                f"{self.target.path} is not an NVMe namespace, and has no admin queue"
+            )
+        return controllers[0].name
+
+    def _format(self) -> str:
+        folder = numbered_block_folder(self._claim.identity.major_minor)
+        try:
+            device = NvmeAdmin(self._controller)
+            try:
+                if folder is None:
+                    raise PowerError(f"sysfs no longer shows {self.target.path}")
+                command = format_namespace(device, namespace_id(folder))
+            finally:
+                device.close()
+        except (PowerError, OSError, ValueError) as error:
+            raise TargetError(
+                f"{self.target.path} is not formatted: {error}; use workload.purge=discard"
+            ) from error
+        return f"{command.name}, dword 10 0x{command.cdw10:08x}"
+
+    def _discard(self) -> str:
+        size_bytes = self._claim.identity.size_bytes
+        try:
+            for start in range(0, size_bytes, _DISCARD_BYTES):
+                length = min(_DISCARD_BYTES, size_bytes - start)
+                fcntl.ioctl(self._claim.descriptor, _BLKDISCARD, struct.pack("<QQ", start, length))
+        except OSError as error:
+            raise TargetError(
+                f"{self.target.path} does not discard its blocks ({error.strerror}); leave out "
+                "workload.purge"
+            ) from error
+        return f"BLKDISCARD of {size_bytes} bytes"
+
+    def _notes(self) -> Notes:
+        name = _notes_name(self._serial)
+        try:
+            with open_folder(self._log.folder) as folder:
+                content = folder.read(name)
+        except FileNotFoundError:
+            return Notes()
+        except (OSError, DataError) as error:
+            raise TargetError(f"the notes on {self.target.path} can't be used: {error}") from error
+        if content is None:
+            return Notes()
+        try:
+            return _NOTES.validate_json(content)
+        except ValidationError as error:
+            raise TargetError(
+                f"the notes on {self.target.path} in {self._log.folder} are damaged; remove them"
+            ) from error
+
+    def _write(self, notes: Notes) -> None:
+        try:
+            with self._log.open_folder() as folder:
+                folder.write(_notes_name(self._serial), json.dumps(asdict(notes)), _NOTES_MODE)
+        except (OSError, DataError) as error:
+            raise TargetError(
+                f"the notes on {self.target.path} can't be written: {error}; set "
+                "WATTLOAD_STATE_DIR to a writable folder"
+            ) from error
+
+
+def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
+    """Return what the guard has to know of an NVMe drive, by its own admin queue.
+
+    Raises:
+        PowerError: the drive does not tell.
+        OSError: its device can't be used.
+    """
+    device = NvmeAdmin(controller)
+    try:
+        smart = read_smart(device)
+        use = read_namespace_use(device, namespace)
+        return NvmeFacts(
+            critical_warning=smart.critical_warning,
+            spare_percent=smart.available_spare_percent,
+            spare_threshold_percent=smart.spare_threshold_percent,
+            percentage_used=smart.percentage_used,
+            is_shareable=use.is_shareable,
+            is_reserved=use.has_reservations and is_reserved(node, namespace),
+            controller_count=read_controller_count(device),
+            used_bytes=identify_namespace(device, namespace).used_bytes,
+        )
+    finally:
+        device.close()
+
+
+def is_sealed(block: memoryview, identity: BlockIdentity, offset_bytes: int) -> bool:
+    """Return whether a block is as a stamp of this identity says, with its sum."""
+    content = np.frombuffer(block, np.uint8)
+    return bad_blocks(content, identity, offset_bytes=offset_bytes) == 0
+
+
+def _notes_name(serial: str) -> str:
+    return f"drive-{quote(serial, safe='')}.json"
+
+
+def _reads_as(content: Content) -> str:
+    counts = {
+        "blank": content.blank_count,
+        "stamped by wattload": content.own_count,
+        "other content": len(content.unknown),
+    }
+    return ", ".join(f"{count} blocks {words}" for words, count in counts.items() if count)
+
+
+def _words(done: Conditioning) -> str:
+    """Return a conditioning in words."""
+    passes = done.sequential_bytes / done.range_bytes if done.range_bytes else 0.0
+    words = (
+        f"sequential, {done.block_bytes // 1024} KiB, {passes:.2f} passes over "
+        f"{format_bytes(done.range_bytes)}"
+    )
+    if done.random_bytes and done.random_block_bytes:
+        words += (
+            f", then {format_bytes(done.random_bytes)} random, "
+            f"{done.random_block_bytes // 1024} KiB, {done.draw}"
+        )
+    return words if done.complete else f"{words} (not finished)"
