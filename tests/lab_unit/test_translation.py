@@ -199,6 +199,7 @@ def test_amplification_is_flat_for_the_spare_area_then_high_then_settles(
     assert 0.85 * peak < by_hundredths.max() <= peak
     expected = closed_form(writing.layer.alpha)
     assert by_hundredths[-200:].mean() == pytest.approx(expected, rel=0.01)
+    assert writing.by_parts(20)[-40:] == pytest.approx(expected, rel=0.08)
 
 
 def test_first_twentieth_after_the_spare_area_of_28_percent_costs_3_6_times() -> None:
@@ -212,8 +213,6 @@ def test_new_permutation_per_pass_waves_where_uniform_draws_settle(seed: int) ->
     waves = written(0.28, each_once(seed, is_repeated=False), 6).by_parts(20)[40:]
     assert waves.min() == pytest.approx(1.8, abs=0.05)
     assert waves.max() == pytest.approx(3.3, abs=0.1)
-    settled = written(0.28, uniform(seed), 6).by_parts(20)[40:]
-    assert settled == pytest.approx(2.48, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:8])
