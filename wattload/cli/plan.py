@@ -9,16 +9,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wattload.core.checks.evaluation import read_judged
-from wattload.core.errors import ConfigError, RecordError
+from wattload.core.errors import ConfigError, RecordError, TargetError
 from wattload.core.power import Scope, weakest
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import RunRecord
+from wattload.core.storage.content import Content
+from wattload.core.storage.guard import Inspection
 from wattload.core.storage.targets import Target
 from wattload.core.units import (
     GIB,
@@ -32,7 +35,8 @@ from wattload.core.units import (
 from wattload.core.workload import WorkloadPlan
 from wattload.reports.quantity import bounded_quantity, quantity
 from wattload.run.compose import groups, options, workload_class
-from wattload.run.preflight import lacking_bytes, space_of
+from wattload.run.config import RunConfig
+from wattload.run.preflight import exceeds_limit, lacking_bytes, space_of, writes_of
 from wattload.workloads.checkpoint import estimate
 from wattload.workloads.checkpoint.cycle import WRITE_PHASE
 from wattload.workloads.checkpoint.estimate import Drives, Energy, Shape, Watts, drives_needed
@@ -115,6 +119,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
     from wattload.run.preflight import preflight, require_controllers
+    from wattload.run.raw_drive import inspect_drives
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
@@ -124,17 +129,34 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     rate, power_w = _number(given, "rate"), _number(given, "power_w")
     overrides = [f"workload={arguments.workload}", *overrides]
     config, targets, plan = plan_run(overrides, Printer())
+    drives = inspect_drives(config, targets)
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
     if arguments.json:
         seconds = asdict(estimated) if estimated else None
         lacking = {str(t.path): lacking_bytes(t, plan, len(targets)) for t in targets}
         document = {**asdict(plan), "lacking_bytes": lacking, "time": seconds, "power_w": power_w}
+        if drives:
+            document["drives"] = [
+                drive_document(target, drives[target.index], plan) for target in targets
+            ]
         print(json.dumps(document, indent=1))
     else:
         loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
         print(_line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
         print("\n".join(run_lines(targets, plan, estimated, power_w)))
+        for target in targets:
+            if target.index in drives:
+                print("\n".join(drive_lines(target, drives[target.index], plan)))
+        if drives:
+            print(_line("run it", raw_command(config, overrides, targets, drives, plan)))
     require_controllers(config.power, targets)
+    for inspection in drives.values():
+        for refusal in inspection.refusals:
+            if not refusal.can_be_lifted:
+                raise TargetError(refusal.sentence)
+    if drives:  # the command that was printed permits it
+        permitted = replace(config.target, max_write_bytes=writes_of(plan))
+        config = replace(config, target=permitted)
     preflight(config, targets, plan, max(plan.minimum_ranks, 1))
     return 0
 
@@ -182,6 +204,8 @@ def run_lines(
     for target in targets:
         space = space_of(target)
         devices = ", ".join(target.facts.devices) or "no block device"
+        if target.device is not None:
+            continue
         free = f"{format_bytes(space.available_bytes)} of {format_bytes(space.total_bytes)} free"
         lacking = lacking_bytes(target, plan, len(targets))
         fits = f"; too small by {format_bytes(lacking)}, as 5 % must stay free" if lacking else ""
@@ -212,6 +236,87 @@ def run_lines(
     if power_w is not None:
         least, most = (quantity(s * power_w, Unit.JOULES) for s in (least_s, most_s))
         yield _line("energy", f"{least}{'' if most == least else f' to {most}'} at {power_w:g} W")
+
+
+def drive_lines(target: Target, found: Inspection, plan: WorkloadPlan) -> Iterator[str]:
+    """Yield the lines on a drive that a run would overwrite."""
+    size_bytes = space_of(target).total_bytes
+    writes_bytes = writes_of(plan)
+    yield _line("drive", f"{target.path} is {found.words}")
+    if found.content is not None:
+        yield _line("holds", _content_text(found.content))
+    yield _line("wear", f"{writes_bytes / size_bytes:.2g} drive writes; {_endurance_text(found)}")
+    for refusal in found.refusals:
+        yield _line("needs" if refusal.can_be_lifted else "refused", refusal.sentence)
+    if not found.refusals:
+        yield _line("guard", "nothing that this command can see prevents the run")
+
+
+def _content_text(content: Content) -> str:
+    counts = {
+        "blank": content.blank_count,
+        "stamped by wattload": content.own_count,
+        "of unknown content": len(content.unknown),
+    }
+    sampled = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    listed = ", ".join(dict.fromkeys(each.name for each in content.signatures))
+    return f"{listed or 'no signature'}; of the sampled blocks {sampled}"
+
+
+def _endurance_text(found: Inspection) -> str:
+    """Return what the drive and this host know of its use."""
+    used = "its use of its endurance is unknown"
+    if found.nvme is not None:
+        left = max(0, 100 - found.nvme.percentage_used)
+        used = f"{found.nvme.percentage_used} % of its endurance is used, {left} % left"
+    if found.log is None or not found.log.begins:
+        return f"{used}; no earlier run of this host"
+    earlier = format_bytes(found.log.written_bytes)
+    return f"{used}; {earlier} in {len(found.log.begins)} earlier runs of this host"
+
+
+def drive_document(target: Target, found: Inspection, plan: WorkloadPlan) -> dict[str, object]:
+    """Return the same as ``drive_lines`` as plain data."""
+    content = found.content
+    return {
+        "path": str(target.path),
+        "drive": found.words,
+        "findings": found.findings,
+        "blank_count": None if content is None else content.blank_count,
+        "own_count": None if content is None else content.own_count,
+        "unknown_count": None if content is None else len(content.unknown),
+        "drive_writes": writes_of(plan) / space_of(target).total_bytes,
+        "percentage_used": None if found.nvme is None else found.nvme.percentage_used,
+        "earlier_bytes": None if found.log is None else found.log.written_bytes,
+        "refusals": [asdict(each) for each in found.refusals],
+    }
+
+
+def raw_command(
+    config: RunConfig,
+    overrides: Sequence[str],
+    targets: Sequence[Target],
+    drives: Mapping[int, Inspection],
+    plan: WorkloadPlan,
+) -> str:
+    """Return the command of the run, with all that a user has to name; never a serial number."""
+    words = list(overrides)
+
+    def put(key: str, text: str) -> None:
+        words[:] = [word for word in words if word.partition("=")[0] != key]
+        words.append(f"{key}={text}")
+
+    if not config.target.serials():
+        put("target.serial", "SERIAL" if len(drives) == 1 else "[SERIAL,SERIAL]")
+    names = dict.fromkeys(name for found in drives.values() for name in found.findings)
+    if not names.keys() <= config.target.overwritten():
+        put("target.overwrite", f"[{','.join(names)}]")
+    if any(found.is_shared for found in drives.values()):
+        put("target.shared", "true")
+    writes_bytes = writes_of(plan)
+    if any(exceeds_limit(config, target, writes_bytes) for target in targets):
+        put("target.max_write_bytes", str(writes_bytes))
+    return shlex.join(["wattload", "run", *words])
 
 
 def _data_text(plan: WorkloadPlan) -> str:

@@ -131,7 +131,6 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
     _refuse_number_as_boolean(typed, overrides)
     typed.check()
-    _require_target_kind(typed)
     return typed, {str(key): value for key, value in config_values.items()}
 
 
@@ -451,8 +450,8 @@ def build_workload(config: RunConfig) -> Workload:
     return workload
 
 
-def _require_target_kind(config: RunConfig) -> None:
-    """Refuse a kind of target that the workload can't use, before anything is opened."""
+def require_target_kind(config: RunConfig) -> None:
+    """Raise ``ConfigError`` for a kind of target that the workload can't use."""
     if config.target.kind == TargetKind.DIRECTORY:
         return
     workload = workload_class(config)

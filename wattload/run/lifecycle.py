@@ -30,7 +30,12 @@ from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
 from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
-from wattload.run.compose import build_workload, compose, without_session_keys
+from wattload.run.compose import (
+    build_workload,
+    compose,
+    require_target_kind,
+    without_session_keys,
+)
 from wattload.run.folder import make_run_folder, new_run_id
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
@@ -191,6 +196,7 @@ class RunLifecycle:
     def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
         """Return what the run would do to its targets, without changing them."""
         host = self._process.host
+        self._process.on_all_ranks(lambda: require_target_kind(self._config))
         targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return targets, plan
@@ -248,6 +254,7 @@ class RunLifecycle:
         A drive that will be overwritten is held by one process of its host. This is a step of its
         own because planning may gather over ranks.
         """
+        require_target_kind(self._config)
         targets = self._config.target.resolve(host=self._process.host)
         if self._config.target.is_block:
             if is_host_leader():

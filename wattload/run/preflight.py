@@ -285,6 +285,11 @@ class WriteLedger:
             )
 
 
+def exceeds_limit(config: RunConfig, target: Target, run_bytes: int) -> bool:
+    """Return whether one run writes more to a target than a command may."""
+    return run_bytes > _limit(config, target)[0]
+
+
 def _drives(facts: TargetFacts) -> tuple[str, ...]:
     return facts.devices or (facts.path or str(facts.index),)
 

@@ -20,6 +20,7 @@ from wattload.core.files import FOLDER_MODE, choose_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.power.control.journal import default_state_folder
+from wattload.run.compose import require_target_kind
 from wattload.run.config import RunConfig
 
 _LONGEST_BYTES = 64 << 20
@@ -42,6 +43,7 @@ def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: i
     Another drive at the same mount point, another directory behind the same variable or a new
     commit gives another key.
     """
+    require_target_kind(config)
     targets = config.target.resolve(host="", try_direct_io=False)
     where = [
         (str(target.path), target.facts.devices, target.facts.controllers)

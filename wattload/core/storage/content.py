@@ -33,6 +33,8 @@ SAMPLES = 1024
 BLOCK_BYTES = 4096
 """The size of a sampled block, and of the blocks that carry stamps."""
 
+_TABLE_BYTES = {"gpt": 24 << 10, "PMBR": BLOCK_BYTES, "dos": BLOCK_BYTES}
+"""The bytes of partition tables, at both ends of a disk; a GPT's with blocks of 4 KiB."""
 _READERS = 8
 _TIMEOUT_S = 60
 _PROTECTIVE = "PMBR"
@@ -64,12 +66,18 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What was found on a drive: signatures, and the sampled blocks by kind."""
+    """What was found on a drive: signatures, and the sampled blocks by kind.
+
+    ``unexplained`` are those of the ``unknown`` blocks that are outside of what the signatures
+    stand for: a file system or the like is the content of its whole device, a partition table only
+    that of its own blocks.
+    """
 
     signatures: tuple[Signature, ...]
     blank_count: int
     own_count: int
     unknown: tuple[Sample, ...]
+    unexplained: tuple[Sample, ...]
 
     @property
     def foreign(self) -> Foreign:
@@ -108,6 +116,7 @@ def read_content(
             "node available, or delete the partition"
         ) from error
     found = tuple(each for node in nodes for each in _signatures(node))
+    explained = list(_explained(found, identity, partitions))
     blank_count, own_count, unknown = 0, 0, list[Sample]()
     for kind, sample in _read_samples(identity, serial, nonces, is_sealed):
         blank_count += kind == "blank"
@@ -119,7 +128,27 @@ def read_content(
         blank_count=blank_count,
         own_count=own_count,
         unknown=tuple(sorted(unknown)),
+        unexplained=tuple(
+            (offset, crc)
+            for offset, crc in sorted(unknown)
+            if not any(start <= offset < end for start, end in explained)
+        ),
     )
+
+
+def _explained(
+    found: Sequence[Signature], identity: DeviceIdentity, partitions: Sequence[Partition]
+) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a drive's bytes that its signatures stand for, start and end."""
+    places = {each.name: (each.start_bytes, each.size_bytes) for each in partitions}
+    for signature in found:
+        start, size = places.get(signature.device, (0, identity.size_bytes))
+        table_bytes = _TABLE_BYTES.get(signature.type)
+        if table_bytes is None:
+            yield start, start + size
+        else:
+            yield start, start + table_bytes
+            yield start + size - table_bytes, start + size
 
 
 def _signatures(node: Path) -> Iterator[Signature]:

@@ -88,6 +88,14 @@ class Permission:
     block_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason to refuse a run, and whether the user can lift it by a setting."""
+
+    sentence: str
+    can_be_lifted: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """What the guard found on a drive, and each reason why a run would be refused, in order.
@@ -97,7 +105,8 @@ class Inspection:
     """
 
     words: str
-    refusals: tuple[str, ...]
+    serial_hint: str
+    refusals: tuple[Refusal, ...]
     findings: tuple[str, ...]
     is_shared: bool
     content: Content | None
@@ -143,11 +152,12 @@ class Guard:
 
     def inspect(self) -> Inspection:
         """Return what a run would meet; nothing is held or changed."""
-        refusals: list[str] = []
+        refusals: list[Refusal] = []
         for step in (self._drive, self._owner, self._system, self._users, *self._last_steps()):
-            refusals.extend(_sentences(step))
+            refusals.extend(_refusals(step))
         return Inspection(
             words=drive_words(self._stack, self.identity.size_bytes),
+            serial_hint="" if self.name is None else self.name.hint,
             refusals=tuple(refusals),
             findings=self.findings,
             is_shared=bool(self._sharing),
@@ -179,121 +189,129 @@ class Guard:
             return None
         return self._read_content(self.name, self.log.nonces | {nonce})
 
-    def _last_steps(self) -> tuple[Callable[[], Iterator[str]], ...]:
+    def _last_steps(self) -> tuple[Callable[[], Iterator[Refusal]], ...]:
         return (self._health, self._hosts, self._content, self._wear)
 
-    def _drive(self) -> Iterator[str]:
+    def _drive(self) -> Iterator[Refusal]:
         """Yield why it is not a whole drive that this run can write."""
         path, folder = self.identity.path, self._folder
         if words := kind_words(self._stack):
-            yield f"{path} is {words}; name the whole drive under it"
+            yield Refusal(f"{path} is {words}; name the whole drive under it")
         if read_int(folder / "ro"):
-            yield f"{path} is read-only; make it writable (blockdev --setrw), or name another drive"
+            yield Refusal(
+                f"{path} is read-only; make it writable (blockdev --setrw), or name another drive"
+            )
         zoned = read_text(folder / "queue/zoned")
         if zoned != "none":
-            yield f"{path} is zoned ({zoned}), and takes writes in order only; name another drive"
+            yield Refusal(
+                f"{path} is zoned ({zoned}), and takes writes in order only; name another drive"
+            )
         if not self.identity.size_bytes:
-            yield f"{path} has no medium: its size is 0 bytes"
+            yield Refusal(f"{path} has no medium: its size is 0 bytes")
         smallest, block_bytes = self.identity.logical_block_bytes, self._permission.block_bytes
         if block_bytes is not None and block_bytes % smallest:
-            yield (
+            yield Refusal(
                 f"{path} has logical blocks of {smallest} bytes; workload.block_bytes must be a "
                 f"multiple of it, got {block_bytes}"
             )
 
-    def _owner(self) -> Iterator[str]:
+    def _owner(self) -> Iterator[Refusal]:
         """Yield why the user has not named this drive."""
         path = self.identity.path
         self.name = drive_name(path, self._folder, self._stack)
         words = drive_words(self._stack, self.identity.size_bytes)
         if not self._permission.serials:
-            yield (
+            yield Refusal(
                 f"{path} is {words}, all of which would be overwritten; give target.serial= "
-                f"{self.name.hint}"
+                f"{self.name.hint}",
+                can_be_lifted=True,
             )
         elif not self.name.is_named(self._permission.serials):
-            yield (
+            yield Refusal(
                 f"{path} is not the drive of that serial, but {words}; name the right device, or "
                 f"give target.serial= {self.name.hint}"
             )
 
-    def _system(self) -> Iterator[str]:
+    def _system(self) -> Iterator[Refusal]:
         """Yield why the running system may need the drive."""
         path, system = self.identity.path, system_drives(self._roots)
         if held := system.disks.get(self._folder.name):
-            yield f"{path} holds the running system ({held}) and is never overwritten"
+            yield Refusal(f"{path} holds the running system ({held}) and is never overwritten")
         elif system.unknown and not system.hidden:
             # The folder of an overlay is on a mounted file system: the exclusive opening proves
             # that this is not on the drive.
-            yield f"whether {path} holds the running system is unknown: {system.unknown}"
+            yield Refusal(f"whether {path} holds the running system is unknown: {system.unknown}")
         with path.open("rb") as disk:
             if has_efi_partition(disk, self.identity.logical_block_bytes):
-                yield (
+                yield Refusal(
                     f"{path} has an EFI system partition, from which a host may boot, and is never "
                     "overwritten; delete that partition first"
                 )
 
-    def _users(self) -> Iterator[str]:
+    def _users(self) -> Iterator[Refusal]:
         """Yield what uses the drive or a partition of it, as far as this host shows it."""
         path = self.identity.path
         parts = partitions(self._folder)
         places = {self._folder.name: self._folder, **{each.name: each.folder for each in parts}}
         for name, folder in places.items():
             for holder in sorted((folder / "holders").iterdir()):
-                yield f"{path} is in use: {name} is part of {_holder_words(holder.resolve())}"
+                yield Refusal(
+                    f"{path} is in use: {name} is part of {_holder_words(holder.resolve())}"
+                )
         mounts = read_mounts(self._roots)
         for mount in mounts:
             is_named = mount.source.startswith("/dev/") and Path(mount.source).name in places
             stack = find_stack(mount, mounts, self._roots)[0]
             below = set() if stack is None else {node.name for node in walk(stack)}
             if is_named or below & places.keys():
-                yield f"{path} is in use: {mount.source} is mounted at {mount.mount_point}"
+                yield Refusal(f"{path} is in use: {mount.source} is mounted at {mount.mount_point}")
         if self._stack.kind == "loop":
             yield from self._file_users()
 
-    def _file_users(self) -> Iterator[str]:
+    def _file_users(self) -> Iterator[Refusal]:
         """Yield what else uses the backing file of a loop device."""
         path = self.identity.path
         for name in other_loops(self._folder, self._roots):
-            yield f"{path} is in use: its backing file is that of {name}, too"
+            yield Refusal(f"{path} is in use: its backing file is that of {name}, too")
         backing = read_text(self._folder / "loop/backing_file")
         for line in (self._roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]:
             if unescape(line.split()[0]) == backing:
-                yield f"{path} is in use: its backing file is swap"
+                yield Refusal(f"{path} is in use: its backing file is swap")
 
-    def _health(self) -> Iterator[str]:
+    def _health(self) -> Iterator[Refusal]:
         """Yield what is wrong with the drive; only NVMe drives tell."""
         controllers = controllers_in(self._stack)
         if self._stack.kind != "namespace":
             return
         path = self.identity.path
         if not controllers:
-            yield f"the health of {path} can't be read: sysfs shows no controller of it"
+            yield Refusal(f"the health of {path} can't be read: sysfs shows no controller of it")
             return
         try:
             found = self._read_nvme(controllers[0].name, namespace_id(self._folder), path)
         except (WattloadError, OSError, ValueError) as error:
-            yield f"the health of {path} can't be read: {error}"
+            yield Refusal(f"the health of {path} can't be read: {error}")
             return
         self.nvme = found
         if found.critical_warning:
-            yield (
+            yield Refusal(
                 f"{path} reports a critical warning (0x{found.critical_warning:02x}); replace the "
                 "drive, or cool it"
             )
         if found.spare_threshold_percent and found.spare_percent <= found.spare_threshold_percent:
-            yield (
+            yield Refusal(
                 f"{path} has {found.spare_percent} % of its spare left, and its threshold is "
                 f"{found.spare_threshold_percent} %; replace the drive"
             )
 
-    def _hosts(self) -> Iterator[str]:
+    def _hosts(self) -> Iterator[Refusal]:
         """Yield how another host may write to the drive, unless that is permitted."""
         self._sharing = tuple(self._other_hosts())
         if self._sharing and not self._permission.shared:
-            yield (
+            yield Refusal(
                 f"another host may write to it: {self.identity.path} {', and '.join(self._sharing)}"
-                "; make sure that none does, and add target.shared=true"
+                "; make sure that none does, and add target.shared=true",
+                can_be_lifted=True,
             )
 
     def _other_hosts(self) -> Iterator[str]:
@@ -316,15 +334,19 @@ class Guard:
         if count > 1:
             yield f"has {count} controllers in its subsystem"
 
-    def _content(self) -> Iterator[str]:
+    def _content(self) -> Iterator[Refusal]:
         """Yield what is on the drive that the user has not named."""
         if self.name is None:
             return
         path = self.identity.path
         self.log = self._write_log.of_drive(self.name.serial)
         self.content = content = self._read_content(self.name, self.log.nonces)
-        found = {each.name: each.type for each in content.signatures}
-        if content.unknown:
+        # What an earlier run was allowed to overwrite, and has left, is not asked about again.
+        left = self.log.permitted
+        found = {
+            each.name: each.type for each in content.signatures if each.place not in left.signatures
+        }
+        if set(content.unexplained) - left.samples:
             found[UNKNOWN] = "blocks that are neither blank nor ours"
         if reason := self._unsampled(content):
             found[UNSAMPLED] = reason
@@ -332,23 +354,20 @@ class Guard:
         missing = [name for name in found if name not in self._permission.overwrite]
         if missing:
             words = dict.fromkeys(found[name] for name in missing)
-            yield (
+            yield Refusal(
                 f"{path} holds {_joined(list(words))}; target.overwrite= must name "
                 f"{_count_words(len(missing))} if it may be lost: "
-                f"target.overwrite=[{','.join(self.findings)}]"
+                f"target.overwrite=[{','.join(self.findings)}]",
+                can_be_lifted=True,
             )
         else:
-            yield from self._spent(content, self.log)
+            yield from self._spent(self.log)
 
-    def _spent(self, content: Content, log: DriveLog) -> Iterator[str]:
-        """Yield the names that an earlier run used up: they permit only what that run left."""
-        left = log.permitted
-        renewed = {each.name for each in content.signatures if each.place not in left.signatures}
-        if set(content.unknown) - left.samples:
-            renewed.add(UNKNOWN)
-        for name in sorted(renewed & log.spent.keys()):
+    def _spent(self, log: DriveLog) -> Iterator[Refusal]:
+        """Yield the names that an earlier run used up: each permits what was there at that time."""
+        for name in sorted((set(self.findings) & log.spent.keys()) - {UNSAMPLED}):
             row = log.spent[name]
-            yield (
+            yield Refusal(
                 f"target.overwrite={name} was spent by {row.run_id}, and {self.identity.path} has "
                 "been written to by others since; erase the drive yourself if that may be lost "
                 f"(blkdiscard, or wipefs --all and dd)"
@@ -365,15 +384,16 @@ class Guard:
             return "perhaps data that sampling has missed, as it reports no use"
         return ""
 
-    def _wear(self) -> Iterator[str]:
+    def _wear(self) -> Iterator[Refusal]:
         """Yield that the drive's endurance is used up."""
         if self.nvme is None or self.nvme.percentage_used < _ALL_PERCENT:
             return
         self.findings = (*self.findings, WORN)
         if WORN not in self._permission.overwrite:
-            yield (
+            yield Refusal(
                 f"{self.identity.path} has used {self.nvme.percentage_used} % of its endurance; "
-                f"target.overwrite= must name {WORN} to use it further"
+                f"target.overwrite= must name {WORN} to use it further",
+                can_be_lifted=True,
             )
 
     def _read_content(self, name: DriveName, nonces: frozenset[int]) -> Content:
@@ -447,19 +467,19 @@ def _not_opened(path: Path, error: OSError) -> str:
     return f"{path} can't be opened for writing: {error.strerror}"
 
 
-def _sentences(step: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """Yield the sentences of a step; what can't be read is one, too."""
+def _refusals(step: Callable[[], Iterator[Refusal]]) -> Iterator[Refusal]:
+    """Yield the refusals of a step; what can't be read is one, too."""
     try:
         yield from step()
     except TargetError as error:
-        yield str(error)
+        yield Refusal(str(error))
     except (OSError, ValueError) as error:
-        yield f"what the guard of drives needs can't be read: {explain(error)}"
+        yield Refusal(f"what the guard of drives needs can't be read: {explain(error)}")
 
 
-def _refuse(step: Callable[[], Iterator[str]]) -> None:
-    for sentence in _sentences(step):
-        raise TargetError(sentence)
+def _refuse(step: Callable[[], Iterator[Refusal]]) -> None:
+    for refusal in _refusals(step):
+        raise TargetError(refusal.sentence)
 
 
 def _holder_words(folder: Path) -> str:

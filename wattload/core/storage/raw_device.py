@@ -131,17 +131,28 @@ def _ioctl(descriptor: int, request: int, layout: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of a disk: its kernel name, its device number and its folder in sysfs."""
+    """A partition: its kernel name, device number, folder in sysfs, and place in bytes."""
 
     name: str
     major_minor: str
     folder: Path
+    start_bytes: int
+    size_bytes: int
 
 
 def partitions(folder: Path) -> tuple[Partition, ...]:
     """Return the partitions that the kernel has of a disk; raises ``OSError`` if it shows none."""
     found = [entry for entry in sorted(folder.iterdir()) if (entry / "partition").exists()]
-    return tuple(Partition(each.name, read_text(each / "dev"), each) for each in found)
+    return tuple(
+        Partition(
+            name=each.name,
+            major_minor=read_text(each / "dev"),
+            folder=each,
+            start_bytes=read_int(each / "start") * SECTOR_BYTES,
+            size_bytes=read_int(each / "size") * SECTOR_BYTES,
+        )
+        for each in found
+    )
 
 
 def partition_node(partition: Partition, roots: Roots = LIVE) -> Path:
