@@ -36,6 +36,7 @@ from wattload.core.record.energy import (
     PollingCost,
     SensorRecord,
     ThrottlingRecord,
+    WrittenRecord,
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
@@ -58,6 +59,7 @@ from wattload.power.energy.trace import (
     refused_energy,
     traces,
 )
+from wattload.power.energy.written import written_records
 from wattload.power.registry import AUTO
 
 
@@ -220,6 +222,10 @@ class EnergyLedger:
     def throttling_records(self, windows: Sequence[PhaseWindow]) -> tuple[ThrottlingRecord, ...]:
         """Return the growth of each drive's thermal counters in each timed phase of the host."""
         return throttling_records(self._by_key, windows, host=self._host)
+
+    def written_records(self, windows: Sequence[PhaseWindow]) -> tuple[WrittenRecord, ...]:
+        """Return the growth of each drive's counts of bytes in each timed phase of the host."""
+        return written_records(self._by_key, windows, host=self._host)
 
 
 def _values(trace: Trace, window: Window) -> Values:

@@ -33,6 +33,8 @@ _SAMPLE_INTERVAL_US = {1: 1, 2: 10, 3: 100, 4: 1_000, 5: 10_000}
 _CNS_NAMESPACE = 0x00
 _CNS_ACTIVE_NAMESPACES = 0x02
 _FORMATS_OF_FOUR_BITS = 16
+_REPORTS_GRANULARITY = 1 << 4
+"""NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS are defined."""
 _LARGEST_EXPONENT = 63
 OCP_UUID = UUID("c194d55b-e094-4794-a21d-29998f56be6f")
 _CNS_UUID_LIST = 0x17
@@ -252,7 +254,8 @@ def _sample_interval_s(value: int, scale: int) -> float | None:
 class Namespace:
     """One namespace: size and use in bytes, and its logical block format.
 
-    ``endurance_group`` is 0 if the drive has none.
+    ``endurance_group`` is 0 if the drive has none. ``preferred_write_bytes`` is NPWG, a multiple of
+    which the drive prefers to write (NVM Command Set 1.0, 4.1.5.1); ``None`` if it reports none.
     """
 
     size_bytes: int
@@ -261,6 +264,7 @@ class Namespace:
     lba_bytes: int
     metadata_bytes: int
     endurance_group: int
+    preferred_write_bytes: int | None = None
 
 
 def identify_namespace(device: AdminDevice, namespace: int) -> Namespace:
@@ -305,6 +309,9 @@ def decode_namespace(data: bytes) -> Namespace:
         lba_bytes=1 << exponent,
         metadata_bytes=metadata,
         endurance_group=u16(data, 102),
+        preferred_write_bytes=(
+            (u16(data, 64) + 1) << exponent if data[24] & _REPORTS_GRANULARITY else None
+        ),
     )
 
 

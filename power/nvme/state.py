@@ -45,7 +45,12 @@ ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
 Reasons = dict[str, str]
 
-_NAMESPACE_FIELDS = ("lba_bytes", "namespace_size_bytes", "namespace_used_bytes")
+_NAMESPACE_FIELDS = (
+    "lba_bytes",
+    "preferred_write_bytes",
+    "namespace_size_bytes",
+    "namespace_used_bytes",
+)
 _THROTTLE_FIELDS = ("throttle_events", "throttle_status")
 _FIELDS = (
     "firmware",
@@ -116,6 +121,12 @@ def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: _G
         "lba_bytes",
         lambda: blocks.pop() if len(blocks) == 1 else None,
         "its namespaces have different block sizes",
+    )
+    preferred = {namespace.preferred_write_bytes for namespace in namespaces}
+    gathered.add(
+        "preferred_write_bytes",
+        lambda: preferred.pop() if len(preferred) == 1 else None,
+        "its namespaces report none, or different ones",
     )
     gathered.add("namespace_size_bytes", lambda: sum(each.size_bytes for each in namespaces))
     gathered.add("namespace_used_bytes", lambda: sum(each.used_bytes for each in namespaces))

@@ -15,6 +15,7 @@ from wattload.core.record.energy import PowerStateRecord, SamplerRecord
 from wattload.power.config import PowerConfig
 from wattload.power.control.recovery import recover_changes
 from wattload.power.nvme.admin import DEVICE_NAME
+from wattload.power.registry import NONE
 from wattload.power.sampler.access import Peer, SamplerHost, power_config
 from wattload.power.sampler.drive import Drive, apply_all, hold_all
 from wattload.power.sampler.polling import (
@@ -34,6 +35,7 @@ from wattload.power.sampler.replies import (
 )
 from wattload.power.sampler.run_folder import RunFolder, Steps
 from wattload.power.sampler.sample_writer import SampleLines
+from wattload.power.sampler.written_counter import WrittenCounter
 from wattload.power.sources import replay
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select, watch_states
@@ -63,6 +65,7 @@ class Recording:
         self._drives: list[Drive] = []
         self._sources: Sequence[PowerSource] = ()
         self._counters: list[BlockCounter] = []
+        self._written: list[WrittenCounter] = []
         self._not_counted: dict[str, str] = {}
         self._reader = SourceReader(())
         self._lines = SampleLines()
@@ -117,6 +120,9 @@ class Recording:
         samples = self._reader.read()
         for counter in self._counters:
             samples.extend(counter.read())
+        if not self._reader.is_quiet:
+            for written in self._written:
+                samples.extend(written.read())
         self.folder.write(self._lines.of(samples))
         end_ns = time.monotonic_ns()
         self._cost.add_tick(start_ns, end_ns)
@@ -150,6 +156,8 @@ class Recording:
             self.quiet(is_on=False)
             self._reader.end_integrals()
             take_last_readings(self._sources)
+            for written in self._written:
+                written.finish()
             self.tick()
         status, cost = self.status(), self._cost_record()
         energies = self._reader.stop()
@@ -203,6 +211,8 @@ class Recording:
         controllers = self._read_controllers()
         apply_all(self._drives, config, holds_system=self._host.holds_system)
         self._open_counters(command.block_devices)
+        if config.source != NONE:
+            self._open_written_counters()
         devices = self._power_devices(command)
         replayed = yield from self._replayed(config, devices)
         self._expect("opening")
@@ -266,6 +276,20 @@ class Recording:
             else:
                 self._counters.append(counter)
 
+    def _open_written_counters(self) -> None:
+        for drive in self._drives:
+            written = WrittenCounter(
+                drive.name, key=drive.serial, open_device=self._host.open_device
+            )
+            try:
+                written.open()
+            except PowerError as error:
+                self._not_counted[drive.name] = str(error)
+                continue
+            self._written.append(written)
+            if written.no_media:
+                self._not_counted[drive.name] = written.no_media
+
     def _power_devices(self, command: Open) -> list[PowerDevice]:
         serials = {drive.name: drive.serial for drive in self._drives}
         return [
@@ -296,6 +320,7 @@ class Recording:
         steps += [drive.close for drive in self._drives]
         steps += [source.close for source in self._sources]
         steps += [counter.close for counter in self._counters]
+        steps += [written.close for written in self._written]
         for step in steps:
             try:
                 step()

@@ -40,7 +40,8 @@ class OpenReply(Frozen):
 
     ``choice`` says which sources were selected for the drives and why. ``recovered``, in the
     protocol ``leftovers``, has sentences about changes that earlier runs left behind.
-    ``not_counted`` gives the reason for each block device whose throughput over time is unknown.
+    ``not_counted`` gives the reason for each block device whose throughput over time is unknown,
+    and for each drive that does not report the bytes that it wrote to its media.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)

@@ -53,6 +53,7 @@ PERCENTILES = {
     "p99_s": "p99",
     "p999_s": "p99.9",
     "p9999_s": "p99.99",
+    "p99999_s": "p99.999",
 }
 """The fields of a record and how a page names them."""
 

@@ -12,6 +12,7 @@ from statistics import fmean
 
 import numpy as np
 
+from wattload.core.base_models import NOT_RECORDED
 from wattload.core.histogram import BUCKET_COUNT, bucket_of, upper_end_ns
 from wattload.core.power import Channel
 from wattload.core.record.energy import EnergyRecord
@@ -185,7 +186,8 @@ def _not_of_buckets(row: Latency) -> Iterator[str]:
         return
     histogram = row.histogram()
     for name, share in SHARES.items():
-        if getattr(row, name) != percentile_s(histogram, share):
+        is_older = row.missing.get(name) == NOT_RECORDED
+        if not is_older and getattr(row, name) != percentile_s(histogram, share):
             yield name
     if bucket_of(round(row.min_s * NS_PER_S)) != buckets[0]:
         yield "min_s"

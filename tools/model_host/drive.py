@@ -232,6 +232,7 @@ class ModelDrive:
         pages = {
             0x02: smart_bytes(
                 temperature=model.temperature_k,
+                counters=(0, model.meter.data_units_written),
                 olec=model.meter.olec,
                 ipm=model.meter.ipm,
                 t1=model.meter.throttled[0],

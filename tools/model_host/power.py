@@ -44,6 +44,10 @@ class Meter:
     deaf: bool = False
     """Start succeeds, and nothing is measured."""
 
+    data_units_written: int = 0
+    media_written_bytes: int = 123_456_789
+    """In log C0h; log 09h has a count of its own."""
+
     ocp_version: int = 5
     ocp_watts: int = 0
     state_changes: int = 0
@@ -85,7 +89,7 @@ def measurement_bytes(meter: Meter) -> bytes:
 
 def ocp_bytes(meter: Meter) -> bytes:
     data = bytearray(512)
-    data[:16] = (123_456_789).to_bytes(16, "little")
+    data[:16] = meter.media_written_bytes.to_bytes(16, "little")
     struct.pack_into("<Q", data, 200, meter.state_changes)
     struct.pack_into("<HH", data, 260, 30, meter.ocp_watts)
     struct.pack_into("<H16s", data, 494, meter.ocp_version, OCP_GUID)

@@ -22,7 +22,7 @@ U_SHARE = 0.01
 SLACK_W, SLACK_S = 1e-4, 1e-3
 """Power and lag that such a fit may change by where no U is stated."""
 
-MADE_AGAIN = ("choice", "idle_s", "tail_s", "sources", "idle", "polling", "throttling")
+MADE_AGAIN = ("choice", "idle_s", "tail_s", "sources", "idle", "polling", "throttling", "written")
 """The parts of the section that follow from the samples, besides the energies."""
 
 

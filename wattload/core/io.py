@@ -190,10 +190,11 @@ class IOResult:
     ``seconds`` includes the fsync, if the plan has one. ``latency`` holds one value in ns per
     operation, from just before it is handed to the kernel until its completion is seen; ``None``
     where the engine does not measure it. Under a rate limit it runs from when the operation was
-    due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the CPU time of the engine's own threads and of
-    the kernel's io_uring workers, which do what would block: writes that extend a file or go to the
-    page cache, and fsync. With ``stamps``, ``bad_blocks`` counts the blocks read that have another
-    stamp or another sum. ``sync_ns`` is the longest fsync of a written file, 0 without one.
+    due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the
+    CPU time of the engine's own threads and of the kernel's io_uring workers, which do what would
+    block: writes that extend a file or go to the page cache, and fsync. With ``stamps``,
+    ``bad_blocks`` counts the blocks read that have another stamp or another sum. ``sync_ns`` is the
+    longest fsync of a written file, 0 without one.
     ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
     """
 

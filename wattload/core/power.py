@@ -141,6 +141,16 @@ class Channel(StrEnum):
     """Total time of thermal throttling, in seconds."""
     READ_BYTES = "read_bytes"
     WRITTEN_BYTES = "written_bytes"
+    HOST_WRITTEN_BYTES = "host_written_bytes"
+    """The drive's own count of bytes that hosts wrote to it in its lifetime."""
+    MEDIA_WRITTEN_BYTES = "media_written_bytes"
+    """The drive's own count of bytes that it wrote to its media in its lifetime."""
+
+
+SMART, OCP, ENDURANCE_GROUP = "smart", "ocp", "endurance_group"
+WRITTEN_STEP_BYTES = {SMART: 512_000, OCP: 1, ENDURANCE_GROUP: 1_000_000_000}
+"""The logs that count written bytes, as sources of samples, and the step of each count in bytes:
+SMART (02h), OCP's extended SMART (C0h), Endurance Group Information (09h)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

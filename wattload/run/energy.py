@@ -284,6 +284,7 @@ def _of_host(
         "polling": polling_costs(idle),
         "samplers": measured.samplers,
         "throttling": ledger.throttling_records(own),
+        "written": ledger.written_records(own),
     }
 
 

@@ -85,7 +85,7 @@ def written_blocks(config: Config, place: Place, written: Written, *, seed: int)
     last = FIRST_WORD + len(written.passes) - 1
     covers_all = config.drawn is Draw.each_once
     ours = range(last if covers_all else FIRST_WORD, last + 1)
-    samples = [(int(offset), ours) for offset in drawn]
+    samples: list[tuple[int, range | None]] = [(int(offset), ours) for offset in drawn]
     if covers_all or config.prepared is not Condition.none or place.is_file:
         blocks = rng.integers(0, place.range_bytes // config.block_bytes, SAMPLED_BLOCKS // 2)
         words = ours if covers_all else None
@@ -102,7 +102,7 @@ def _wrong(
     descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         for offset, words in sorted(samples, key=lambda sample: sample[0]):
-            got = os.preadv(descriptor, [memoryview(buffer)], offset)
+            got = os.preadv(descriptor, [buffer.data], offset)
             if got < block_bytes or not _is_whole(buffer, offset, place.nonce, words):
                 yield offset
     finally:

@@ -13,6 +13,7 @@ from wattload.core.units import NS_PER_S
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COUNTS = ("start_ns", "end_ns", "written_bytes", "operations")
 SHARES = {"p50_s": 0.5, "p99_s": 0.99, "p9999_s": 0.9999}
 """The percentiles of each second and of each round."""
 
@@ -25,13 +26,12 @@ class Series:
     """
 
     def __init__(self, first: IOReading) -> None:
-        self._columns = {"start_ns": array("q"), "end_ns": array("q")}
-        self._columns |= {name: array("q") for name in ("written_bytes", "operations")}
-        self._columns |= {name: array("d") for name in (*SHARES, "max_s")}
+        self._counts = {name: array("q") for name in COUNTS}
+        self._latencies = {name: array("d") for name in (*SHARES, "max_s")}
         self._last = first
 
     def __len__(self) -> int:
-        return len(self._columns["end_ns"])
+        return len(self._counts["end_ns"])
 
     @property
     def last(self) -> IOReading:
@@ -44,21 +44,22 @@ class Series:
         if reading.time_ns <= last.time_ns:
             return
         latency = reading.latency.since(last.latency)
-        row: dict[str, float] = {
-            "start_ns": last.time_ns,
-            "end_ns": reading.time_ns,
-            "written_bytes": reading.moved_bytes - last.moved_bytes,
-            "operations": reading.operation_count - last.operation_count,
-            **{name: _seconds(latency.quantile_ns(share)) for name, share in SHARES.items()},
-            "max_s": _seconds(latency.maximum_ns),
-        }
-        for name, value in row.items():
-            self._columns[name].append(value)  # type: ignore[arg-type]
+        counts = (
+            last.time_ns,
+            reading.time_ns,
+            reading.moved_bytes - last.moved_bytes,
+            reading.operation_count - last.operation_count,
+        )
+        for name, count in zip(COUNTS, counts, strict=True):
+            self._counts[name].append(count)
+        for name, share in SHARES.items():
+            self._latencies[name].append(_seconds(latency.quantile_ns(share)))
+        self._latencies["max_s"].append(_seconds(latency.maximum_ns))
         self._last = reading
 
     def rates_bytes_per_s(self) -> list[float]:
         """Return the rate of each row."""
-        columns = self._columns
+        columns = self._counts
         return [
             written * NS_PER_S / (end - start)
             for written, start, end in zip(
@@ -71,12 +72,10 @@ class Series:
         import numpy as np
         import pyarrow as pa
 
-        arrays = {
-            name: pa.array(np.frombuffer(values, dtype=values.typecode), from_pandas=True)
-            if len(values)
-            else pa.array([], pa.int64() if values.typecode == "q" else pa.float64())
-            for name, values in self._columns.items()
-        }
+        arrays: dict[str, pa.Array] = {}
+        for name, values in (*self._counts.items(), *self._latencies.items()):
+            column = np.array(values, dtype=np.int64 if values.typecode == "q" else np.float64)
+            arrays[name] = pa.array(column, from_pandas=True)
         return pa.table(arrays)
 
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.checks.conditions import LONGEST_GAP_S, pair_together, start_temperature
+from wattload.core.checks.conditions import (
+    LONGEST_GAP_S,
+    pair_together,
+    start_temperature,
+    write_granularity,
+)
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
 
@@ -104,3 +109,23 @@ def test_a_pair_that_an_interruption_parted_is_warned_of(
 
 def test_the_first_of_a_pair_waits_for_nobody() -> None:
     assert pair_together(run()) == []
+
+
+@pytest.mark.parametrize(
+    ("preferred_bytes", "verdict"), [(16384, "pass"), (65536, "warn"), (None, None)]
+)
+def test_writes_smaller_than_a_drive_prefers_warn(
+    preferred_bytes: int | None, verdict: str | None
+) -> None:
+    record, _ = make_run(Scenario(workload="checkpoint", power="measured", virtual=False))
+    workload = record.workload.model_copy(update={"block_bytes_asked": 16384})
+    (controller,) = record.controllers
+    assert controller.before is not None
+    before = controller.before.model_copy(update={"preferred_write_bytes": preferred_bytes})
+    changed = record.model_copy(
+        update={
+            "workload": workload,
+            "controllers": (controller.model_copy(update={"before": before}),),
+        }
+    )
+    assert [each.verdict for each in write_granularity(changed)] == ([verdict] if verdict else [])

@@ -183,6 +183,17 @@ def test_namespace_sizes_count_in_the_block_it_is_formatted_with(
     assert namespace.used_bytes == 40960
 
 
+@pytest.mark.parametrize(("features", "preferred"), [(0x10, 16384), (0x0F, None)])
+def test_the_preferred_write_size_counts_in_blocks_and_from_zero(
+    features: int, preferred: int | None
+) -> None:
+    data = bytearray(4096)
+    data[24] = features
+    struct.pack_into("<H", data, 64, 3)
+    struct.pack_into("<HB", data, 128, 0, 12)
+    assert decode_namespace(bytes(data)).preferred_write_bytes == preferred
+
+
 def test_inactive_namespace_is_an_error() -> None:
     with pytest.raises(PowerError, match="not active"):
         decode_namespace(bytes(4096))

@@ -96,4 +96,4 @@ def test_only_the_power_state_is_watched_with_another_source(bench: Bench) -> No
     finished = client.finish()
     assert not finished.own_energies
     samples = read_samples(bench.run / str(finished.samples_file))
-    assert {each.source for each in samples} == {"declared", "nvme"}
+    assert {each.source for each in samples} == {"declared", "nvme", "smart"}

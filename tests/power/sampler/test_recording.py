@@ -60,6 +60,7 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
         ("MODEL0001", Channel.UPPER_W),
         ("MODEL0001", Channel.LOWER_W),
         ("MODEL0001", Channel.TEMPERATURE_K),
+        ("MODEL0001", Channel.HOST_WRITTEN_BYTES),
         ("MODEL0001", Channel.THERMAL_TRANSITIONS),
         ("MODEL0001", Channel.THROTTLED_S),
         (disk, Channel.READ_BYTES),

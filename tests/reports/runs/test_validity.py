@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.records import Scenario, write_run
 from tests.reports.conftest import one
+from wattload.core.base_models import NOT_RECORDED
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.histogram import Histogram
 from wattload.core.record.energy import EnergyRecord, SensorRecord
@@ -126,6 +128,17 @@ def with_latency(run: Run, **changes: object) -> Run:
 
 def test_latencies_of_their_histogram_hold(run: Run) -> None:
     assert failed(with_latency(run)) == set()
+
+
+def test_a_percentile_that_an_older_version_did_not_record_is_no_contradiction(run: Run) -> None:
+    many = Histogram.of([10_000])
+    whole = replace(many, counts=many.counts * np.uint64(2_000_000), sum_ns=20_000_000_000)
+    (row,) = latencies_of(whole, phase="write", kind="write", operation_bytes=4096)
+    older = {"p99999_s": None, "missing": {"p99999_s": NOT_RECORDED}}
+    assert failed(altered(run, latencies=(row.model_copy(update=older),))) == set()
+    lost = {"p99999_s": None, "missing": {"p99999_s": "too few"}}
+    edited = altered(run, latencies=(row.model_copy(update=lost),))
+    assert failed(edited) == {"latencies_write_write_4096"}
 
 
 def test_only_an_old_record_lacks_the_buckets_of_a_latency(run: Run) -> None:

@@ -124,6 +124,33 @@ def _link(controller: ControllerRecord) -> Check:
     )
 
 
+def write_granularity(record: RunRecord) -> Sequence[Check]:
+    """Compare the size of writes with what each drive prefers; only for drives that report it."""
+    block_bytes = record.workload.block_bytes_asked
+    if not block_bytes or not any(window.written_bytes for window in record.timed_windows()):
+        return ()
+    states = [(each.facts.serial, each.facts.name, each.before) for each in record.controllers]
+    return [
+        _granularity(f"write_granularity_{serial}", name, block_bytes, state.preferred_write_bytes)
+        for serial, name, state in states
+        if state is not None and state.preferred_write_bytes is not None
+    ]
+
+
+def _granularity(check: str, name: str, block_bytes: int, preferred_bytes: int) -> Check:
+    is_multiple = block_bytes % preferred_bytes == 0
+    return Check(
+        name=check,
+        verdict="pass" if is_multiple else "warn",
+        sentence=(
+            f"Writes of {block_bytes} bytes went to {name}, which prefers multiples of "
+            f"{preferred_bytes}"
+            + ("." if is_multiple else ": it writes more to its media than it is given.")
+        ),
+        figures={"block_bytes": block_bytes, "preferred_bytes": preferred_bytes},
+    )
+
+
 def start_temperature(record: RunRecord) -> Sequence[Check]:
     """Warn if a drive started warmer or colder than at the session's first compared run."""
     start = record.comparison.start

@@ -120,7 +120,8 @@ def _named_phases(record: RunRecord) -> Iterator[str]:
     yield from (metric.phase for metric in record.metrics if metric.phase)
     yield from (span.name for span in record.spans)
     yield from (span.parent for span in record.spans if span.parent)
-    for part in (record.counters, record.latencies, record.power.energy, record.power.throttling):
+    power = record.power
+    for part in (record.counters, record.latencies, power.energy, power.throttling, power.written):
         yield from (each.phase for each in part)
 
 

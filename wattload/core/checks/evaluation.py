@@ -28,6 +28,7 @@ from wattload.core.checks.conditions import (
     pair_together,
     start_temperature,
     utilisations_agree,
+    write_granularity,
 )
 from wattload.core.checks.consistency import clocks_agree, finished, phases_known, settings_agree
 from wattload.core.checks.energy import (
@@ -72,6 +73,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     utilisations_agree,
     bottleneck,
     link_at_maximum,
+    write_granularity,
     power_coverage,
     power_data_lost,
     power_of_this_run,

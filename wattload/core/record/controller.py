@@ -133,7 +133,8 @@ class ControllerState(Observed):
     Above ``thermal_light_k`` and ``thermal_heavy_k`` (feature 10h) the drive throttles itself.
     ``background_power`` (11h) allows it to exceed a non-operational state's power.
     ``throttle_events`` is OCP's throttling counter (log C0h, one byte), ``throttle_status`` its
-    current throttling, 0 for none. Media bytes give the write amplification.
+    current throttling, 0 for none. Media bytes give the write amplification. The drive prefers
+    writes in multiples of ``preferred_write_bytes`` (NPWG).
     """
 
     firmware: str | None
@@ -163,6 +164,7 @@ class ControllerState(Observed):
     background_power: bool | None = None
     throttle_events: int | None = None
     throttle_status: int | None = None
+    preferred_write_bytes: int | None = None
 
 
 class ControllerDifference(Observed):

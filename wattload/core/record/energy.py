@@ -207,6 +207,39 @@ class ThrottlingRecord(Observed):
     throttled_s: int | None
 
 
+class WrittenRecord(Observed):
+    """The bytes written in a timed phase by a drive's own counts, over its active intervals.
+
+    ``host_written_bytes`` is the growth of SMART's data units written, ``media_written_bytes`` that
+    of the count in ``media_source`` (``ocp``: log C0h; ``endurance_group``: log 09h);
+    ``write_amplification`` is their quotient. Counts are interpolated between the readings around
+    each edge of the phase, which are some seconds apart. A figure is missing if no reading lies
+    within 60 s of an edge, if the step of the count or the possible error of the interpolation is
+    too large a share of it, or if the count fell.
+    """
+
+    host: str
+    device: str
+    phase: str
+    host_written_bytes: int | None = Field(ge=0)
+    media_written_bytes: int | None = Field(ge=0)
+    write_amplification: float | None = Field(ge=0)
+    media_source: str | None
+
+    def joules_per_byte(self, energy_j: float | None) -> tuple[float | None, float | None]:
+        """Return joules per host byte and per media byte, of the phase's energy of the drive.
+
+        Each is ``None`` if the energy or the count is unknown.
+        """
+        if energy_j is None:
+            return None, None
+        host_bytes, media_bytes = self.host_written_bytes, self.media_written_bytes
+        return (
+            energy_j / host_bytes if host_bytes else None,
+            energy_j / media_bytes if media_bytes else None,
+        )
+
+
 class SensorRecord(Frozen):
     """The sensor of a source as found in its readings; uncertainties are at k = 2.
 
@@ -337,7 +370,8 @@ class PowerSection(Frozen):
     that was after the run; ``recomputed_words`` says so. ``whole_run`` is the energy from the
     sampler's start to its end without quiet periods, by every measuring source and by drives that
     integrate it themselves; it is never split into phases or added to a total. ``throttling`` is
-    empty if no drive's thermal counters were sampled.
+    empty if no drive's thermal counters were sampled, ``written`` if no drive's counts of bytes
+    written were.
     """
 
     requested: str
@@ -355,6 +389,7 @@ class PowerSection(Frozen):
     hosts: tuple[HostPower, ...] = ()
     samplers: tuple[SamplerRecord, ...] = ()
     throttling: tuple[ThrottlingRecord, ...] = ()
+    written: tuple[WrittenRecord, ...] = ()
 
     @property
     def recomputed_words(self) -> str:

@@ -29,7 +29,11 @@ SHARES = {
     "p99_s": 0.99,
     "p999_s": 0.999,
     "p9999_s": 0.9999,
+    "p99999_s": 0.99999,
 }
+_RAREST, _BEYOND = SHARES["p99999_s"], 10
+"""So many operations must lie beyond the rarest percentile."""
+
 
 Better = Literal["higher", "lower", "neither"]
 """Which direction of a figure is better."""
@@ -127,7 +131,8 @@ class Latency(Observed):
     just before it is submitted to the kernel until its completion is seen. A percentile is the
     value that this share of operations did not exceed, at most 1/64 too high and never too low.
     Minimum, mean and maximum are exact. A percentile needs at least 1 / (1 - share) operations;
-    with fewer it is missing.
+    with fewer it is missing. p99.999 needs ten times as many, 1,000,000, so that ten operations lie
+    beyond it: with one, a single event of the host would make it.
 
     ``buckets`` has (bucket of ``wattload.core.histogram``, count), empty buckets left out, so that
     rows merge exactly. The row of a single rank among several has none.
@@ -147,6 +152,7 @@ class Latency(Observed):
     p99_s: float | None
     p999_s: float | None
     p9999_s: float | None
+    p99999_s: float | None = None
     max_s: float = Field(ge=0)
     buckets: tuple[tuple[int, int], ...] = ()
 
@@ -199,8 +205,8 @@ def latencies_of(
 
 
 def least_count(share: float) -> int:
-    """Return how many operations a percentile needs to differ from the maximum."""
-    return round(1 / (1 - share))
+    """Return how many operations a percentile needs: at least to differ from the maximum."""
+    return round((_BEYOND if share >= _RAREST else 1) / (1 - share))
 
 
 def percentile_s(histogram: Histogram, share: float) -> float | None:
