@@ -23,7 +23,10 @@ from wattload.core.histogram import Histogram
 TRACE_DTYPE = np.dtype(
     [("submit_ns", "<u8"), ("offset_bytes", "<u8"), ("latency_ns", "<u4"), ("file", "<u4")]
 )
-"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency."""
+"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency.
+
+The latency is the time in flight, from ``submit_ns`` on, under a rate limit too.
+"""
 
 ByteCounter = Callable[[int], None]
 """Called with the bytes that have just moved; on several threads at once."""
@@ -190,10 +193,10 @@ class IOResult:
     ``seconds`` includes the fsync, if the plan has one. ``latency`` holds one value in ns per
     operation, from just before it is handed to the kernel until its completion is seen; ``None``
     where the engine does not measure it. Under a rate limit it runs from when the operation was
-    due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the CPU time of the engine's own threads and of
-    the kernel's io_uring workers, which do what would block: writes that extend a file or go to the
-    page cache, and fsync. With ``stamps``, ``bad_blocks`` counts the blocks read that have another
-    stamp or another sum. ``sync_ns`` is the longest fsync of a written file, 0 without one.
+    due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the
+    CPU time of the engine's own threads and of the kernel's io_uring workers, which do what would
+    block: writes that extend a file or go to the page cache, and fsync. With ``stamps``,
+    ``bad_blocks`` counts the blocks read that have another stamp or another sum. ``sync_ns`` is the longest fsync of a written file, 0 without one.
     ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
     """
 

@@ -227,7 +227,6 @@ class Conditioning:
     run_id: str = ""
 
 
-
 class RunContext(Protocol):
     """What a workload may know about the run: no MPI, no power, no report."""
 
