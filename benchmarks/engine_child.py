@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.devices import identity, size_of
 from benchmarks.measure import NotMeasuredError
 from benchmarks.taken import Taken, children_cpu_s
 from wattload.core.io import Allocation, Extent, IOKind, IOOrder, IOPlan, Stamps
@@ -30,8 +31,9 @@ class Job:
 
     Each of ``files`` is moved from end to end in blocks of ``block_bytes``, for ``seconds`` where
     that is given, else once. ``backend`` and ``direct`` are the engine's; files of a backend that
-    has no disk are only names, of ``nominal_bytes`` each. With ``is_verified`` every block is
-    compared with a stamp and its sum.
+    has no disk are only names, of ``nominal_bytes`` each. A block device is the only one of
+    ``files``. With ``is_verified`` every block is compared with a stamp and its sum. With
+    ``readings_s`` a reading is taken every so many seconds.
     """
 
     kind: IOKind
@@ -44,6 +46,7 @@ class Job:
     backend: str = "auto"
     nominal_bytes: int | None = None
     is_verified: bool = False
+    readings_s: float | None = None
 
     def command(self) -> list[str]:
         """Return the command line."""
@@ -71,7 +74,8 @@ class Job:
 
     def plan(self) -> IOPlan:
         """Return the plan; writes go over what is there, and end with fsync."""
-        sizes = [self.nominal_bytes or path.stat().st_size for path in self.files]
+        sizes = [self.nominal_bytes or size_of(path) for path in self.files]
+        device = self.files[0] if self.files[0].is_block_device() else None
         return IOPlan(
             kind=self.kind,
             order=self.order,
@@ -82,6 +86,7 @@ class Job:
             allocation=Allocation.OVERWRITE,
             fsync=self.kind is IOKind.WRITE,
             stamps=Stamps(0, 0) if self.is_verified else None,
+            device=identity(device) if device else None,
         )
 
 
@@ -99,7 +104,10 @@ def run(job: Job) -> dict[str, Any]:
     plan = job.plan()
     try:
         start_s, start_cpu_s = time.monotonic(), _cpu_s()
-        result = engine.run(plan)
+        ticket = engine.submit(plan)
+        while not ticket.wait(job.readings_s):
+            ticket.reading()
+        result = ticket.result()
         cpu_s, seconds = _cpu_s() - start_cpu_s, time.monotonic() - start_s
     finally:
         engine.close()

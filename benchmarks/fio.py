@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.devices import size_of
 from benchmarks.measure import NotMeasuredError
 from benchmarks.taken import Taken, children_cpu_s
 from wattload.core.io import IOKind, IOOrder
@@ -77,7 +78,7 @@ class Job:
             return [f"--size={size_bytes}", "--fallocate=native"]
         overwrite = ["--overwrite=1"] if self.kind is IOKind.WRITE else []
         return [
-            f"--size={sum(path.stat().st_size for path in self.files)}",
+            f"--size={sum(size_of(path) for path in self.files)}",
             *("--time_based=1", f"--runtime={round(self.seconds * 1000)}ms"),
             *("--fallocate=none", "--allow_file_create=0", *overwrite),
         ]

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import ceilings, checkpoint, dlrm, engine, harness, report, sampler, unet3d
+from benchmarks import (
+    ceilings,
+    checkpoint,
+    dlrm,
+    engine,
+    harness,
+    random_write,
+    report,
+    sampler,
+    unet3d,
+)
 from benchmarks.measure import LEAST_PAIRS, NOISE_LIMIT, PAIRS, TOLERANCE, Result, Verdict
 from benchmarks.table import table
 
@@ -28,6 +38,7 @@ class Group:
 
 GROUPS = {
     "engine": Group(engine.measure, engine.seconds),
+    "random_write": Group(random_write.measure, random_write.seconds),
     "ceilings": Group(ceilings.measure, ceilings.seconds),
     "unet3d": Group(unet3d.measure, unet3d.seconds),
     "checkpoint": Group(checkpoint.measure, checkpoint.seconds),

@@ -32,7 +32,7 @@ from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 5
+ABI = 6
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -47,13 +47,11 @@ NOT_DIRECT = -6
 SHORT_WRITE = -7
 BAD_PAGE = -8
 BAD_ID = -9
+OTHER_DEVICE = -10
 NO_OFFSET = (1 << 64) - 1
 
 REGISTER_BUFFERS = 1
 REGISTER_FILES = 2
-
-Counts = c_uint64 * BUCKET_COUNT
-
 
 AUTO = "auto"
 IO_URING = "io_uring"
@@ -120,6 +118,20 @@ class Progress(ctypes.Structure):
         ("operations", c_uint64),
         ("done", c_uint32),
         ("reserved", c_uint32),
+    )
+
+
+class Reading(ctypes.Structure):
+    """``wl_reading``."""
+
+    _fields_ = (
+        ("time_ns", c_uint64),
+        ("bytes", c_uint64),
+        ("operations", c_uint64),
+        ("latency_sum_ns", c_uint64),
+        ("latency_min_ns", c_uint64),
+        ("latency_max_ns", c_uint64),
+        ("counts", c_uint64 * BUCKET_COUNT),
     )
 
 
@@ -222,7 +234,7 @@ _PROTOTYPES = {
     "wl_job_progress": ([c_void_p, POINTER(Progress)], None),
     "wl_job_stop": ([c_void_p], None),
     "wl_job_result": ([c_void_p, POINTER(Result)], None),
-    "wl_job_histogram": ([c_void_p, POINTER(Counts)], None),
+    "wl_job_read": ([c_void_p, POINTER(Reading)], None),
     "wl_job_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
     "wl_job_free": ([c_void_p], None),
     "wl_plan_check": ([c_char_p, c_size_t, _ERROR], c_int32),
@@ -423,6 +435,7 @@ def exception_of(error: Error) -> Exception:
             "mix two versions; do not modify the data during a run"
         ),
         NOT_DIRECT: TargetError(refuses_direct(path)),
+        OTHER_DEVICE: TargetError(f"{path} {text}"),
         SHORT_WRITE: OSError(errno.EIO, f"write{place} failed: {text}", path),
         UNAVAILABLE: UnavailableError(text),
         BAD_PLAN: ConfigError(f"{path + ': ' if path else ''}{text}"),

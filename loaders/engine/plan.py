@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import Allocation, Extent, ExtentArrays, IOKind, IOOrder, IOPlan
+from wattload.core.io import (
+    Allocation,
+    DeviceIdentity,
+    Extent,
+    ExtentArrays,
+    IOKind,
+    IOOrder,
+    IOPlan,
+)
 from wattload.core.units import NS_PER_S
 
 MAGIC = 0x31504C57
-HEADER = struct.Struct("<2I4B5I6QQ2IQ4IQ")
+HEADER = struct.Struct("<2I4B5I6QQ2IQ4IQ2IQ")
 FILE = struct.Struct("<Q2I")
 EXTENT = struct.Struct("<2I2Q")
 EXTENT_ROW = np.dtype([("file", "<u4"), ("reserved", "<u4"), ("offset", "<u8"), ("length", "<u8")])
@@ -27,6 +36,7 @@ STAMP = 4
 CHECK = 8
 DESTINATION = 16
 NO_CHANGE = 32
+DEVICE = 64
 
 _WORDS = 1 << 64
 _END_LIMIT = (1 << 63) - 1 - (1 << 30)
@@ -40,6 +50,7 @@ _LIMITS: dict[str, int] = {
 }
 """The largest values that the layout and the engine accept."""
 
+_MAJOR_MINOR = re.compile(r"\d{1,9}:\d{1,9}")
 _KINDS = {IOKind.READ: 0, IOKind.WRITE: 1}
 _ORDERS = {IOOrder.SEQUENTIAL: 0, IOOrder.RANDOM: 1}
 _ALLOCATIONS = {Allocation.PREALLOCATED: 0, Allocation.OVERWRITE: 1, Allocation.EXTENDING: 2}
@@ -73,6 +84,8 @@ def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -
         if value is not None and value > limit:
             raise ConfigError(f"the plan's {name} must be at most {limit}, got {value}")
     _check_extents(plan, alignment_bytes)
+    if plan.device is not None:
+        _check_device(plan, plan.device, alignment_bytes)
 
 
 def ends_of(plan: IOPlan) -> dict[Path, int]:
@@ -111,6 +124,7 @@ def encode(
     paths = b"".join(names)
     place = destination or Place(0, 0)
     nonce, word, first = _stamp_words(plan)
+    size_bytes, major, minor, sequence = _device_words(plan)
     head = HEADER.pack(
         MAGIC,
         HEADER.size + len(body) + len(paths),
@@ -122,7 +136,8 @@ def encode(
         _whole(plan.rate_bytes_per_s or 0),
         *(plan.seed % _WORDS, nonce, word, first),
         *(place.number, 0, place.offset_bytes),
-        *(len(ends), len(plan.extents), len(paths), 0, 0),
+        *(len(ends), len(plan.extents), len(paths), 0),
+        *(size_bytes, major, minor, sequence),
     )
     return head + bytes(body) + paths
 
@@ -193,6 +208,30 @@ def _refused(extent: Extent, alignment_bytes: int) -> ConfigError:
     )
 
 
+def _check_device(plan: IOPlan, device: DeviceIdentity, alignment_bytes: int) -> None:
+    """Raise ``ConfigError`` for an extent that is not on the device, or is too fine for it."""
+    if not _MAJOR_MINOR.fullmatch(device.major_minor):
+        raise ConfigError(f'a device has two numbers like "259:1", got {device.major_minor!r}')
+    if alignment_bytes % device.logical_block_bytes:
+        raise ConfigError(
+            f"{device.path} has logical blocks of {device.logical_block_bytes} bytes, so the "
+            f"alignment must be a multiple of that, got {alignment_bytes}"
+        )
+    for path, end_bytes in ends_of(plan).items():
+        if path != device.path:
+            raise ConfigError(f"the plan is for {device.path} only, got an extent of {path}")
+        if end_bytes > device.size_bytes:
+            raise ConfigError(
+                f"{path}: an extent ends at {end_bytes}, past the device's end at "
+                f"{device.size_bytes}"
+            )
+        if end_bytes % alignment_bytes:
+            raise ConfigError(
+                f"{path}: an extent ends at {end_bytes}; on a device it must end at a multiple of "
+                f"{alignment_bytes}"
+            )
+
+
 def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
     if isinstance(plan.extents, ExtentArrays):
         _check_arrays(plan, plan.extents, alignment_bytes)
@@ -220,6 +259,14 @@ def _stamp_words(plan: IOPlan) -> tuple[int, int, int]:
     return (stamps.nonce, stamps.word, stamps.first_block) if stamps else (0, 0, 0)
 
 
+def _device_words(plan: IOPlan) -> tuple[int, int, int, int]:
+    device = plan.device
+    if device is None:
+        return 0, 0, 0, 0
+    major, minor = map(int, device.major_minor.split(":"))
+    return device.size_bytes, major, minor, device.disk_sequence or 0
+
+
 def _flags(plan: IOPlan, *, direct: bool, places: bool) -> int:
     reads = plan.kind is IOKind.READ
     flags = (DIRECT if direct else 0) | (DESTINATION if places else 0)
@@ -227,4 +274,6 @@ def _flags(plan: IOPlan, *, direct: bool, places: bool) -> int:
         flags |= CHECK if reads else STAMP
     if plan.fsync and not reads:
         flags |= FSYNC
+    if plan.device is not None:  # its node's times change with any write to it
+        return flags | DEVICE
     return flags | (NO_CHANGE if reads else 0)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattload.core.histogram import BUCKET_COUNT, Histogram, bucket_of, upper_end_ns
+from wattload.core.histogram import (
+    BUCKET_COUNT,
+    Histogram,
+    bucket_of,
+    lower_end_ns,
+    upper_end_ns,
+)
 
 LATENCIES = st.lists(st.integers(0, 1 << 41), min_size=1, max_size=200)
 
 
 def test_buckets_cover_all_values_without_gap() -> None:
     for bucket in range(BUCKET_COUNT - 1):
-        assert bucket_of(upper_end_ns(bucket)) == bucket
+        assert bucket_of(lower_end_ns(bucket)) == bucket_of(upper_end_ns(bucket)) == bucket
         assert bucket_of(upper_end_ns(bucket) + 1) == bucket + 1
 
 
@@ -45,6 +52,30 @@ def test_merging_is_the_same_as_counting_together(first: list[int], second: list
         together.minimum_ns,
         together.maximum_ns,
     )
+
+
+@given(st.lists(st.integers(0, 1 << 50), max_size=50), st.lists(st.integers(0, 1 << 50)))
+def test_what_came_after_a_reading_is_what_was_added_to_it(
+    before: list[int], after: list[int]
+) -> None:
+    since = Histogram.of([*before, *after]).since(Histogram.of(before))
+    expected = Histogram.of(after)
+    assert np.array_equal(since.counts, expected.counts)
+    assert since.sum_ns == expected.sum_ns
+    if not after:
+        assert (since.minimum_ns, since.maximum_ns) == (None, None)
+        return
+    assert since.minimum_ns is not None
+    assert since.maximum_ns is not None
+    lowest, highest = min(after), max(after)
+    assert lowest - lowest / 64 <= since.minimum_ns <= lowest
+    longest = max([*before, *after]) if highest >= 1 << 41 else highest * 65 / 64
+    assert highest <= since.maximum_ns <= longest
+
+
+def test_a_reading_of_other_values_is_refused() -> None:
+    with pytest.raises(ValueError, match="earlier"):
+        Histogram.of([5]).since(Histogram.of([6]))
 
 
 def test_of_nothing_there_is_no_latency() -> None:

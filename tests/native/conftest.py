@@ -37,6 +37,12 @@ def fuzz_rows_program(checked_objects: list[Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
+def blocks_program(checked_objects: list[Path]) -> Path:
+    """What prints the blocks of single operations."""
+    return build_program(checked_objects[0].parent, ADDRESS, ["blocks.c"], *checked_objects)
+
+
+@pytest.fixture(scope="session")
 def same_synthetic_program(checked_objects: list[Path]) -> Path:
     """The comparison of both builds of the generator."""
     return build_program(checked_objects[0].parent, ADDRESS, ["same_synthetic.c"], *checked_objects)

@@ -4,6 +4,8 @@
  *
  * backend= depth= pollers= block= register= as wl_setup; regions=BYTES[,BYTES...] after region 0;
  * fill=FILE what region 0 holds; dump=FILE gets all regions at the end; trace=FILE gets the rows;
+ * counts=FILE gets the histograms; read_ms= takes a reading of each job every so many ms; stall_ms=
+ * is how long read number stall_at= of pread takes;
  * stop_ms= stops all jobs then; abandon=1 frees them at once; close_ms= closes the engine then; memlock= limits locked memory,
  * for root too; seccomp=1 forbids io_uring; probe=1 only asks. */
 #include <errno.h>
@@ -11,6 +13,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +29,10 @@
 enum { REGIONS = 16, PLANS = 64 };
 
 static struct {
-    const char *backend, *fill, *dump, *trace, *plans[PLANS];
+    const char *backend, *fill, *dump, *trace, *counts, *plans[PLANS];
     uint32_t depth, pollers, block, flags, plan_count, region_count;
     uint64_t region_bytes[REGIONS];
-    long stop_ms, close_ms, memlock;
+    long stop_ms, close_ms, memlock, read_ms, stall_ms, stall_at;
     int seccomp, probe, abandon;
 } asked = {.backend = "io_uring", .depth = 8, .pollers = 1, .block = 65536, .region_count = 1,
            .stop_ms = -1, .close_ms = -1, .memlock = -1};
@@ -58,6 +61,10 @@ static void parse(char *argument) {
     else if (!strcmp(argument, "fill")) asked.fill = value;
     else if (!strcmp(argument, "dump")) asked.dump = value;
     else if (!strcmp(argument, "trace")) asked.trace = value;
+    else if (!strcmp(argument, "counts")) asked.counts = value;
+    else if (!strcmp(argument, "read_ms")) asked.read_ms = number;
+    else if (!strcmp(argument, "stall_ms")) asked.stall_ms = number;
+    else if (!strcmp(argument, "stall_at")) asked.stall_at = number;
     else if (!strcmp(argument, "depth")) asked.depth = number;
     else if (!strcmp(argument, "pollers")) asked.pollers = number;
     else if (!strcmp(argument, "block")) asked.block = number;
@@ -137,21 +144,58 @@ static int print_error(const char *what, int32_t code, const wl_error *error) {
     return 0;
 }
 
-static void print_job(wl_job *job, FILE *trace) {
-    static uint64_t counts[WL_BUCKETS];
+static void sleep_ms(long ms) { usleep((useconds_t)(ms * 1000)); }
+
+/* In place of the C library's: a device that stalls once. */
+ssize_t pread(int fd, void *memory, size_t bytes, off_t offset) {
+    static _Atomic long reads;
+    if (asked.stall_ms && atomic_fetch_add(&reads, 1) == asked.stall_at)
+        sleep_ms(asked.stall_ms);
+    return syscall(SYS_pread64, fd, memory, bytes, offset);
+}
+
+/* No figure of a later reading is smaller, and the extremes cover what is counted. */
+static void follow(wl_job *job) {
+    static wl_reading before, now;
+    wl_job_read(job, &before);
+    while (!wl_job_wait(job, (uint32_t)asked.read_ms)) {
+        uint64_t counted = 0;
+        wl_job_read(job, &now);
+        for (uint32_t i = 0; i < WL_BUCKETS; i++) {
+            counted += now.counts[i];
+            if (now.counts[i] < before.counts[i])
+                die("a count went down");
+        }
+        if (now.time_ns < before.time_ns || now.operations < before.operations ||
+            now.bytes < before.bytes || now.latency_sum_ns < before.latency_sum_ns)
+            die("a reading went down");
+        if (counted && (!now.latency_max_ns || now.latency_min_ns > now.latency_max_ns ||
+                        now.latency_sum_ns < counted * now.latency_min_ns))
+            die("a reading does not fit its counts");
+        before = now;
+    }
+}
+
+static void print_job(wl_job *job, FILE *trace, FILE *histograms) {
+    static wl_reading reading;
     wl_result r;
     wl_progress progress;
     uint64_t counted = 0, rows;
     wl_job_result(job, &r);
     wl_job_progress(job, &progress);
-    wl_job_histogram(job, counts);
+    wl_job_read(job, &reading);
     for (uint32_t i = 0; i < WL_BUCKETS; i++)
-        counted += counts[i];
+        counted += reading.counts[i];
     const wl_trace_row *row = wl_job_trace(job, &rows);
     if (trace)
         fwrite(row, sizeof *row, rows, trace);
+    if (histograms)
+        fwrite(reading.counts, sizeof reading.counts, 1, histograms);
     if (progress.bytes != r.bytes || progress.operations != r.operations || !progress.done)
         die("progress and result differ");
+    if (reading.bytes != r.bytes || reading.latency_max_ns != r.latency_max_ns ||
+        reading.time_ns != r.end_ns)
+        die("reading and result differ");
     printf("{\"bytes\": %" PRIu64 ", \"operations\": %" PRIu64 ", \"start_ns\": %" PRIu64
            ", \"end_ns\": %" PRIu64 ", \"last_io_ns\": %" PRIu64 ", \"cpu_ns\": %" PRIu64,
            r.bytes, r.operations, r.start_ns, r.end_ns, r.last_io_ns, r.cpu_ns);
@@ -165,8 +209,6 @@ static void print_job(wl_job *job, FILE *trace) {
            r.extending_files, r.stopped, counted, rows, r.error.code, r.error.offset,
            r.error.path, r.error.text);
 }
-
-static void sleep_ms(long ms) { usleep((useconds_t)(ms * 1000)); }
 
 static wl_job *submit(wl_engine *engine, const char *path) {
     FILE *file = fopen(path, "rb");
@@ -190,6 +232,7 @@ static wl_job *submit(wl_engine *engine, const char *path) {
 static void run(wl_engine *engine) {
     wl_job *jobs[PLANS];
     FILE *trace = asked.trace ? fopen(asked.trace, "wb") : NULL;
+    FILE *histograms = asked.counts ? fopen(asked.counts, "wb") : NULL;
     for (uint32_t i = 0; i < asked.plan_count; i++)
         jobs[i] = submit(engine, asked.plans[i]);
     if (asked.stop_ms >= 0)
@@ -204,14 +247,18 @@ static void run(wl_engine *engine) {
     for (uint32_t i = 0; i < asked.plan_count; i++) {
         if (!jobs[i])
             continue;
+        if (asked.read_ms)
+            follow(jobs[i]);
         while (!asked.abandon && !wl_job_wait(jobs[i], 100))
             ;
         if (!asked.abandon)
-            print_job(jobs[i], trace);
+            print_job(jobs[i], trace, histograms);
         wl_job_free(jobs[i]);
     }
     if (trace)
         fclose(trace);
+    if (histograms)
+        fclose(histograms);
     if (asked.close_ms < 0)
         wl_engine_close(engine);
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 READ, WRITE = 0, 1
 SEQUENTIAL, RANDOM = 0, 1
 PREALLOCATED, OVERWRITE, EXTENDING = 0, 1, 2
-FSYNC, DIRECT, STAMP, CHECK, DESTINATION, NO_CHANGE = 1, 2, 4, 8, 16, 32
+FSYNC, DIRECT, STAMP, CHECK, DESTINATION, NO_CHANGE, DEVICE = 1, 2, 4, 8, 16, 32, 64
 
 MAGIC = 0x31504C57
 PAGE_BYTES = 4096
@@ -18,7 +18,10 @@ PAGE_BYTES = 4096
 
 @dataclass(kw_only=True)
 class Plan:
-    """The fields of a plan; ``extents`` are (file, offset, length), ``ends`` one per path."""
+    """The fields of a plan; ``extents`` are (file, offset, length), ``ends`` one per path.
+
+    ``device`` is (size, major, minor, disk sequence).
+    """
 
     paths: Sequence[Path]
     extents: Sequence[tuple[int, int, int]]
@@ -40,7 +43,8 @@ class Plan:
     first_block: int = 0
     region: int = 0
     destination: int = 0
-    reserved: Sequence[int] = field(default=(0, 0, 0, 0))
+    device: tuple[int, int, int, int] = (0, 0, 0, 0)
+    reserved: Sequence[int] = field(default=(0, 0, 0))
 
     def encode(self) -> bytes:
         """Return the plan's bytes."""
@@ -52,7 +56,7 @@ class Plan:
             at += len(name)
         extents = b"".join(struct.pack("<IIQQ", f, 0, o, n) for f, o, n in self.extents)
         body = files + extents + b"".join(names)
-        return self._header(128 + len(body), at) + body
+        return self._header(144 + len(body), at) + body
 
     def _ends(self) -> list[int]:
         if self.kind == READ:
@@ -63,13 +67,14 @@ class Plan:
         ]
 
     def _header(self, total: int, paths_bytes: int) -> bytes:
-        first, second, third, fourth = self.reserved
+        first, second, third = self.reserved
         kinds = (self.kind, self.order, self.allocation, first)
         sizes = (self.flags, self.block, self.align, self.depth, self.trace_every)
         limits = (self.operations, self.duration_ns, self.rate, self.seed)
         stamps = (self.nonce, self.word, self.first_block)
         place = (self.region, second, self.destination)
-        counts = (len(self.paths), len(self.extents), paths_bytes, third, fourth)
+        counts = (len(self.paths), len(self.extents), paths_bytes, third)
         head = struct.pack("<II4B5I", MAGIC, total, *kinds, *sizes)
         head += struct.pack("<4Q3Q", *limits, *stamps)
-        return head + struct.pack("<IIQ", *place) + struct.pack("<IIIIQ", *counts)
+        head += struct.pack("<IIQ", *place) + struct.pack("<IIII", *counts)
+        return head + struct.pack("<QIIQ", *self.device)

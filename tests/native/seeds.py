@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.native.plans import (
     CHECK,
     DESTINATION,
+    DEVICE,
     DIRECT,
     EXTENDING,
     FSYNC,
@@ -45,6 +46,10 @@ def plans() -> list[bytes]:
         found.append(replace(_many(READ, order, flags), operations=operations, trace_every=16))
     for allocation, flags in product((PREALLOCATED, OVERWRITE, EXTENDING), _WRITE_FLAGS):
         found.append(replace(_many(WRITE, RANDOM, flags), allocation=allocation, rate=1 << 30))
+    for kind, order in product((READ, WRITE), (SEQUENTIAL, RANDOM)):
+        on_device = Plan(paths=[Path("/dev/a")], extents=[(0, 0, 100 * 65536)], kind=kind)
+        on_device = replace(on_device, order=order, flags=DIRECT | DEVICE)
+        found.append(replace(on_device, device=(100 * 65536, 259, 1, 41)))
     return [plan.encode() for plan in found]
 
 

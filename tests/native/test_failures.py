@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.native.driver import Driver
-from tests.native.plans import CHECK, DIRECT, EXTENDING, FSYNC, NO_CHANGE, STAMP, WRITE, Plan
+from tests.native.plans import (
+    CHECK,
+    DEVICE,
+    DIRECT,
+    EXTENDING,
+    FSYNC,
+    NO_CHANGE,
+    STAMP,
+    WRITE,
+    Plan,
+)
+from tests.native.test_devices import numbers
 from tests.tinyfs import SIZE_BYTES, tiny_file_system
 
 BLOCK = 65536
@@ -125,6 +136,7 @@ def test_a_device_that_fails_midway_is_an_error_with_its_offset(
     with failing_device(tmp_path) as device:
         plan = Plan(
             paths=[device], extents=[(0, 0, 4 * SIZE_BYTES)], kind=WRITE, depth=4,
+            flags=DIRECT | DEVICE, device=numbers(device),
         )  # fmt: skip
         job = driver.run(plan, backend=backend).job
     assert job["code"] in {EIO, ENOSPC}
@@ -135,7 +147,10 @@ def test_a_device_that_fails_midway_is_an_error_with_its_offset(
 
 def test_a_device_is_not_written_behind_the_plans_end(driver: Driver, tmp_path: Path) -> None:
     with failing_device(tmp_path) as device:
-        plan = Plan(paths=[device], extents=[(0, 0, BLOCK + 100)], kind=WRITE)
+        plan = Plan(
+            paths=[device], extents=[(0, 0, BLOCK + 100)], kind=WRITE, flags=DIRECT | DEVICE,
+            device=numbers(device),
+        )  # fmt: skip
         job = driver.run(plan).job
     assert (job["code"], job["offset"], job["operations"]) == (EINVAL, BLOCK + 100, 0)
     assert "continues after the plan's end, which is not a multiple of 4096" in job["text"]

@@ -110,6 +110,17 @@ def test_jobs_can_be_freed_while_they_run(
     assert outcome.jobs == []
 
 
+@pytest.mark.parametrize("backend", ["io_uring", "pread", "null"])
+def test_readings_of_a_job_under_way_only_grow(
+    threads_driver: Driver, tmp_path: Path, backend: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(50 * BLOCK))
+    plan = Plan(paths=[file], extents=[(0, 0, 50 * BLOCK)], duration_ns=300_000_000)
+    for job in threads_driver.run(plan, plan, backend=backend, pollers=3, read_ms=2).jobs:
+        assert job["counted"] == job["operations"] > 0
+
+
 def test_a_job_shallower_than_the_engine_keeps_its_depth(driver: Driver, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(50 * BLOCK))

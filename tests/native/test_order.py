@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.native.driver import Driver
 from tests.native.plans import RANDOM, SEQUENTIAL, Plan
+from wattload.core.histogram import Histogram, bucket_of
 
 BLOCK = 4096
 LOOPS = ["null", "memory"]
@@ -54,6 +57,35 @@ def test_every_size_of_a_permutation_is_one(driver: Driver, tmp_path: Path, bloc
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(blocks))
     if blocks > 5:
         assert orders[0] != orders[1] != sorted(orders[1])
+
+
+@pytest.mark.parametrize("blocks", [(1 << 32) + 1, 3 << 32, 1 << 40])
+def test_a_permutation_of_more_than_32_bits_is_one(
+    blocks_program: Path, tmp_path: Path, blocks: int
+) -> None:
+    """A million operations meet no block twice, in each order.
+
+    Drawn uniformly they would meet 2^40 / 2 / blocks twice: 128, 43 or 0.5 on average.
+    """
+    count = 1 << 20
+    orders = []
+    for seed in (1, 2):
+        path = tmp_path / f"{seed}.plan"
+        plan = Plan(
+            paths=[Path("/a")], extents=[(0, 0, blocks * BLOCK)], block=BLOCK, order=RANDOM,
+            seed=seed,
+        )  # fmt: skip
+        path.write_bytes(plan.encode())
+        command = [str(blocks_program), str(path), str(count)]
+        ran = subprocess.run(command, capture_output=True, check=False)
+        assert not ran.returncode, ran.stderr
+        orders.append(np.frombuffer(ran.stdout, dtype=np.uint64))
+    for order in orders:
+        assert len(np.unique(order)) == count
+        assert order.max() < blocks
+        # the mean of uniform numbers is off by more than six deviations once in 10^9
+        assert abs(order.mean() / blocks - 0.5) < 6 / (12 * count) ** 0.5
+    assert (orders[0] == orders[1]).sum() < 10
 
 
 def test_sequential_blocks_come_in_order_and_again_from_the_start(
@@ -132,3 +164,31 @@ def test_a_rate_is_not_exceeded(driver: Driver, tmp_path: Path, backend: str) ->
     assert job["operations"] == 64
     least_ns = 63 * BLOCK * 1_000_000_000 // rate
     assert job["last_io_ns"] - job["start_ns"] >= least_ns
+
+
+def test_under_a_rate_latency_runs_from_when_an_operation_was_due(
+    driver: Driver, tmp_path: Path
+) -> None:
+    """One read of 1,000 a second takes half a second: those due meanwhile wait for it.
+
+    The operation due t after the stalled one waits 0.5 s - t, so that 500 are late, 250 of them by
+    a quarter of a second and more. From its own submission only one is slow: the trace says so.
+    """
+    file, counts, trace = tmp_path / "file", tmp_path / "counts", tmp_path / "trace"
+    file.write_bytes(bytes(64 * BLOCK))
+    plan = Plan(
+        paths=[file], extents=[(0, 0, 64 * BLOCK)], block=BLOCK, rate=1000 * BLOCK, depth=1,
+        operations=1500, trace_every=1,
+    )  # fmt: skip
+    stall = {"stall_ms": 500, "stall_at": 300}
+    job = driver.run(plan, backend="pread", depth=1, counts=counts, trace=trace, **stall).job
+    histogram = Histogram(np.frombuffer(counts.read_bytes(), dtype=np.uint64))
+    quarter = bucket_of(250_000_000)
+    assert histogram.count == job["operations"] == 1500
+    assert histogram.counts[quarter:].sum() >= 245
+    assert histogram.counts[bucket_of(100_000_000) :].sum() >= 395
+    assert job["latency_max_ns"] >= 500_000_000
+    assert job["latency_sum_ns"] >= 500 * 250_000_000 * 0.98
+    in_flight = [latency for _, _, latency, _ in traced(trace)]
+    assert max(in_flight) >= 500_000_000
+    assert sum(in_flight) < job["latency_sum_ns"] / 10

@@ -13,6 +13,7 @@ from tests.native.driver import COMMON, SOURCES, STRICT, Driver, compiler
 from tests.native.plans import (
     CHECK,
     DESTINATION,
+    DEVICE,
     DIRECT,
     FSYNC,
     RANDOM,
@@ -29,7 +30,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"kind": 2}, "kind 2"),
     ({"order": 2}, "order 2"),
     ({"allocation": 3}, "allocation 3"),
-    ({"flags": 64}, "flags in 0x40"),
+    ({"flags": 128}, "flags in 0x80"),
     ({"flags": STAMP}, "do not fit the kind"),
     ({"flags": FSYNC}, "do not fit the kind"),
     ({"kind": WRITE, "flags": CHECK}, "do not fit the kind"),
@@ -59,10 +60,27 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"flags": DESTINATION, "destination": 7 * 65536}, "do not fit"),
     ({"flags": DESTINATION, "destination": 1 << 40}, "do not fit"),
     ({"flags": DESTINATION, "extents": [(0, 0, 8 * 65536 + 1)]}, "do not fit"),
-    ({"reserved": (1, 0, 0, 0)}, "reserved"),
-    ({"reserved": (0, 1, 0, 0)}, "reserved"),
-    ({"reserved": (0, 0, 1, 0)}, "reserved"),
-    ({"reserved": (0, 0, 0, 1)}, "reserved"),
+    ({"reserved": (1, 0, 0)}, "reserved"),
+    ({"reserved": (0, 1, 0)}, "reserved"),
+    ({"reserved": (0, 0, 1)}, "reserved"),
+    ({"device": (131072, 0, 0, 0)}, "without a device"),
+    ({"device": (0, 7, 0, 0)}, "without a device"),
+    ({"device": (0, 0, 7, 0)}, "without a device"),
+    ({"device": (0, 0, 0, 7)}, "without a device"),
+    ({"flags": DEVICE, "device": (1 << 63, 7, 0, 0)}, "device's size must be at most"),
+    ({"flags": DEVICE, "device": (131071, 7, 0, 0)}, "past the device's end at 131071"),
+    (
+        {"flags": DEVICE, "device": (131072, 7, 0, 0), "extents": [(0, 0, 131072), (0, 131072, 1)]},
+        "past the device's end at 131072",
+    ),
+    (
+        {"flags": DEVICE, "device": (131072, 7, 0, 0), "extents": [(0, 126976, 4097)]},
+        "an extent ends at 131073, past the device's end at 131072",
+    ),
+    (
+        {"flags": DEVICE, "device": (131072, 7, 0, 0), "paths": [Path("/a"), Path("/b")]},
+        "one file, got 2",
+    ),
     ({"paths": [Path("/" + "x" * 4096)]}, "path"),
 ]
 
@@ -77,11 +95,11 @@ def test_a_bad_field_is_named(driver: Driver, fields: dict[str, Any], text: str)
 
 def test_bytes_that_are_no_plan_are_refused(driver: Driver) -> None:
     good = Plan(paths=[Path("/a")], extents=[(0, 0, 65536)], flags=DIRECT, order=RANDOM).encode()
-    for bad in (b"", good[:127], good[:-1], good + b"\0", b"XXXX" + good[4:]):
+    for bad in (b"", good[:143], good[:-1], good + b"\0", b"XXXX" + good[4:]):
         assert driver.refusal(bad, backend="null")["code"] == BAD_PLAN
     hole = good[:-1] + b"\0"
     assert driver.refusal(hole, backend="null")["text"] == "file 0 has an invalid path"
-    far = good[:136] + struct.pack("<I", 0xFFFF_FFFF) + good[140:]
+    far = good[:152] + struct.pack("<I", 0xFFFF_FFFF) + good[156:]
     assert driver.refusal(far, backend="null")["text"] == "file 0 has an invalid path"
 
 

@@ -64,6 +64,30 @@ class Histogram:
             return self.maximum_ns
         return min(upper_end_ns(bucket), self.maximum_ns)
 
+    def since(self, earlier: Histogram) -> Histogram:
+        """Return the histogram of the values that came after an earlier reading of the same ones.
+
+        ``counts`` are exact. ``minimum_ns`` and ``maximum_ns`` are the ends of the outermost
+        buckets, limited by those of all values: at most 1/64 too low and too high.
+
+        Raises:
+            ValueError: ``earlier`` has values that are not in this one.
+        """
+        if (self.counts < earlier.counts).any():
+            raise ValueError("the earlier histogram has values that this one does not have")
+        counts = self.counts - earlier.counts
+        used = np.flatnonzero(counts)
+        if not len(used) or self.minimum_ns is None or self.maximum_ns is None:
+            return Histogram(counts)
+        first, last = int(used[0]), int(used[-1])
+        highest = self.maximum_ns if last == BUCKET_COUNT - 1 else upper_end_ns(last)
+        return Histogram(
+            counts,
+            self.sum_ns - earlier.sum_ns,
+            max(lower_end_ns(first), self.minimum_ns),
+            min(highest, self.maximum_ns),
+        )
+
     def merged(self, other: Histogram) -> Histogram:
         """Return the exact histogram of both sets of values."""
         return Histogram(
@@ -89,6 +113,11 @@ def upper_end_ns(bucket: int) -> int:
         return bucket
     octave, within = divmod(bucket, BUCKETS_PER_OCTAVE)
     return ((within + BUCKETS_PER_OCTAVE + 1) << (octave - 1)) - 1
+
+
+def lower_end_ns(bucket: int) -> int:
+    """Return the smallest value of a bucket."""
+    return upper_end_ns(bucket - 1) + 1 if bucket else 0
 
 
 def _either(

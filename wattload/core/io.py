@@ -23,7 +23,10 @@ from wattload.core.histogram import Histogram
 TRACE_DTYPE = np.dtype(
     [("submit_ns", "<u8"), ("offset_bytes", "<u8"), ("latency_ns", "<u4"), ("file", "<u4")]
 )
-"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency."""
+"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency.
+
+The latency is the time in flight, from ``submit_ns`` on, under a rate limit too.
+"""
 
 ByteCounter = Callable[[int], None]
 """Called with the bytes that have just moved; on several threads at once."""

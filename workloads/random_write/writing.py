@@ -144,6 +144,10 @@ class _Loop:
         try:
             while tickets:
                 is_over = self._follow(tickets[0])
+                if is_over:
+                    # The next pass first: it must not begin when this one ends.
+                    for ticket in reversed(tickets):
+                        ticket.stop()
                 self._end_pass(tickets.pop(0))
                 if is_over:
                     break
@@ -152,7 +156,8 @@ class _Loop:
         finally:
             for ticket in tickets:
                 ticket.discard()
-        self._written.record.add(self._written.total, at_end=True)
+        if self._done is not None:
+            self._written.record.add(self._done, at_end=True)
         self._written.traced = tuple(self._traces)
         self._find_steady()
         return self._written
@@ -177,10 +182,6 @@ class _Loop:
             reading = summed(self._done, ticket.reading())
             record.add(reading)
             if self._is_over(reading):
-                ticket.stop()
-                while not ticket.wait(READ_EVERY_S):
-                    pass
-                record.seconds.add(summed(self._done, ticket.reading()))
                 return True
             if is_done:
                 return False
@@ -202,10 +203,9 @@ class _Loop:
         return False
 
     def _end_pass(self, ticket: Ticket) -> None:
-        """Close a pass that is done, or was stopped.
-
-        Raises what made it fail.
-        """
+        """Close a pass that is done, or was stopped; raises what made it fail."""
+        while not ticket.wait(READ_EVERY_S):
+            pass
         self._done = summed(self._done, ticket.reading())
         self._written.passes.append(self._done)
         rows = ticket.trace()

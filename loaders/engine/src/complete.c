@@ -55,18 +55,18 @@ static void trace(wl_share *share, const wl_op *op, uint64_t latency_ns) {
 }
 
 static void account(wl_poller *poller, wl_share *share, const wl_op *op) {
-    uint64_t latency_ns = poller->now_ns - op->submit_ns;
-    share->counts[wl_bucket(latency_ns)]++;
-    share->latency_sum_ns += latency_ns;
-    if (latency_ns < share->latency_min_ns)
-        share->latency_min_ns = latency_ns;
-    if (latency_ns > share->latency_max_ns)
-        share->latency_max_ns = latency_ns;
+    uint64_t latency_ns = poller->now_ns - (op->due_ns ? op->due_ns : op->submit_ns);
+    wl_count(&share->latency_sum_ns, latency_ns);
+    if (latency_ns < wl_own(&share->latency_min_ns))
+        wl_set(&share->latency_min_ns, latency_ns);
+    if (latency_ns > wl_own(&share->latency_max_ns))
+        wl_set(&share->latency_max_ns, latency_ns);
+    wl_count(&share->counts[wl_bucket(latency_ns)], 1); /* last: whoever sees it, sees the rest */
     share->last_io_ns = poller->now_ns;
     wl_count(&share->bytes, op->length);
     wl_count(&share->operations, 1);
     if (op->traced)
-        trace(share, op, latency_ns);
+        trace(share, op, poller->now_ns - op->submit_ns);
     if (share->job->plan.flags & WL_CHECK)
         check(poller, share, op);
 }

@@ -21,19 +21,19 @@
 
 typedef struct wl_poller wl_poller;
 
-/* One poller's part of one job. Written by that poller; others read it when the job is done,
- * but for the two atomic counts. */
+/* One poller's part of one job. Written by that poller; others read it when the job is done, and
+ * what is atomic at any time. */
 typedef struct wl_share {
     wl_job *job;
     uint32_t inflight; /* operations and syncs that are not finished */
     bool issuing;      /* the poller may still take operations */
     bool used;
     uint64_t cpu_start_ns, cpu_ns;
-    _Atomic uint64_t bytes, operations;
-    uint64_t last_io_ns, bad_blocks;
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns, sync_ns;
+    uint64_t last_io_ns, bad_blocks, sync_ns;
     wl_trace trace;
-    uint64_t counts[WL_BUCKETS];
+    _Atomic uint64_t bytes, operations;
+    _Atomic uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    _Atomic uint64_t counts[WL_BUCKETS];
 } wl_share;
 
 /* What is left to do once no poller issues operations any more. */
@@ -85,6 +85,7 @@ typedef struct {
     uint8_t *memory;
     uint64_t offset; /* of the block in its file */
     uint64_t number; /* of the operation in its job */
+    uint64_t due_ns;    /* under a rate limit, else 0 */
     uint64_t submit_ns; /* 0 until it is first submitted */
     uint32_t length;    /* payload bytes */
     uint32_t requested; /* length, rounded up to the alignment */
@@ -157,10 +158,18 @@ static inline uint64_t wl_clock_ns(clockid_t clock) {
 
 static inline uint64_t wl_now_ns(void) { return wl_clock_ns(CLOCK_MONOTONIC); }
 
-/* Adds to a count that one thread writes and others read. */
+static inline uint64_t wl_own(_Atomic uint64_t *figure) {
+    return atomic_load_explicit(figure, memory_order_relaxed);
+}
+
+/* Sets a figure that one thread writes and others read. Who reads the new value sees all that was
+ * set before; on x86 that costs nothing. */
+static inline void wl_set(_Atomic uint64_t *figure, uint64_t value) {
+    atomic_store_explicit(figure, value, memory_order_release);
+}
+
 static inline void wl_count(_Atomic uint64_t *count, uint64_t more) {
-    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + more,
-                          memory_order_relaxed);
+    wl_set(count, wl_own(count) + more);
 }
 
 /* poller.c */

@@ -2,9 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
+
+#ifndef BLKGETDISKSEQ /* before the headers of Linux 5.15 */
+#define BLKGETDISKSEQ _IOR(0x12, 128, uint64_t)
+#endif
 
 static int32_t refuse(wl_error *error, int code, const char *what, const wl_file *file,
                       uint64_t offset) {
@@ -26,6 +33,45 @@ static int32_t look(int fd, wl_file *file, wl_file_state *state, wl_error *error
         .ctime_s = status.st_ctim.tv_sec,
         .ctime_ns = (uint32_t)status.st_ctim.tv_nsec,
     };
+    return WL_OK;
+}
+
+/* A name may have gone to another drive since the plan was made. What was opened stays the same
+ * device as long as it is open: if it is exchanged later, operations on it fail. */
+static int32_t check_device(int fd, const wl_file *file, const wl_plan *plan, wl_error *error) {
+    struct stat status;
+    uint64_t sequence = 0, bytes = 0;
+    if (fstat(fd, &status))
+        return refuse(error, errno, "stat", file, WL_NOWHERE);
+    bool is_block = S_ISBLK(status.st_mode);
+    if (!(plan->flags & WL_DEVICE))
+        return is_block && plan->kind == WL_WRITE
+                   ? wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
+                             "is a block device, and the plan to write to it does not identify it")
+                   : WL_OK;
+    if (!is_block)
+        return wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
+                       "is not a block device any more");
+    unsigned major_now = major(status.st_rdev), minor_now = minor(status.st_rdev);
+    if (major_now != plan->device_major || minor_now != plan->device_minor)
+        return wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
+                       "is another device (%u:%u, now %u:%u)", plan->device_major,
+                       plan->device_minor, major_now, minor_now);
+    if (plan->device_sequence) {
+        if (ioctl(fd, BLKGETDISKSEQ, &sequence))
+            return refuse(error, errno, "disk sequence", file, WL_NOWHERE);
+        if (sequence != plan->device_sequence)
+            return wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
+                           "was exchanged (disk sequence %llu, now %llu)",
+                           (unsigned long long)plan->device_sequence,
+                           (unsigned long long)sequence);
+    }
+    if (ioctl(fd, BLKGETSIZE64, &bytes))
+        return refuse(error, errno, "size", file, WL_NOWHERE);
+    if (bytes != plan->device_bytes)
+        return wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
+                       "has another size (%llu bytes, now %llu)",
+                       (unsigned long long)plan->device_bytes, (unsigned long long)bytes);
     return WL_OK;
 }
 
@@ -106,7 +152,8 @@ static int open_flags(const wl_plan *plan) {
         flags |= O_DIRECT;
     if (plan->kind == WL_READ)
         return flags | O_RDONLY;
-    return flags | O_WRONLY | (plan->allocation == WL_OVERWRITE ? 0 : O_CREAT);
+    bool exists = plan->flags & WL_DEVICE || plan->allocation == WL_OVERWRITE;
+    return flags | O_WRONLY | (exists ? 0 : O_CREAT);
 }
 
 /* Reads leave no access time behind, where that is allowed: to the owner, and to root. */
@@ -130,7 +177,9 @@ int32_t wl_file_open(wl_file *file, const wl_plan *plan, uint32_t *extending, wl
                        "open: the file system refuses O_DIRECT");
     if (fd < 0)
         return refuse(error, errno, "open", file, WL_NOWHERE);
-    int32_t code = look(fd, file, &file->state, error);
+    int32_t code = check_device(fd, file, plan, error);
+    if (!code)
+        code = look(fd, file, &file->state, error);
     if (!code)
         code = check_flags(fd, file, plan, error);
     if (!code && plan->kind == WL_WRITE)

@@ -3,6 +3,7 @@
 #define WL_FILES_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "errors.h"
 #include "plan.h"
@@ -28,7 +29,8 @@ typedef struct wl_file {
     struct wl_share *share; /* that the sync counts for */
 } wl_file;
 
-/* Opens the file as the plan requires, and preallocates or cuts it. Adds to `extending` if its
+/* Opens the file as the plan requires, checks that it is the plan's device if it has one, and
+ * preallocates or cuts a file. Adds to `extending` if its
  * writes will extend it against the plan. */
 int32_t wl_file_open(wl_file *file, const wl_plan *plan, uint32_t *extending, wl_error *error);
 int32_t wl_folder_open(wl_file *folder, wl_error *error);

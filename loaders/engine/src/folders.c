@@ -17,7 +17,8 @@ static int by_path(const void *left, const void *right) {
 
 int wl_folders_find(wl_job *job) {
     uint32_t count = job->plan.file_count, kept = 0;
-    if (!(job->plan.flags & WL_FSYNC) || job->is_diskless || !count)
+    bool creates = job->plan.flags & WL_FSYNC && !(job->plan.flags & WL_DEVICE);
+    if (!creates || job->is_diskless || !count)
         return 1;
     job->folders = calloc(count, sizeof *job->folders);
     if (!job->folders)

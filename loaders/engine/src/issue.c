@@ -106,6 +106,7 @@ static bool issue_from(wl_poller *poller, wl_share *share) {
         share->inflight++;
         if (job->plan.rate_bytes_per_s) {
             poller->held_due_ns = due_ns(job, poller->ops[index].length);
+            poller->ops[index].due_ns = poller->held_due_ns;
             poller->held = index;
             poller->is_holding = true;
             return true;

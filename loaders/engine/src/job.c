@@ -5,7 +5,7 @@
 
 #include "engine.h"
 
-enum { BATCH_LIMIT = 8, LARGE_BYTES = 64 << 10 };
+enum { BATCH_LIMIT = 8, COSTLY_BYTES = 16 << 10, LARGE_BYTES = 64 << 10 };
 
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
@@ -81,11 +81,15 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
  * quarter of the depth. A poller waits until that many are free. So with direct I/O, from a
  * depth of 8 on, between three quarters of the depth and all of it is in flight. A batch is
  * submitted in halves: a device that completes the whole queue together would be idle until the
- * last operation is prepared. For large blocks, batches of two or three save nothing. */
+ * last operation is prepared. For large blocks, batches of two or three save nothing.
+ *
+ * Random operations of 16 KiB and more are few enough to do without: each is replaced at once,
+ * together only with those that completed in the meantime, so that all of the depth is in flight. */
 static uint32_t batch_of(const wl_plan *plan) {
     uint32_t quarter = plan->depth / 4;
     uint32_t least = plan->block_bytes >= LARGE_BYTES ? 4 : 2;
-    if (plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < least)
+    bool is_costly = plan->order == WL_RANDOM && plan->block_bytes >= COSTLY_BYTES;
+    if (is_costly || plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < least)
         return 1;
     return quarter < BATCH_LIMIT ? quarter : BATCH_LIMIT;
 }
@@ -101,7 +105,7 @@ static void make_shares(wl_job *job) {
     for (uint32_t i = 0; i < job->share_count; i++) {
         wl_share *share = &job->shares[i];
         share->job = job;
-        share->latency_min_ns = UINT64_MAX;
+        atomic_init(&share->latency_min_ns, UINT64_MAX);
         wl_trace_init(&share->trace, job->plan.trace_every, limit < 16 ? 16 : limit);
     }
 }

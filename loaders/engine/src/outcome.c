@@ -1,4 +1,5 @@
-/* The calls that read a job's outcome: the shares of all pollers, put together. */
+/* The calls that read what a job has done so far, and its outcome: the shares of all pollers, put
+ * together. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,27 +9,47 @@ static bool is_done(const wl_job *job) {
     return atomic_load_explicit(&job->is_done, memory_order_acquire);
 }
 
+static uint64_t seen(const _Atomic uint64_t *figure) {
+    return atomic_load_explicit(figure, memory_order_acquire);
+}
+
 void wl_job_progress(const wl_job *job, wl_progress *progress) {
     *progress = (wl_progress){.done = is_done(job)};
     for (uint32_t i = 0; i < job->share_count; i++) {
         const wl_share *share = &job->shares[i];
-        progress->bytes += atomic_load_explicit(&share->bytes, memory_order_relaxed);
-        progress->operations += atomic_load_explicit(&share->operations, memory_order_relaxed);
+        progress->bytes += seen(&share->bytes);
+        progress->operations += seen(&share->operations);
     }
 }
 
+/* Counts first: the rest then covers at least what they hold. */
+static void read_share(wl_reading *reading, const wl_share *share) {
+    for (uint32_t k = 0; k < WL_BUCKETS; k++)
+        reading->counts[k] += seen(&share->counts[k]);
+    reading->operations += seen(&share->operations);
+    reading->bytes += seen(&share->bytes);
+    reading->latency_sum_ns += seen(&share->latency_sum_ns);
+    uint64_t least = seen(&share->latency_min_ns), most = seen(&share->latency_max_ns);
+    if (least < reading->latency_min_ns)
+        reading->latency_min_ns = least;
+    if (most > reading->latency_max_ns)
+        reading->latency_max_ns = most;
+}
+
+void wl_job_read(const wl_job *job, wl_reading *reading) {
+    *reading = (wl_reading){.time_ns = is_done(job) ? job->end_ns : wl_now_ns(),
+                            .latency_min_ns = UINT64_MAX};
+    for (uint32_t i = 0; i < job->share_count; i++)
+        read_share(reading, &job->shares[i]);
+    if (reading->latency_min_ns == UINT64_MAX)
+        reading->latency_min_ns = 0;
+}
+
 static void add_share(wl_result *result, const wl_share *share) {
-    result->bytes += atomic_load_explicit(&share->bytes, memory_order_relaxed);
-    result->operations += atomic_load_explicit(&share->operations, memory_order_relaxed);
     result->cpu_ns += share->cpu_ns;
     result->bad_blocks += share->bad_blocks;
-    result->latency_sum_ns += share->latency_sum_ns;
     if (share->last_io_ns > result->last_io_ns)
         result->last_io_ns = share->last_io_ns;
-    if (share->latency_min_ns < result->latency_min_ns)
-        result->latency_min_ns = share->latency_min_ns;
-    if (share->latency_max_ns > result->latency_max_ns)
-        result->latency_max_ns = share->latency_max_ns;
     if (share->sync_ns > result->sync_ns)
         result->sync_ns = share->sync_ns;
 }
@@ -37,28 +58,22 @@ void wl_job_result(const wl_job *job, wl_result *result) {
     memset(result, 0, sizeof *result);
     if (!is_done(job))
         return;
-    result->latency_min_ns = UINT64_MAX;
+    wl_reading reading;
+    wl_job_read(job, &reading);
+    result->bytes = reading.bytes;
+    result->operations = reading.operations;
+    result->latency_sum_ns = reading.latency_sum_ns;
+    result->latency_min_ns = reading.latency_min_ns;
+    result->latency_max_ns = reading.latency_max_ns;
     for (uint32_t i = 0; i < job->share_count; i++)
         if (job->shares[i].used)
             add_share(result, &job->shares[i]);
     result->cpu_ns += job->workers_ns;
-    if (!result->operations)
-        result->latency_min_ns = 0;
     result->start_ns = job->start_ns ? job->start_ns : job->end_ns;
     result->end_ns = job->end_ns;
     result->extending_files = job->extending_files;
     result->stopped = job->stopped;
     result->error = job->error;
-}
-
-void wl_job_histogram(const wl_job *job, uint64_t counts[WL_BUCKETS]) {
-    memset(counts, 0, WL_BUCKETS * sizeof counts[0]);
-    if (!is_done(job))
-        return;
-    for (uint32_t i = 0; i < job->share_count; i++)
-        if (job->shares[i].used)
-            for (uint32_t k = 0; k < WL_BUCKETS; k++)
-                counts[k] += job->shares[i].counts[k];
 }
 
 const wl_trace_row *wl_job_trace(const wl_job *job, uint64_t *row_count) {

@@ -7,7 +7,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "plans are read without conversion");
 
-enum { MAGIC = 0x31504c57, HEADER_BYTES = 128, FILE_BYTES = 16, EXTENT_BYTES = 24 };
+enum { MAGIC = 0x31504c57, HEADER_BYTES = 144, FILE_BYTES = 16, EXTENT_BYTES = 24 };
 
 #define BLOCK_LIMIT (1u << 30)
 #define ALIGN_LIMIT (1u << 20)
@@ -15,7 +15,7 @@ enum { MAGIC = 0x31504c57, HEADER_BYTES = 128, FILE_BYTES = 16, EXTENT_BYTES = 2
 #define OFFSET_LIMIT ((uint64_t)INT64_MAX - BLOCK_LIMIT) /* off_t, and room to round up */
 #define COUNT_LIMIT ((uint64_t)1 << 62)
 #define KNOWN_FLAGS \
-    (WL_FSYNC | WL_DIRECT | WL_STAMP | WL_CHECK | WL_DESTINATION | WL_NO_CHANGE)
+    (WL_FSYNC | WL_DIRECT | WL_STAMP | WL_CHECK | WL_DESTINATION | WL_NO_CHANGE | WL_DEVICE)
 
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
@@ -46,7 +46,7 @@ static int32_t check_lengths(const uint8_t *bytes, size_t length, wl_error *erro
     if (sum != length)
         return REFUSE("files, extents and paths add up to %llu bytes in a plan of %zu",
                       (unsigned long long)sum, length);
-    if (bytes[11] || u32_at(bytes, 92) || u32_at(bytes, 116) || u64_at(bytes, 120))
+    if (bytes[11] || u32_at(bytes, 92) || u32_at(bytes, 116))
         return REFUSE("a reserved field is not zero");
     return WL_OK;
 }
@@ -70,6 +70,10 @@ static void read_header(wl_plan *plan, const uint8_t *bytes) {
         .stamp_first = u64_at(bytes, 80),
         .destination_region = u32_at(bytes, 88),
         .destination_offset = u64_at(bytes, 96),
+        .device_bytes = u64_at(bytes, 120),
+        .device_major = u32_at(bytes, 128),
+        .device_minor = u32_at(bytes, 132),
+        .device_sequence = u64_at(bytes, 136),
         .file_count = u32_at(bytes, 104),
         .extent_count = u32_at(bytes, 108),
     };
@@ -111,6 +115,20 @@ static int32_t check_numbers(const wl_plan *plan, wl_error *error) {
     return WL_OK;
 }
 
+static int32_t check_device(const wl_plan *plan, wl_error *error) {
+    if (!(plan->flags & WL_DEVICE)) {
+        if (plan->device_bytes || plan->device_major || plan->device_minor || plan->device_sequence)
+            return REFUSE("a plan without a device must have zeros in its fields");
+        return WL_OK;
+    }
+    if (plan->file_count != 1)
+        return REFUSE("the plan of a device must have one file, got %u", plan->file_count);
+    if (plan->device_bytes > OFFSET_LIMIT)
+        return REFUSE("the device's size must be at most %llu, got %llu",
+                      (unsigned long long)OFFSET_LIMIT, (unsigned long long)plan->device_bytes);
+    return WL_OK;
+}
+
 static int32_t read_files(wl_plan *plan, const uint8_t *bytes, wl_error *error) {
     const uint8_t *entry = bytes + HEADER_BYTES;
     const uint8_t *paths = entry + (size_t)plan->file_count * FILE_BYTES +
@@ -142,6 +160,9 @@ static int32_t check_extent(const wl_plan *plan, const wl_extent *extent, wl_err
         return REFUSE("an extent refers to file %u of %u", extent->file, plan->file_count);
     if (extent->length > OFFSET_LIMIT || extent->offset > OFFSET_LIMIT || end > OFFSET_LIMIT)
         return REFUSE("an extent ends past the largest file");
+    if (plan->flags & WL_DEVICE && wl_round_up(end, align) > plan->device_bytes)
+        return REFUSE("an extent ends at %llu, past the device's end at %llu",
+                      (unsigned long long)end, (unsigned long long)plan->device_bytes);
     if (extent->offset % align)
         return REFUSE("an extent's offset must be a multiple of %u, got %llu", align,
                       (unsigned long long)extent->offset);
@@ -194,6 +215,7 @@ int32_t wl_plan_parse(wl_plan *plan, const uint8_t *bytes, size_t length, wl_err
         return code;
     read_header(plan, bytes);
     if (!(code = check_modes(plan, error)) && !(code = check_numbers(plan, error)) &&
+        !(code = check_device(plan, error)) &&
         !(code = allocate(plan, u32_at(bytes, 112), error)) &&
         !(code = read_files(plan, bytes, error)))
         code = read_extents(plan, bytes, error);

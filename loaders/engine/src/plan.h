@@ -32,6 +32,8 @@ typedef struct {
     uint64_t stamp_nonce, stamp_word, stamp_first;
     uint32_t destination_region;
     uint64_t destination_offset;
+    uint64_t device_bytes, device_sequence; /* of WL_DEVICE; sequence 0: unknown */
+    uint32_t device_major, device_minor;
     uint32_t file_count;
     uint32_t extent_count; /* without empty ones */
     uint64_t block_count;

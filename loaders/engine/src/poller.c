@@ -1,4 +1,6 @@
 /* A poller thread: issue, hand over, look at what has completed; sleep while there is nothing. */
+#include <sys/prctl.h>
+
 #include "engine.h"
 
 /* The longest wait for a completion while a new job could be begun meanwhile, and the longest for
@@ -97,6 +99,7 @@ static void run(wl_poller *poller) {
 void *wl_poller_main(void *argument) {
     wl_poller *poller = argument;
     wl_engine *engine = poller->engine;
+    prctl(PR_SET_TIMERSLACK, 1); /* not 50 us late for an operation that is due */
     poller->code = engine->backend->open(poller, &poller->error);
     pthread_mutex_lock(&engine->mutex);
     engine->opened++;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 5u
+#define WL_ABI 6u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -36,7 +36,8 @@ enum {
     WL_NOT_DIRECT = -6,   /* the file system refused O_DIRECT, or dropped it */
     WL_SHORT_WRITE = -7,  /* the device wrote a partial block */
     WL_BAD_PAGE = -8,     /* a Parquet page is cut short, or is of another encoding */
-    WL_BAD_ID = -9        /* text that is not 8 hex digits */
+    WL_BAD_ID = -9,       /* text that is not 8 hex digits */
+    WL_OTHER_DEVICE = -10 /* what was opened is not the plan's device; nothing was moved */
 };
 
 typedef struct {
@@ -106,8 +107,9 @@ typedef struct {
  * /proc/self/task/N/schedstat. It counts for every engine that is active meanwhile, since in a
  * container the owner of a worker is unknown. `latency_sum_ns`, `latency_min_ns` and
  * `latency_max_ns` cover completed operations, from just before an operation is handed to the
- * kernel until its completion is seen; delays by a rate limit are not included. `bad_blocks`
- * counts the blocks read (WL_CHECK) that are not what WL_STAMP writes. */
+ * kernel until its completion is seen; under a rate limit from when it was due, so that the time
+ * for which it waited for others counts. `bad_blocks` counts the blocks read (WL_CHECK) that are
+ * not what WL_STAMP writes. */
 typedef struct {
     uint64_t bytes;
     uint64_t operations;
@@ -125,7 +127,8 @@ typedef struct {
     wl_error error;           /* of the first failed operation; code WL_OK if none failed */
 } wl_result;
 
-/* One in `trace_every` operations: its submission (CLOCK_MONOTONIC), offset and latency. A job
+/* One in `trace_every` operations: its submission (CLOCK_MONOTONIC), its offset, and its latency
+ * from its submission, under a rate limit too: both ends of the time that it was in flight. A job
  * has at most WL_TRACE_LIMIT rows; beyond that every second row is dropped and the step doubles. */
 #define WL_TRACE_LIMIT 65536u
 typedef struct {
@@ -140,6 +143,21 @@ typedef struct {
  * bucket, WL_BUCKETS - 1, also holds all that is longer than 2^41 ns (36 minutes). */
 #define WL_BUCKETS_PER_OCTAVE 64u
 #define WL_BUCKETS 2304u
+
+/* What a job has done until `time_ns` (CLOCK_MONOTONIC), all from its start; may be taken while it
+ * runs. Of a job that is done, `time_ns` is its end and the figures are those of wl_result. Latencies
+ * as there; without operations all three are 0. `counts` is a latency histogram. Pollers do not stop
+ * for it: operations that complete meanwhile may be in some of the figures only. Extremes and sum
+ * cover all that `counts` holds. */
+typedef struct {
+    uint64_t time_ns;
+    uint64_t bytes;
+    uint64_t operations;
+    uint64_t latency_sum_ns;
+    uint64_t latency_min_ns;
+    uint64_t latency_max_ns;
+    uint64_t counts[WL_BUCKETS];
+} wl_reading;
 
 /* The plan: little-endian, at these offsets, with no padding except as listed. Lengths in bytes.
  *
@@ -157,8 +175,11 @@ typedef struct {
  *  80 u64 number of the first block    88 u32 destination region
  *  92 u32 reserved                     96 u64 destination offset in that region (WL_DESTINATION)
  * 104 u32 file count                  108 u32 extent count
- * 112 u32 length of all paths         116 u32 reserved      120 u64 reserved
- * 128 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
+ * 112 u32 length of all paths         116 u32 reserved
+ * 120 u64 size of the device          128 u32 major number  132 u32 minor number
+ * 136 u64 disk sequence of the device (BLKGETDISKSEQ), 0 if it is unknown
+ *     these four with WL_DEVICE, else 0
+ * 144 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
  *     paths, u32 length of the path (no NUL in it)
  *     extents: u32 file, u32 reserved, u64 offset, u64 length
  *     paths
@@ -174,7 +195,13 @@ typedef struct {
  * missing. With WL_OVERWRITE it must exist, and keeps its length if it is longer than the plan.
  * WL_EXTENDING first cuts it to the start of its first extent. Every file of a plan is opened when
  * its first block is issued, and closed after its last one; files without blocks are opened at the
- * end, unless there is a count or a duration. While a job with WL_STAMP runs, nothing else may
+ * end, unless there is a count or a duration.
+ *
+ * With WL_DEVICE the plan has one file, a block device, and no extent ends behind its size. Nothing
+ * is created, preallocated or cut, and fsync does not extend to a folder. The job fails with
+ * WL_OTHER_DEVICE, before its first operation, if what was opened is not a block device of that
+ * number, sequence and size. A plan without WL_DEVICE may read a block device, and fails with
+ * WL_OTHER_DEVICE instead of writing to one. While a job with WL_STAMP runs, nothing else may
  * change the slots: their sums are kept from one block to the next. */
 enum { WL_READ = 0, WL_WRITE = 1 };
 enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1 };
@@ -185,7 +212,8 @@ enum {
     WL_STAMP = 4,        /* stamp each 4096-byte block: nonce, word, number, sum of its rest */
     WL_CHECK = 8,        /* count the 4096-byte blocks with another stamp or another sum */
     WL_DESTINATION = 16,
-    WL_NO_CHANGE = 32    /* fail with WL_CHANGED if a read file changes meanwhile */
+    WL_NO_CHANGE = 32,   /* fail with WL_CHANGED if a read file changes meanwhile */
+    WL_DEVICE = 64       /* the one file is the block device that the header describes */
 };
 
 WL_API uint32_t wl_abi(void);
@@ -212,7 +240,7 @@ WL_API void wl_job_progress(const wl_job *job, wl_progress *progress);
  * whatever was written. */
 WL_API void wl_job_stop(wl_job *job);
 WL_API void wl_job_result(const wl_job *job, wl_result *result);
-WL_API void wl_job_histogram(const wl_job *job, uint64_t counts[WL_BUCKETS]);
+WL_API void wl_job_read(const wl_job *job, wl_reading *reading);
 /* Rows by time of submission; valid until the job is freed. */
 WL_API const wl_trace_row *wl_job_trace(const wl_job *job, uint64_t *row_count);
 /* Stops and waits for a job that is not done. */

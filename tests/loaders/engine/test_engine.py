@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.contracts.engine import (
     open_descriptors,
     plan,
 )
+from tests.loop_devices import identity_of, loop_device
 from tests.stamped import bad_blocks
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.io import (
@@ -108,6 +110,64 @@ def test_a_diskless_backend_touches_no_file(tmp_path: Path, backend: str) -> Non
     assert not engine.capabilities().direct
     engine.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_written_by_its_identity_only(engine: IOEngine, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(1 << 20))
+    with loop_device(image) as device:
+        identity = identity_of(device)
+        major, minor = identity.major_minor.split(":")
+        other = f"{major}:{int(minor) + 1}"
+        written = plan("write", Extent(device, 0, 1 << 20), device=identity)
+        result = engine.run(written)
+        assert (result.moved_bytes, result.sync_ns > 0) == (1 << 20, True)
+        seen = image.read_bytes()
+        assert seen != bytes(1 << 20)
+        message = f"^{device} is another device \\({other}, now {identity.major_minor}\\)$"
+        changed = replace(identity, major_minor=other)
+        with pytest.raises(TargetError, match=message):
+            engine.run(replace(written, device=changed))
+        with pytest.raises(TargetError, match=f"^{device} is a block device, and the plan"):
+            engine.run(replace(written, device=None))
+        assert image.read_bytes() == seen
+
+
+@pytest.mark.parametrize("pollers", [1, 3])
+def test_readings_under_way_add_up_to_the_result(tmp_path: Path, pollers: int) -> None:
+    engine = IOEngine(backend="null", block_bytes=BLOCK, depth=DEPTH, pollers=pollers)
+    ticket = engine.submit(plan("read", Extent(tmp_path / "none", 0, BLOCK), duration_s=0.3))
+    readings = [ticket.reading()]
+    while not ticket.wait(0.02):
+        readings.append(ticket.reading())
+    before = ticket.reading()
+    result = ticket.result()
+    engine.close()
+    readings.append(ticket.reading())
+    assert before.time_ns == readings[-1].time_ns
+    assert len(readings) > 3
+    latencies = [late.latency.since(early.latency) for early, late in pairwise(readings)]
+    assert (
+        sum(each.count for each in latencies) + readings[0].latency.count == result.operation_count
+    )
+    assert result.latency is not None
+    assert np.array_equal(readings[-1].latency.counts, result.latency.counts)
+    assert readings[-1].moved_bytes == result.moved_bytes
+    assert readings[-1].operation_count == result.operation_count
+    for early, late in pairwise(readings):
+        assert early.time_ns <= late.time_ns
+        assert early.operation_count <= late.operation_count
+        assert early.moved_bytes <= late.moved_bytes
+
+
+def test_a_discarded_plan_keeps_its_last_reading(tmp_path: Path) -> None:
+    engine = IOEngine(backend="null", block_bytes=BLOCK, depth=DEPTH)
+    ticket = engine.submit(plan("read", Extent(tmp_path / "none", 0, BLOCK), duration_s=60.0))
+    while not ticket.reading().operation_count:
+        time.sleep(0.001)
+    ticket.discard()
+    assert ticket.reading().operation_count == ticket.reading().latency.count > 0
+    engine.close()
 
 
 def test_direct_reads_leave_the_page_cache_cold(engine: IOEngine, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.loaders.faults import (
     broken_media,
     coarse_device,
 )
+from tests.loop_devices import identity_of
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Allocation, Extent, Stamps
 from wattload.loaders.aligned_io import aligned_buffer, direct_alignment
@@ -214,7 +215,8 @@ def test_a_device_with_blocks_of_16_kib_is_written_and_read(
         alignment = direct_alignment(device)
         assert alignment == 16384
         extent, stamps = Extent(device, 16384, 3 * BLOCK), Stamps(nonce=3, word=4)
-        engine.run(plan("write", extent, stamps=stamps), alignment_bytes=alignment)
+        written = plan("write", extent, stamps=stamps, device=identity_of(device))
+        engine.run(written, alignment_bytes=alignment)
         read = engine.run(plan("read", extent, stamps=stamps), alignment_bytes=alignment)
         assert read.bad_blocks == 0
         with pytest.raises(OSError, match="Invalid argument"):  # what the refusal is for

@@ -17,7 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError, MissingExtraError
-from wattload.core.io import Allocation, Extent, ExtentArrays, IOKind, IOOrder, IOPlan, Stamps
+from wattload.core.histogram import BUCKET_COUNT
+from wattload.core.io import (
+    Allocation,
+    DeviceIdentity,
+    Extent,
+    ExtentArrays,
+    IOKind,
+    IOOrder,
+    IOPlan,
+    Stamps,
+)
 from wattload.loaders.engine import library
 from wattload.loaders.engine.plan import (
     EXTENT,
@@ -111,7 +121,8 @@ def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | 
     assert struct.unpack_from("<4Q", data, 56) == words
     where = place or Place(0, 0)
     assert (u32(data, 88), u64(data, 96)) == (where.number, where.offset_bytes)
-    assert data[11] == u32(data, 92) == u32(data, 116) == u64(data, 120) == 0
+    assert data[11] == u32(data, 92) == u32(data, 116) == 0
+    assert not any(data[120:144])
 
 
 def assert_body(data: bytes, given_plan: IOPlan) -> None:
@@ -119,10 +130,10 @@ def assert_body(data: bytes, given_plan: IOPlan) -> None:
     ends = ends_of(given_plan)
     file_count, extent_count, path_bytes = struct.unpack_from("<3I", data, 104)
     assert (file_count, extent_count) == (len(ends), len(given_plan.extents))
-    at = 128 + 16 * file_count
+    at = 144 + 16 * file_count
     paths = data[at + 24 * extent_count :]
     assert len(paths) == path_bytes
-    files = [struct.unpack_from("<Q2I", data, 128 + 16 * number) for number in range(file_count)]
+    files = [struct.unpack_from("<Q2I", data, 144 + 16 * number) for number in range(file_count)]
     for (end, start, length), (path, end_bytes) in zip(files, ends.items(), strict=True):
         assert paths[start : start + length] == os.fsencode(path)
         assert end == (end_bytes if given_plan.kind is IOKind.WRITE else 0)
@@ -221,6 +232,53 @@ def test_a_number_out_of_range_is_named(more: dict[str, Any], message: str) -> N
         check(IOPlan(**given_plan | more), block_bytes=65536, depth=8, alignment_bytes=4096)
 
 
+DEVICE = DeviceIdentity(
+    path=Path("/dev/loop3"),
+    major_minor="7:3",
+    disk_sequence=41,
+    size_bytes=1 << 30,
+    logical_block_bytes=512,
+)
+
+
+@pytest.mark.parametrize("kind", IOKind)
+@pytest.mark.parametrize("sequence", [41, None])
+def test_a_device_is_described_to_the_library(kind: IOKind, sequence: int | None) -> None:
+    given_plan = IOPlan(
+        kind=kind, extents=[Extent(DEVICE.path, 0, 1 << 30)], block_bytes=65536, depth=8,
+        device=replace(DEVICE, disk_sequence=sequence),
+    )  # fmt: skip
+    check(given_plan, block_bytes=65536, depth=8, alignment_bytes=4096)
+    data = encode(given_plan, alignment_bytes=4096, direct=True)
+    assert u32(data, 12) == 64 | 2
+    assert struct.unpack_from("<Q2IQ", data, 120) == (1 << 30, 7, 3, sequence or 0)
+
+
+@pytest.mark.parametrize(
+    ("device", "extent", "message"),
+    [
+        (
+            {},
+            Extent(Path("/dev/loop4"), 0, 4096),
+            "for /dev/loop3 only, got an extent of /dev/loop4",
+        ),
+        ({}, Extent(DEVICE.path, 4096, 1 << 30), "past the device's end at 1073741824"),
+        ({}, Extent(DEVICE.path, 0, 4097), "ends at 4097; on a device it must end at a multiple"),
+        ({"logical_block_bytes": 8192}, Extent(DEVICE.path, 0, 8192), "logical blocks of 8192"),
+        ({"major_minor": "loop3"}, Extent(DEVICE.path, 0, 4096), "two numbers .* got 'loop3'"),
+    ],
+)
+def test_what_is_not_on_the_device_is_refused(
+    device: dict[str, Any], extent: Extent, message: str
+) -> None:
+    given_plan = IOPlan(
+        kind=IOKind.WRITE, extents=[extent], block_bytes=4096, depth=1,
+        device=replace(DEVICE, **device),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=message):
+        check(given_plan, block_bytes=65536, depth=8, alignment_bytes=4096)
+
+
 def test_structures_have_the_sizes_of_the_header() -> None:
     """Sums of the header's fields; the layouts have no padding but what is named there."""
     assert ctypes.sizeof(library.Error) == 16 + 4096 + 512
@@ -228,7 +286,8 @@ def test_structures_have_the_sizes_of_the_header() -> None:
     assert ctypes.sizeof(library.Progress) == 24
     assert ctypes.sizeof(library.Facts) == 16
     assert ctypes.sizeof(library.Result) == 11 * 8 + 8 + ctypes.sizeof(library.Error)
-    assert (HEADER.size, FILE.size, EXTENT.size) == (128, 16, 24)
+    assert (HEADER.size, FILE.size, EXTENT.size) == (144, 16, 24)
+    assert ctypes.sizeof(library.Reading) == (6 + BUCKET_COUNT) * 8
 
 
 @pytest.mark.skipif(not HEADER_FILE.exists(), reason="an installed package has no header")
@@ -240,6 +299,7 @@ def test_the_compiler_lays_structures_out_as_ctypes_does(tmp_path: Path) -> None
         library.Setup,
         library.Facts,
         library.Progress,
+        library.Reading,
         library.Result,
     )
     lines: list[str] = []
@@ -274,13 +334,14 @@ def test_fields_and_codes_are_those_of_the_header() -> None:
         "wl_setup": library.Setup,
         "wl_facts": library.Facts,
         "wl_progress": library.Progress,
+        "wl_reading": library.Reading,
         "wl_result": library.Result,
     }
     for name, structure in names.items():
         body = re.search(r"typedef struct \{([^{}]*)\} " + name + ";", header)
         assert body is not None
         code = re.sub(r"/\*.*?\*/", "", body.group(1), flags=re.DOTALL)
-        fields = re.findall(r"(\w+)(?:\[\d+\])?;", code)
+        fields = re.findall(r"(\w+)(?:\[\w+\])?;", code)
         assert fields == [field for field, *_ in structure._fields_]
     for code, value in re.findall(r"WL_(\w+) = (-\d+)", header):
         assert getattr(library, code) == int(value)
