@@ -1,7 +1,7 @@
 """A run of many hours on a simulated clock, recorded and concluded; prints its memory as JSON.
 
-``python -m tests.run.long_run FOLDER HOURS``: application bytes every 100 ms, and ten times a
-second a reading of power, of the power state and of the block device's counters.
+``python -m tests.run.long_run FOLDER HOURS SENSOR``: application bytes every 100 ms, and ten times
+a second the power state and its upper bound, or with ``SENSOR`` ``meter`` a measured power.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _facts(name: str, evidence: Evidence, sensor: Sensor) -> SourceFacts:
     )
 
 
-def write_samples(folder: Path, bin_count: int) -> None:
+def write_samples(folder: Path, bin_count: int, sensor: str) -> None:
     """Write the samples of the run and of a minute around it."""
     rng = np.random.default_rng(1)
     descriptor = os.open(folder / SAMPLES, os.O_CREAT | os.O_WRONLY, 0o600)
@@ -82,8 +82,12 @@ def write_samples(folder: Path, bin_count: int) -> None:
         is_busy = 0 <= tick < bin_count
         watts = (18.0 if is_busy else 5.0) + float(rng.normal(0, 0.2))
         rows: list[tuple[str, Channel, float]] = [
-            ("nvme_ipm", Channel.POWER_W, round(watts, 2)),
             ("nvme", Channel.POWER_STATE, 0),
+            (
+                ("nvme_ipm", Channel.POWER_W, round(watts, 2))
+                if sensor == "meter"
+                else ("nvme", Channel.UPPER_W, 25.0)
+            ),
         ]
         if tick % 100 == 0:
             rows.append((SMART, Channel.HOST_WRITTEN_BYTES, max(0, tick) * 500_000_000))
@@ -124,16 +128,16 @@ def recorded(bin_count: int) -> PhaseRecorder:
     return recorder
 
 
-def report() -> PowerReport:
+def report(sensor: str) -> PowerReport:
     """Return what the sampler reported of the run."""
     sources = tuple(
         PowerSourceRecord(
             host="box", facts=facts, name=facts.name, device=SERIAL, used=True, sentence="-"
         )
         for facts in (
+            _facts("nvme", Evidence.BOUNDS, Bounds(highest_w=25.0)),
             _facts("nvme_ipm", Evidence.SELF_REPORTED, Boxcar(window_s=1.0)),
-            _facts("nvme", Evidence.BOUNDS, Bounds()),
-        )
+        )[: 2 if sensor == "meter" else 1]
     )
     common: dict[str, Any] = {"host": "box", "states": (), "controllers": {}}
     return PowerReport(
@@ -157,13 +161,13 @@ def report() -> PowerReport:
     )
 
 
-def main(folder: Path, hours: float) -> None:
+def main(folder: Path, hours: float, sensor: str) -> None:
     """Record and conclude the run in ``folder``, and print its memory and its figures."""
     bin_count = round(hours * 3600 * NS_PER_S / BIN_NS)
     before = memory_bytes("VmRSS")
     recorder = recorded(bin_count)
     counted = memory_bytes("VmHWM")
-    write_samples(folder, bin_count)
+    write_samples(folder, bin_count, sensor)
     config, config_values = compose(["workload=checkpoint", f"target.path={folder}"])
     order = Order(
         config=config,
@@ -177,11 +181,11 @@ def main(folder: Path, hours: float) -> None:
         marked=recorder.spans,
         traffic=recorder.traffic_of_phases(),
         capture=None,
-        power=report(),
+        power=report(sensor),
     )
     began_s = time.monotonic()
     record, _ = conclude(header, [own], Findings())
-    energies = {each.phase: each.energy_j for each in record.power.energy if each.chosen}
+    energies = {e.phase: e.energy_j or e.upper_j for e in record.power.energy if e.chosen}
     found = {
         "before_bytes": before,
         "counted_bytes": counted,
@@ -196,4 +200,4 @@ def main(folder: Path, hours: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]))
+    main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
