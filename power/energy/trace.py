@@ -135,6 +135,12 @@ class TraceBuilder:
         values.append(np.nan if sample.value is None else sample.value)
         ranks.append(EVIDENCE_RANK[sample.evidence])
 
+    def adding(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Yield the samples, each after adding it: for what else is made of them meanwhile."""
+        for sample in samples:
+            self.add(sample)
+            yield sample
+
     def extend(
         self,
         key: TraceKey,

@@ -45,6 +45,7 @@ class CommonClock:
 class Phase:
     """One phase over all hosts: bytes summed, times in seconds on the common clock.
 
+    ``is_part``: its bytes are those of an enclosing phase (``core.record.phase.PhaseSpan``).
     ``intervals_s`` are the times in which any rank was in the phase, disjoint and in order; a phase
     that was entered once has one.
     """
@@ -60,6 +61,7 @@ class Phase:
     rank_count: int
     spread_s: float
     half_rates_bytes_per_s: tuple[float, float] | None
+    is_part: bool = False
 
     @property
     def start_s(self) -> float:
@@ -107,6 +109,7 @@ def _joined(name: str, windows: Sequence[PhaseWindow], clock: CommonClock) -> Ph
         rank_count=sum(window.rank_count for window in windows),
         spread_s=max(max(window.start_spread_s, window.end_spread_s) for window in windows),
         half_rates_bytes_per_s=alone.half_rates_bytes_per_s if alone else None,
+        is_part=windows[0].is_part,
     )
 
 
@@ -122,11 +125,16 @@ def depth(name: str, above: Mapping[str, str | None]) -> int:
 
 @cache_by_identity
 def leading(record: RunRecord) -> tuple[Phase, ...]:
-    """Return the timed phases without an enclosing timed phase: they are the run's result."""
+    """Return the timed phases without an enclosing timed phase: they are the run's result.
+
+    The parts of a phase are none of them: what was found in it afterwards adds to no sum.
+    """
     above = parents(record)
     phases = phases_of(record)
     timed = {phase.name for phase in phases if phase.timed}
-    return tuple(p for p in phases if p.timed and not _ancestors(p.name, above) & timed)
+    return tuple(
+        p for p in phases if p.timed and not p.is_part and not _ancestors(p.name, above) & timed
+    )
 
 
 def _ancestors(name: str, above: Mapping[str, str | None]) -> set[str]:

@@ -140,6 +140,7 @@ def _rates(
     first = int(slot.min()) - 1
     last = max(int(slot.max()) + 1, math.ceil((end_s - start_s) * NS_PER_S / BIN_NS))
     time_s = start_s + np.arange(first, last + 1, dtype=np.float64) * (BIN_NS / NS_PER_S)
+    parts = {phase.name for phase in phases_of(run.record) if phase.is_part}
     starts = {
         phase.name: np.array([(start - start_s) * NS_PER_S // BIN_NS for start, _ in own])
         for phase in phases_of(run.record)
@@ -150,6 +151,8 @@ def _rates(
             continue
         value = np.zeros(time_s.size)
         for number, phase in enumerate(trace.phase.words):
+            if phase in parts:  # its bytes are those of another phase
+                continue
             own = trace.phase.numbers == number
             per_bin = np.bincount(slot[own] - first, counts[own], minlength=time_s.size)
             value += _spread(per_bin.astype(np.float64), starts.get(phase, np.zeros(0)) - first)

@@ -23,7 +23,7 @@ from wattload.power.sampler.replies import FinishReply, OpenReply
 from wattload.power.sampler.sample_writer import SampleFile, SampleLines
 from wattload.power.sampler.samples import read_samples
 from wattload.run import power_session
-from wattload.run.energy import power_section, read_all, sample_files
+from wattload.run.energy import HostTraces, power_section, sample_files
 from wattload.run.phases import PhaseRecorder
 from wattload.run.power_session import IdleTimes, PowerReport, PowerSession, Sampling
 
@@ -130,6 +130,12 @@ def _recorder() -> PhaseRecorder:
     return PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=lambda: stats)
 
 
+def _samples(folder: Path, report: PowerReport) -> dict[str, HostTraces]:
+    """Return what the sampler has written, as traces by host."""
+    files = sample_files(folder, [report])
+    return {host: traces(read_samples(path)) for host, path in files.items()}
+
+
 def _live(
     folder: Path,
     evidence: Evidence,
@@ -173,7 +179,7 @@ def test_a_measuring_source_gets_its_idle_baseline_and_its_tail(
     assert report.tail_s is not None
     assert 0 <= report.tail_s < 1.5
     section = power_section(
-        PowerConfig(), [report], windows, read_all(tmp_path, [report]), recorder.traffic_of_phases()
+        PowerConfig(), [report], windows, _samples(tmp_path, report), recorder.traffic_of_phases()
     )
     phases = {energy.phase: energy for energy in section.energy}
     assert set(phases) == {"work", "tail"}
@@ -239,7 +245,7 @@ def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> 
     windows = phase_windows([item.span for item in recorder.spans])
     names = [window.name for window in windows]
     assert names == ["quiet", "idle", "work", "tail", "idle_after", "quiet_after"]
-    section = power_section(PowerConfig(), [report], windows, read_all(tmp_path, [report]), [])
+    section = power_section(PowerConfig(), [report], windows, _samples(tmp_path, report), [])
     assert {(cost.moment, cost.source) for cost in section.polling} == {
         ("before", "meter"),
         ("after", "meter"),
@@ -359,6 +365,6 @@ def test_a_tail_begins_where_the_slowest_rank_ended(tmp_path: Path) -> None:
         else window
         for window in windows
     ]
-    section = power_section(PowerConfig(), [report], later, read_all(tmp_path, [report]), [])
+    section = power_section(PowerConfig(), [report], later, _samples(tmp_path, report), [])
     tail = next(energy for energy in section.energy if energy.phase == "tail")
     assert tail.start_ns == next(window.end_ns for window in later if window.name == "work")

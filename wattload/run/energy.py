@@ -37,9 +37,8 @@ from wattload.power.config import PowerConfig
 from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.source_ledger import IdleTime
-from wattload.power.energy.trace import ByteSeries, Trace, TraceKey, traces
+from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
 from wattload.power.sampler.replies import ControllerReading
-from wattload.power.sampler.samples import read_samples
 from wattload.run.power_session import (
     IDLE_AFTER_PHASE,
     IDLE_PHASE,
@@ -89,12 +88,6 @@ def sample_files(folder: Path, reports: Iterable[PowerReport]) -> dict[str, Path
         for report in reports
         if report.samples_file is not None
     }
-
-
-def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, HostTraces]:
-    """Return the samples of every host, by host; of a lost sampler those written so far."""
-    files = sample_files(folder, reports)
-    return {host: traces(read_samples(file)) for host, file in files.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

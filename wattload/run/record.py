@@ -38,6 +38,7 @@ from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, 
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
+from wattload.power.energy.trace import TraceBuilder
 from wattload.power.sampler.aborted_record import finish_aborted, finish_in
 from wattload.power.sampler.samples import read_samples
 from wattload.run.compose import workload_class
@@ -45,7 +46,6 @@ from wattload.run.config import RunConfig
 from wattload.run.energy import (
     pending_section,
     power_section,
-    read_all,
     recomputed_section,
     sample_files,
     with_samples_found,
@@ -185,14 +185,21 @@ def _store(
     ]
     traffic = [each for report in reports for each in report.traffic]
     sample_paths = sample_files(header.folder, power_reports)
+    builders = {host: TraceBuilder() for host in sample_paths}
     traces = [
         write_throughput(place, traffic),
-        write_power(place, {host: read_samples(path) for host, path in sample_paths.items()}),
+        write_power(
+            place,
+            {
+                host: builders[host].adding(read_samples(path))
+                for host, path in sample_paths.items()
+            },
+        ),
     ]
     if findings.operations:
         traces.append(write_operations(place, findings.operations))
     traces += [write_table(place, *named) for named in findings.outcome.tables.items()]
-    samples = read_all(header.folder, power_reports)
+    samples = {host: builder.traces() for host, builder in builders.items()}
     record = build_record(
         header,
         reports,

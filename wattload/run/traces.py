@@ -32,7 +32,7 @@ from wattload.run.traffic import PhaseTraffic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_GROUP_ROWS = 1 << 17
+_GROUP_ROWS = 1 << 15
 """Rows of a file that are in memory together."""
 
 OperationRow = tuple[int, str, int, str, str, int, str, int, int, int]

@@ -54,6 +54,7 @@ from wattload.core.checks.sensors import (
     sensor_model,
 )
 from wattload.core.checks.throttling import throttled
+from wattload.core.checks.written import written_bytes
 from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
@@ -90,6 +91,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     power_setting_held,
     saved_settings_kept,
     throttled,
+    written_bytes,
     start_temperature,
     pair_together,
 )

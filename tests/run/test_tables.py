@@ -1,0 +1,125 @@
+"""Tables of a workload's outcome: kept as traces, read by name, and covered by their digests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.damage import flip_bit
+from tests.records import Scenario, make_run, write_made_run
+from wattload.core.errors import RecordError
+from wattload.core.record.file import read_record, write_record
+from wattload.core.record.phase import TraceFile
+from wattload.core.workload import Outcome
+from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.runs.traces import read_table
+from wattload.reports.runs.validity import closure_checks
+from wattload.run.traces import read_throughput, write_table, write_throughput
+from wattload.run.traffic import BIN_NS, PhaseTraffic
+
+ROUNDS = pa.table({"second": pa.array([0, 60]), "p99_s": pa.array([0.001, 0.002])})
+
+
+def run_with(folder: Path, **changes: Any) -> tuple[Path, TraceFile]:
+    """Write a run whose workload kept a table; return its folder and the table's file."""
+    record, traces = make_run(Scenario(workload="checkpoint", virtual=False, **changes))
+    place = write_made_run(folder / "run", record, traces)
+    named = write_table(place, "rounds", ROUNDS)
+    stored = read_record(place)
+    write_record(stored.model_copy(update={"traces": (*stored.traces, named)}), place)
+    return place, named
+
+
+def verdict(run: Run) -> str:
+    """Return the verdict on the digest of the table."""
+    return next(c.verdict for c in closure_checks(run) if c.name.endswith("rounds"))
+
+
+def test_a_table_is_read_back_by_its_name(tmp_path: Path) -> None:
+    place, named = run_with(tmp_path)
+    assert (named.file, named.rows, named.columns) == ("rounds.parquet", 2, ("second", "p99_s"))
+    table = read_table(place, [named], "rounds")
+    assert table is not None
+    assert table.equals(ROUNDS)
+    assert read_table(place, [named], "others") is None
+    (run,) = load_runs([place])
+    assert (verdict(run), run.traces.notes) == ("pass", ())
+
+
+def test_a_changed_table_is_refused_and_fails_the_check_of_its_digest(tmp_path: Path) -> None:
+    place, named = run_with(tmp_path)
+    pq.write_table(ROUNDS.slice(1), place / named.file)
+    with pytest.raises(RecordError, match="its SHA-256 is not the record's"):
+        read_table(place, [named], "rounds")
+    (run,) = load_runs([place])
+    assert verdict(run) == "fail"
+
+
+def test_a_damaged_and_a_missing_table_are_refused(tmp_path: Path) -> None:
+    place, named = run_with(tmp_path)
+    flip_bit(place / named.file, 20, 3)
+    with pytest.raises(RecordError, match=r"rounds\.parquet"):
+        read_table(place, [named], "rounds")
+    (place / named.file).unlink()
+    with pytest.raises(RecordError, match="can't be read"):
+        read_table(place, [named], "rounds")
+    (run,) = load_runs([place])
+    assert verdict(run) == "not_checked"
+    assert "rounds.parquet is missing" in run.traces.notes[0]
+
+
+def test_a_table_outside_of_the_run_s_folder_is_not_read(tmp_path: Path) -> None:
+    place, named = run_with(tmp_path)
+    outside = named.model_copy(update={"file": "../rounds.parquet"})
+    with pytest.raises(RecordError, match="outside the run's folder"):
+        read_table(place, [outside], "rounds")
+
+
+def test_two_runs_may_have_equal_tables(tmp_path: Path) -> None:
+    one, _ = run_with(tmp_path / "one")
+    other, _ = run_with(tmp_path / "two", run_id="other", seed=2, order=7)
+    assert len(load_runs([one, other])) == 2
+
+
+@pytest.mark.parametrize("name", ["power", "throughput", "operations", "../x", "Rounds", "", "a b"])
+def test_a_table_needs_a_name_of_its_own(name: str) -> None:
+    with pytest.raises(ValueError, match="can't be the name of a table"):
+        Outcome(tables={name: ROUNDS})
+    assert Outcome(tables={"rounds_2": ROUNDS}).tables
+
+
+def _traffic(phase: str, bins: Sequence[int], rank: int = 0) -> PhaseTraffic:
+    return PhaseTraffic(
+        host="box",
+        rank=rank,
+        phase=phase,
+        time_ns=BIN_NS * np.array(bins),
+        read_bytes=np.array(bins),
+        written_bytes=2 * np.array(bins),
+    )
+
+
+def test_throughput_is_read_back_by_rank_and_phase_in_order_of_time(tmp_path: Path) -> None:
+    traffic = [
+        _traffic("fill", range(40_000)),
+        _traffic("write", [*range(39_990, 80_000)]),
+        _traffic("fill", [5, 7], rank=1),
+    ]
+    named = write_throughput(tmp_path, traffic)
+    rows = pq.read_table(tmp_path / named.file)
+    assert rows.num_rows == named.rows == 80_012
+    times = rows.column("time_ns").to_numpy()
+    assert (np.diff(times[:-2]) >= 0).all()
+    assert rows.column("rank").to_pylist()[-2:] == [1, 1]
+    found = read_throughput(tmp_path, [named])
+    assert [(each.phase, each.rank) for each in found] == [("fill", 0), ("write", 0), ("fill", 1)]
+    for each, other in zip(found, traffic, strict=True):
+        assert (each.time_ns == other.time_ns).all()
+        assert (each.read_bytes == other.read_bytes).all()
+        assert (each.written_bytes == other.written_bytes).all()
