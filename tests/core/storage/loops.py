@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 
 SECTOR_BYTES = 512
-SIZE_BYTES = 64 << 20
+SIZE_BYTES = 16 << 20
 LINUX_DATA = UUID("0fc63daf-8483-4772-8e79-3d69d8477de4")
 _ENTRIES, _ENTRY_BYTES = 128, 128
 

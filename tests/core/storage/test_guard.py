@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -29,6 +30,7 @@ from wattload.core.storage.guard import Guard, NvmeFacts, Permission
 from wattload.core.storage.raw_device import drive_name, require_same
 from wattload.core.storage.raw_writes import Begin, Foreign, RawWriteLog
 from wattload.core.storage.targets import Target, TargetKind, resolve_targets
+from wattload.core.sysfs import Roots
 from wattload.loaders.stamps import seal
 from wattload.run.raw_drive import is_sealed
 
@@ -195,7 +197,7 @@ def test_a_mounted_drive_is_refused(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_a_mounted_partition_is_refused(bench: Bench, tmp_path: Path) -> None:
-    must("addpart", str(bench.device), "1", "2048", "65536")
+    must("addpart", str(bench.device), "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}p1")
     with mounted(tmp_path / "mounted", f"{bench.device}p1") as at:
         assert f"is mounted at {at}" in bench.refused("unknown")
@@ -204,7 +206,7 @@ def test_a_mounted_partition_is_refused(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["", "p1"])
 def test_a_mount_in_another_namespace_is_refused(bench: Bench, tmp_path: Path, part: str) -> None:
     if part:
-        must("addpart", str(bench.device), "1", "2048", "65536")
+        must("addpart", str(bench.device), "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}{part}")
     ready = tmp_path / "ready"
     script = f"mount {bench.device}{part} /mnt && touch {ready} && sleep 60"
@@ -255,9 +257,9 @@ def test_an_efi_system_partition_is_refused_mounted_or_not(bench: Bench) -> None
 
 
 def test_signatures_must_be_named_with_their_uuids(bench: Bench) -> None:
-    uuid = write_gpt(bench.image, [(LINUX_DATA, 2048, 67583)])
+    uuid = write_gpt(bench.image, [(LINUX_DATA, 2048, 22527)])
     must("blockdev", "--flushbufs", str(bench.device))
-    must("addpart", str(bench.device), "1", "2048", "65536")
+    must("addpart", str(bench.device), "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}p1")
     ext4 = must("blkid", "-p", "-o", "value", "-s", "UUID", f"{bench.device}p1").strip()
     found = bench.refused()
@@ -270,7 +272,7 @@ def test_signatures_must_be_named_with_their_uuids(bench: Bench) -> None:
 
 
 def test_content_without_a_signature_is_unknown(bench: Bench) -> None:
-    bench.write(8 << 20, b"raw database" * 100_000)
+    bench.write(8 << 20, b"raw database" * 1000)
     assert "holds blocks that are neither blank nor ours" in bench.refused()
     bench.accepted("unknown")
 
@@ -278,7 +280,7 @@ def test_content_without_a_signature_is_unknown(bench: Bench) -> None:
 def test_content_outside_of_a_named_partition_is_unknown(bench: Bench) -> None:
     uuid = write_gpt(bench.image, [(LINUX_DATA, 2048, 8191)])
     must("blockdev", "--flushbufs", str(bench.device))
-    bench.write(32 << 20, b"raw database" * 100_000)
+    bench.write(12 << 20, b"raw database" * 100_000)
     assert "neither blank nor ours" in bench.refused(f"gpt:{uuid}")
 
 
@@ -376,26 +378,182 @@ def test_a_plan_changes_nothing_and_holds_nothing(bench: Bench) -> None:
     assert not bench.log.path.exists()
 
 
-class TestHealthAndSharing:
-    """The steps that only NVMe drives have, with a model of what their admin queue tells."""
+@dataclass
+class FakeNvme:
+    """A real loop device that a made-up sysfs shows as the NVMe namespace ``nvme0n1``."""
 
-    @staticmethod
-    def refusals(bench: Bench, facts: NvmeFacts, *, shared: bool = False) -> list[str]:
-        target = bench.target
-        stack = target.facts.stack
-        assert stack is not None
-        (leaf,) = (node for node in stack.children or (stack,))
-        controller = leaf.model_copy(update={"kind": "controller", "name": "nvme0", "children": ()})
-        namespace = stack.model_copy(update={"kind": "namespace", "children": (controller,)})
-        target = replace(target, facts=target.facts.model_copy(update={"stack": namespace}))
+    bench: Bench
+    roots: Roots
+
+    @property
+    def disk(self) -> Path:
+        return self.roots.sys / "devices/nvme0/nvme0n1"
+
+    def refusals(
+        self, facts: NvmeFacts | None = HEALTHY, *, serial: str = "S1", **permitted: Any
+    ) -> list[str]:
+        def read(controller: str, namespace: int, node: Path) -> NvmeFacts:
+            assert (controller, namespace, node) == ("nvme0", 1, self.bench.device)
+            return refuse_nvme(controller, namespace, node) if facts is None else facts
+
+        (target,) = resolve_targets(
+            [self.bench.device], host="here", roots=self.roots, kind=TargetKind.BLOCK
+        )
+        permission = {"serials": (serial,), "overwrite": frozenset(), "shared": False, **permitted}
         guard = Guard(
             target,
-            Permission(serials=("S1",), overwrite=frozenset(), shared=shared),
-            bench.log,
-            read_nvme=lambda controller, namespace, node: facts,
+            Permission(**permission),
+            self.bench.log,
+            read_nvme=read,
             is_sealed=is_sealed,
+            roots=self.roots,
         )
         return [each.sentence for each in guard.inspect().refusals]
+
+
+def fill(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        place = folder / name.replace("__", "/")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"{text}\n")
+
+
+@pytest.fixture
+def nvme(bench: Bench, tmp_path: Path) -> FakeNvme:
+    roots = Roots(sys=tmp_path / "sys", proc=tmp_path / "proc", top=tmp_path)
+    device = os.stat(bench.device).st_rdev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    controller = roots.sys / "devices/nvme0"
+    fill(controller, serial="S1", model="Micron_9550", transport="pcie")
+    fill(
+        controller / "nvme0n1",
+        dev=number,
+        size=str(SIZE_BYTES // 512),
+        ro="0",
+        nsid="1",
+        diskseq=Path(f"/sys/block/{bench.device.name}/diskseq").read_text().strip(),
+        queue__zoned="none",
+        queue__logical_block_size="512",
+    )
+    (controller / "nvme0n1/holders").mkdir()
+    for link, place in (
+        (f"dev/block/{number}", controller / "nvme0n1"),
+        ("class/block/nvme0n1", controller / "nvme0n1"),
+        ("class/nvme/nvme0", controller),
+        ("block/nvme0n1", controller / "nvme0n1"),
+    ):
+        (roots.sys / link).parent.mkdir(parents=True, exist_ok=True)
+        (roots.sys / link).symlink_to(place)
+    fill(roots.proc, self__mountinfo="27 1 0:21 / / rw - tmpfs tmpfs rw", swaps="Filename Type")
+    return FakeNvme(bench, roots)
+
+
+def test_a_healthy_drive_of_one_host_is_accepted(nvme: FakeNvme) -> None:
+    assert nvme.refusals() == []
+
+
+def test_a_drive_that_does_not_tell_its_health_is_refused(nvme: FakeNvme) -> None:
+    assert "the health of" in nvme.refusals(None)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"critical_warning": 4}, "reports a critical warning (0x04)"),
+        ({"spare_percent": 10}, "has 10 % of its spare left, and its threshold is 10 %"),
+        ({"percentage_used": 100}, "has used 100 % of its endurance; target.overwrite= must name"),
+        ({"is_shareable": True}, "another host may write to it"),
+        ({"is_reserved": True}, "is reserved by a host"),
+        ({"controller_count": 2}, "has 2 controllers in its subsystem"),
+        ({"used_bytes": 4096}, "target.overwrite=[unsampled]"),
+    ],
+)
+def test_a_drive_in_doubt_is_refused(
+    nvme: FakeNvme, changes: dict[str, Any], words: str
+) -> None:
+    (found,) = nvme.refusals(replace(HEALTHY, **changes))
+    assert words in found
+
+
+def test_doubts_are_lifted_by_their_names_and_health_is_not(nvme: FakeNvme) -> None:
+    shared = replace(HEALTHY, is_shareable=True, is_reserved=True, controller_count=2)
+    assert nvme.refusals(shared, shared=True) == []
+    doubts = replace(HEALTHY, used_bytes=4096, percentage_used=120)
+    assert nvme.refusals(doubts, overwrite=frozenset({"unsampled", "worn"})) == []
+    broken = replace(HEALTHY, critical_warning=1)
+    everything = frozenset({"unsampled", "worn", "unknown"})
+    assert nvme.refusals(broken, overwrite=everything, shared=True)
+
+
+def test_a_drive_on_a_network_is_shared(nvme: FakeNvme) -> None:
+    (nvme.roots.sys / "devices/nvme0/transport").write_text("tcp\n")
+    assert "is attached by tcp" in nvme.refusals()[0]
+
+
+def test_one_of_several_namespaces_needs_its_number(nvme: FakeNvme) -> None:
+    (nvme.disk.parent / "nvme0n2").mkdir()
+    assert "is not the drive of that serial" in nvme.refusals()[0]
+    assert nvme.refusals(serial="S1:1") == []
+    assert nvme.refusals(serial="S1:2")
+
+
+def test_a_zoned_drive_is_refused(nvme: FakeNvme) -> None:
+    (nvme.disk / "queue/zoned").write_text("host-managed\n")
+    assert "is zoned (host-managed)" in nvme.refusals()[0]
+
+
+@pytest.mark.parametrize("missing", ["ro", "queue/zoned", "holders"])
+def test_what_can_not_be_read_refuses(nvme: FakeNvme, missing: str) -> None:
+    place = nvme.disk / missing
+    if place.is_dir():
+        place.rmdir()
+    else:
+        place.unlink()
+    assert "can't be read" in nvme.refusals()[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"dm__uuid": "LVM-abc", "dm__name": "vg-data"}, "LVM volume vg-data (holder)"),
+        ({"dm__uuid": "CRYPT-LUKS2-abc", "dm__name": "luks"}, "LUKS volume luks (holder)"),
+        ({"dm__uuid": "mpath-abc", "dm__name": "mpatha"}, "multipath device mpatha (holder)"),
+        ({"md__level": "raid1"}, "md array holder"),
+        ({"bcache__state": "clean"}, "bcache holder"),
+    ],
+)
+def test_holders_are_named(
+    nvme: FakeNvme, tmp_path: Path, files: dict[str, str], words: str
+) -> None:
+    holder = tmp_path / "sys/devices/virtual/holder"
+    fill(holder, **files)
+    (nvme.disk / "holders/holder").symlink_to(holder)
+    assert f"nvme0n1 is part of {words}" in nvme.refusals()[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "held"),
+    [
+        ("28 27 {} / / rw - ext4 /dev/nvme0n1 rw", "root"),
+        ("28 27 {} / /boot rw - ext4 /dev/nvme0n1 rw", "/boot"),
+        ("28 27 {} / /boot/efi rw - vfat /dev/nvme0n1 rw", "/boot/efi"),
+    ],
+)
+def test_a_drive_of_the_system_is_refused(nvme: FakeNvme, line: str, held: str) -> None:
+    number = (nvme.disk / "dev").read_text().strip()
+    lines = [] if held == "root" else ["27 1 0:21 / / rw - tmpfs tmpfs rw"]
+    text = "\n".join([*lines, line.format(number)])
+    (nvme.roots.proc / "self/mountinfo").write_text(f"{text}\n")
+    assert f"holds the running system ({held})" in nvme.refusals()[0]
+
+
+def test_an_unknown_root_refuses_unless_only_an_overlay_hides_it(nvme: FakeNvme) -> None:
+    mountinfo = nvme.roots.proc / "self/mountinfo"
+    mountinfo.write_text("27 1 0:21 / / rw - zfs tank rw\n")
+    assert "whether" in nvme.refusals()[0]
+    mountinfo.write_text("27 1 0:21 / / rw - overlay overlay rw,upperdir=/gone/upper\n")
+    assert nvme.refusals() == []
 
 
 def test_a_damaged_log_unlocks_nothing(bench: Bench) -> None:
