@@ -35,6 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.loaders.data.target_folder import clean
 
     target: Path = arguments.target
+    if os.path.exists(target) and target.is_block_device():  # noqa: PTH110 - as below
+        raise TargetError(
+            f"{target} is a block device, and wattload has no files on it; the next run overwrites "
+            "it, or erase it with blkdiscard"
+        )
     if not os.path.isdir(target):  # noqa: PTH112 - Path.is_dir() raises without permission
         raise TargetError(
             f"{target} is not a directory, or you may not enter one above it; give the target as "

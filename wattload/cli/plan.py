@@ -147,7 +147,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         for target in targets:
             if target.index in drives:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))
-        if drives:
+        if drives and not any(found.is_final for found in drives.values()):
             print(_line("run it", raw_command(config, overrides, targets, drives, plan)))
     require_controllers(config.power, targets)
     for inspection in drives.values():
@@ -245,7 +245,8 @@ def drive_lines(target: Target, found: Inspection, plan: WorkloadPlan) -> Iterat
     yield _line("drive", f"{target.path} is {found.words}")
     if found.content is not None:
         yield _line("holds", _content_text(found.content))
-    yield _line("wear", f"{writes_bytes / size_bytes:.2g} drive writes; {_endurance_text(found)}")
+    drive_writes = f"{format_bytes(writes_bytes)} in all, {writes_bytes / size_bytes:.2g} drive writes"
+    yield _line("wear", f"{drive_writes}; {_endurance_text(found)}")
     for refusal in found.refusals:
         yield _line("needs" if refusal.can_be_lifted else "refused", refusal.sentence)
     if not found.refusals:

@@ -70,6 +70,7 @@ _VIRTUAL_MODELS = (
 """Model names of virtual disks; drives that are passed through keep their own."""
 
 _UNNAMED_MAJOR = "0:"
+EFI_PARTITION = "an EFI system partition"
 _BOOT_FOLDERS = ("/boot", "/boot/efi", "/boot/firmware", "/efi")
 
 
@@ -473,7 +474,7 @@ def system_drives(roots: Roots = LIVE) -> SystemDrives:
     for disk, is_held, reason in _efi_disks(roots):
         names = [node.name for node in controllers_in(_node(disk, (), roots))]
         if is_held:
-            disks.setdefault(disk.name, "an EFI system partition")
+            disks.setdefault(disk.name, EFI_PARTITION)
             controllers.update(names)
         elif reason:
             unclear.update(dict.fromkeys((disk.name, *names), reason))

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from uuid import UUID
 
 from wattload.core.errors import TargetError
 from wattload.core.io import BlockIdentity, DeviceIdentity
@@ -170,16 +171,34 @@ def _signatures(node: Path) -> Iterator[Signature]:
     try:
         listed = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
         for each in listed:
+            kind, offset_bytes = _plain(each["type"]), int(each["offset"], 16)
             yield Signature(
-                type=_plain(each["type"]),
-                uuid=_plain(each.get("uuid") or ""),
+                type=kind,
+                uuid=_plain(each.get("uuid") or "") or _table_uuid(node, kind, offset_bytes),
                 device=node.name,
-                offset_bytes=int(each["offset"], 16),
+                offset_bytes=offset_bytes,
             )
+    except OSError as error:
+        raise TargetError(f"{node} can't be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise TargetError(
             f"signatures on {node} can't be read: wipefs answered in an unknown form ({error})"
         ) from error
+
+
+def _table_uuid(node: Path, kind: str, offset_bytes: int) -> str:
+    """Return a partition table's own identifier as libblkid writes it, which wipefs leaves out.
+
+    UEFI Specification 2.10: the GUID at byte 56 of a GPT's header, and the signature at byte 440
+    of an MBR, whose magic is at byte 510. Empty for anything else.
+    """
+    place = {"gpt": (offset_bytes + 56, 16), "dos": (offset_bytes - 510 + 440, 4)}.get(kind)
+    if place is None:
+        return ""
+    with node.open("rb") as device:
+        device.seek(place[0])
+        raw = device.read(place[1])
+    return str(UUID(bytes_le=raw)) if kind == "gpt" else f"{int.from_bytes(raw, 'little'):08x}"
 
 
 def _environment() -> dict[str, str]:

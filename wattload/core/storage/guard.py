@@ -20,7 +20,13 @@ from pathlib import Path
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.io import DeviceIdentity
 from wattload.core.record.target import BlockNode
-from wattload.core.storage.block_stack import controllers_in, find_stack, system_drives, walk
+from wattload.core.storage.block_stack import (
+    EFI_PARTITION,
+    controllers_in,
+    find_stack,
+    system_drives,
+    walk,
+)
 from wattload.core.storage.content import Content, IsSealed, read_content
 from wattload.core.storage.efi import has_efi_partition
 from wattload.core.storage.mounts import read_mounts, unescape
@@ -112,6 +118,11 @@ class Inspection:
     content: Content | None
     log: DriveLog | None
     nvme: NvmeFacts | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no setting lets a run overwrite the drive."""
+        return not all(refusal.can_be_lifted for refusal in self.refusals)
 
 
 class Guard:
@@ -235,7 +246,8 @@ class Guard:
     def _system(self) -> Iterator[Refusal]:
         """Yield why the running system may need the drive."""
         path, system = self.identity.path, system_drives(self._roots)
-        if held := system.disks.get(self._folder.name):
+        held = system.disks.get(self._folder.name)
+        if held and held != EFI_PARTITION:
             yield Refusal(f"{path} holds the running system ({held}) and is never overwritten")
         elif system.unknown and not system.hidden:
             # The folder of an overlay is on a mounted file system: the exclusive opening proves

@@ -14,6 +14,7 @@ import getpass
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -193,12 +194,18 @@ class RawWriteLog:
     def _rows(self) -> list[dict[str, Any]]:
         try:
             with open_folder(self.folder) as folder:
-                content = folder.read(LOG_NAME, MOST_BYTES)
+                descriptor = folder.update(LOG_NAME, os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as file:
+                mode, content = os.fstat(descriptor).st_mode, file.read(MOST_BYTES + 1)
         except FileNotFoundError:
             return []
         except (OSError, DataError) as error:
             raise TargetError(f"the log of raw writes can't be used: {error}") from error
-        return [row for row, _ in self._parsed(content or b"")]
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise TargetError(f"{self.path} may be written by other users, so it is not trusted")
+        if len(content) > MOST_BYTES:
+            raise TargetError(f"{self.path} is longer than {MOST_BYTES} bytes; move it elsewhere")
+        return [row for row, _ in self._parsed(content)]
 
     def _parsed(self, content: bytes) -> Iterator[tuple[dict[str, Any], str]]:
         """Yield the rows with their digests."""

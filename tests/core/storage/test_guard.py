@@ -1,0 +1,584 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from tests.core.storage.loops import (
+    LINUX_DATA,
+    SIZE_BYTES,
+    command,
+    digest,
+    loop_device,
+    must,
+    write_gpt,
+)
+from tests.core.storage.mounting import mounted
+from wattload.core.errors import PowerError, TargetError
+from wattload.core.io import BlockIdentity
+from wattload.core.storage.content import sample_offsets
+from wattload.core.storage.efi import EFI_TYPE
+from wattload.core.storage.guard import Guard, NvmeFacts, Permission
+from wattload.core.storage.raw_device import drive_name, require_same
+from wattload.core.storage.raw_writes import Begin, Foreign, RawWriteLog
+from wattload.core.storage.targets import Target, TargetKind, resolve_targets
+from wattload.core.sysfs import Roots
+from wattload.loaders.stamps import seal
+from wattload.run.raw_drive import is_sealed
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can attach loop devices")
+
+HEALTHY = NvmeFacts(
+    critical_warning=0,
+    spare_percent=100,
+    spare_threshold_percent=10,
+    percentage_used=3,
+    is_shareable=False,
+    is_reserved=False,
+    controller_count=1,
+    used_bytes=0,
+)
+
+
+def refuse_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
+    raise PowerError(f"{controller} does not tell")
+
+
+@dataclass
+class Bench:
+    """A loop device, its image, and a log of raw writes."""
+
+    device: Path
+    image: Path
+    log: RawWriteLog
+
+    @property
+    def target(self) -> Target:
+        (target,) = resolve_targets([self.device], host="here", kind=TargetKind.BLOCK)
+        return target
+
+    def guard(
+        self, *overwrite: str, serial: str | None = None, block_bytes: int = 16384
+    ) -> Guard:
+        permission = Permission(
+            serials=(str(self.image) if serial is None else serial,),
+            overwrite=frozenset(overwrite),
+            shared=False,
+            block_bytes=block_bytes,
+        )
+        return Guard(
+            self.target, permission, self.log, read_nvme=refuse_nvme, is_sealed=is_sealed
+        )
+
+    def refused(self, *overwrite: str, serial: str | None = None) -> str:
+        """Return why the drive is refused; it is proved that not a byte has changed."""
+        before = digest(self.device)
+        with pytest.raises(TargetError) as refused:
+            self.guard(*overwrite, serial=serial).claim()
+        assert digest(self.device) == before
+        return str(refused.value)
+
+    def accepted(self, *overwrite: str) -> Guard:
+        guard = self.guard(*overwrite)
+        guard.claim().close()
+        return guard
+
+    def write(self, offset_bytes: int, content: bytes) -> None:
+        with self.device.open("r+b") as device:
+            device.seek(offset_bytes)
+            device.write(content)
+            device.flush()
+            os.fsync(device.fileno())
+
+    def stamp(self, nonce: int, size_bytes: int = SIZE_BYTES) -> None:
+        content = np.random.default_rng(1).integers(0, 256, size_bytes, np.uint8)
+        seal(content, BlockIdentity(nonce, 7))
+        self.write(0, content.tobytes())
+
+    def began(self, guard: Guard, run_id: str, nonce: int) -> None:
+        """Write the row of a run that the guard allowed."""
+        assert guard.name is not None
+        assert guard.content is not None
+        self.log.begin(
+            Begin(
+                run_id=run_id,
+                command=("wattload", "run"),
+                path=str(self.device),
+                serial=guard.name.serial,
+                size_bytes=SIZE_BYTES,
+                disk_sequence=guard.identity.disk_sequence,
+                findings=guard.findings,
+                overwrite=guard.overwritten,
+                foreign=guard.content.foreign,
+                nonce=nonce,
+                planned_bytes=SIZE_BYTES,
+                devices={},
+            )
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    image = tmp_path / "drive.img"
+    with loop_device(image) as device:
+        yield Bench(device, image, RawWriteLog(tmp_path / "state"))
+
+
+def test_a_blank_drive_is_accepted_within_a_second(bench: Bench) -> None:
+    start_s = time.monotonic()
+    guard = bench.accepted()
+    assert time.monotonic() - start_s < 1
+    assert guard.content is not None
+    assert 1024 <= guard.content.blank_count <= 1026
+    assert not guard.findings
+
+
+def test_a_partition_is_refused(bench: Bench) -> None:
+    must("addpart", str(bench.device), "1", "2048", "20480")
+    part = Path(f"{bench.device}p1")
+    before = digest(bench.device)
+    with pytest.raises(TargetError, match=r"p1 is a partition; name the whole drive"):
+        resolve_targets([part], host="here", kind=TargetKind.BLOCK)
+    assert digest(bench.device) == before
+
+
+def test_a_read_only_drive_is_refused(tmp_path: Path) -> None:
+    image = tmp_path / "drive.img"
+    with loop_device(image, "--read-only") as device:
+        found = Bench(device, image, RawWriteLog(tmp_path / "state")).refused()
+    assert "is read-only" in found
+
+
+def test_blocks_smaller_than_those_of_the_drive_are_refused(tmp_path: Path) -> None:
+    image = tmp_path / "drive.img"
+    with loop_device(image, "--sector-size", "4096") as device:
+        bench = Bench(device, image, RawWriteLog(tmp_path / "state"))
+        with pytest.raises(TargetError, match=r"logical blocks of 4096 bytes"):
+            bench.guard(block_bytes=512).claim()
+        bench.accepted()
+
+
+def test_a_drive_needs_its_serial(bench: Bench) -> None:
+    assert "is not the drive of that serial" in bench.refused(serial="S1")
+    guard = Guard(
+        bench.target,
+        Permission(serials=(), overwrite=frozenset(), shared=False),
+        bench.log,
+        read_nvme=refuse_nvme,
+        is_sealed=is_sealed,
+    )
+    with pytest.raises(TargetError, match=r"all of which would be overwritten; give target.serial"):
+        guard.claim()
+
+
+def test_no_message_has_a_serial(bench: Bench) -> None:
+    target = bench.target
+    assert target.facts.stack is not None
+    folder = Path("/sys/block") / bench.device.name
+    serial = drive_name(bench.device, folder, target.facts.stack).serial
+    inspected = bench.guard(serial="S1").inspect()
+    assert inspected.refusals
+    assert not [each for each in inspected.refusals if serial in each.sentence]
+    assert not [each for each in inspected.refusals if str(bench.image) in each.sentence]
+
+
+def test_a_mounted_drive_is_refused(bench: Bench, tmp_path: Path) -> None:
+    must("mkfs.ext4", "-q", str(bench.device))
+    with mounted(tmp_path / "mounted", str(bench.device)) as at:
+        assert f"is mounted at {at}" in bench.refused("unknown")
+
+
+def test_a_mounted_partition_is_refused(bench: Bench, tmp_path: Path) -> None:
+    must("addpart", str(bench.device), "1", "2048", "20480")
+    must("mkfs.ext4", "-q", f"{bench.device}p1")
+    with mounted(tmp_path / "mounted", f"{bench.device}p1") as at:
+        assert f"is mounted at {at}" in bench.refused("unknown")
+
+
+@pytest.mark.parametrize("part", ["", "p1"])
+def test_a_mount_in_another_namespace_is_refused(bench: Bench, tmp_path: Path, part: str) -> None:
+    if part:
+        must("addpart", str(bench.device), "1", "2048", "20480")
+    must("mkfs.ext4", "-q", f"{bench.device}{part}")
+    ready = tmp_path / "ready"
+    script = f"mount {bench.device}{part} /mnt && touch {ready} && sleep 60"
+    with subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", script]) as held:
+        try:
+            deadline_s = time.monotonic() + 10
+            while not ready.exists():
+                if held.poll() is not None or time.monotonic() > deadline_s:
+                    pytest.skip("no mount namespace here")
+                time.sleep(0.02)
+            found = bench.refused("unknown")
+        finally:
+            subprocess.run(["pkill", "-P", str(held.pid)], check=False)
+            held.kill()
+    assert "is held by what can't be seen from here" in found
+
+
+def test_swap_is_refused(bench: Bench) -> None:
+    must("mkswap", str(bench.device))
+    if command("swapon", str(bench.device)).returncode:
+        pytest.skip("swapon is refused here")
+    try:
+        assert f"holds the running system (swap {bench.device})" in bench.refused("unknown")
+    finally:
+        must("swapoff", str(bench.device))
+
+
+def test_a_backing_file_of_another_loop_device_is_refused(bench: Bench) -> None:
+    with loop_device(bench.image) as other:
+        assert f"its backing file is that of {other.name}, too" in bench.refused()
+
+
+def test_a_drive_that_another_program_locked_is_refused(bench: Bench) -> None:
+    with subprocess.Popen(["flock", str(bench.device), "sleep", "60"]) as held:
+        try:
+            time.sleep(0.3)
+            found = bench.refused()
+        finally:
+            subprocess.run(["pkill", "-P", str(held.pid)], check=False)
+            held.kill()
+    assert "is held by what can't be seen from here" in found
+
+
+def test_an_efi_system_partition_is_refused_mounted_or_not(bench: Bench) -> None:
+    uuid = write_gpt(bench.image, [(UUID(EFI_TYPE), 2048, 40960)])
+    must("blockdev", "--flushbufs", str(bench.device))
+    assert "has an EFI system partition" in bench.refused(f"gpt:{uuid}")
+
+
+def test_signatures_must_be_named_with_their_uuids(bench: Bench) -> None:
+    uuid = write_gpt(bench.image, [(LINUX_DATA, 2048, 22527)])
+    must("blockdev", "--flushbufs", str(bench.device))
+    must("addpart", str(bench.device), "1", "2048", "20480")
+    must("mkfs.ext4", "-q", f"{bench.device}p1")
+    ext4 = must("blkid", "-p", "-o", "value", "-s", "UUID", f"{bench.device}p1").strip()
+    found = bench.refused()
+    assert "holds gpt and ext4; target.overwrite= must name both" in found
+    assert f"[gpt:{uuid},ext4:{ext4}]" in found
+    assert "holds ext4; target.overwrite= must name it" in bench.refused(f"gpt:{uuid}")
+    assert "holds gpt; target" in bench.refused(f"ext4:{ext4}")
+    assert "must name" in bench.refused(f"gpt:{uuid}", f"ext4:{uuid}")
+    bench.accepted(f"gpt:{uuid}", f"ext4:{ext4}")
+
+
+def test_content_without_a_signature_is_unknown(bench: Bench) -> None:
+    bench.write(8 << 20, b"raw database" * 1000)
+    assert "holds blocks that are neither blank nor ours" in bench.refused()
+    bench.accepted("unknown")
+
+
+def test_content_outside_of_a_named_partition_is_unknown(bench: Bench) -> None:
+    uuid = write_gpt(bench.image, [(LINUX_DATA, 2048, 8191)])
+    must("blockdev", "--flushbufs", str(bench.device))
+    bench.write(12 << 20, b"raw database" * 100_000)
+    assert "neither blank nor ours" in bench.refused(f"gpt:{uuid}")
+
+
+def test_both_ends_are_looked_at() -> None:
+    offsets = sample_offsets(1 << 40, "S1")
+    assert (offsets[0], offsets[-1]) == (0, (1 << 40) - 4096)
+    assert 1024 <= len(offsets) <= 1026
+    assert max(b - a for a, b in zip(offsets[:-1], offsets[1:], strict=True)) < 2 << 30
+    assert offsets != sample_offsets(1 << 40, "S2")
+    assert sample_offsets(10000, "S1") == [0, 4096]
+
+
+def test_stamps_are_ours_only_with_a_nonce_of_this_drive(bench: Bench) -> None:
+    bench.stamp(nonce=41)
+    assert "neither blank nor ours" in bench.refused()
+    bench.began(bench.accepted("unknown"), "run-1", nonce=42)
+    bench.stamp(nonce=42)
+    guard = bench.accepted()
+    assert guard.content is not None
+    assert not guard.content.unknown
+    bench.stamp(nonce=43)
+    assert "target.overwrite=unknown was spent by run-1" in bench.refused("unknown")
+
+
+def test_a_stamp_in_the_wrong_place_is_not_ours(bench: Bench) -> None:
+    bench.began(bench.accepted(), "run-1", nonce=42)
+    content = np.random.default_rng(1).integers(0, 256, SIZE_BYTES, np.uint8)
+    seal(content, BlockIdentity(42, 7), first_block=1)
+    bench.write(0, content.tobytes())
+    assert "neither blank nor ours" in bench.refused()
+
+
+def test_what_a_run_may_overwrite_and_left_is_not_asked_about_again(bench: Bench) -> None:
+    bench.write(0, b"unknown " * (SIZE_BYTES // 8))
+    bench.began(bench.accepted("unknown"), "run-1", nonce=42)
+    bench.stamp(nonce=42, size_bytes=SIZE_BYTES // 2)  # the run was killed halfway
+    bench.accepted()
+    bench.log.end("run-1", "complete", {bench.accepted().name.serial: Foreign()})  # type: ignore[union-attr]
+    assert "target.overwrite=unknown was spent by run-1" in bench.refused("unknown")
+
+
+def test_an_overwritten_file_system_needs_a_new_name(bench: Bench) -> None:
+    must("mkfs.ext4", "-q", "-U", "11111111-2222-3333-4444-555555555555", str(bench.device))
+    name = "ext4:11111111-2222-3333-4444-555555555555"
+    guard = bench.accepted(name)
+    bench.began(guard, "run-1", nonce=42)
+    assert guard.name is not None
+    bench.stamp(nonce=42)
+    bench.log.end("run-1", "complete", {guard.name.serial: Foreign()})
+    bench.accepted(name)
+    must("mkfs.ext4", "-q", "-F", "-U", "11111111-2222-3333-4444-555555555555", str(bench.device))
+    assert f"target.overwrite={name} was spent by run-1" in bench.refused(name, "unknown")
+
+
+def test_a_held_drive_can_be_neither_mounted_nor_formatted(bench: Bench, tmp_path: Path) -> None:
+    must("mkfs.ext4", "-q", str(bench.device))
+    found = bench.guard().inspect().findings
+    claim = bench.guard(*found).claim()
+    try:
+        before = digest(bench.device)
+        (tmp_path / "at").mkdir()
+        assert command("mkfs.ext4", "-q", str(bench.device)).returncode
+        assert command("mount", str(bench.device), str(tmp_path / "at")).returncode
+        assert command("swapon", str(bench.device)).returncode
+        assert digest(bench.device) == before
+        with pytest.raises(TargetError, match="is held by what can't be seen from here"):
+            bench.guard(*found).claim()
+    finally:
+        claim.close()
+    bench.accepted(*found)
+
+
+def test_an_exchanged_drive_is_refused(bench: Bench) -> None:
+    guard = bench.guard()
+    other = bench.image.with_name("other.img")
+    with other.open("wb") as file:
+        file.truncate(SIZE_BYTES)
+    must("losetup", "--detach", str(bench.device))
+    must("losetup", str(bench.device), str(other))
+    before = digest(bench.device)
+    with bench.device.open("rb") as opened:
+        with pytest.raises(TargetError, match=r"was exchanged \(disk sequence \d+, now \d+\)"):
+            require_same(opened.fileno(), guard.identity)
+    with pytest.raises(TargetError, match=r"is not the drive of that serial"):
+        guard.claim()
+    assert digest(bench.device) == before
+
+
+def test_a_plan_changes_nothing_and_holds_nothing(bench: Bench) -> None:
+    must("mkfs.ext4", "-q", str(bench.device))
+    before = digest(bench.device)
+    found = bench.guard().inspect()
+    assert [each.can_be_lifted for each in found.refusals] == [True]
+    assert digest(bench.device) == before
+    assert not bench.log.path.exists()
+
+
+@dataclass
+class FakeNvme:
+    """A real loop device that a made-up sysfs shows as the NVMe namespace ``nvme0n1``."""
+
+    bench: Bench
+    roots: Roots
+
+    @property
+    def disk(self) -> Path:
+        return self.roots.sys / "devices/nvme0/nvme0n1"
+
+    def refusals(
+        self, facts: NvmeFacts | None = HEALTHY, *, serial: str = "S1", **permitted: Any
+    ) -> list[str]:
+        def read(controller: str, namespace: int, node: Path) -> NvmeFacts:
+            assert (controller, namespace, node) == ("nvme0", 1, self.bench.device)
+            return refuse_nvme(controller, namespace, node) if facts is None else facts
+
+        (target,) = resolve_targets(
+            [self.bench.device], host="here", roots=self.roots, kind=TargetKind.BLOCK
+        )
+        permission = {"serials": (serial,), "overwrite": frozenset(), "shared": False, **permitted}
+        guard = Guard(
+            target,
+            Permission(**permission),
+            self.bench.log,
+            read_nvme=read,
+            is_sealed=is_sealed,
+            roots=self.roots,
+        )
+        return [each.sentence for each in guard.inspect().refusals]
+
+
+def fill(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        place = folder / name.replace("__", "/")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"{text}\n")
+
+
+@pytest.fixture
+def nvme(bench: Bench, tmp_path: Path) -> FakeNvme:
+    roots = Roots(sys=tmp_path / "sys", proc=tmp_path / "proc", top=tmp_path)
+    device = os.stat(bench.device).st_rdev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    controller = roots.sys / "devices/nvme0"
+    fill(controller, serial="S1", model="Micron_9550", transport="pcie")
+    fill(
+        controller / "nvme0n1",
+        dev=number,
+        size=str(SIZE_BYTES // 512),
+        ro="0",
+        nsid="1",
+        diskseq=Path(f"/sys/block/{bench.device.name}/diskseq").read_text().strip(),
+        queue__zoned="none",
+        queue__logical_block_size="512",
+    )
+    (controller / "nvme0n1/holders").mkdir()
+    for link, place in (
+        (f"dev/block/{number}", controller / "nvme0n1"),
+        ("class/block/nvme0n1", controller / "nvme0n1"),
+        ("class/nvme/nvme0", controller),
+        ("block/nvme0n1", controller / "nvme0n1"),
+    ):
+        (roots.sys / link).parent.mkdir(parents=True, exist_ok=True)
+        (roots.sys / link).symlink_to(place)
+    fill(roots.proc, self__mountinfo="27 1 0:21 / / rw - tmpfs tmpfs rw", swaps="Filename Type")
+    return FakeNvme(bench, roots)
+
+
+def test_a_healthy_drive_of_one_host_is_accepted(nvme: FakeNvme) -> None:
+    assert nvme.refusals() == []
+
+
+def test_a_drive_that_does_not_tell_its_health_is_refused(nvme: FakeNvme) -> None:
+    assert "the health of" in nvme.refusals(None)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"critical_warning": 4}, "reports a critical warning (0x04)"),
+        ({"spare_percent": 10}, "has 10 % of its spare left, and its threshold is 10 %"),
+        ({"percentage_used": 100}, "has used 100 % of its endurance; target.overwrite= must name"),
+        ({"is_shareable": True}, "another host may write to it"),
+        ({"is_reserved": True}, "is reserved by a host"),
+        ({"controller_count": 2}, "has 2 controllers in its subsystem"),
+        ({"used_bytes": 4096}, "target.overwrite=[unsampled]"),
+    ],
+)
+def test_a_drive_in_doubt_is_refused(
+    nvme: FakeNvme, changes: dict[str, Any], words: str
+) -> None:
+    (found,) = nvme.refusals(replace(HEALTHY, **changes))
+    assert words in found
+
+
+def test_doubts_are_lifted_by_their_names_and_health_is_not(nvme: FakeNvme) -> None:
+    shared = replace(HEALTHY, is_shareable=True, is_reserved=True, controller_count=2)
+    assert nvme.refusals(shared, shared=True) == []
+    doubts = replace(HEALTHY, used_bytes=4096, percentage_used=120)
+    assert nvme.refusals(doubts, overwrite=frozenset({"unsampled", "worn"})) == []
+    broken = replace(HEALTHY, critical_warning=1)
+    everything = frozenset({"unsampled", "worn", "unknown"})
+    assert nvme.refusals(broken, overwrite=everything, shared=True)
+
+
+def test_a_drive_on_a_network_is_shared(nvme: FakeNvme) -> None:
+    (nvme.roots.sys / "devices/nvme0/transport").write_text("tcp\n")
+    assert "is attached by tcp" in nvme.refusals()[0]
+
+
+def test_one_of_several_namespaces_needs_its_number(nvme: FakeNvme) -> None:
+    (nvme.disk.parent / "nvme0n2").mkdir()
+    assert "is not the drive of that serial" in nvme.refusals()[0]
+    assert nvme.refusals(serial="S1:1") == []
+    assert nvme.refusals(serial="S1:2")
+
+
+def test_a_zoned_drive_is_refused(nvme: FakeNvme) -> None:
+    (nvme.disk / "queue/zoned").write_text("host-managed\n")
+    assert "is zoned (host-managed)" in nvme.refusals()[0]
+
+
+@pytest.mark.parametrize("missing", ["ro", "queue/zoned", "holders"])
+def test_what_can_not_be_read_refuses(nvme: FakeNvme, missing: str) -> None:
+    place = nvme.disk / missing
+    if place.is_dir():
+        place.rmdir()
+    else:
+        place.unlink()
+    assert "can't be read" in nvme.refusals()[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"dm__uuid": "LVM-abc", "dm__name": "vg-data"}, "LVM volume vg-data (holder)"),
+        ({"dm__uuid": "CRYPT-LUKS2-abc", "dm__name": "luks"}, "LUKS volume luks (holder)"),
+        ({"dm__uuid": "mpath-abc", "dm__name": "mpatha"}, "multipath device mpatha (holder)"),
+        ({"md__level": "raid1"}, "md array holder"),
+        ({"bcache__state": "clean"}, "bcache holder"),
+    ],
+)
+def test_holders_are_named(
+    nvme: FakeNvme, tmp_path: Path, files: dict[str, str], words: str
+) -> None:
+    holder = tmp_path / "sys/devices/virtual/holder"
+    fill(holder, **files)
+    (nvme.disk / "holders/holder").symlink_to(holder)
+    assert f"nvme0n1 is part of {words}" in nvme.refusals()[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "held"),
+    [
+        ("28 27 {} / / rw - ext4 /dev/nvme0n1 rw", "root"),
+        ("28 27 {} / /boot rw - ext4 /dev/nvme0n1 rw", "/boot"),
+        ("28 27 {} / /boot/efi rw - vfat /dev/nvme0n1 rw", "/boot/efi"),
+    ],
+)
+def test_a_drive_of_the_system_is_refused(nvme: FakeNvme, line: str, held: str) -> None:
+    number = (nvme.disk / "dev").read_text().strip()
+    lines = [] if held == "root" else ["27 1 0:21 / / rw - tmpfs tmpfs rw"]
+    text = "\n".join([*lines, line.format(number)])
+    (nvme.roots.proc / "self/mountinfo").write_text(f"{text}\n")
+    assert f"holds the running system ({held})" in nvme.refusals()[0]
+
+
+def test_an_unknown_root_refuses_unless_only_an_overlay_hides_it(nvme: FakeNvme) -> None:
+    mountinfo = nvme.roots.proc / "self/mountinfo"
+    mountinfo.write_text("27 1 0:21 / / rw - zfs tank rw\n")
+    assert "whether" in nvme.refusals()[0]
+    mountinfo.write_text("27 1 0:21 / / rw - overlay overlay rw,upperdir=/gone/upper\n")
+    assert nvme.refusals() == []
+
+
+def test_a_damaged_log_unlocks_nothing(bench: Bench) -> None:
+    bench.began(bench.accepted(), "run-1", nonce=42)
+    bench.stamp(nonce=42)
+    bench.accepted()
+    whole = bench.log.path.read_bytes()
+    bench.log.path.write_bytes(whole.replace(b'"nonce":42', b'"nonce":43'))
+    assert "line 1, is not as wattload wrote it" in bench.refused()
+    bench.log.path.write_bytes(whole[:-20])  # torn: the row was never acknowledged
+    assert "neither blank nor ours" in bench.refused()
+    bench.log.path.write_bytes(whole)
+    bench.accepted()
+    bench.log.path.chmod(0o666)
+    assert "may be written by other users" in bench.refused()
+
+
+def test_a_torn_row_is_cut_off_before_the_next_one(bench: Bench) -> None:
+    guard = bench.accepted()
+    bench.began(guard, "run-1", nonce=42)
+    bench.began(guard, "run-2", nonce=43)
+    whole = bench.log.path.read_bytes()
+    bench.log.path.write_bytes(whole[:-5])
+    bench.began(guard, "run-3", nonce=44)
+    assert guard.name is not None
+    log = bench.log.of_drive(guard.name.serial)
+    assert [row.run_id for row in log.begins] == ["run-1", "run-3"]
+    assert log.nonces == {42, 44}

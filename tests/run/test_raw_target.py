@@ -1,0 +1,206 @@
+"""Runs that overwrite whole drives: loop devices on files of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.storage.loops import SIZE_BYTES, command, digest, loop_device, must
+from tests.run.running import environment, launched, record_of, run, run_folders, until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can attach loop devices")
+
+WRITER = ("workload=null", "workload._target_=tests.run.raw_writer.RawWriter", "power=none")
+
+
+@dataclass
+class Drive:
+    """A loop device, and the folder in which runs on it are made."""
+
+    device: Path
+    image: Path
+    folder: Path
+
+    def words(self, *more: str) -> tuple[str, ...]:
+        own = ("target=block", f"target.path={self.device}", f"target.serial={self.image}")
+        return (*WRITER, *own, *more)
+
+    def run(self, *more: str, **variables: str) -> None:
+        done = run(self.folder, *self.words(*more), **variables)
+        assert done.returncode == 0, done.stderr
+
+    def refused(self, *more: str, **variables: str) -> str:
+        """Return the error of a refused run; not a byte of the drive has changed."""
+        before, count = digest(self.device), len(self.rows())
+        done = run(self.folder, *self.words(*more), **variables)
+        assert done.returncode == 2, (done.stdout, done.stderr)
+        assert digest(self.device) == before
+        assert len(self.rows()) == count
+        return done.stderr
+
+    def plan(self, *words: str) -> str:
+        given = ("null", *WRITER[1:], "target=block", f"target.path={self.device}", *words)
+        done = command("env", "-C", str(self.folder), *_variables(self.folder), *_plan(), *given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def rows(self) -> list[dict[str, Any]]:
+        log = self.folder / "state/raw-writes.jsonl"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def fill(self, content: bytes) -> None:
+        with self.device.open("r+b") as device:
+            device.write(content * (SIZE_BYTES // len(content)))
+            device.flush()
+            os.fsync(device.fileno())
+
+
+def _plan() -> tuple[str, ...]:
+    return (sys.executable, "-m", "wattload", "plan")
+
+
+def _variables(folder: Path) -> list[str]:
+    given = environment(folder)
+    return [f"{key}={given[key]}" for key in ("WATTLOAD_STATE_DIR", "PYTHONPATH")]
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Iterator[Drive]:
+    image = tmp_path / "drive.img"
+    with loop_device(image) as device:
+        yield Drive(device, image, tmp_path)
+
+
+def test_a_run_is_logged_before_and_after_its_bytes(drive: Drive) -> None:
+    drive.run()
+    begin, end = drive.rows()
+    assert (begin["event"], end["event"]) == ("begin", "end")
+    assert begin["planned_bytes"] == SIZE_BYTES
+    assert begin["command"][:2] == ["wattload", "run"]
+    assert begin["serial"].startswith("loop:")
+    assert end["written_bytes"] == SIZE_BYTES
+    assert end["status"] == "complete"
+    assert end["foreign"] == {"signatures": [], "samples": []}
+    record = record_of(drive.folder)
+    assert record.run_id == begin["run_id"] == end["run_id"]
+    (target,) = record.targets
+    assert target.facts.kind == "block"
+    assert target.history.preconditioning_bytes == 2 * SIZE_BYTES
+    assert "2.00 passes" in target.history.preconditioning
+    assert target.history.session_written_bytes == SIZE_BYTES
+    names = [span.name for span in record.spans]
+    assert "write" in names
+
+
+def test_later_runs_know_the_stamps_of_earlier_ones(drive: Drive) -> None:
+    drive.fill(b"precious")
+    assert "neither blank nor ours" in drive.refused()
+    drive.run("target.overwrite=[unknown]")
+    drive.run()
+    drive.fill(b"precious")
+    assert "target.overwrite=unknown was spent by" in drive.refused("target.overwrite=unknown")
+
+
+def test_a_sweep_over_two_drives_takes_a_list_of_serials(drive: Drive) -> None:
+    image = drive.folder / "other.img"
+    with loop_device(image) as other:
+        done = run(
+            drive.folder,
+            "-m",
+            *WRITER,
+            "target=block",
+            f"target.path={drive.device},{other}",
+            f"target.serial=[{drive.image},{image}]",
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(run_folders(drive.folder / "runs")) == 2
+        assert len({row["serial"] for row in drive.rows()}) == 2
+        assert "is not the drive of that serial" in drive.refused(f"target.serial=[{image}]")
+
+
+def test_more_than_a_drive_write_has_to_be_permitted(drive: Drive) -> None:
+    found = drive.refused(WATTLOAD_TEST_SHARE="1.5")
+    assert "writes 25.17 MB, 1.5 drive writes; target.max_write_bytes=25165824" in found
+
+
+def test_a_workload_of_files_is_refused_before_anything_is_opened(drive: Drive) -> None:
+    done = run(drive.folder, "workload=unet3d", "target=block", f"target.path={drive.device}")
+    assert done.returncode == 2
+    assert "workload=unet3d reads files; use target=directory" in done.stderr
+
+
+def test_a_killed_run_is_ended_in_the_log_by_its_sampler(drive: Drive) -> None:
+    drive.fill(b"precious")
+    words = drive.words("target.overwrite=[unknown]")
+    with launched(
+        drive.folder, *words, WATTLOAD_TEST_STOP="run", WATTLOAD_TEST_SHARE="0.5"
+    ) as process:
+        until((drive.folder / "waiting").exists, process)
+        assert [row["event"] for row in drive.rows()] == ["begin"]
+        assert command("mkfs.ext4", "-q", str(drive.device)).returncode
+        assert "is held by what can't be seen from here" in drive.refused()
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: len(drive.rows()) == 2)
+    _, end = drive.rows()
+    assert (end["event"], end["status"]) == ("end", "aborted")
+    assert end["written_bytes"] == SIZE_BYTES // 2
+    assert end["foreign"] is None
+    drive.run()  # it resumes: what is left may still be overwritten
+
+
+def test_a_run_that_fails_before_its_first_byte_spends_nothing(drive: Drive) -> None:
+    drive.fill(b"precious")
+    drive.refused("target.overwrite=[unknown]", WATTLOAD_TEST_SHARE="1.5")
+    drive.run("target.overwrite=[unknown]")
+
+
+def test_a_log_that_can_not_be_written_refuses(drive: Drive) -> None:
+    (drive.folder / "state").write_text("not a folder")
+    before = digest(drive.device)
+    done = run(drive.folder, *drive.words())
+    assert done.returncode == 2
+    assert digest(drive.device) == before
+
+
+def test_a_discard_is_recorded_with_what_blocks_read_as(drive: Drive) -> None:
+    drive.run()
+    drive.run(WATTLOAD_TEST_PURGE="discard", WATTLOAD_TEST_SHARE="0.5")
+    folder = run_folders(drive.folder / "runs")[-1]
+    record = json.loads((folder / "record.json").read_text())
+    purge = record["workload"]["details"]["purge"]
+    assert purge["sent"] == f"BLKDISCARD of {SIZE_BYTES} bytes"
+    assert purge["reads_as"].endswith("blocks blank")
+    assert record["targets"][0]["history"]["last_trim"] != "unknown"
+
+
+def test_a_plan_ends_with_the_command_that_may_overwrite(drive: Drive) -> None:
+    must("mkfs.ext4", "-q", "-U", "11111111-2222-3333-4444-555555555555", str(drive.device))
+    before = digest(drive.device)
+    shown = drive.plan()
+    assert digest(drive.device) == before
+    assert "holds ext4; target.overwrite= must name it" in shown
+    last = shown.splitlines()[-1]
+    assert "target.serial=SERIAL" in last
+    assert "'target.overwrite=[ext4:11111111-2222-3333-4444-555555555555]'" in last
+    assert str(drive.image) not in shown
+    drive.run("target.overwrite=[ext4:11111111-2222-3333-4444-555555555555]")
+    assert "in 1 earlier runs of this host" in drive.plan(f"target.serial={drive.image}")
+
+
+def test_a_raw_drive_has_no_data_to_generate_or_to_clean(drive: Drive) -> None:
+    words = [sys.executable, "-m", "wattload"]
+    variables = ["env", "-C", str(drive.folder), *_variables(drive.folder)]
+    generated = command(*variables, *words, "datagen", *drive.words())
+    assert generated.returncode == 2
+    assert "datagen writes data files" in generated.stderr
+    cleaned = command(*variables, *words, "clean", str(drive.device))
+    assert cleaned.returncode == 2
+    assert "is a block device" in cleaned.stderr
