@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import os
 import random
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.lab.virtual_ssd.control import ask
-from tests.lab_unit.initiator import Initiator
+from tests.lab.virtual_ssd.design import AMPLIFYING, Design
+from tests.lab_unit.initiator import Completion, Initiator, entry
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
@@ -31,20 +34,32 @@ class Served:
         return self.folder / "control.sock"
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    command = [sys.executable, "-m", "tests.lab.virtual_ssd", str(tmp_path)]
+@contextmanager
+def serving(folder: Path, serial: str) -> Iterator[Served]:
+    command = [sys.executable, "-m", "tests.lab.virtual_ssd", str(folder), "--serial", serial]
     with subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     ) as process:
-        port = tmp_path / "port"
+        port = folder / "port"
         deadline_s = time.monotonic() + WAIT_S
         while not port.exists():
             assert time.monotonic() < deadline_s
             assert process.poll() is None
             time.sleep(0.01)
-        yield Served(tmp_path, int(port.read_text()))
+        yield Served(folder, int(port.read_text()))
         process.terminate()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path, Design().serial) as drive:
+        yield drive
+
+
+@pytest.fixture
+def amplifying(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path, AMPLIFYING.serial) as drive:
+        yield drive
 
 
 def test_registers_are_a_controller_s_that_becomes_ready(served: Served) -> None:
@@ -182,3 +197,45 @@ def test_what_the_side_socket_does_not_know_is_an_error(
     fields = dict(request_)
     with pytest.raises(ValueError, match="Error"):
         ask(served.control, str(fields.pop("do")), **fields)
+
+
+def deallocate(host: Initiator, *ranges: tuple[int, int], hint: int = 1 << 2) -> Completion:
+    """Send Dataset Management with ranges of first block and number of blocks."""
+    data = b"".join(struct.pack("<IIQ", 0, count, first) for first, count in ranges)
+    command = entry(0x09, 1, len(ranges) - 1, hint)
+    return host.command(command, send=data, in_capsule=True)
+
+
+def test_deallocated_pages_read_as_zeros_and_are_free(amplifying: Served) -> None:
+    host = Initiator(amplifying.port, queue=1)
+    page = AMPLIFYING.page_bytes
+    blocks = page // 512
+    for at in range(3):
+        assert host.write(at * blocks, b"\xab" * page).status == 0
+    assert ask(amplifying.control, "facts")["translated_bytes"] == [3 * page, 3 * page]
+    assert deallocate(host, (0, 8 * blocks), hint=0).status == 0
+    assert ask(amplifying.control, "facts")["used_bytes"] == 3 * page
+    assert deallocate(host, (0, blocks), (2 * blocks, blocks)).status == 0
+    assert ask(amplifying.control, "facts")["used_bytes"] == page
+    assert host.read(0, page).data == bytes(page)
+    assert host.read(blocks, page).data == b"\xab" * page
+    assert host.read(2 * blocks, page).data == bytes(page)
+    host.close()
+
+
+def test_ranges_outside_of_the_namespace_are_refused_and_change_nothing(
+    amplifying: Served,
+) -> None:
+    host = Initiator(amplifying.port, queue=1)
+    assert host.write(0, b"\xab" * AMPLIFYING.page_bytes).status == 0
+    beyond = AMPLIFYING.capacity_bytes // 512
+    assert deallocate(host, (0, 64), (beyond, 1)).status == 0x4080
+    assert ask(amplifying.control, "facts")["used_bytes"] == AMPLIFYING.page_bytes
+    host.close()
+
+
+def test_drive_without_a_translation_layer_deallocates_nothing(served: Served) -> None:
+    host = Initiator(served.port, queue=1)
+    assert deallocate(host, (0, 64)).status == 0x4001
+    assert ask(served.control, "facts")["translated_bytes"] is None
+    host.close()

@@ -35,13 +35,14 @@ class Bench:
         self.now_ns += round(seconds * NS)
         self.engine.advance(self.now_ns)
 
-    def give(self, *, is_write: bool, size_bytes: int = CHUNK_BYTES) -> None:
+    def give(self, *, is_write: bool, size_bytes: int = CHUNK_BYTES, start_bytes: int = 0) -> None:
         def done() -> None:
             self.finished_ns.append(self.engine.now_ns)
 
         self.given += 1
         self.drive.submit(
-            Operation(is_write=is_write, size_bytes=size_bytes, done=done), self.now_ns
+            Operation(is_write=is_write, start_bytes=start_bytes, size_bytes=size_bytes, done=done),
+            self.now_ns,
         )
 
     @property

@@ -27,11 +27,17 @@ class Controller(Protocol):
     def admin(self, command: Command) -> Reply: ...
 
     def place(self, entry: Entry) -> memoryview | None:
-        """Return where the data of a read or write lies, ``None`` outside of the namespace."""
+        """Return where the data of a read or write lies; ``None`` for any other command.
+
+        Also ``None`` outside of the namespace.
+        """
         ...
 
-    def block_io(self, entry: Entry, done: Callable[[], None]) -> int | None:
-        """Begin a read or write whose data is in place; a status where there is nothing to do."""
+    def block_io(self, entry: Entry, data: bytes, done: Callable[[], None]) -> int | None:
+        """Begin a read or write whose data is in place; a status where there is nothing to do.
+
+        ``data`` is what the host sent with a command that is neither.
+        """
         ...
 
 
@@ -110,7 +116,7 @@ class Connection:
                 self._queue = struct.unpack_from("<H", entry.raw, 42)[0]
             self._answer(entry, self._controller.fabrics(entry))
         elif self._queue:
-            self._block_io(entry)
+            self._block_io(entry, data)
         elif entry.opcode != _EVENT_REQUEST:  # which waits for ever: there are no events
             self._admin(entry, bytes(data))
 
@@ -132,8 +138,9 @@ class Connection:
         else:
             self._answer(entry, reply)
 
-    def _block_io(self, entry: Entry) -> None:
-        status = self._controller.block_io(entry, lambda: self._finish(entry))
+    def _block_io(self, entry: Entry, data: memoryview) -> None:
+        sent = b"" if self._controller.place(entry) is not None else bytes(data)
+        status = self._controller.block_io(entry, sent, lambda: self._finish(entry))
         if status is not None:
             self._answer(entry, Reply(status=status))
 

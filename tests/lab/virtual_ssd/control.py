@@ -59,7 +59,7 @@ class Control:
         return self._drive.engine.curve.between_j(start_ns, end_ns)
 
     def _facts(self) -> Fields:
-        engine = self._drive.engine
+        engine, layer = self._drive.engine, self._drive.engine.layer
         engine.advance(time.monotonic_ns())
         return {
             "now_ns": engine.now_ns,
@@ -71,6 +71,8 @@ class Control:
             "read_bytes": engine.read_bytes,
             "written_bytes": engine.written_bytes,
             "dirty_bytes": engine.dirty_bytes,
+            "translated_bytes": layer and [layer.host_bytes, layer.media_bytes],
+            "used_bytes": engine.used_bytes,
             "busy_ns": engine.busy_ns,
         }
 

@@ -65,7 +65,8 @@ class Design:
     """One drive. Temperatures in kelvin, rates in bytes per second.
 
     Written bytes wait in a cache that loses nothing when power fails, and go to the media in the
-    background at ``destage_share`` of the state's write rate; with a full cache, so do writes. The
+    background at ``destage_share`` of the state's write rate; with a full cache, so do writes. What
+    a translation layer adds to them is destaged, too, and takes time and energy by the byte. The
     case warms towards ``ambient_k + kelvin_per_w x watts`` with the time constant ``warming_s``.
     """
 
@@ -81,6 +82,12 @@ class Design:
     destage_share: float = 0.9
     cache_bytes: int = 12_000_000
     media_bytes_per_byte: float = 1.1
+    """Media bytes for each byte that is destaged: metadata of the drive's own."""
+    spare_share: float | None = None
+    """Spare area / capacity. With one, a translation layer decides what a write costs; without,
+    every written byte is destaged once."""
+    page_bytes: int = 4096
+    """The indirection unit of the translation layer."""
     ambient_k: float = 300.0
     kelvin_per_w: float = 1.6
     warming_s: float = 20.0
@@ -135,4 +142,16 @@ GEN4 = Design(
 """Gen5 is faster; Gen4 reads with fewer joules and writes with more. Both are well cooled, so that
 no run waits. With one meter, every run's energy has the same evidence."""
 
-DESIGNS = {design.serial: design for design in (Design(), GEN5, GEN4)}
+AMPLIFYING = Design(
+    serial="VIRTUALFTL1",
+    model=f"{MODEL} with a translation layer",
+    capacity_bytes=64 << 20,
+    cache_bytes=1 << 20,
+    media_bytes_per_byte=1.0,
+    spare_share=0.28,
+    page_bytes=16384,
+    kelvin_per_w=0.3,
+)
+"""Small, so that it can be overwritten in seconds."""
+
+DESIGNS = {design.serial: design for design in (Design(), GEN5, GEN4, AMPLIFYING)}

@@ -100,8 +100,7 @@ class VirtualSsd:
     def _identify(self, command: Command) -> Reply:
         cns = command.subject
         if cns == 0x00 and command.namespace == 1:
-            used = min(self.engine.written_bytes, self.design.capacity_bytes)
-            return Reply(data=identify.namespace(self.design, used))
+            return Reply(data=identify.namespace(self.design, self.engine.used_bytes))
         if cns == 0x01:
             return Reply(data=identify.controller(self.design))
         if cns == 0x02:
@@ -128,7 +127,7 @@ class VirtualSsd:
             0x00: lambda: logs.supported_pages(self.design),
             0x02: self._smart,
             0x03: lambda: logs.firmware(self.design),
-            0x05: logs.effects,
+            0x05: lambda: logs.effects(self.design),
             0x25: lambda: logs.power_measurement(self.measurement, self.design, self._milliseconds),
             0xC0: lambda: logs.ocp_smart(
                 self.engine, interval_power_w(self.engine.curve, "tumbling")

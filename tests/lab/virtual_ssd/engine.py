@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tests.lab.virtual_ssd.curve import NS_PER_S, EnergyCurve
 from tests.lab.virtual_ssd.design import Design, PowerState
 from tests.lab.virtual_ssd.thermal import Thermal
+from tests.lab.virtual_ssd.translation import TranslationLayer
 
 TICK_NS = 100_000_000
 """How often the thermal thresholds are looked at."""
@@ -28,6 +29,7 @@ class Operation:
     is_write: bool
     size_bytes: int
     done: Callable[[], None]
+    start_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,8 @@ class _Service:
     operation: Operation
     end_ns: int
     watts: float
+    media_bytes: int
+    """What goes to the cache at its end: the write, and what garbage collection moves for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,15 @@ class Engine:
 
     def __init__(self, design: Design, start_ns: int) -> None:
         self.design = design
+        self.layer = (
+            None
+            if design.spare_share is None
+            else TranslationLayer(
+                design.capacity_bytes,
+                spare_share=design.spare_share,
+                page_bytes=design.page_bytes,
+            )
+        )
         self.curve = EnergyCurve(start_ns)
         self.thermal = Thermal(design)
         self.state = 0
@@ -76,7 +89,15 @@ class Engine:
 
     @property
     def dirty_bytes(self) -> int:
+        """Media bytes that wait in the cache."""
         return int(self._dirty_bytes)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the namespace that hold data."""
+        if self.layer is not None:
+            return self.layer.valid_bytes
+        return min(self.written_bytes, self.design.capacity_bytes)
 
     @property
     def wake_ns(self) -> int | None:
@@ -145,7 +166,8 @@ class Engine:
         if self._service or self._transitions or not self._queue or not current.operational:
             return
         operation = self._queue.popleft()
-        rate = self._rate(operation, current)
+        media_bytes = self._media_bytes(operation)
+        rate = self._rate(operation, media_bytes, current)
         per_byte = (
             self.design.write_j_per_byte if operation.is_write else self.design.read_j_per_byte
         )
@@ -154,15 +176,29 @@ class Engine:
             operation=operation,
             end_ns=self._now_ns + length_ns,
             watts=per_byte * operation.size_bytes / (length_ns / NS_PER_S) / self.speed,
+            media_bytes=media_bytes,
         )
 
-    def _rate(self, operation: Operation, state: PowerState) -> float:
-        """Return bytes per second for an operation: state, full cache, heat and power limit."""
+    def _media_bytes(self, operation: Operation) -> int:
+        """Give a write its place on the media and return what it costs there."""
+        if not operation.is_write:
+            return 0
+        if self.layer is None:
+            return operation.size_bytes
+        return self.layer.write(operation.start_bytes, operation.size_bytes)
+
+    def _rate(self, operation: Operation, media_bytes: int, state: PowerState) -> float:
+        """Return bytes per second for an operation: state, full cache, heat and power limit.
+
+        With a full cache a write waits until its media bytes have found room.
+        """
+        waiting = 1.0
         if operation.is_write:
             full = state.write_bytes_per_s
             per_byte = self.design.write_j_per_byte
-            is_cached = self._dirty_bytes + operation.size_bytes <= self.design.cache_bytes
-            rate = full if is_cached else full * self.design.destage_share
+            excess = self._dirty_bytes + media_bytes - self.design.cache_bytes
+            rate = full if excess <= 0 else full * self.design.destage_share
+            waiting = max(1.0, excess / operation.size_bytes)
         else:
             rate = full = state.read_bytes_per_s
             per_byte = self.design.read_j_per_byte
@@ -170,7 +206,7 @@ class Engine:
         if self.limit_w is not None:
             left_w = self.limit_w - state.idle_w - self._destage_w()
             rate = min(rate, left_w / per_byte)
-        return max(rate, RATE_FLOOR * full) * self.speed
+        return max(rate, RATE_FLOOR * full) * self.speed / waiting
 
     def _destage_rate(self) -> float:
         """Return bytes per second that go from the cache to the media now."""
@@ -226,21 +262,22 @@ class Engine:
     def _settle(self) -> None:
         """Do what is due now."""
         if self._service is not None and self._service.end_ns <= self._now_ns:
-            operation, self._service = self._service.operation, None
+            ended, self._service = self._service, None
             self._last_io_ns = self._now_ns
-            self._count(operation)
-            operation.done()
+            self._count(ended)
+            ended.operation.done()
         if self._transitions and self._transitions[0].end_ns <= self._now_ns:
             self._enter(self._transitions.popleft().new)
         if self._now_ns % TICK_NS == 0:
             self.thermal.judge()
             self._fall_asleep()
 
-    def _count(self, operation: Operation) -> None:
+    def _count(self, ended: _Service) -> None:
+        operation = ended.operation
         if operation.is_write:
             self.written_bytes += operation.size_bytes
             self.write_count += 1
-            self._dirty_bytes += operation.size_bytes
+            self._dirty_bytes += ended.media_bytes
         else:
             self.read_bytes += operation.size_bytes
             self.read_count += 1

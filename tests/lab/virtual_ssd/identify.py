@@ -14,6 +14,7 @@ LARGEST_SHIFT = 8
 """MDTS: 2^8 pages of 4 KiB, 1 MiB a command."""
 LONGEST_MEASUREMENT_MINUTES = 1440
 SELECTS_AND_TIMESTAMP = 1 << 4 | 1 << 6
+DATASET_MANAGEMENT = 1 << 2
 
 _SCALE_10MW = 2
 _PERMISSIVE, _POWER_LIMIT, _POWER_MEASUREMENT = 1 << 1, 1 << 20, 1 << 21
@@ -74,7 +75,8 @@ def _capabilities(data: bytearray, design: Design) -> None:
     data[512:514] = b"\x66\x44"  # queue entries of 64 and 16 bytes
     struct.pack_into("<H", data, 514, 128)  # MAXCMD
     struct.pack_into("<I", data, 516, 1)  # NN
-    struct.pack_into("<H", data, 520, SELECTS_AND_TIMESTAMP)
+    deallocates = 0 if design.spare_share is None else DATASET_MANAGEMENT
+    struct.pack_into("<H", data, 520, SELECTS_AND_TIMESTAMP | deallocates)
 
 
 def _fabrics(data: bytearray, design: Design) -> None:
@@ -90,6 +92,11 @@ def namespace(design: Design, used_bytes: int) -> bytes:
     data = bytearray(BYTES)
     blocks = design.capacity_bytes // BLOCK_BYTES
     struct.pack_into("<QQQ", data, 0, blocks, blocks, used_bytes // BLOCK_BYTES)
+    if design.spare_share is not None:
+        data[24] = 1 << 4  # NSFEAT: the preferred sizes below
+        data[33] = 1  # DLFEAT: deallocated blocks read as zeros
+        preferred = design.page_bytes // BLOCK_BYTES - 1
+        struct.pack_into("<5H", data, 64, *[preferred] * 5)  # NPWG, NPWA, NPDG, NPDA, NOWS
     data[104:120] = design.namespace_id
     data[130] = BLOCK_BYTES.bit_length() - 1
     return bytes(data)

@@ -63,12 +63,12 @@ def firmware(design: Design) -> bytes:
     return bytes(data)
 
 
-def effects() -> bytes:
+def effects(design: Design) -> bytes:
     """Return log 05h: every command that is answered, none of which holds up another."""
     words = [0] * 512
     for opcode in (0x02, 0x06, 0x09, 0x0A, 0x0C, 0x18):
         words[opcode] = 1
-    for opcode in (0x00, 0x01, 0x02):
+    for opcode in (0x00, 0x01, 0x02, *([] if design.spare_share is None else [0x09])):
         words[256 + opcode] = 1
     return struct.pack("<512I", *words).ljust(4096, b"\0")
 

@@ -59,6 +59,11 @@ def parse_entry(raw: bytes) -> Entry:
     )
 
 
+def parse_ranges(data: bytes, count: int) -> list[tuple[int, int]]:
+    """Return first block and number of blocks of the ranges of Dataset Management."""
+    return [struct.unpack_from("<IQ", data, 16 * at + 4)[::-1] for at in range(count)]
+
+
 def initialize_response() -> bytes:
     """Return the ICResp: version 0, no padding, no digests."""
     body = struct.pack("<HBBI", 0, 0, 0, _LARGEST_DATA).ljust(120, b"\0")

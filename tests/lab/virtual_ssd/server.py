@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.lab.virtual_ssd import pdu
 from tests.lab.virtual_ssd.connection import Connection
 from tests.lab.virtual_ssd.design import BLOCK_BYTES
 from tests.lab.virtual_ssd.drive import VirtualSsd
@@ -22,13 +23,15 @@ from tests.lab.virtual_ssd.reply import (
     Command,
     Reply,
 )
+from tests.lab.virtual_ssd.translation import TranslationLayer
 from tests.lab.virtual_ssd.truth import Truth
 
 _CAP, _VS, _CC, _CSTS = 0x00, 0x08, 0x14, 0x1C
 _CAP_VALUE = 127 | 1 << 16 | 40 << 24 | 1 << 37
 """Queues of 128, contiguous, 20 s to become ready, NVM command set."""
 _PROPERTY_SET, _CONNECT, _PROPERTY_GET = 0x00, 0x01, 0x04
-_FLUSH, _WRITE, _READ = 0x00, 0x01, 0x02
+_FLUSH, _WRITE, _READ, _DATASET_MANAGEMENT = 0x00, 0x01, 0x02, 0x09
+_DEALLOCATE = 1 << 2
 _SOCKET_BUFFER_BYTES = 4 << 20
 
 
@@ -98,24 +101,47 @@ class Server:
         return reply
 
     def place(self, entry: Entry) -> memoryview | None:
-        """Return the memory that a read or write is about, ``None`` outside of the namespace."""
-        start = (entry.dwords[0] | entry.dwords[1] << 32) * BLOCK_BYTES
+        """Return the memory that a read or write is about; ``None``: other command, or outside."""
+        if entry.opcode not in (_WRITE, _READ):
+            return None
+        start = _start_bytes(entry)
         end = start + ((entry.dwords[2] & 0xFFFF) + 1) * BLOCK_BYTES
         return self._memory[start:end] if end <= len(self._memory) else None
 
-    def block_io(self, entry: Entry, done: Callable[[], None]) -> int | None:
+    def block_io(self, entry: Entry, data: bytes, done: Callable[[], None]) -> int | None:
         """Begin a read or write; a flush has nothing to wait for, as the cache loses nothing."""
         if entry.opcode == _FLUSH:
             return 0
+        if entry.opcode == _DATASET_MANAGEMENT and self.drive.engine.layer is not None:
+            return self._manage(self.drive.engine.layer, entry, data)
         if entry.opcode not in (_WRITE, _READ):
             return INVALID_OPCODE
         place = self.place(entry)
         if place is None:
             return LBA_OUT_OF_RANGE
-        operation = Operation(is_write=entry.opcode == _WRITE, size_bytes=len(place), done=done)
+        operation = Operation(
+            is_write=entry.opcode == _WRITE,
+            start_bytes=_start_bytes(entry),
+            size_bytes=len(place),
+            done=done,
+        )
         self.drive.submit(operation, time.monotonic_ns())
         self._set_timer()
         return None
+
+    def _manage(self, layer: TranslationLayer, entry: Entry, data: bytes) -> int:
+        """Deallocate ranges at once, without time or energy; other hints change nothing."""
+        ranges = [
+            (first * BLOCK_BYTES, count * BLOCK_BYTES)
+            for first, count in pdu.parse_ranges(data, (entry.dwords[0] & 0xFF) + 1)
+        ]
+        if any(start + size > len(self._memory) for start, size in ranges):
+            return LBA_OUT_OF_RANGE
+        if entry.dwords[1] & _DEALLOCATE:
+            for start, size in ranges:
+                layer.deallocate(start, size)
+                self._memory[start : start + size] = bytes(size)
+        return 0
 
     def _accept(self, stream: socket.socket) -> None:
         stream.setblocking(False)
@@ -161,3 +187,8 @@ class Server:
             await asyncio.sleep(1)
             self._go_on()
             self._truth.write()
+
+
+def _start_bytes(entry: Entry) -> int:
+    """Return where a read or write begins."""
+    return (entry.dwords[0] | entry.dwords[1] << 32) * BLOCK_BYTES
