@@ -140,17 +140,19 @@ class _Loop:
 
     def run(self) -> Written:
         """Write pass after pass and return what was written."""
+        if self._judge is not None:
+            self._judge.read(0.0, 0)
         tickets = [ticket for ticket in (self._next(), self._next()) if ticket is not None]
         try:
             while tickets:
-                is_over = self._follow(tickets[0])
-                if is_over:
-                    # The next pass first: it must not begin when this one ends.
+                if self._follow(tickets[0]):
+                    # The next pass first, or it would go on. It may have begun already.
                     for ticket in reversed(tickets):
                         ticket.stop()
-                self._end_pass(tickets.pop(0))
-                if is_over:
+                    while tickets:
+                        self._end_pass(tickets.pop(0))
                     break
+                self._end_pass(tickets.pop(0))
                 following = self._next()
                 tickets += [] if following is None else [following]
         finally:
@@ -206,8 +208,10 @@ class _Loop:
         """Close a pass that is done, or was stopped; raises what made it fail."""
         while not ticket.wait(READ_EVERY_S):
             pass
-        self._done = summed(self._done, ticket.reading())
-        self._written.passes.append(self._done)
+        reading = ticket.reading()
+        if reading.operation_count:
+            self._done = summed(self._done, reading)
+            self._written.passes.append(self._done)
         rows = ticket.trace()
         if rows is not None:
             file = TracedFile(self._place.path, self._place.range_bytes)

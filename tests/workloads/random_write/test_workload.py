@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 
 from tests.context import Context, context_at
+from wattload.core import steady
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.record.results import Check
 from wattload.core.units import MIB
 from wattload.core.workload import Accelerator, Outcome
-from wattload.workloads.random_write import conditioning
+from wattload.workloads.random_write import conditioning, writing
 from wattload.workloads.random_write.config import Condition, Config, Draw, Purge, Scale, Until
 from wattload.workloads.random_write.place import FILE_NAME
 from wattload.workloads.random_write.workload import RandomWrite
@@ -94,6 +95,57 @@ def test_the_tables_add_up_to_what_was_written(tmp_path: Path) -> None:
         assert sum(row["operations"] for row in rows) == 2 * RANGE_BYTES // 16384
         assert all(a["end_ns"] == b["start_ns"] for a, b in pairwise(rows))
     assert outcome.tables["seconds"].num_rows >= 2
+
+
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rounds take 0.3 s instead of a minute."""
+    monkeypatch.setattr(steady, "ROUND_S", 0.3)
+    monkeypatch.setattr(writing, "READ_EVERY_S", 0.1)
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_writes_end_in_a_steady_state(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    settings = config(until=Until.steady, passes=90, rate_bytes_per_s=50e6)
+    _, outcome, [check] = made(settings, context)
+    assert check.verdict == "pass"
+    [phase] = context.timed("random_write")
+    [(name, start, end)] = phase.parts
+    written = metric(outcome, "written_bytes")
+    assert name == "steady"
+    assert written == phase.written_bytes < 90 * RANGE_BYTES  # nothing after the stop is missed
+    seconds = (end.time_ns - start.time_ns) / 1e9
+    rate = (end.written_bytes - start.written_bytes) / seconds
+    assert metric(outcome, "steady_write_bytes_per_s") == rate == pytest.approx(50e6, rel=0.1)
+    assert start.written_bytes >= RANGE_BYTES  # one capacity before the first round
+    assert outcome.latencies[1].phase == "steady"
+    assert outcome.details["ended_by"] == "steady state"
+    assert outcome.details["steady"]["headline"]["end_s"] * 1e9 == pytest.approx(
+        end.time_ns - phase.start_ns, rel=0.05
+    )
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_no_steady_state_is_a_result_without_steady_figures(tmp_path: Path) -> None:
+    settings = config(until=Until.steady, passes=1)
+    _, outcome, _ = made(settings, context_at(tmp_path))
+    assert metric(outcome, "steady_write_bytes_per_s") is None
+    [steady_rate] = [each for each in outcome.metrics if each.name == "steady_write_bytes_per_s"]
+    assert steady_rate.missing["value"] == "0 of 5 rounds are complete"
+    assert any(remark.startswith("Not steady after 8.39 MB") for remark in outcome.remarks)
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_kept_random_writes_count_on(tmp_path: Path) -> None:
+    first = config(until=Until.steady, passes=2, rate_bytes_per_s=50e6)
+    made(first, context_at(tmp_path))
+    context = context_at(tmp_path)
+    kept = config(until=Until.steady, passes=90, rate_bytes_per_s=50e6, condition=Condition.keep)
+    _, _, [check] = made(kept, context)
+    [(_, start, _)] = context.timed("random_write")[0].parts
+    assert start.written_bytes < RANGE_BYTES
+    assert check.verdict == "pass"
 
 
 def test_a_kept_range_is_not_prepared_again(tmp_path: Path) -> None:
