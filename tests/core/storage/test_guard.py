@@ -65,18 +65,14 @@ class Bench:
         (target,) = resolve_targets([self.device], host="here", kind=TargetKind.BLOCK)
         return target
 
-    def guard(
-        self, *overwrite: str, serial: str | None = None, block_bytes: int = 16384
-    ) -> Guard:
+    def guard(self, *overwrite: str, serial: str | None = None, block_bytes: int = 16384) -> Guard:
         permission = Permission(
             serials=(str(self.image) if serial is None else serial,),
             overwrite=frozenset(overwrite),
             shared=False,
             block_bytes=block_bytes,
         )
-        return Guard(
-            self.target, permission, self.log, read_nvme=refuse_nvme, is_sealed=is_sealed
-        )
+        return Guard(self.target, permission, self.log, read_nvme=refuse_nvme, is_sealed=is_sealed)
 
     def refused(self, *overwrite: str, serial: str | None = None) -> str:
         """Return why the drive is refused; it is proved that not a byte has changed."""
@@ -210,7 +206,9 @@ def test_a_mount_in_another_namespace_is_refused(bench: Bench, tmp_path: Path, p
     must("mkfs.ext4", "-q", f"{bench.device}{part}")
     ready = tmp_path / "ready"
     script = f"mount {bench.device}{part} /mnt && touch {ready} && sleep 60"
-    with subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", script]) as held:
+    with subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
+    ) as held:
         try:
             deadline_s = time.monotonic() + 10
             while not ready.exists():
@@ -469,9 +467,7 @@ def test_a_drive_that_does_not_tell_its_health_is_refused(nvme: FakeNvme) -> Non
         ({"used_bytes": 4096}, "target.overwrite=[unsampled]"),
     ],
 )
-def test_a_drive_in_doubt_is_refused(
-    nvme: FakeNvme, changes: dict[str, Any], words: str
-) -> None:
+def test_a_drive_in_doubt_is_refused(nvme: FakeNvme, changes: dict[str, Any], words: str) -> None:
     (found,) = nvme.refusals(replace(HEALTHY, **changes))
     assert words in found
 
