@@ -68,8 +68,9 @@ def test_what_came_after_a_reading_is_what_was_added_to_it(
     assert since.minimum_ns is not None
     assert since.maximum_ns is not None
     lowest, highest = min(after), max(after)
-    assert lowest - lowest / 64 <= since.minimum_ns <= lowest
-    longest = max([*before, *after]) if highest >= 1 << 41 else highest * 65 / 64
+    assert min(lowest - lowest / 64, lower_end_ns(BUCKET_COUNT - 1)) <= since.minimum_ns <= lowest
+    is_open = highest >= lower_end_ns(BUCKET_COUNT - 1)
+    longest = max([*before, *after]) if is_open else highest * 65 / 64
     assert highest <= since.maximum_ns <= longest
 
 

@@ -68,7 +68,8 @@ class Histogram:
         """Return the histogram of the values that came after an earlier reading of the same ones.
 
         ``counts`` are exact. ``minimum_ns`` and ``maximum_ns`` are the ends of the outermost
-        buckets, limited by those of all values: at most 1/64 too low and too high.
+        buckets, limited by those of all values: at most 1/64 too low and too high. Beyond 36
+        minutes, in the last bucket, they are its start and the maximum of all values.
 
         Raises:
             ValueError: ``earlier`` has values that are not in this one.
