@@ -41,6 +41,7 @@ from wattload.core.record.unfinished import (
     unfinished_runs,
 )
 from wattload.core.storage.raw_writes import RawWriteLog
+from wattload.core.storage.targets import TargetKind
 from wattload.power.control.journal import default_state_folder
 
 REASON = "the run and its sampler ended without a record: they were killed, or the host stopped"
@@ -133,7 +134,7 @@ def finish_in(
     draft = _read_draft(folder)
     contents = read_journals(folder)
     status, reason = contents.failure or (status, reason)
-    raw_writes = _end_raw_writes(folder.path.name, "failed" if status == "failed" else "aborted")
+    raw_writes = _end_raw_writes(draft, "failed" if status == "failed" else "aborted")
     finished = draft.model_copy(
         update={
             "status": status,
@@ -148,10 +149,12 @@ def finish_in(
     remove_marks(folder)
 
 
-def _end_raw_writes(run_id: str, status: Literal["failed", "aborted"]) -> list[str]:
+def _end_raw_writes(draft: RunRecord, status: Literal["failed", "aborted"]) -> list[str]:
     """Note in the log of raw writes what the run wrote to drives; return why that is impossible."""
+    if all(target.facts.kind != TargetKind.BLOCK for target in draft.targets):
+        return []
     try:
-        RawWriteLog(default_state_folder()).end(run_id, status)
+        RawWriteLog(default_state_folder()).end(draft.run_id, status)
     except TargetError as error:
         return [f"What the run wrote to whole drives is not in their log: {error}."]
     return []

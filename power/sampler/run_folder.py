@@ -28,7 +28,7 @@ ANSWER_LIMIT_S = 30.0
 """Longer than a busy disk and a large journal need."""
 
 _PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler.helper")
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "LANG")
+_ENVIRONMENT = ("WATTLOAD_STATE_DIR", "PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "LANG")
 """What Python needs; the service's own may hold passwords."""
 
 _MAX_WAITING_BYTES = 4 << 20

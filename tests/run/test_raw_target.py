@@ -34,13 +34,13 @@ class Drive:
         return (*WRITER, *own, *more)
 
     def run(self, *more: str, **variables: str) -> None:
-        done = run(self.folder, *self.words(*more), **variables)
+        done = run(self.folder, *self.words(*more), ranks=1, **variables)
         assert done.returncode == 0, done.stderr
 
     def refused(self, *more: str, **variables: str) -> str:
         """Return the error of a refused run; not a byte of the drive has changed."""
         before, count = digest(self.device), len(self.rows())
-        done = run(self.folder, *self.words(*more), **variables)
+        done = run(self.folder, *self.words(*more), ranks=1, **variables)
         assert done.returncode == 2, (done.stdout, done.stderr)
         assert digest(self.device) == before
         assert len(self.rows()) == count

@@ -245,8 +245,11 @@ def drive_lines(target: Target, found: Inspection, plan: WorkloadPlan) -> Iterat
     yield _line("drive", f"{target.path} is {found.words}")
     if found.content is not None:
         yield _line("holds", _content_text(found.content))
-    drive_writes = f"{format_bytes(writes_bytes)} in all, {writes_bytes / size_bytes:.2g} drive writes"
-    yield _line("wear", f"{drive_writes}; {_endurance_text(found)}")
+    yield _line(
+        "wear",
+        f"{format_bytes(writes_bytes)} in all, {writes_bytes / size_bytes:.2g} drive writes; "
+        f"{_endurance_text(found)}",
+    )
     for refusal in found.refusals:
         yield _line("needs" if refusal.can_be_lifted else "refused", refusal.sentence)
     if not found.refusals:

@@ -187,7 +187,8 @@ class RawDrive(Protocol):
     def host_written_bytes(self) -> tuple[int, int] | None:
         """Return the drive's own count of bytes written to it, and its rounding, in bytes.
 
-        ``None`` if it reports none.
+        For a drive that reports none it is the kernel's, from when the disk appeared; ``None`` if
+        there is neither.
         """
         ...
 
@@ -269,7 +270,8 @@ class RunContext(Protocol):
     def raw_drive(self, target: Target) -> RawDrive | None:
         """Return the drive of a block target that this process may overwrite, else ``None``.
 
-        It is ``None`` for a directory, and while a run is only previewed.
+        It is ``None`` for a directory. While a run is only previewed, its history can be read, and
+        whatever would change it is refused.
         """
         ...
 

@@ -43,7 +43,7 @@ from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import preflight, require_controllers, writes_of
 from wattload.run.process import ProcessContext
 from wattload.run.ranks import is_host_leader
-from wattload.run.raw_drive import ClaimedDrive, claim_drives
+from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, known_drives
 from wattload.run.record import (
     Findings,
     Header,
@@ -153,6 +153,7 @@ class RunLifecycle:
         self._is_recorded = False
         self._resources = ExitStack()
         self._drives: dict[int, ClaimedDrive] = {}
+        self._known: dict[int, KnownDrive] = {}
         self._planned_bytes = 0
 
     def run(self) -> tuple[Path | None, int]:
@@ -198,6 +199,8 @@ class RunLifecycle:
         host = self._process.host
         self._process.on_all_ranks(lambda: require_target_kind(self._config))
         targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
+        if self._config.target.is_block and is_host_leader():
+            self._known = known_drives(self._config, targets)
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return targets, plan
 
@@ -307,7 +310,7 @@ class RunLifecycle:
             seed=self._config.seed,
             scale=self._config.scale.name,
             recorder=recorder,
-            raw_drives=self._drives,
+            raw_drives=self._drives or self._known,
         )
 
     def _wear_lines(self) -> list[str]:

@@ -30,7 +30,7 @@ from wattload.core.storage.guard import Claim, Guard, Inspection, NvmeFacts, Per
 from wattload.core.storage.raw_device import namespace_id
 from wattload.core.storage.raw_writes import Begin, Foreign, RawWriteLog, Status, counted_bytes
 from wattload.core.storage.targets import Target, TargetKind
-from wattload.core.sysfs import numbered_block_folder
+from wattload.core.sysfs import SECTOR_BYTES, numbered_block_folder
 from wattload.core.units import format_bytes
 from wattload.core.workload import Conditioning, PurgeMethod
 from wattload.loaders.stamps import bad_blocks
@@ -87,6 +87,18 @@ def inspect_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, In
     }
 
 
+def known_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, KnownDrive]:
+    """Return the drives of the block targets that can be told from others, by index; for a plan."""
+    found: dict[int, KnownDrive] = {}
+    for target in targets:
+        if target.kind is TargetKind.BLOCK:
+            guard = guard_of(config, target)
+            guard.inspect()
+            if guard.name is not None:
+                found[target.index] = KnownDrive(target, guard)
+    return found
+
+
 def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, ClaimedDrive]:
     """Return the drives of the block targets, by index; this process alone may overwrite them.
 
@@ -106,31 +118,103 @@ def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, Clai
     return claimed
 
 
-class ClaimedDrive:
-    """A drive that this process holds; implements ``wattload.core.workload.RawDrive``."""
+class KnownDrive:
+    """The history of a drive, which a preview may read; it releases nothing to be overwritten."""
 
-    def __init__(self, target: Target, guard: Guard, claim: Claim) -> None:
-        if guard.name is None or guard.content is None or guard.log is None:
-            raise TargetError(f"{target.path} was not examined")
+    def __init__(self, target: Target, guard: Guard) -> None:
+        if guard.name is None:
+            raise TargetError(f"{target.path} can't be told from other drives")
         self.target = target
         self._guard = guard
-        self._claim = claim
         self._serial = guard.name.serial
-        self._found = guard.content
-        self._earlier = guard.log
         self._log = RawWriteLog(default_state_folder())
         self._nonce = secrets.randbits(64)
-        self._run_id: str | None = None
 
     @property
     def nonce(self) -> int:
         """The nonce of every stamp that this run writes."""
         return self._nonce
 
+    def host_written_bytes(self) -> tuple[int, int] | None:
+        """Return the bytes that hosts have written, by the drive's SMART log, and its rounding.
+
+        For a drive without one it is the kernel's count, which begins anew when the disk appears.
+        """
+        if self._guard.nvme is None:
+            counted = counted_bytes(self.target.facts.devices)
+            return (sum(counted.values()), SECTOR_BYTES) if counted else None
+        device = NvmeAdmin(self._controller)
+        try:
+            return read_smart(device).written_bytes, DATA_UNIT_BYTES
+        finally:
+            device.close()
+
+    def conditioning(self) -> Conditioning | None:
+        """Return what was last noted, ``None`` if nothing was."""
+        return self._notes().conditioning
+
+    def note_conditioning(self, conditioning: Conditioning) -> None:
+        """Refuse: a preview changes nothing."""
+        raise TargetError(f"{self.target.path} is not held by this run, so nothing is noted")
+
+    def purge(self, method: PurgeMethod) -> Mapping[str, Any]:
+        """Refuse: a preview changes nothing."""
+        raise TargetError(f"{self.target.path} is not held by this run, so it is not purged")
+
+    def history(self) -> DriveHistory:
+        """Return what this host did to the drive, for the record."""
+        notes = self._notes()
+        conditioning = notes.conditioning
+        return DriveHistory(
+            last_format=notes.last_format or "unknown",
+            last_trim=notes.last_trim or "unknown",
+            preconditioning="unknown" if conditioning is None else _words(conditioning),
+            preconditioning_bytes=(
+                None
+                if conditioning is None
+                else conditioning.sequential_bytes + conditioning.random_bytes
+            ),
+        )
+
     @property
-    def percentage_used(self) -> int | None:
-        """The share of the drive's endurance that is used, in percent, ``None`` if unknown."""
-        return None if self._guard.nvme is None else self._guard.nvme.percentage_used
+    def _controller(self) -> str:
+        controllers = controllers_in(self.target.facts.stack)
+        if not controllers:
+            raise TargetError(
+                f"{self.target.path} is not an NVMe namespace, and has no admin queue"
+            )
+        return controllers[0].name
+
+    def _notes(self) -> Notes:
+        name = _notes_name(self._serial)
+        try:
+            with open_folder(self._log.folder) as folder:
+                content = folder.read(name)
+        except FileNotFoundError:
+            return Notes()
+        except (OSError, DataError) as error:
+            raise TargetError(f"the notes on {self.target.path} can't be used: {error}") from error
+        if content is None:
+            return Notes()
+        try:
+            return _NOTES.validate_json(content)
+        except ValidationError as error:
+            raise TargetError(
+                f"the notes on {self.target.path} in {self._log.folder} are damaged; remove them"
+            ) from error
+
+
+class ClaimedDrive(KnownDrive):
+    """A drive that this process holds; implements ``wattload.core.workload.RawDrive``."""
+
+    def __init__(self, target: Target, guard: Guard, claim: Claim) -> None:
+        if guard.content is None or guard.log is None:
+            raise TargetError(f"{target.path} was not examined")
+        super().__init__(target, guard)
+        self._claim = claim
+        self._found = guard.content
+        self._earlier = guard.log
+        self._run_id: str | None = None
 
     @property
     def earlier(self) -> tuple[int, int]:
@@ -182,20 +266,6 @@ class ClaimedDrive:
         """Give the drive back; safe to call twice."""
         self._claim.close()
 
-    def host_written_bytes(self) -> tuple[int, int] | None:
-        """Return the bytes that hosts have written, by the drive's SMART log, and its rounding."""
-        if self._guard.nvme is None:
-            return None
-        device = NvmeAdmin(self._controller)
-        try:
-            return read_smart(device).written_bytes, DATA_UNIT_BYTES
-        finally:
-            device.close()
-
-    def conditioning(self) -> Conditioning | None:
-        """Return what was last noted, ``None`` if nothing was."""
-        return self._notes().conditioning
-
     def note_conditioning(self, conditioning: Conditioning) -> None:
         """Replace what was noted, durably."""
         self._write(replace(self._notes(), conditioning=conditioning))
@@ -223,30 +293,6 @@ class ClaimedDrive:
             "unknown_count": len(content.unknown),
             "reads_as": _reads_as(content),
         }
-
-    def history(self) -> DriveHistory:
-        """Return what this host did to the drive, for the record."""
-        notes = self._notes()
-        conditioning = notes.conditioning
-        return DriveHistory(
-            last_format=notes.last_format or "unknown",
-            last_trim=notes.last_trim or "unknown",
-            preconditioning="unknown" if conditioning is None else _words(conditioning),
-            preconditioning_bytes=(
-                None
-                if conditioning is None
-                else conditioning.sequential_bytes + conditioning.random_bytes
-            ),
-        )
-
-    @property
-    def _controller(self) -> str:
-        controllers = controllers_in(self.target.facts.stack)
-        if not controllers:
-            raise TargetError(
-                f"{self.target.path} is not an NVMe namespace, and has no admin queue"
-            )
-        return controllers[0].name
 
     def _format(self) -> str:
         folder = numbered_block_folder(self._claim.identity.major_minor)
@@ -276,24 +322,6 @@ class ClaimedDrive:
                 "workload.purge"
             ) from error
         return f"BLKDISCARD of {size_bytes} bytes"
-
-    def _notes(self) -> Notes:
-        name = _notes_name(self._serial)
-        try:
-            with open_folder(self._log.folder) as folder:
-                content = folder.read(name)
-        except FileNotFoundError:
-            return Notes()
-        except (OSError, DataError) as error:
-            raise TargetError(f"the notes on {self.target.path} can't be used: {error}") from error
-        if content is None:
-            return Notes()
-        try:
-            return _NOTES.validate_json(content)
-        except ValidationError as error:
-            raise TargetError(
-                f"the notes on {self.target.path} in {self._log.folder} are damaged; remove them"
-            ) from error
 
     def _write(self, notes: Notes) -> None:
         try:

@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -286,7 +287,7 @@ def test_both_ends_are_looked_at() -> None:
     offsets = sample_offsets(1 << 40, "S1")
     assert (offsets[0], offsets[-1]) == (0, (1 << 40) - 4096)
     assert 1024 <= len(offsets) <= 1026
-    assert max(b - a for a, b in zip(offsets[:-1], offsets[1:], strict=True)) < 2 << 30
+    assert max(b - a for a, b in pairwise(offsets)) < 2 << 30
     assert offsets != sample_offsets(1 << 40, "S2")
     assert sample_offsets(10000, "S1") == [0, 4096]
 
@@ -359,9 +360,9 @@ def test_an_exchanged_drive_is_refused(bench: Bench) -> None:
     must("losetup", "--detach", str(bench.device))
     must("losetup", str(bench.device), str(other))
     before = digest(bench.device)
-    with bench.device.open("rb") as opened:
-        with pytest.raises(TargetError, match=r"was exchanged \(disk sequence \d+, now \d+\)"):
-            require_same(opened.fileno(), guard.identity)
+    exchanged = pytest.raises(TargetError, match=r"was exchanged \(disk sequence \d+, now \d+\)")
+    with bench.device.open("rb") as opened, exchanged:
+        require_same(opened.fileno(), guard.identity)
     with pytest.raises(TargetError, match=r"is not the drive of that serial"):
         guard.claim()
     assert digest(bench.device) == before
@@ -420,7 +421,7 @@ def fill(folder: Path, **files: str) -> None:
 @pytest.fixture
 def nvme(bench: Bench, tmp_path: Path) -> FakeNvme:
     roots = Roots(sys=tmp_path / "sys", proc=tmp_path / "proc", top=tmp_path)
-    device = os.stat(bench.device).st_rdev
+    device = bench.device.stat().st_rdev
     number = f"{os.major(device)}:{os.minor(device)}"
     controller = roots.sys / "devices/nvme0"
     fill(controller, serial="S1", model="Micron_9550", transport="pcie")
