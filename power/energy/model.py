@@ -63,6 +63,8 @@ READINGS_MIN = 4
 """With fewer readings there is nothing to fit."""
 PIECE_S, PIECE_READS = 0.1, 0.5
 """The length of pieces of constant power: in seconds, or in reads if that is longer."""
+PIECES_MAX = 250_000
+"""The pieces of a whole run: from 7 hours on they are longer, since each takes some 200 bytes."""
 PIECE_READINGS = 4
 """The readings per piece that the search for the sensor uses."""
 WINDOW_MAX_S, WINDOW_FACTOR = 5.0, 1.5
@@ -330,7 +332,9 @@ def _near_edges(run: _Run) -> LeastSquares:
 
 def _whole(run: _Run) -> LeastSquares:
     """Return the problem of all readings."""
-    return LeastSquares(run.pieces([run.stretches]), run.time_s, run.observed)
+    whole_s = run.stretches[-1].end_s - run.stretches[0].start_s
+    coarser = replace(run, piece_s=max(run.piece_s, whole_s / PIECES_MAX))
+    return LeastSquares(coarser.pieces([run.stretches]), run.time_s, run.observed)
 
 
 def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:

@@ -118,9 +118,11 @@ def _stretches(
         between[_is_unexplained(between, states.time_ns, changes) & (between >= 0)] = TRANSITION
     # The first and the last entry are the time before the first and after the last read.
     padded = np.concatenate(([UNKNOWN], between, [UNKNOWN]))
+    label = padded[np.searchsorted(states.time_ns, edge_ns[:-1], "right")]
+    # Equal neighbours are one stretch: in two days a state is read two million times.
+    begins = np.concatenate(([True], label[1:] != label[:-1]))
     return _Stretches(
-        edge_ns=edge_ns,
-        label=padded[np.searchsorted(states.time_ns, edge_ns[:-1], "right")],
+        edge_ns=np.concatenate((edge_ns[:-1][begins], edge_ns[-1:])), label=label[begins]
     )
 
 

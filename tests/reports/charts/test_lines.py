@@ -32,7 +32,7 @@ def test_an_arm_has_the_median_of_its_runs_at_every_percentile() -> None:
     assert middle.startswith("4.0")  # p50 of the run in the middle: 2 ms, times 2
     assert middle.count(";") == 2
     assert [column.title for column in found.table.columns][4:] == [
-        "p50", "p90", "p95", "p99", "p99.9", "p99.99",
+        "p50", "p90", "p95", "p99", "p99.9", "p99.99", "p99.999",
     ]  # fmt: skip
 
 
