@@ -72,10 +72,12 @@ class Series:
         import numpy as np
         import pyarrow as pa
 
-        arrays: dict[str, pa.Array] = {}
-        for name, values in (*self._counts.items(), *self._latencies.items()):
-            column = np.array(values, dtype=np.int64 if values.typecode == "q" else np.float64)
-            arrays[name] = pa.array(column, from_pandas=True)
+        arrays: dict[str, pa.Array] = {
+            name: pa.array(np.array(values, dtype=np.int64))
+            for name, values in self._counts.items()
+        }
+        for name, seconds in self._latencies.items():
+            arrays[name] = pa.array(np.array(seconds, dtype=np.float64), from_pandas=True)
         return pa.table(arrays)
 
 
