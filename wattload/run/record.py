@@ -363,7 +363,9 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     is_direct = any(path.path_requested == "o_direct" for path in findings.outcome.paths)
     uses_loader = bool(workload_class(config).needs)
     settings = config.loader if uses_loader else config.workload
-    depth = getattr(settings, "queue_depth", None) if is_direct else None
+    # Under a rate the queue need not be deep.
+    is_limited = getattr(settings, "rate_bytes_per_s", None) is not None
+    depth = getattr(settings, "queue_depth", None) if is_direct and not is_limited else None
     block_bytes = getattr(settings, "block_bytes", None) if is_direct else None
     return WorkloadSection(
         name=header.workload,
