@@ -2,7 +2,7 @@
 # run.sh [MARKS [NAME]]: run the tests that MARKS selects (pytest's -m; default: lab), all or those
 # with NAME in their names, in a guest that has NVMe controllers and the kernel's real drivers: QEMU's own controller, and behind
 # the NVMe/TCP driver a model drive with five power states and a virtual drive that knows its true
-# energy. Pages, records and the truth table come to $WATTLOAD_LAB/out.
+# energy; and QEMU's drives with two controllers and with two namespaces. Pages, records and the truth table come to $WATTLOAD_LAB/out.
 # The guest runs this machine's root read-only, so .venv and checkout are as they are here.
 # WATTLOAD_LAB names the folder for kernel and initramfs; no root rights and no KVM are needed.
 set -eu
@@ -68,6 +68,7 @@ chmod +x initramfs/init
   "$root/power" "$root/reports" "$root/configs" "$root/tests"
 mkdir -p out
 [ -e disk.img ] || truncate -s 256M disk.img
+for each in pair two1 two2; do [ -e "$each.img" ] || truncate -s 64M "$each.img"; done
 
 # The guest's management controller. QEMU 7.2 ends by SIGSEGV unless it connects late (reconnect).
 rm -f bmc.sock
@@ -85,6 +86,13 @@ timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu 
   -virtfs local,path=out,mount_tag=out,security_model=none,multidevs=remap \
   -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \
   -device nvme,serial=QEMU0001,drive=disk \
+  -drive file=pair.img,if=none,id=pair,format=raw,cache=unsafe \
+  -device nvme-subsys,id=subsystem -device nvme,serial=PAIR0001,id=pair0,subsys=subsystem \
+  -device nvme,serial=PAIR0001,subsys=subsystem -device nvme-ns,drive=pair,bus=pair0,shared=on \
+  -drive file=two1.img,if=none,id=two1,format=raw,cache=unsafe \
+  -drive file=two2.img,if=none,id=two2,format=raw,cache=unsafe \
+  -device nvme,serial=TWO0001,id=two -device nvme-ns,drive=two1,bus=two,nsid=1 \
+  -device nvme-ns,drive=two2,bus=two,nsid=2 \
   -chardev socket,id=bmc,path=bmc.sock,reconnect=1 -device ipmi-bmc-extern,chardev=bmc,id=bmc0 \
   -device isa-ipmi-kcs,bmc=bmc0 </dev/null 2>&1 | sed -u 's|\r||g' | tee console.log
 status=$(sed -n 's/.*lab-exit-status \([0-9]*\).*/\1/p' console.log | tail -1)
