@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MB = 1_000_000
+LIMITS = {"meter": 850 * MB, "states": 600 * MB}
+"""The aim is 256 MB: the samples and the bytes take 150, the interpreter and its libraries 120."""
 
 
 def _run(folder: Path, hours: float, sensor: str) -> dict[str, Any]:
@@ -44,11 +46,9 @@ def test_an_hour_of_traffic_and_samples_adds_up(tmp_path: Path, sensor: str, wat
 @pytest.mark.thorough
 @pytest.mark.parametrize(("sensor", "watts"), [("meter", 18.0), ("states", 25.0)])
 def test_49_hours_stay_within_their_memory(tmp_path: Path, sensor: str, watts: float) -> None:
-    """The fit of a sensor to 1.8 million readings needs most of it."""
+    """The fit of a sensor to 1.8 million readings needs the largest part of it."""
     found = _run(tmp_path, 49, sensor)
     _check(found, 49, watts)
     assert found["counted_bytes"] < 200 * MB
     assert found["peak_bytes"] < LIMITS[sensor]
 
-
-LIMITS = {"meter": 1200 * MB, "states": 450 * MB}
