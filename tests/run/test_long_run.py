@@ -51,4 +51,3 @@ def test_49_hours_stay_within_their_memory(tmp_path: Path, sensor: str, watts: f
     _check(found, 49, watts)
     assert found["counted_bytes"] < 200 * MB
     assert found["peak_bytes"] < LIMITS[sensor]
-
