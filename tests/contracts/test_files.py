@@ -28,6 +28,7 @@ EXCEPTIONS = {
     ("reports/render/output.py", "open"): "-o: the user may name links, pipes and devices",
     ("reports/render/output.py", "replace"): "-o: the user may name links, pipes and devices",
     ("wattload/core/storage/direct_io.py", "open"): "a nameless file (O_TMPFILE)",
+    ("wattload/core/storage/guard.py", "open"): "a block device, held exclusively",
     ("wattload/run/ranks.py", "open"): "the null device, in place of the error output",
     ("loaders/data/verification.py", "open"): "only reads",
     ("power/sampler/helper.py", "write_text"): "a file of the kernel",

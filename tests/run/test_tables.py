@@ -20,7 +20,7 @@ from wattload.core.workload import Outcome
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.traces import read_table
 from wattload.reports.runs.validity import closure_checks
-from wattload.run.traces import read_throughput, write_table, write_throughput
+from wattload.run.traces import read_throughput, write_named, write_throughput
 from wattload.run.traffic import BIN_NS, PhaseTraffic
 
 ROUNDS = pa.table({"second": pa.array([0, 60]), "p99_s": pa.array([0.001, 0.002])})
@@ -30,7 +30,7 @@ def run_with(folder: Path, **changes: Any) -> tuple[Path, TraceFile]:
     """Write a run whose workload kept a table; return its folder and the table's file."""
     record, traces = make_run(Scenario(workload="checkpoint", virtual=False, **changes))
     place = write_made_run(folder / "run", record, traces)
-    named = write_table(place, "rounds", ROUNDS)
+    named = write_named(place, "rounds", ROUNDS)
     stored = read_record(place)
     write_record(stored.model_copy(update={"traces": (*stored.traces, named)}), place)
     return place, named

@@ -207,24 +207,27 @@ def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
     writes_bytes = writes_of(plan)
     lines: list[str] = []
     for target in targets:
-        space = space_of(target)
-        drive_writes = writes_bytes / space.total_bytes
+        lines.append(_announced(target, plan, writes_bytes))
         lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
-        if target.device is not None:
-            lines.append(
-                f"drive {target.path}: writes {format_bytes(writes_bytes)}, {drive_writes:.1f} "
-                f"drive writes, over what is on it ({format_bytes(space.total_bytes)})"
-            )
-            continue
-        wear = f" ({drive_writes:.2g} drive writes)" if drive_writes >= LEAST_WEAR else ""
-        where = f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}"
-        lines.append(
-            f"{where}: writes {format_bytes(writes_bytes)}{wear}, takes up to "
-            f"{format_bytes(plan.peak_bytes)} of {format_bytes(space.available_bytes)} free"
-            if writes_bytes
-            else f"{where}: writes nothing"
-        )
     return lines
+
+
+def _announced(target: Target, plan: WorkloadPlan, writes_bytes: int) -> str:
+    space = space_of(target)
+    drive_writes = writes_bytes / space.total_bytes
+    if target.device is not None:
+        return (
+            f"drive {target.path}: writes {format_bytes(writes_bytes)}, {drive_writes:.1f} drive "
+            f"writes, over what is on it ({format_bytes(space.total_bytes)})"
+        )
+    where = f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}"
+    if not writes_bytes:
+        return f"{where}: writes nothing"
+    wear = f" ({drive_writes:.2g} drive writes)" if drive_writes >= LEAST_WEAR else ""
+    return (
+        f"{where}: writes {format_bytes(writes_bytes)}{wear}, takes up to "
+        f"{format_bytes(plan.peak_bytes)} of {format_bytes(space.available_bytes)} free"
+    )
 
 
 class WriteLedger:

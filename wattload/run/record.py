@@ -61,9 +61,9 @@ from wattload.run.phases import (
 from wattload.run.power_session import PowerReport
 from wattload.run.traces import (
     OperationRow,
+    write_named,
     write_operations,
     write_power,
-    write_table,
     write_throughput,
 )
 from wattload.run.traffic import PhaseTraffic
@@ -198,7 +198,7 @@ def _store(
     ]
     if findings.operations:
         traces.append(write_operations(place, findings.operations))
-    traces += [write_table(place, *named) for named in findings.outcome.tables.items()]
+    traces += [write_named(place, *named) for named in findings.outcome.tables.items()]
     samples = {host: builder.traces() for host, builder in builders.items()}
     record = build_record(
         header,

@@ -167,7 +167,7 @@ def write_power(folder: Path, samples: Mapping[str, Iterable[Sample]]) -> TraceF
     return _write(folder, "power", schema, _tables(schema, rows))
 
 
-def write_table(folder: Path, name: str, table: pa.Table) -> TraceFile:
+def write_named(folder: Path, name: str, table: pa.Table) -> TraceFile:
     """Write a table of the workload's outcome."""
     return _write(folder, name, table.schema, [table])
 
