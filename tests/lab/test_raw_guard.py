@@ -36,8 +36,7 @@ def namespaces(serial: str) -> list[Path]:
     found = [
         each
         for each in Path("/sys/block").glob("nvme*n*")
-        if "c" not in each.name
-        and (each.resolve().parent / "serial").read_text().strip() == serial
+        if "c" not in each.name and (each.resolve().parent / "serial").read_text().strip() == serial
     ]
     assert found, f"the guest has no drive {serial}"
     return [Path("/dev") / each.name for each in sorted(found)]
