@@ -70,6 +70,8 @@ class HostCapture:
     ) -> None:
         """Read facts and the state before the run; ``drives`` are those of block targets."""
         self._drives = drives or {}
+        self._histories: dict[int, DriveHistory] = {}
+        self.read_histories()
         names = [name for target in targets for name in controllers_under(target)]
         self._targets = targets
         self.controller_names = tuple(dict.fromkeys(names))
@@ -95,6 +97,10 @@ class HostCapture:
             self._facts[name] = _with_power_states(self._facts[name], reading)
         self._before = _with_readings(self._before, readings)
 
+    def read_histories(self) -> None:
+        """Read what was done to each drive; once more after the preparation, which adds to it."""
+        self._histories = {index: drive.history() for index, drive in self._drives.items()}
+
     def read_clocks(self) -> None:
         """Read the clocks during the run, so that a step of one can be told from another rate."""
         self._clocks.append(anchor())
@@ -118,16 +124,12 @@ class HostCapture:
                     facts=target.facts,
                     before=before.targets[index],
                     after=after.targets[index] if after else None,
-                    history=self._history(target),
+                    history=self._histories.get(target.index, DriveHistory()),
                 )
                 for index, target in enumerate(self._targets)
             ),
             controllers=tuple(self._controller(name) for name in self.controller_names),
         )
-
-    def _history(self, target: Target) -> DriveHistory:
-        drive = self._drives.get(target.index)
-        return DriveHistory() if drive is None else drive.history()
 
     def _controller(self, name: str) -> ControllerRecord:
         before = self._before.controllers[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -172,6 +172,7 @@ class RunLifecycle:
         data = self._prepare(workload, context, power_session)
         self._world.barrier()
         if capture is not None:
+            capture.read_histories()
             capture.read_clocks()
         outcome = self._with_all_latencies(workload.run(context))
         if capture is not None:
@@ -222,8 +223,7 @@ class RunLifecycle:
         """Undo what was changed and write the record of an unfinished run."""
         interruption = interrupts.interruption()
         status: Status = "aborted" if interruption else "failed"
-        with suppress(TargetError):  # what the log lacks is added when the next run starts
-            self._end_writes(status)
+        self._end_writes(status)
         self._resources.close()
         if self._folder is None or self._is_recorded:
             return
@@ -332,9 +332,12 @@ class RunLifecycle:
             drive.begin(folder.name, self._order.command, self._planned_bytes)
 
     def _end_writes(self, status: Status) -> None:
-        """Write down what was written to the drives."""
+        """Write down what was written to the drives; that it fails does not change the run."""
         for drive in self._drives.values():
-            drive.end(status)
+            try:
+                drive.end(status)
+            except TargetError as error:
+                self._process.note(f"warning: {error}")
 
     def _prepare(
         self, workload: Workload, context: Context, power_session: PowerSession | None

@@ -215,6 +215,7 @@ class ClaimedDrive(KnownDrive):
         self._found = guard.content
         self._earlier = guard.log
         self._run_id: str | None = None
+        self._has_begun = False
 
     @property
     def earlier(self) -> tuple[int, int]:
@@ -244,7 +245,7 @@ class ClaimedDrive(KnownDrive):
                 devices=counted_bytes(self.target.facts.devices),
             )
         )
-        self._run_id = run_id
+        self._run_id, self._has_begun = run_id, True
 
     def end(self, status: Status) -> None:
         """Write down that the run has ended, and what is left on the drive of what was foreign.
@@ -255,7 +256,7 @@ class ClaimedDrive(KnownDrive):
         if self._run_id is None:
             return
         left: dict[str, Foreign] = {}
-        with suppress(TargetError):  # the drive may be gone; then nothing is known to be left
+        with suppress(TargetError, OSError, ValueError):  # the drive may be gone
             content = self._guard.reread(self._nonce)
             if content is not None:
                 left[self._serial] = content.foreign
@@ -264,7 +265,7 @@ class ClaimedDrive(KnownDrive):
 
     def close(self) -> None:
         """Give the drive back; safe to call twice."""
-        self._claim.close()
+        self._claim.close(reload=self._has_begun)
 
     def note_conditioning(self, conditioning: Conditioning) -> None:
         """Replace what was noted, durably."""

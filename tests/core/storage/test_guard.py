@@ -271,7 +271,7 @@ def test_signatures_must_be_named_with_their_uuids(bench: Bench) -> None:
 
 
 def test_content_without_a_signature_is_unknown(bench: Bench) -> None:
-    bench.write(8 << 20, b"raw database" * 1000)
+    bench.write(8 << 20, b"raw database" * 100_000)
     assert "holds blocks that are neither blank nor ours" in bench.refused()
     bench.accepted("unknown")
 

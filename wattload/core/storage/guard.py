@@ -458,13 +458,17 @@ class Claim:
             raise TargetError(f"{self.identity.path} is no longer held")
         return self._descriptor
 
-    def close(self) -> None:
-        """Give the drive back; the kernel looks for partitions again. Safe to call twice."""
+    def close(self, *, reload: bool = False) -> None:
+        """Give the drive back; safe to call twice.
+
+        With ``reload`` the kernel looks for partitions again, since they may be overwritten.
+        """
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
-        with suppress(OSError):  # a device without partitions refuses
-            fcntl.ioctl(descriptor, _RELOAD_PARTITIONS)
+        if reload:
+            with suppress(OSError):  # a device without partitions refuses
+                fcntl.ioctl(descriptor, _RELOAD_PARTITIONS)
         os.close(descriptor)
 
 
