@@ -145,7 +145,7 @@ no run waits. With one meter, every run's energy has the same evidence."""
 AMPLIFYING = Design(
     serial="VIRTUALFTL1",
     model=f"{MODEL} with a translation layer",
-    capacity_bytes=64 << 20,
+    capacity_bytes=32 << 20,
     cache_bytes=1 << 20,
     media_bytes_per_byte=1.0,
     spare_share=0.28,
