@@ -46,7 +46,8 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
 )
 from wattload.reports.runs.load import Run, cache_by_identity
-from wattload.reports.runs.phases import leading, overlap
+from wattload.reports.runs.phases import leading, overlap, stretches
+from wattload.reports.runs.random_writes import WORKLOAD, random_writes
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
     changed_together,
@@ -77,6 +78,9 @@ _NAME_MAX = 40
 
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
+
+_BY_DRIVE_SIZE = frozenset({WORKLOAD})
+"""Workloads whose job is as large as the drive, so that its energy says little: joules per GB do."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -359,7 +363,8 @@ class _Place:
     ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
     one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
     known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
-    bytes: ``work``, the unit of work of an energy, is then ``None``.
+    bytes, or if the size of the job means nothing: ``work``, the unit of work of an energy, is then
+    ``None``. ``energy`` itself is the rate per watt in a stretch of a phase.
     """
 
     group: Group
@@ -382,7 +387,13 @@ class _Place:
     @property
     def is_split(self) -> bool:
         """Whether the rate is only of a part of the job."""
-        return self.phase != ALL_PHASES and len(_phase_names(self.records)) > 1
+        names = _phase_names(self.records)
+        return self.phase != ALL_PHASES and (len(names) > 1 or self.is_stretch)
+
+    @property
+    def is_stretch(self) -> bool:
+        """Whether the rate is of a stretch of a phase, such as a steady state."""
+        return any(each.name == self.phase for record in self.records for each in stretches(record))
 
     def part(self, phase: str) -> str:
         """Return what a figure is of, ``writing only`` or ``write + read``.
@@ -393,6 +404,8 @@ class _Place:
             return ""
         if phase == ALL_PHASES:
             return " + ".join(map(label, _phase_names(self.records)))
+        if self.is_stretch:
+            return f"{label(phase)} state"
         return f"{_activity(phase)} only"
 
     def based(self, unit: str, phase: str, per: str = "") -> str:
@@ -659,17 +672,20 @@ def _place(subject: Subject, group: Group) -> _Place:
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
+    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", "rate per watt"))
+    if energy is not None and energy.quantity.better == "neither":
+        energy = per_watt
     return _Place(
         group=group,
         compared=compared,
         every=every,
         rows=rows,
         rate=rates[index],
-        energy=rows.get(f"energy, {energy_phase}"),
-        per_watt=rows.get(f"rate per watt, {energy_phase}"),
+        energy=energy,
+        per_watt=per_watt,
         phase=phase,
         energy_phase=energy_phase,
-        work=_work(compared, energy_phase),
+        work=None if group.workload in _BY_DRIVE_SIZE else _work(compared, energy_phase),
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -872,6 +888,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     record = place.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
+    if (writes := random_writes(record)) is not None:
+        return ", ".join([*parts, writes.words])
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
@@ -1056,7 +1074,8 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
 def _other_parts(question: Question, place: _Place, phase: str) -> Iterator[Row]:
     """Yield the rows that answer the question of other phases than ``phase``."""
     unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
-    for name in _phase_names(place.records) if place.is_split else ():
+    is_split = place.is_split and not place.is_stretch
+    for name in _phase_names(place.records) if is_split else ():
         found = (
             row
             for row in place.rows.values()
