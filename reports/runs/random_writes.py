@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import UNIT_SPACE, number, percent, quantity
+from wattload.core.units import Unit
+from wattload.reports.quantity import UNIT_SPACE, Scale, percent, quantity, scaled, with_unit
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import Phase, leading, stretches
-from wattload.core.units import Unit
 
 WORKLOAD = "random_write"
 STEADY = "steady"
@@ -108,13 +108,17 @@ def measured_phase(record: RunRecord) -> Phase | None:
     return next(iter(found), None)
 
 
-def duration(seconds: float | None) -> str:
-    """Return a duration in hours, minutes or seconds, whichever suits it; a dash for ``None``."""
-    if seconds is None or seconds < 2 * _MINUTE_S:
-        return quantity(seconds, Unit.SECONDS, 3)
-    if seconds < 2 * _HOUR_S:
-        return f"{number(seconds / _MINUTE_S, 3)}{UNIT_SPACE}min"
-    return f"{number(seconds / _HOUR_S, 3)}{UNIT_SPACE}h"
+def duration_scale(seconds: float) -> Scale:
+    """Return the unit that suits a duration: hours, minutes or seconds."""
+    if seconds < 2 * _MINUTE_S:
+        return Scale(1.0, "s")
+    return Scale(_MINUTE_S, "min") if seconds < 2 * _HOUR_S else Scale(_HOUR_S, "h")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in hours, minutes or seconds, whichever suits it."""
+    scale = duration_scale(seconds)
+    return with_unit(scaled(seconds, scale, 3), scale)
 
 
 def _range_words(record: RunRecord, range_bytes: int, where: str) -> str:
