@@ -1,8 +1,8 @@
-"""Charts of random writes: rates of all arms on one axis, and what the drive does round by round."""
+"""Charts of random writes: the rates of all arms on one axis, and what drives did by round."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,7 @@ _DASHES = {"p50_s": "", "p99_s": "6 3", "p9999_s": "2 2"}
 _NAMES = {"p50_s": "p50", "p99_s": "p99", "p9999_s": "p99.99"}
 _READINGS = 3
 """So many readings of a drive's counts per round are needed at least."""
+_LEAST_SPAN_C = 20.0
 _ZERO_C_K = 273.15
 
 Array = NDArray[np.float64]
@@ -150,7 +151,6 @@ def _rate_figure(
         if span is not None:
             factor = time.factor if is_by_time else 1.0
             frame.shade(span[0] / factor, span[1] / factor, each.role, 0.13)
-            words.append(f"{each.letter} steady")
         if has_bands:
             low, high = each.rounds.slowest / rate.factor, each.rounds.fastest / rate.factor
             frame.band(edges, low, high, each.role, 0.16)
@@ -187,7 +187,6 @@ def round_figures(name: str, title: str, tracks: Sequence[WriteTrack]) -> list[F
     """Return what was measured by round: amplification, latency, power and temperature."""
     if not tracks:
         return []
-    time = _time_scale(tracks)
     watts = {each.letter: _watts(each) for each in tracks}
     evidence = dict.fromkeys(
         line.evidence for each in tracks for line in each.track.timeline.watts if line.evidence
@@ -199,18 +198,16 @@ def round_figures(name: str, title: str, tracks: Sequence[WriteTrack]) -> list[F
             tracks,
             {each.letter: amplification(each) for each in tracks},
             Scale(1.0, ""),
-            time,
-            "Bytes written to the media ÷ bytes written by the host, by the drive's own counts.",
+            caption="Media bytes ÷ host bytes, by the drive's own counts.",
         ),
-        _latency(f"{name}-percentiles", title, tracks, time),
+        _latency(f"{name}-percentiles", title, tracks),
         _panel(
             f"{name}-power",
             f"{title}: power by round",
             tracks,
             watts,
-            _scale_of(Unit.WATTS, watts.values()),
-            time,
-            f"Mean drive power: {listed(list(evidence))}.",
+            _scale_of(Unit.WATTS, list(watts.values())),
+            caption=f"Mean drive power: {listed(list(evidence))}.",
         ),
         _panel(
             f"{name}-temperature",
@@ -218,9 +215,8 @@ def round_figures(name: str, title: str, tracks: Sequence[WriteTrack]) -> list[F
             tracks,
             {each.letter: _celsius(each) for each in tracks},
             Scale(1.0, "°C"),
-            time,
-            "The drive's own sensor.",
-            is_from_zero=False,
+            caption="The drive's own sensor.",
+            least_span=_LEAST_SPAN_C,
         ),
     ]
     return [figure for figure in found if figure is not None]
@@ -232,12 +228,15 @@ def _panel(
     tracks: Sequence[WriteTrack],
     values: Mapping[str, Array | None],
     scale: Scale,
-    time: Scale,
-    caption: str,
     *,
-    is_from_zero: bool = True,
+    caption: str,
+    least_span: float = 0.0,
 ) -> Figure | None:
-    """Return one line per arm over time; ``None`` if no arm has a value."""
+    """Return one line per arm over time; ``None`` if no arm has a value.
+
+    The axis begins at 0, or with a ``least_span`` below the lowest value: it is at least so long.
+    """
+    time = _time_scale(tracks)
     known = {
         letter: own / scale.factor
         for letter, own in values.items()
@@ -246,11 +245,12 @@ def _panel(
     if not known:
         return None
     most = max(float(np.nanmax(own)) for own in known.values())
-    least = 0.0 if is_from_zero else min(float(np.nanmin(own)) for own in known.values())
-    margin = (most - least) * (_HEADROOM - 1) or 1.0
+    least = min(float(np.nanmin(own)) for own in known.values()) if least_span else 0.0
+    span = max(most - least, least_span) * _HEADROOM or 1.0
+    low = max((most + least - span) / 2, 0.0) if least_span else 0.0
     frame = Frame(
         Axis(low=0, high=max(float(_edges(each, time)[-1]) for each in tracks), unit=time.unit),
-        Axis(low=least if is_from_zero else least - margin, high=most + margin, unit=scale.unit),
+        Axis(low=low, high=low + span, unit=scale.unit),
         height=_SMALL,
     )
     drawn = [each for each in tracks if each.letter in known]
@@ -270,8 +270,9 @@ def _panel(
     )
 
 
-def _latency(name: str, title: str, tracks: Sequence[WriteTrack], time: Scale) -> Figure | None:
+def _latency(name: str, title: str, tracks: Sequence[WriteTrack]) -> Figure | None:
     """Return the percentiles of each round on a logarithmic axis."""
+    time = _time_scale(tracks)
     values = [own for each in tracks for own in each.rounds.percentiles_s.values()]
     every = np.concatenate(values)
     every = every[np.isfinite(every) & (every > 0)]
@@ -383,7 +384,7 @@ def _time_scale(tracks: Sequence[WriteTrack]) -> Scale:
     return duration_scale(max(float(each.rounds.edges_s[-1]) for each in tracks))
 
 
-def _scale_of(unit: Unit, values: Iterator[Array | None] | Sequence[Array | None]) -> Scale:
+def _scale_of(unit: Unit, values: Sequence[Array | None]) -> Scale:
     known = [own for own in values if own is not None and np.isfinite(own).any()]
     return scale_for(unit, *(float(np.nanmax(own)) for own in known))
 
@@ -399,17 +400,17 @@ def _rate_table(tracks: Sequence[WriteTrack], rate: Scale, time: Scale) -> Table
     for each in tracks:
         few = merged(each.rounds, _TABLE_ROWS)
         written = few.edges_bytes / each.writes.range_bytes
-        for index in range(few.end_ns.size):
-            rows.append(
-                row(
-                    each.letter,
-                    number(few.edges_s[index + 1] / time.factor, 3),
-                    number(float(written[index + 1]), 3),
-                    scaled(float(few.written_bytes[index] / few.seconds[index]), rate),
-                    scaled(float(few.slowest[index]), rate),
-                    scaled(float(few.fastest[index]), rate),
-                )
+        rows += [
+            row(
+                each.letter,
+                number(few.edges_s[index + 1] / time.factor, 3),
+                number(float(written[index + 1]), 3),
+                scaled(float(few.written_bytes[index] / few.seconds[index]), rate),
+                scaled(float(few.slowest[index]), rate),
+                scaled(float(few.fastest[index]), rate),
             )
+            for index in range(few.end_ns.size)
+        ]
     titles = (
         "arm",
         f"#until, {time.unit}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,9 @@ class Rounds:
         return np.concatenate(([0], np.cumsum(self.written_bytes)))
 
 
-def rounds_of(rounds: Mapping[str, Array], seconds: Mapping[str, Array]) -> Rounds | None:
+def rounds_of(
+    rounds: Mapping[str, NDArray[Any]], seconds: Mapping[str, NDArray[Any]]
+) -> Rounds | None:
     """Return the rounds of two tables by column; of fewer than five rounds the seconds.
 
     ``None`` if nothing was written.
@@ -108,7 +111,9 @@ def merged(rounds: Rounds, most: int) -> Rounds:
     )
 
 
-def _ends(rates: Array, second_ns: Array, round_ns: Array) -> tuple[Array, Array]:
+def _ends(
+    rates: Array, second_ns: NDArray[np.int64], round_ns: NDArray[np.int64]
+) -> tuple[Array, Array]:
     """Return the least and the highest rate of the seconds that end in each round."""
     place = np.searchsorted(round_ns, second_ns)
     inside = place < round_ns.size

@@ -252,11 +252,11 @@ def read_traces(
 
     throughput, power = one("throughput", _throughput), one("power", _power)
     sampled = one("operations", _operations) if "operations" in named else None
-    rows = [one(name, _series) for name in _SERIES if name in named]
+    by_round, by_second = (one(name, _series) if name in named else None for name in _SERIES)
     rounds = None
-    if len(rows) == len(_SERIES) and rows[0] is not None and rows[1] is not None:
+    if by_round is not None and by_second is not None:
         try:
-            rounds = rounds_of(*rows)
+            rounds = rounds_of(by_round, by_second)
         except ValueError as error:
             notes.append(f"The traces of rounds and seconds can't be drawn: {error}.")
     for name in named.keys() - {*TRACE_NAMES, *_SERIES}:
@@ -387,12 +387,12 @@ def _operations(path: Path, mask: Mask) -> OperationTrace:
     )
 
 
-def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[np.float64]]:
+def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
     columns = columns_of(path, SERIES_COLUMNS)
     return {
-        name: integers_of(column)
-        if not name.endswith("_s")
-        else np.asarray(array_of(column), dtype=np.float64)
+        name: np.asarray(array_of(column), dtype=np.float64)
+        if name.endswith("_s")
+        else integers_of(column)
         for name, column in columns.items()
     }
 

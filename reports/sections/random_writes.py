@@ -28,11 +28,11 @@ from wattload.reports.runs.random_writes import (
 from wattload.reports.sections.wording import unique
 from wattload.reports.stats.subject import lettered
 
-_PART = "A file was written, not a whole drive: part of a drive has more spare area than the drive."
+_PART = "A file was written: part of a drive has more spare area than the whole drive."
 _RULES = (
-    "Steady: over five rounds the rate ranges over at most 20\u00a0% of its mean, and a fitted line "
-    "rises or falls by at most 10\u00a0%. Rounds are of a minute (SNIA PTS), or of a minute and "
-    "1/20 of the range, from one whole range of random writes on. Steady figures need both."
+    "Steady: over five rounds the rate ranges over at most 20\u00a0% of its mean, and a fitted "
+    "line rises or falls by at most 10\u00a0%. Rounds are of a minute (SNIA PTS), or of a minute "
+    "and 1/20 of the range, once the range was written at random. Steady figures need both."
 )
 _PASS = "pass_"
 
@@ -79,7 +79,7 @@ def _table(known: Sequence[tuple[Track, RandomWrites]]) -> Table:
             for title, cells in made
             if any(cell.text != MISSING or cell.remark for cell in cells)
         ],
-        caption="What the drive sustained" if alone else "What each drive sustained",
+        caption="What the drive sustained" if alone else "What each arm sustained",
         note=_RULES if judged else "",
     )
 
@@ -96,7 +96,7 @@ def _values(records: Sequence[RunRecord]) -> Iterator[tuple[str, Value]]:
     yield "steady rate", _metric("steady_write_bytes_per_s")
     yield "steady by rounds of a minute", lambda _, writes: _verdict(writes.five_minutes)
     yield "steady by rounds of the range", lambda _, writes: _verdict(writes.drive)
-    yield "steady window", lambda record, writes: _window(record, writes)
+    yield "steady window", _window
     yield "fresh \u00f7 steady", _metric("fresh_over_steady", as_ratio=True)
     yield "slowest second", _metric("slowest_second_bytes_per_s")
     yield "write amplification", lambda record, _: _amplification(record)
@@ -154,7 +154,7 @@ def _written(record: RunRecord) -> list[WrittenRecord]:
 
 
 def _amplification(record: RunRecord) -> Cell:
-    """Return media bytes \u00f7 host bytes over all drives of the window, or why they are unknown."""
+    """Return media bytes ÷ host bytes of all drives in the window, or why they are unknown."""
     own = _written(record)
     host = [each.host_written_bytes for each in own]
     media = [each.media_written_bytes for each in own]

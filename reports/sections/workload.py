@@ -182,11 +182,12 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
         return
     if len(group.runs) == 1:
         return  # its figures are on the first screen and in the table
+    is_per_gb = group.workload == WORKLOAD
     directed = [
         entry
         for entry in heads
         if entry.quantity.better != "neither"
-        and (entry.call != "derived" or entry.quantity.unit is Unit.JOULES)
+        and (entry.call != "derived" or (entry.quantity.unit is Unit.JOULES and not is_per_gb))
     ]
     if figure := arms_figure(
         f"{name}-arms", workload_title(group.workload), directed, group.arms, group.letters

@@ -80,7 +80,7 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
 _BY_DRIVE_SIZE = frozenset({WORKLOAD})
-"""Workloads whose job is as large as the drive, so that its energy says little: joules per GB do."""
+"""Workloads whose job is as large as the drive: their energies are per GB."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
