@@ -15,6 +15,8 @@ from wattload.reports.runs.phases import Phase, leading, stretches
 WORKLOAD = "random_write"
 STEADY = "steady"
 """The phase of the steady window."""
+FILL_TIME, STEADY_RATE = "fill_seconds", "steady_write_bytes_per_s"
+"""The metrics that answer which drive is faster."""
 
 RAW_DRIVE, FILE = "raw drive", "file"
 _HOUR_S, _MINUTE_S = 3600.0, 60.0

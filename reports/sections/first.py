@@ -199,6 +199,7 @@ def _line(
         remark=row.detail,
         notes=[
             *([row.at] if row.at else []),
+            *([row.times] if row.times else []),
             *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
             *([row.counts] if row.counts else []),
             *([row.shared_limit] if row.shared_limit else []),

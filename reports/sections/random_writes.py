@@ -19,6 +19,8 @@ from wattload.reports.charts.timeline import Track
 from wattload.reports.quantity import MISSING, number, percent, quantity
 from wattload.reports.runs.energy import Energy, phase_energies
 from wattload.reports.runs.random_writes import (
+    FILL_TIME,
+    STEADY_RATE,
     Judged,
     RandomWrites,
     duration,
@@ -93,9 +95,9 @@ def _values(records: Sequence[RunRecord]) -> Iterator[tuple[str, Value]]:
     )
     for name in names:
         yield f"rate, {name.removesuffix('_write_bytes_per_s').replace('_', ' ')}", _metric(name)
-    yield "steady rate", _metric("steady_write_bytes_per_s")
-    yield "steady by rounds of a minute", lambda _, writes: _verdict(writes.five_minutes)
-    yield "steady by rounds of the range", lambda _, writes: _verdict(writes.drive)
+    yield "steady rate", _metric(STEADY_RATE)
+    yield "steady by minutes (SNIA PTS)", lambda _, writes: _verdict(writes.five_minutes)
+    yield "steady by drive writes", lambda _, writes: _verdict(writes.drive)
     yield "steady window", _window
     yield "fresh \u00f7 steady", _metric("fresh_over_steady", as_ratio=True)
     yield "slowest second", _metric("slowest_second_bytes_per_s")
@@ -121,7 +123,7 @@ def _metric(name: str, *, as_ratio: bool = False) -> Value:
 
 
 def _fill(record: RunRecord) -> Cell:
-    found = record.metric("fill_seconds")
+    found = record.metric(FILL_TIME)
     if found is None or found.value is None:
         return Cell(MISSING)
     passes = record.workload.details.get("passes_begun")

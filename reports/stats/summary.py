@@ -47,7 +47,13 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
-from wattload.reports.runs.random_writes import WORKLOAD, random_writes
+from wattload.reports.runs.random_writes import (
+    FILL_TIME,
+    STEADY_RATE,
+    WORKLOAD,
+    duration,
+    random_writes,
+)
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
     changed_together,
@@ -286,7 +292,8 @@ class VerdictRow:
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
-    both arms of a pair; it is empty where nothing does.
+    both arms of a pair; it is empty where nothing does. ``times`` is how long random writes took
+    until the range was full, empty for other workloads.
     """
 
     group: Group
@@ -309,6 +316,7 @@ class VerdictRow:
     sensor: str
     counts: str
     shared_limit: str
+    times: str
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -527,6 +535,8 @@ def rate_scale(subject: Subject, group: Group) -> Scale:
 def _rate_scale(place: _Place) -> Scale:
     key = place.rate.quantity.key if place.rate is not None else ""
     rows = [(rows[key], 1.0) for rows in place.every if key in rows]
+    if not any(row.centres and any(row.centres.values()) for row, _ in rows):
+        rows = [(row, 1.0) for rows in place.every for row in rows.values()]
     return _page_scale(rows, Unit.BYTES_PER_SECOND)
 
 
@@ -803,7 +813,22 @@ def _verdict_row(
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
         shared_limit=_shared_limit(limits.values()) if is_pair else "",
+        times=_times(place),
     )
+
+
+def _times(place: _Place) -> str:
+    """Return how long random writes took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
+    row = place.rows.get(FILL_TIME)
+    if row is None:
+        return ""
+    found = {arm: spread.median for arm, spread in row.spreads.items() if spread is not None}
+    several = len(row.spreads) > 1
+    texts = [
+        f"{duration(seconds)} ({place.letter(arm) or arm})" if several else duration(seconds)
+        for arm, seconds in found.items()
+    ]
+    return f"written in {', '.join(texts)}" if texts else ""
 
 
 def _shared_limit(limits: Collection[Limit]) -> str:
@@ -934,6 +959,9 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     row, missing = place.rate, _NO_VALID_RUN
     if row is None:
         return _bars(place, None, "rate", scale, missing)
+    notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
+    if notes and row.quantity.key == STEADY_RATE:
+        missing = f"not steady: {notes[0].rstrip('.')}"
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
         title = place.based(scale.unit, place.phase)
         if place.phase == ALL_PHASES:  # it may count other bytes than those that moved

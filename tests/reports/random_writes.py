@@ -156,9 +156,7 @@ def _config(made: Writes, base: RunRecord) -> dict[str, Any]:
     return {**base.config, "workload": workload, "target": {"path": f"/dev/{made.serial}"}}
 
 
-def _details(
-    made: Writes, rounds: Rounds, steady: tuple[int, int, int] | None
-) -> dict[str, Any]:
+def _details(made: Writes, rounds: Rounds, steady: tuple[int, int, int] | None) -> dict[str, Any]:
     start_ns = int(rounds.start_ns[0])
     found: dict[str, Any] = {"steady": False, "reason": "the last 5 rounds range over 31 %"}
     if steady is not None:
@@ -275,7 +273,7 @@ def _traces(made: Writes, base: RunRecord, rounds: Rounds) -> Traces:
     source = base.power.energy[0].source
     wave = 1 + 0.03 * np.sin(np.arange(time_ns.size) / 9)
 
-    def signal(name: str, channel: Channel, value: Any) -> Signal:  # noqa: ANN401 - an array
+    def signal(name: str, channel: Channel, value: Any) -> Signal:
         return Signal(
             source=name, device=made.serial, channel=channel, time_ns=time_ns, value=value
         )
