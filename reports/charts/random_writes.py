@@ -12,7 +12,7 @@ from wattload.core.power import Channel
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
-from wattload.reports.charts.plot import Axis, Frame
+from wattload.reports.charts.plot import Axis, Frame, round_ticks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import BINS_MAX, Track
 from wattload.reports.quantity import (
@@ -44,6 +44,7 @@ _DASHES = {"p50_s": "", "p99_s": "6 3", "p9999_s": "2 2"}
 _NAMES = {"p50_s": "p50", "p99_s": "p99", "p9999_s": "p99.99"}
 _READINGS = 3
 """So many readings of a drive's counts per round are needed at least."""
+_TICKS = 6
 _LEAST_SPAN_C = 20.0
 _ZERO_C_K = 273.15
 
@@ -134,7 +135,7 @@ def _rate_figure(
     fastest = max(float(each.rates.max()) for each in tracks)
     tops = [float(np.nanmax(each.rounds.fastest, initial=0.0)) for each in tracks]
     frame = Frame(
-        Axis(low=0, high=float(max(ends)), unit=time.unit if is_by_time else ""),
+        _axis(max(ends), time.unit if is_by_time else ""),
         Axis(
             low=0,
             high=rate.shown(min(max(tops), _CUT * fastest)) * _HEADROOM or 1.0,
@@ -249,7 +250,7 @@ def _panel(
     span = max(most - least, least_span) * _HEADROOM or 1.0
     low = max((most + least - span) / 2, 0.0) if least_span else 0.0
     frame = Frame(
-        Axis(low=0, high=max(float(_edges(each, time)[-1]) for each in tracks), unit=time.unit),
+        _axis(max(_edges(each, time)[-1] for each in tracks), time.unit),
         Axis(low=low, high=low + span, unit=scale.unit),
         height=_SMALL,
     )
@@ -281,7 +282,7 @@ def _latency(name: str, title: str, tracks: Sequence[WriteTrack]) -> Figure | No
     scale = scale_for(Unit.SECONDS, float(np.median(every)))
     low, high = float(every.min()) / scale.factor, float(every.max()) / scale.factor
     frame = Frame(
-        Axis(low=0, high=max(float(_edges(each, time)[-1]) for each in tracks), unit=time.unit),
+        _axis(max(_edges(each, time)[-1] for each in tracks), time.unit),
         Axis(low=low / 1.5, high=high * 1.5, unit=scale.unit, log=True),
         height=_SMALL,
     )
@@ -378,6 +379,11 @@ def _means(time_s: Array, value: Array, edges_s: Array) -> Array:
 
 def _edges(track: WriteTrack, time: Scale, *, is_by_time: bool = True) -> Array:
     return track.rounds.edges_s / time.factor if is_by_time else track.edges_writes
+
+
+def _axis(end: float, unit: str) -> Axis:
+    """Return a horizontal axis with few ticks: the chart has half the width of a page."""
+    return Axis(low=0, high=float(end), unit=unit, at=round_ticks(0, float(end), _TICKS))
 
 
 def _time_scale(tracks: Sequence[WriteTrack]) -> Scale:

@@ -16,7 +16,7 @@ from wattload.reports.charts.random_writes import (
     write_tracks,
 )
 from wattload.reports.charts.timeline import Track
-from wattload.reports.quantity import MISSING, number, percent, quantity
+from wattload.reports.quantity import MISSING, number, percent, quantity, scaled, with_unit
 from wattload.reports.runs.energy import Energy, phase_energies
 from wattload.reports.runs.random_writes import (
     FILL_TIME,
@@ -24,6 +24,7 @@ from wattload.reports.runs.random_writes import (
     Judged,
     RandomWrites,
     duration,
+    duration_scale,
     measured_phase,
     random_writes,
 )
@@ -147,7 +148,9 @@ def _window(record: RunRecord, writes: RandomWrites) -> Cell:
     phase = measured_phase(record)
     written = phase.written_bytes / writes.range_bytes if phase is not None else None
     remark = f"{number(written, 3)} drive writes" if written else ""
-    return Cell(f"{duration(judged.start_s)} to {duration(judged.end_s)}", remark=remark)
+    scale = duration_scale(judged.end_s)
+    ends = [scaled(each, scale, 3) for each in (judged.start_s, judged.end_s)]
+    return Cell(with_unit(" to ".join(ends), scale), remark=remark)
 
 
 def _written(record: RunRecord) -> list[WrittenRecord]:

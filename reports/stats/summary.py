@@ -292,8 +292,8 @@ class VerdictRow:
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
-    both arms of a pair; it is empty where nothing does. ``times`` is how long random writes took
-    until the range was full, empty for other workloads.
+    both arms of a pair; it is empty where nothing does. ``times`` is how long random writes of
+    several arms took until the range was full; it is empty for other workloads.
     """
 
     group: Group
@@ -813,7 +813,7 @@ def _verdict_row(
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
         shared_limit=_shared_limit(limits.values()) if is_pair else "",
-        times=_times(place),
+        times=_times(place) if len(arms) > 1 else "",
     )
 
 
@@ -914,7 +914,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
     if (writes := random_writes(record)) is not None:
-        return ", ".join([*parts, writes.words])
+        took = _times(place) if len(place.group.arms) == 1 else ""
+        return ", ".join(filter(None, [*parts, writes.words, took]))
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")

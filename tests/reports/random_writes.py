@@ -195,7 +195,7 @@ def _metrics(made: Writes, rounds: Rounds, windows: tuple[PhaseWindow, ...]) -> 
             "bytes / time",
             phase=phase,
             headline=headline,
-            reason="not steady",
+            reason="the last 5 rounds range over 31 %",
         )
 
     found = [rate("write_bytes_per_s", total / seconds, "random_write", headline=is_fill)]
