@@ -33,9 +33,9 @@ def rows(seconds: list[float], written: list[int], p99: list[float] | None = Non
 
 
 def test_a_round_has_its_slowest_and_its_fastest_second() -> None:
-    seconds = rows(
-        [1.0] * 300, [100 if at == 70 else 900 if at == 130 else 500 for at in range(300)]
-    )
+    written = [500] * 300
+    written[70], written[130] = 100, 900
+    seconds = rows([1.0] * 300, written)
     by_round = rows([60.0] * 5, [30_000, 29_600, 30_400, 30_000, 30_000])
     found = rounds_of(by_round, seconds)
     assert found is not None

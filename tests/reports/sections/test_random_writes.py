@@ -30,7 +30,7 @@ def test_a_steady_run_has_both_verdicts_and_the_figures_of_its_window() -> None:
     assert found["steady by drive writes"] == ("steady", "range 4.00\u00a0%, drift 1.00\u00a0%")
     assert found["steady rate"][0] == "1.02\u00a0GB/s"
     assert found["write amplification"][0] == "2.50"
-    assert found["energy per GB from the host"][0] == "9.81\u00a0J/GB"
+    assert found["energy per GB from the host"][0] == "9.80\u00a0J/GB"
     assert found["energy per GB on the media"][0] == "3.92\u00a0J/GB"
     assert "time to write the range" not in found
 

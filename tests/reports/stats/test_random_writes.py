@@ -77,10 +77,8 @@ def test_settings_are_those_in_effect() -> None:
 
 def test_what_may_be_overwritten_is_no_axis_of_a_sweep() -> None:
     run = writes_run()
-    config = {
-        **run.record.config,
-        "target": {"path": "/dev/x", "serial": "S", "overwrite": ["gpt:1"]},
-    }
+    target = {"path": "/dev/x", "serial": "S", "overwrite": ["gpt:1"]}
+    config = {**run.record.config, "target": target}
     found = facts_of(run.record.model_copy(update={"config": config}))
     assert not {"target.serial", "target.overwrite"} & set(found)
 
@@ -142,7 +140,7 @@ def test_the_joules_of_a_steady_state_have_no_better_direction() -> None:
 def test_the_time_of_a_fill_is_on_the_first_screen() -> None:
     row = row_of(pair(FILL, FILL))
     assert row.times.startswith("written in ")
-    assert " h (A), " in row.times
+    assert "\u00a0h (A), " in row.times
     assert "written in" in row_of(make_subject([writes_run(**FILL)], "label")).detail
 
 
@@ -158,4 +156,4 @@ def test_points_of_a_swept_rate_have_a_unit() -> None:
         for seed, limit in enumerate((5e8, 1e9, None))
     ]
     found = points(make_subject(runs, "label").groups[0])
-    assert [at.value for at in found] == ["500 MB/s", "1.00 GB/s", "unlimited"]
+    assert [at.value for at in found] == ["500\u00a0MB/s", "1.00\u00a0GB/s", "unlimited"]
