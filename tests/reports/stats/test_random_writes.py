@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.reports.random_writes import writes_run
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import latencies_of
 from wattload.core.record.run import Comparison
 from wattload.reports.runs.energy import phase_energies, whole_energy
 from wattload.reports.runs.load import Run
@@ -15,7 +18,7 @@ from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.settings import facts_of, settings
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import VerdictRow, first_screen
-from wattload.reports.stats.sweeps import points
+from wattload.reports.stats.sweeps import load_curves, points, scalings
 
 A: dict[str, Any] = {"label": "A", "rate": 1.9e9, "serial": "SERIALA", "watts": 16.0}
 B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 15.0}
@@ -157,3 +160,30 @@ def test_points_of_a_swept_rate_have_a_unit() -> None:
     ]
     found = points(make_subject(runs, "label").groups[0])
     assert [at.value for at in found] == ["500\u00a0MB/s", "1.00\u00a0GB/s", "unlimited"]
+
+
+def with_latencies(run: Run) -> Run:
+    """Return a run with the latencies of all writes, and with slower ones in the steady state."""
+    found = [
+        latency
+        for phase, value_ns in (("random_write", 200_000), ("steady", 400_000))
+        for latency in latencies_of(
+            Histogram.of([value_ns] * 5000), phase=phase, kind="write", operation_bytes=16384
+        )
+    ]
+    return replace(run, record=run.record.model_copy(update={"latencies": tuple(found)}))
+
+
+def test_latency_over_rate_steps_is_that_of_the_steady_state() -> None:
+    runs = [
+        with_latencies(writes_run(name=f"run-{limit}", rate=limit, limit_bytes_per_s=limit))
+        for limit in (5e8, 1e9)
+    ]
+    subject = make_subject(runs, "label")
+    (curves,) = load_curves(subject, subject.groups[0])
+    assert (curves.phase, curves.kind) == ("steady", "write")
+    assert [at.value for at in curves.curves[0].points] == ["500\u00a0MB/s", "1.00\u00a0GB/s"]
+    rates = [at.rate_bytes_per_s for at in curves.curves[0].points]
+    assert rates == pytest.approx([5.1e8, 1.02e9], rel=0.01)
+    assert curves.curves[0].points[0].percentiles_s["p50"] == pytest.approx(4e-4, rel=0.05)
+    assert not scalings(subject, subject.groups[0])
