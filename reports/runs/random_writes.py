@@ -8,7 +8,7 @@ from typing import Any
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import UNIT_SPACE, Scale, percent, quantity, scaled, with_unit
+from wattload.reports.quantity import MOST, UNIT_SPACE, Scale, percent, quantity, scaled, with_unit
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import Phase, leading, stretches
 
@@ -18,6 +18,7 @@ STEADY = "steady"
 FILL_TIME, STEADY_RATE = "fill_seconds", "steady_write_bytes_per_s"
 """The metrics that answer which drive is faster."""
 
+MOST_BYTES = 2**63
 RAW_DRIVE, FILE = "raw drive", "file"
 _HOUR_S, _MINUTE_S = 3600.0, 60.0
 
@@ -36,23 +37,13 @@ class Judged:
     range_fraction: float = 0.0
     excursion_fraction: float = 0.0
 
-    @property
-    def words(self) -> str:
-        """The verdict as printed."""
-        if self.reason:
-            return f"not steady: {self.reason}"
-        return (
-            f"steady: rounds range over {percent(self.range_fraction)}, drift by "
-            f"{percent(self.excursion_fraction)}"
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomWrites:
     """The settings in effect and the verdicts of a run.
 
-    ``where`` is the kind of target. ``five_minutes`` and ``drive`` are ``None`` if its draw has no
-    steady state.
+    ``where`` is the kind of target. ``headline`` needs both other verdicts. All three are ``None``
+    if the draw has no steady state.
     """
 
     block_bytes: int
@@ -65,6 +56,7 @@ class RandomWrites:
     condition: str
     five_minutes: Judged | None
     drive: Judged | None
+    headline: Judged | None
 
     @property
     def is_file(self) -> bool:
@@ -83,16 +75,16 @@ class RandomWrites:
 def random_writes(record: RunRecord) -> RandomWrites | None:
     """Return what a run of random writes did; ``None`` for another workload or older details."""
     details = record.workload.details
-    range_bytes = details.get("range_bytes")
-    if record.workload.name != WORKLOAD or not isinstance(range_bytes, int) or range_bytes < 1:
+    range_bytes = _whole(details.get("range_bytes"))
+    if record.workload.name != WORKLOAD or range_bytes < 1:
         return None
     kinds = {target.facts.kind for target in record.targets}
     where = RAW_DRIVE if kinds == {"block"} else FILE
     steady = details.get("steady")
     verdicts = steady if isinstance(steady, Mapping) else {}
     return RandomWrites(
-        block_bytes=int(details.get("block_bytes", 0)),
-        queue_depth=int(details.get("queue_depth", 0)),
+        block_bytes=_whole(details.get("block_bytes")),
+        queue_depth=_whole(details.get("queue_depth")),
         range_bytes=range_bytes,
         range_words=_range_words(record, range_bytes, where),
         where=where,
@@ -100,7 +92,8 @@ def random_writes(record: RunRecord) -> RandomWrites | None:
         until=str(details.get("until", "")),
         condition=str(details.get("condition", "")),
         five_minutes=_judged(verdicts.get("five_minutes")),
-        drive=_judged(verdicts.get("headline")),
+        drive=_judged(verdicts.get("drive")),
+        headline=_judged(verdicts.get("headline")),
     )
 
 
@@ -142,4 +135,13 @@ def _judged(verdict: Any) -> Judged | None:  # noqa: ANN401 - JSON
     if not verdict.get("steady"):
         return Judged(reason=str(verdict.get("reason", "")) or "unknown")
     names = ("start_s", "end_s", "range_fraction", "excursion_fraction")
-    return Judged(reason="", **{name: float(verdict.get(name, 0.0)) for name in names})
+    values = [verdict.get(name) for name in names]
+    known = [float(v) for v in values if isinstance(v, int | float) and 0 <= v < MOST]
+    if len(known) < len(names):
+        return Judged(reason="the record has no figures of it")
+    return Judged(reason="", **dict(zip(names, known, strict=True)))
+
+
+def _whole(value: Any) -> int:  # noqa: ANN401 - JSON
+    """Return a count of a record's details; 0 if it is none that a drive can have."""
+    return value if isinstance(value, int) and 0 < value < MOST_BYTES else 0

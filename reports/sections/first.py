@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from wattload.core.units import Unit
@@ -376,16 +376,21 @@ def tracks_of(subject: Subject, group: Group) -> list[Track]:
 def drawn_first(subject: Subject) -> tuple[str, str]:
     """Return what the first screen draws: a workload, and its power or, without any, its rate.
 
-    Of random writes alone it is their rate by rounds.
+    Of random writes it is the rate by rounds, even with power if they are alone on the page.
     """
     tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
-    if list(tracks) == [WORKLOAD] and write_tracks(tracks[WORKLOAD]):
+    if list(tracks) == [WORKLOAD] and _has_rounds(tracks, WORKLOAD):
         return WORKLOAD, WRITES
     with_power = (name for name, own in tracks.items() if any(map(has_power, own)))
     with_rate = (name for name, own in tracks.items() if any(each.timeline.rates for each in own))
     if workload := next(with_power, ""):
         return workload, "power"
-    return next(with_rate, ""), "rate"
+    workload = next(with_rate, "")
+    return workload, WRITES if _has_rounds(tracks, workload) else "rate"
+
+
+def _has_rounds(tracks: Mapping[str, Sequence[Track]], workload: str) -> bool:
+    return workload == WORKLOAD and bool(write_tracks(tracks[workload]))
 
 
 def with_choice(

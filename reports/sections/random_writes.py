@@ -142,7 +142,7 @@ def _verdict(judged: Judged | None) -> Cell:
 
 
 def _window(record: RunRecord, writes: RandomWrites) -> Cell:
-    judged = writes.drive
+    judged = writes.headline
     if judged is None or judged.reason:
         return Cell(MISSING)
     phase = measured_phase(record)

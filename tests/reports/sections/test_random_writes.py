@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from tests.reports.conftest import render_page
 from tests.reports.random_writes import writes_run
@@ -67,6 +70,24 @@ def test_a_page_of_two_drives_shows_one_rule_of_steady_states_in_few_words() -> 
     assert page.count("rate over drive writes</") == 1
     words = re.sub(r"<(script|style|svg|details|template)\b.*?</\1>", " ", page, flags=re.DOTALL)
     assert len(re.sub(r"<[^>]+>", " ", words).split()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"range_bytes": "all"},
+        {"range_bytes": 10**400},
+        {"range_bytes": 10**12, "block_bytes": "4k", "queue_depth": None},
+        {"range_bytes": 10**12, "steady": {"headline": {"steady": True, "start_s": "soon"}}},
+        {"range_bytes": 10**12, "steady": {"headline": {"steady": True, "start_s": -1e300}}},
+        {"range_bytes": 10**12, "steady": ["drive"]},
+    ],
+)
+def test_details_of_any_content_make_a_page(details: dict[str, Any]) -> None:
+    run = writes_run()
+    section = run.record.workload.model_copy(update={"details": details})
+    record = run.record.model_copy(update={"workload": section})
+    assert "Random write" in render_page([replace(run, record=record)])
 
 
 def test_published_figures_of_random_writes_are_answered() -> None:
