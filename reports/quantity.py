@@ -59,6 +59,8 @@ _LABELS = {
     "au_dlio": "AU in MLPerf's form",
     "au_nominal": "AU by nominal step time",
     "compute_fraction": "share of time computing",
+    "fill_seconds": "fill time",
+    "fresh_over_steady": "fresh ÷ steady",
 }
 ACTIVITIES: Mapping[str, str] = {"read": "reading", "write": "writing", "train": "training"}
 """What a phase does, by its name."""

@@ -87,7 +87,7 @@ class Track:
         """How long its timed phases took in all, and their energy, with their names."""
         seconds = sum(phase.active_s for phase in self.phases)
         energies = phase_energies(self.run.record)
-        whole = whole_energy(self.run.record) or (energies[0] if len(energies) == 1 else None)
+        whole = whole_energy(self.run.record) or (energies[0] if len(self.phases) == 1 else None)
         names = _names(self.phases)
         return _spent(names if len(names) <= _LONGEST_NAMES else "in all", seconds, whole)
 

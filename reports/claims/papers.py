@@ -143,8 +143,8 @@ class StatedConsistency(Frozen):
 class Claim(Frozen):
     """One published figure. ``figure`` is the key of the page's row that measures it.
 
-    A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` states what
-    would be needed to measure it.
+    A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
+    what would be needed to measure it. With a workload it is optional.
     """
 
     id: Id
@@ -155,7 +155,7 @@ class Claim(Frozen):
     formula: FormulaText
     printed: Printed
     consistency: StatedConsistency
-    needs: Text
+    needs: str = ""
     remark: str = ""
 
     @cached_property
@@ -167,6 +167,8 @@ class Claim(Frozen):
     def _is_whole(self) -> Self:
         if (self.workload is None) != (self.figure is None):
             raise ValueError(f"{self.id}: give workload and figure, or neither")
+        if self.workload is None and not self.needs:
+            raise ValueError(f"{self.id}: without a workload, needs has to say what is missing")
         alone = self.parsed.under is None
         if alone != (self.printed.reading is Notation.ABSOLUTE):
             raise ValueError(f"{self.id}: use a relative reading for a ratio, absolute for one arm")

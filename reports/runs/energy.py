@@ -13,7 +13,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.quantity import DIGITS, MISSING, bounded_quantity
 from wattload.reports.runs.load import cache_by_identity
-from wattload.reports.runs.phases import leading, overlap
+from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
 """Evidence good enough to decide which arm is better."""
@@ -124,10 +124,13 @@ def sources_of(record: RunRecord) -> Mapping[tuple[str, str, str], SourceFacts]:
 
 @cache_by_identity
 def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
-    """Return the energy of each leading timed phase, with a reason where there is none."""
+    """Return the energy of each leading timed phase, with a reason where there is none.
+
+    Those of parts of phases follow; they are never added to the others.
+    """
     return tuple(
         _of_phase(record, phase.name, phase.active_s, phase.moved_bytes)
-        for phase in leading(record)
+        for phase in (*leading(record), *stretches(record))
     )
 
 
@@ -195,9 +198,9 @@ def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
     Args:
         record: the run.
         scope: which devices: energies of different scopes are never added.
-        phase: the name of a leading phase, or ``ALL_PHASES``.
+        phase: the name of a leading phase or a part, or ``ALL_PHASES``.
     """
-    found = [each for each in leading(record) if phase in (each.name, ALL_PHASES, "")]
+    found = counted_phases(record, phase, every=(ALL_PHASES, ""))
     if overlap(found):
         return None
     phases = [each.name for each in found]
@@ -217,7 +220,7 @@ def whole_energy(record: RunRecord) -> Energy | None:
     ``None`` if there is one phase only, or if phases share time, which a sum would count twice.
     """
     phases = leading(record)
-    energies = phase_energies(record)
+    energies = phase_energies(record)[: len(phases)]
     if len(phases) < 2 or overlap(phases):  # noqa: PLR2004 - one phase is its own whole
         return None
 
@@ -253,9 +256,9 @@ def has_failed_sensor(record: RunRecord, phase: str) -> bool:
 
     Args:
         record: the run.
-        phase: the name of a leading phase, or ``ALL_PHASES``.
+        phase: the name of a leading phase or a part, or ``ALL_PHASES``.
     """
-    names = {each.name for each in leading(record) if phase in (each.name, ALL_PHASES, "")}
+    names = {each.name for each in counted_phases(record, phase, every=(ALL_PHASES, ""))}
     sensors = {
         f"sensor_model_{part.device}_{part.source}{of_host(record, part.host)}"
         for part in record.power.energy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.phase import PhaseWindow, merge_intervals
@@ -135,6 +135,29 @@ def leading(record: RunRecord) -> tuple[Phase, ...]:
     return tuple(
         p for p in phases if p.timed and not p.is_part and not _ancestors(p.name, above) & timed
     )
+
+
+@cache_by_identity
+def stretches(record: RunRecord) -> tuple[Phase, ...]:
+    """Return the timed stretches of other phases, such as a steady state.
+
+    Their bytes and seconds are those of their parents too, so no sum includes both.
+    """
+    names = {window.name for window in record.windows if window.timed and window.is_part}
+    return tuple(phase for phase in phases_of(record) if phase.name in names)
+
+
+def counted_phases(record: RunRecord, name: str, *, every: Collection[str] = ("",)) -> list[Phase]:
+    """Return the phases that a figure is of: a leading phase, a part, or all leading ones.
+
+    Args:
+        record: the run.
+        name: of the phase.
+        every: the names that stand for all leading phases.
+    """
+    if name in every:
+        return list(leading(record))
+    return [phase for phase in (*leading(record), *stretches(record)) if phase.name == name]
 
 
 def _ancestors(name: str, above: Mapping[str, str | None]) -> set[str]:

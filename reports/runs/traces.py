@@ -19,6 +19,8 @@ from wattload.core.errors import RecordError
 from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
+from wattload.reports.runs.rounds import COLUMNS as SERIES_COLUMNS
+from wattload.reports.runs.rounds import Rounds, rounds_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +46,8 @@ MOST_BYTES = 2 << 30
 _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Required columns that no page draws; the record has the evidence."""
 
+_SERIES = ("rounds", "seconds")
+"""The tables of random writes."""
 _SIGNAL = ("source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
@@ -142,7 +146,8 @@ class Traces:
     """The traces of one record. ``notes`` states what is missing; ``digests`` are of the files.
 
     A run has a trace of ``operations`` only if its loader sampled them, so a missing one is not
-    noted. It is not read if there are so many runs that no page draws it.
+    noted. It is not read if there are so many runs that no page draws it. Only random writes have
+    ``rounds``.
     """
 
     throughput: ThroughputTrace | None
@@ -150,6 +155,7 @@ class Traces:
     notes: tuple[str, ...]
     digests: Mapping[str, str]
     operations: OperationTrace | None = None
+    rounds: Rounds | None = None
 
 
 class LazyTraces(Traces):
@@ -181,6 +187,11 @@ class LazyTraces(Traces):
     def operations(self) -> OperationTrace | None:
         """The sampled single operations."""
         return self._read().operations
+
+    @property
+    def rounds(self) -> Rounds | None:
+        """The rounds of random writes."""
+        return self._read().rounds
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -241,12 +252,20 @@ def read_traces(
 
     throughput, power = one("throughput", _throughput), one("power", _power)
     sampled = one("operations", _operations) if "operations" in named else None
-    for name in named.keys() - set(TRACE_NAMES):
+    by_round, by_second = (one(name, _series) if name in named else None for name in _SERIES)
+    rounds = None
+    if by_round is not None and by_second is not None:
+        try:
+            rounds = rounds_of(by_round, by_second)
+        except ValueError as error:
+            notes.append(f"The traces of rounds and seconds can't be drawn: {error}.")
+    for name in named.keys() - {*TRACE_NAMES, *_SERIES}:
         one(name, _readable)
     return Traces(
         throughput=throughput,
         power=power,
         operations=sampled if operations else None,
+        rounds=rounds,
         notes=tuple(map(mask, notes)),
         digests=digests,
     )
@@ -366,6 +385,16 @@ def _operations(path: Path, mask: Mask) -> OperationTrace:
         offset_bytes=integers_of(columns["offset_bytes"]),
         latency_ns=integers_of(columns["latency_ns"]),
     )
+
+
+def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
+    columns = columns_of(path, SERIES_COLUMNS)
+    return {
+        name: np.asarray(array_of(column), dtype=np.float64)
+        if name.endswith("_s")
+        else integers_of(column)
+        for name, column in columns.items()
+    }
 
 
 def _readable(path: Path, mask: Mask) -> None:

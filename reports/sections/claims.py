@@ -277,7 +277,7 @@ def _needs(claims: Sequence[Claim], paper: Paper) -> Table:
                 _published(claim),
                 _between(paper, claim),
                 Cell(_read(claim), remark=claim.formula),
-                claim.needs,
+                claim.needs or f"runs of {claim.workload} in both arms",
             )
             for claim in claims
         ],

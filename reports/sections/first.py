@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
     Figure,
+    FigureRow,
     Finding,
     Link,
     Paragraph,
@@ -19,6 +20,7 @@ from wattload.reports.blocks import (
     Words,
 )
 from wattload.reports.charts.bars import Bar, Dot, split_svg
+from wattload.reports.charts.random_writes import write_figures, write_tracks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
 from wattload.reports.quantity import (
@@ -33,6 +35,7 @@ from wattload.reports.quantity import (
 from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
+from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
@@ -46,6 +49,9 @@ from wattload.reports.stats.sweeps import points
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
 """Red is left for a grade without a possible verdict."""
+
+WRITES = "writes"
+"""The chart of random writes by rounds, as a choice of the first screen."""
 
 _NAME_MAX = 23
 """Characters of a name over a bar, where arms have no letters."""
@@ -193,6 +199,7 @@ def _line(
         remark=row.detail,
         notes=[
             *([row.at] if row.at else []),
+            *([row.times] if row.times else []),
             *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
             *([row.counts] if row.counts else []),
             *([row.shared_limit] if row.shared_limit else []),
@@ -367,13 +374,23 @@ def tracks_of(subject: Subject, group: Group) -> list[Track]:
 
 
 def drawn_first(subject: Subject) -> tuple[str, str]:
-    """Return what the first screen draws: a workload, and its power or, without any, its rate."""
+    """Return what the first screen draws: a workload, and its power or, without any, its rate.
+
+    Of random writes it is the rate by rounds, even with power if they are alone on the page.
+    """
     tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
+    if list(tracks) == [WORKLOAD] and _has_rounds(tracks, WORKLOAD):
+        return WORKLOAD, WRITES
     with_power = (name for name, own in tracks.items() if any(map(has_power, own)))
     with_rate = (name for name, own in tracks.items() if any(each.timeline.rates for each in own))
     if workload := next(with_power, ""):
         return workload, "power"
-    return next(with_rate, ""), "rate"
+    workload = next(with_rate, "")
+    return workload, WRITES if _has_rounds(tracks, workload) else "rate"
+
+
+def _has_rounds(tracks: Mapping[str, Sequence[Track]], workload: str) -> bool:
+    return workload == WORKLOAD and bool(write_tracks(tracks[workload]))
 
 
 def with_choice(
@@ -423,6 +440,13 @@ def _over_time(subject: Subject) -> Block | None:
     for group in subject.groups:
         if group.workload == workload:
             tracks = tracks_of(subject, group)
+            if what == WRITES:
+                with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
+                    over_time, over_writes = write_figures(
+                        "first-rate", title, write_tracks(tracks)
+                    )
+                first = with_choice(over_time, subject, group, tracks, is_first=True)
+                return FigureRow([first or over_time, over_writes])
             if what == "power":
                 figure = _with_source(
                     power_figure("first-power", f"Power during {title}", tracks), tracks

@@ -34,7 +34,7 @@ from wattload.reports.charts.lines import (
     steady_figure,
     verdict,
 )
-from wattload.reports.charts.timeline import power_figure, rate_figure
+from wattload.reports.charts.timeline import Track, power_figure, rate_figure
 from wattload.reports.quantity import (
     MISSING,
     counted,
@@ -47,7 +47,15 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.sections.first import drawn_first, representative_run, tracks_of, with_choice
+from wattload.reports.runs.random_writes import WORKLOAD
+from wattload.reports.sections.first import (
+    WRITES,
+    drawn_first,
+    representative_run,
+    tracks_of,
+    with_choice,
+)
+from wattload.reports.sections.random_writes import rate_figures, write_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -95,11 +103,31 @@ def _section(subject: Subject, group: Group) -> Section:
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
+    blocks += _over_time(subject, group, name, title, tracks)
+    blocks += _folds(subject, group)
+    blocks += _tables(group, heads, others)
+    if group.is_pair and (confidence := confidence_fold(heads)):
+        blocks.append(confidence)
+    return Section(anchor=name, title=title, blocks=blocks, remark=_remark(group), open=True)
+
+
+def _over_time(
+    subject: Subject, group: Group, name: str, title: str, tracks: Sequence[Track]
+) -> Iterator[Block]:
+    """Yield charts of rate and power, or of random writes by round, that the page lacks so far."""
+    shown = drawn_first(subject)
+    if group.workload == WORKLOAD:
+        rates = rate_figures(f"{name}-rate", title, tracks)
+        if rates and shown != (group.workload, WRITES):
+            rates[0] = with_choice(rates[0], subject, group, tracks) or rates[0]
+            yield FigureRow(rates)
+        yield from write_blocks(name, title, tracks)
+        if rates:
+            return
     over_time = {
         "rate": rate_figure(f"{name}-rate", f"{title}: rate", tracks),
         "power": power_figure(f"{name}-power", f"{title}: power", tracks),
     }
-    shown = drawn_first(subject)
     figures = [
         figure
         for what, drawn in over_time.items()
@@ -107,12 +135,7 @@ def _section(subject: Subject, group: Group) -> Section:
         and (group.workload, what) != shown
     ]
     if figures:
-        blocks.append(FigureRow(figures))
-    blocks += _folds(subject, group)
-    blocks += _tables(group, heads, others)
-    if group.is_pair and (confidence := confidence_fold(heads)):
-        blocks.append(confidence)
-    return Section(anchor=name, title=title, blocks=blocks, remark=_remark(group), open=True)
+        yield FigureRow(figures)
 
 
 def _remark(group: Group) -> str:
@@ -159,11 +182,12 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
         return
     if len(group.runs) == 1:
         return  # its figures are on the first screen and in the table
+    is_per_gb = group.workload == WORKLOAD
     directed = [
         entry
         for entry in heads
         if entry.quantity.better != "neither"
-        and (entry.call != "derived" or entry.quantity.unit is Unit.JOULES)
+        and (entry.call != "derived" or (entry.quantity.unit is Unit.JOULES and not is_per_gb))
     ]
     if figure := arms_figure(
         f"{name}-arms", workload_title(group.workload), directed, group.arms, group.letters
@@ -207,7 +231,8 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
-    if steady := list(_steady(subject, group)):
+    # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.
+    if group.workload != WORKLOAD and (steady := list(_steady(subject, group))):
         yield Fold("Steady state", steady)
 
 

@@ -16,6 +16,7 @@ from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
+from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import settings
 from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
@@ -99,8 +100,12 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "data set", record.workload.data.key
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
+    writes = random_writes(record)
+    if writes is not None:
+        yield "workload target", writes.where
     for key, value in settings(record).items():
-        yield f"config {key}", value
+        is_range = writes is not None and key == "workload.range_bytes"
+        yield f"config {key}", writes.range_words if writes and is_range else value
     yield from _hosts(record)
     yield from _targets(record)
     yield from _controllers(record)

@@ -22,7 +22,7 @@ from wattload.reports.runs.energy import (
     whole_energy,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import Phase, leading
+from wattload.reports.runs.phases import Phase, counted_phases
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 
@@ -250,7 +250,7 @@ def _share(record: RunRecord, name: str) -> float | None:
 
 def _phases(record: RunRecord, phase: str) -> list[Phase]:
     """Return the phases of a rate; one without a phase is of all leading phases."""
-    return [each for each in leading(record) if phase in (each.name, ALL_PHASES, "")]
+    return counted_phases(record, phase, every=(ALL_PHASES, ""))
 
 
 def _busy_share(record: RunRecord, phase: str) -> float | None:

@@ -20,7 +20,7 @@ from wattload.reports.quantity import label, out_of_range
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
 from wattload.reports.runs.load import cache_by_identity
-from wattload.reports.runs.phases import leading
+from wattload.reports.runs.phases import leading, stretches
 
 _GAIN, _STEP = "gain", "quantisation"
 """Parts of a stated uncertainty: a share of the reading, and the step between readings."""
@@ -107,8 +107,10 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
             ),
         )
     whole = energies.whole_energy(record)
+    parts = {phase.name for phase in stretches(record)}
     for energy in (*evidence.values(), *([whole] if whole else [])):
-        found.update({quantity.key: (quantity, figure) for quantity, figure in _energy(energy)})
+        made = _energy(energy, is_part=energy.phase in parts)
+        found.update({quantity.key: (quantity, figure) for quantity, figure in made})
     asked = _asked_by([quantity for quantity, _ in found.values()])
     return {
         key: (
@@ -125,7 +127,8 @@ def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
     A rate asks how fast a phase is: its time, its samples per second and the accelerators' share
     of the time follow from it. The energy of all phases asks what the job costs: its rate per watt
     follows from it, and so do energies of its parts. Without it the energies of phases with a rate
-    ask what these cost.
+    ask what these cost. That of a part, such as a steady state, depends on when it ended: its rate
+    per watt asks instead.
     """
     heads = [each for each in every if each.headline and each.better != "neither"]
     speeds = [each for each in heads if not each.is_energy]
@@ -138,17 +141,20 @@ def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
         for each in speeds
         if each.phase in rates and each is not rates[each.phase]
     }
-    joules = {each.phase: each for each in heads if each.unit is Unit.JOULES}
-    if not joules:
+    costs = {each.phase: each for each in heads if each.unit is Unit.JOULES}
+    if not costs:
         return found
-    last = list(joules)[-1]
-    asking = list(dict.fromkeys(phase if phase in joules else last for phase in rates)) or [last]
-    if ALL_PHASES in joules:
+    last = list(costs)[-1]
+    for each in heads:
+        if each.unit is Unit.BYTES_PER_JOULE:
+            costs.setdefault(each.phase, each)
+    asking = list(dict.fromkeys(phase if phase in costs else last for phase in rates)) or [last]
+    if ALL_PHASES in costs:
         asking = [ALL_PHASES]
     for each in heads:
-        if each.is_energy and (each.unit is not Unit.JOULES or each.phase not in asking):
+        if each.is_energy and (each is not costs.get(each.phase) or each.phase not in asking):
             phase = each.phase if each.phase in asking else asking[0]
-            found[each.key] = joules[phase].label
+            found[each.key] = costs[phase].label
     return found
 
 
@@ -159,10 +165,14 @@ def _in_range(figure: RunFigure) -> RunFigure:
     return replace(figure, value=None, lower=None, upper=None, note=reason) if reason else figure
 
 
-def _energy(energy: energies.Energy) -> Iterator[tuple[Quantity, RunFigure]]:
-    """Yield energy, mean power and rate per watt, those that are known at least as bounds."""
+def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantity, RunFigure]]:
+    """Yield energy, mean power and rate per watt, those that are known at least as bounds.
+
+    The bytes of a part are those of no given work, so less energy is not better there.
+    """
     lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
-    yield from _figure(energy, "energy", Unit.JOULES, "lower", (energy.energy_j, lower_j, upper_j))
+    better: Better = "neither" if is_part else "lower"
+    yield from _figure(energy, "energy", Unit.JOULES, better, (energy.energy_j, lower_j, upper_j))
     watts = (energy.mean_w, _divided(lower_j, seconds), _divided(upper_j, seconds))
     yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
     per_w = (energy.bytes_per_j, None, None)
@@ -285,17 +295,17 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
 
 @cache_by_identity
 def _stated(record: RunRecord) -> Mapping[str, _Stated]:
-    """Return what a run states of the energy of each leading phase, and of all of them."""
-    parts = {
+    """Return what a run states of the energy of each leading phase and part, and of all phases."""
+    stated = {
         phase.name: [
             part
             for part in record.power.energy
             if part.phase == phase.name and part.chosen and part.scope is Scope.DRIVE
         ]
-        for phase in leading(record)
+        for phase in (*leading(record), *stretches(record))
     }
-    every = [part for of_phase in parts.values() for part in of_phase]
-    found = {phase: _of(record, of_phase) for phase, of_phase in parts.items() if of_phase}
+    every = [part for phase in leading(record) for part in stated[phase.name]]
+    found = {phase: _of(record, of_phase) for phase, of_phase in stated.items() if of_phase}
     return {**found, ALL_PHASES: _of(record, every)} if every else found
 
 

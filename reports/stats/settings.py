@@ -7,6 +7,7 @@ from typing import Any
 
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.load import cache_by_identity
+from wattload.reports.runs.random_writes import random_writes
 
 NOT_SET = "not set"
 
@@ -19,6 +20,9 @@ _NOT_AXES = (
     "interleave_by",
     "start_wait_max_s",
     "target.max_write_bytes",
+    "target.overwrite",
+    "target.serial",
+    "target.shared",
     "power.allow_system_drive",
 )
 """Settings for the order of runs or for guards: they do not define a point."""
@@ -46,8 +50,15 @@ def flat(
 
 @cache_by_identity
 def settings(record: RunRecord) -> Mapping[str, str]:
-    """Return a run's settings as dotted keys and texts, without keys that only name the run."""
-    return {key: str(value) for key, value in flat(record.config, without=_NOT_CONDITIONS)}
+    """Return a run's settings as dotted keys and texts, without keys that only name the run.
+
+    Those of random writes that follow from others if they are not set have the value in effect.
+    """
+    found = {key: str(value) for key, value in flat(record.config, without=_NOT_CONDITIONS)}
+    writes = random_writes(record)
+    if writes is None:
+        return found
+    return found | {"workload.draw": writes.draw, "workload.condition": writes.condition}
 
 
 @cache_by_identity

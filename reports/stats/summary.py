@@ -46,7 +46,14 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
 )
 from wattload.reports.runs.load import Run, cache_by_identity
-from wattload.reports.runs.phases import leading, overlap
+from wattload.reports.runs.phases import leading, overlap, stretches
+from wattload.reports.runs.random_writes import (
+    FILL_TIME,
+    STEADY_RATE,
+    WORKLOAD,
+    duration,
+    random_writes,
+)
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
     changed_together,
@@ -77,6 +84,9 @@ _NAME_MAX = 40
 
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
+
+_BY_DRIVE_SIZE = frozenset({WORKLOAD})
+"""Workloads whose job is as large as the drive: their energies are per GB."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -282,7 +292,8 @@ class VerdictRow:
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
-    both arms of a pair; it is empty where nothing does.
+    both arms of a pair; it is empty where nothing does. ``times`` is how long random writes of
+    several arms took until the range was full; it is empty for other workloads.
     """
 
     group: Group
@@ -305,6 +316,7 @@ class VerdictRow:
     sensor: str
     counts: str
     shared_limit: str
+    times: str
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -359,7 +371,8 @@ class _Place:
     ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
     one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
     known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
-    bytes: ``work``, the unit of work of an energy, is then ``None``.
+    bytes, or if the size of the job means nothing: ``work``, the unit of work of an energy, is then
+    ``None``. ``energy`` itself is the rate per watt in a stretch of a phase.
     """
 
     group: Group
@@ -382,7 +395,13 @@ class _Place:
     @property
     def is_split(self) -> bool:
         """Whether the rate is only of a part of the job."""
-        return self.phase != ALL_PHASES and len(_phase_names(self.records)) > 1
+        names = _phase_names(self.records)
+        return self.phase != ALL_PHASES and (len(names) > 1 or self.is_stretch)
+
+    @property
+    def is_stretch(self) -> bool:
+        """Whether the rate is of a stretch of a phase, such as a steady state."""
+        return any(each.name == self.phase for record in self.records for each in stretches(record))
 
     def part(self, phase: str) -> str:
         """Return what a figure is of, ``writing only`` or ``write + read``.
@@ -393,6 +412,8 @@ class _Place:
             return ""
         if phase == ALL_PHASES:
             return " + ".join(map(label, _phase_names(self.records)))
+        if self.is_stretch:
+            return f"{label(phase)} state"
         return f"{_activity(phase)} only"
 
     def based(self, unit: str, phase: str, per: str = "") -> str:
@@ -514,6 +535,8 @@ def rate_scale(subject: Subject, group: Group) -> Scale:
 def _rate_scale(place: _Place) -> Scale:
     key = place.rate.quantity.key if place.rate is not None else ""
     rows = [(rows[key], 1.0) for rows in place.every if key in rows]
+    if not any(row.centres and any(row.centres.values()) for row, _ in rows):
+        rows = [(row, 1.0) for rows in place.every for row in rows.values()]
     return _page_scale(rows, Unit.BYTES_PER_SECOND)
 
 
@@ -659,17 +682,20 @@ def _place(subject: Subject, group: Group) -> _Place:
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
+    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", "rate per watt"))
+    if energy is not None and energy.quantity.better == "neither":
+        energy = per_watt
     return _Place(
         group=group,
         compared=compared,
         every=every,
         rows=rows,
         rate=rates[index],
-        energy=rows.get(f"energy, {energy_phase}"),
-        per_watt=rows.get(f"rate per watt, {energy_phase}"),
+        energy=energy,
+        per_watt=per_watt,
         phase=phase,
         energy_phase=energy_phase,
-        work=_work(compared, energy_phase),
+        work=None if group.workload in _BY_DRIVE_SIZE else _work(compared, energy_phase),
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -787,7 +813,22 @@ def _verdict_row(
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
         shared_limit=_shared_limit(limits.values()) if is_pair else "",
+        times=_times(place) if len(arms) > 1 else "",
     )
+
+
+def _times(place: _Place) -> str:
+    """Return how long random writes took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
+    row = place.rows.get(FILL_TIME)
+    if row is None:
+        return ""
+    found = {arm: spread.median for arm, spread in row.spreads.items() if spread is not None}
+    several = len(row.spreads) > 1
+    texts = [
+        f"{duration(seconds)} ({place.letter(arm) or arm})" if several else duration(seconds)
+        for arm, seconds in found.items()
+    ]
+    return f"written in {', '.join(texts)}" if texts else ""
 
 
 def _shared_limit(limits: Collection[Limit]) -> str:
@@ -872,6 +913,9 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     record = place.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
+    if (writes := random_writes(record)) is not None:
+        took = _times(place) if len(place.group.arms) == 1 else ""
+        return ", ".join(filter(None, [*parts, writes.words, took]))
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
@@ -916,6 +960,9 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     row, missing = place.rate, _NO_VALID_RUN
     if row is None:
         return _bars(place, None, "rate", scale, missing)
+    notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
+    if notes and row.quantity.key == STEADY_RATE:
+        missing = f"not steady: {notes[0].rstrip('.')}"
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
         title = place.based(scale.unit, place.phase)
         if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
@@ -1056,7 +1103,8 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
 def _other_parts(question: Question, place: _Place, phase: str) -> Iterator[Row]:
     """Yield the rows that answer the question of other phases than ``phase``."""
     unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
-    for name in _phase_names(place.records) if place.is_split else ():
+    is_split = place.is_split and not place.is_stretch
+    for name in _phase_names(place.records) if is_split else ():
         found = (
             row
             for row in place.rows.values()

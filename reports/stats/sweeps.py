@@ -17,9 +17,9 @@ from wattload.core.histogram import Histogram
 from wattload.core.record.results import SHARES, percentile_s
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import label, out_of_range
+from wattload.reports.quantity import label, out_of_range, quantity
 from wattload.reports.runs.load import Run, cache_by_identity
-from wattload.reports.runs.phases import Phase, phases_of
+from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
 from wattload.reports.stats.settings import NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 
@@ -28,6 +28,8 @@ PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"]}
 """The percentiles that are drawn, each with its share."""
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
+_RATE_LIMIT = "rate_bytes_per_s"
+"""The setting that limits the rate: latency is drawn over the rate, which is no result."""
 _COUNTING = (
     "accelerators",
     "depth",
@@ -77,7 +79,7 @@ def points(group: Group) -> tuple[Point, ...]:
     return tuple(
         Point(
             axis=", ".join(axis_names(keys)),
-            value=", ".join(at),
+            value=", ".join(map(_shown, keys, at)),
             number=_number(at[0]) if len(at) == 1 else None,
             group=Group(
                 workload=group.workload,
@@ -145,6 +147,14 @@ def axis_names(keys: Sequence[str]) -> list[str]:
     return [name if short.count(name) == 1 else key for name, key in zip(short, keys, strict=True)]
 
 
+def _shown(key: str, text: str) -> str:
+    """Return a value as printed: a limit of the rate has a unit."""
+    if not key.endswith(_RATE_LIMIT):
+        return text
+    value = _number(text)
+    return "unlimited" if value is None else quantity(value, Unit.BYTES_PER_SECOND, 3)
+
+
 def _number(text: str) -> float | None:
     try:
         value = float(text)
@@ -205,11 +215,19 @@ class LoadCurves:
 
 
 def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
-    """Return latency against throughput for arms with two or more points with latencies."""
+    """Return latency against throughput for arms with two or more points with latencies.
+
+    Of a phase with a steady state only that is drawn, if every run has one.
+    """
     found = points(group)
     keys = dict.fromkeys(
         (row.phase, row.kind) for run in group.runs for row in run.record.latencies
     )
+    judged = [
+        {parents(run.record)[part.name] for part in stretches(run.record)} for run in group.runs
+    ]
+    wholes = set.intersection(*judged) if judged else set()
+    keys = {(phase, kind): None for phase, kind in keys if phase not in wholes}
     made = (_load_curves(subject, found, phase, kind) for phase, kind in keys)
     return tuple(curves for curves in made if curves.curves)
 
@@ -321,10 +339,10 @@ class Scaling:
 def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
     """Return each headline rate, and operations per second, over a numeric axis of two or more.
 
-    Empty for a group without a sweep over numbers.
+    Empty for a group without a sweep over numbers, and for one over a limit of the rate.
     """
     axis, found = _numbered(points(group))
-    if len(found) < 2:  # noqa: PLR2004 - a line needs two points
+    if len(found) < 2 or axis.endswith(_RATE_LIMIT):  # noqa: PLR2004 - a line needs two points
         return ()
     made = []
     for name, unit, rate in _rates(group):

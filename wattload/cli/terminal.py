@@ -62,7 +62,7 @@ def print_lines(heading: str, lines: Sequence[Line]) -> None:
         console.print(Text(heading, style="bold"), soft_wrap=not console.is_terminal)
     indent = LABEL_WIDTH + 2
     for line in lines:
-        start = Text(f"  {line.label:<{LABEL_WIDTH}}", style="dim" if line.label else "")
+        start = Text(f"  {line.label:<{LABEL_WIDTH - 1}} ", style="dim" if line.label else "")
         text = Text(line.text, style=line.style)
         if not console.is_terminal or not line.wraps:
             console.print(Text.assemble(start, text), soft_wrap=True)

@@ -149,6 +149,21 @@ def test_figures_that_claims_name_are_figures_of_real_runs() -> None:
     assert named <= known
 
 
+def test_a_capacity_of_another_number_in_the_table_is_a_slip() -> None:
+    assert sides("P4", "capacity_of_table") == (30.2e12, 30.72e12)
+    assert closure("P4", "capacity_of_table").closes is False
+
+
+def test_a_claim_says_what_it_needs_unless_a_workload_measures_it() -> None:
+    assert read_paper(SMALL.replace("    needs: two drives\n", ""), "p9.yaml").claims[0].needs == ""
+    unmeasured = SMALL.replace("    workload: checkpoint\n", "").replace(
+        "    figure: write_seconds_per_checkpoint\n", ""
+    )
+    assert read_paper(unmeasured, "p9.yaml").claims
+    with pytest.raises(ConfigError, match="needs has to say what is missing"):
+        read_paper(unmeasured.replace("    needs: two drives\n", ""), "p9.yaml")
+
+
 def test_the_example_of_the_docs_is_a_paper() -> None:
     text = (DOCS / "claims.md").read_text(encoding="utf-8")
     example = text.partition("```yaml\n")[2].partition("```")[0]

@@ -1,0 +1,293 @@
+"""Runs of random writes, in memory: a fast start on spare blocks, then a constant rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.records import Scenario, make_run
+from wattload.core.power import OCP, SMART, Channel
+from wattload.core.record.energy import EnergyRecord, WrittenRecord
+from wattload.core.record.phase import PhaseSpan, PhaseWindow, phase_windows
+from wattload.core.record.results import Better, Metric
+from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.units import NS_PER_S, Unit
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.rounds import PERCENTILES, Rounds
+from wattload.reports.runs.traces import PowerTrace, Signal, Traces
+
+CAPACITY_BYTES = 10_000_000_000_000
+FRESH_SHARE = 0.28
+FRESH_FACTOR = 2.4
+ROUND_S = 60
+
+
+@dataclass(kw_only=True)
+class Writes:
+    """What a made-up run was: its steady rate in bytes per second, watts and amplification."""
+
+    name: str = "run-1"
+    label: str = "A"
+    rate: float = 1e9
+    until: str = "steady"
+    draw: str = "uniform"
+    condition: str = "sequential"
+    where: str = "block"
+    range_bytes: int = CAPACITY_BYTES
+    is_whole: bool = True
+    block_bytes: int = 16384
+    limit_bytes_per_s: float | None = None
+    is_steady: bool = True
+    watts: float = 14.0
+    amplification: float = 2.5
+    comparison: Comparison | None = None
+    model: str = "MICRON_9550"
+    serial: str = "SERIAL1"
+    seed: int = 1
+
+
+def writes_run(**changes: Any) -> Run:
+    """Return a run of random writes with its rounds, power, temperature and drive counts."""
+    made = Writes(**changes)
+    scenario = Scenario(
+        run_id=made.name,
+        label=made.label,
+        workload="checkpoint",
+        power="measured",
+        virtual=False,
+        model=made.model,
+        serial=made.serial,
+        seed=made.seed,
+    )
+    base, _ = make_run(scenario)
+    rounds = _rounds(made, int(base.windows[0].start_ns))
+    return Run(record=_record(made, base, rounds), traces=_traces(made, base, rounds))
+
+
+def _rounds(made: Writes, start_ns: int) -> Rounds:
+    most = made.range_bytes * (1.3 if made.until == "steady" else 2.0)
+    written: list[int] = []
+    while sum(written) < most:
+        is_fresh = sum(written) < FRESH_SHARE * made.range_bytes
+        rate = made.rate * (FRESH_FACTOR if is_fresh else 1 + 0.02 * (len(written) % 3))
+        written.append(round(rate * ROUND_S))
+    count = len(written)
+    edges = start_ns + np.arange(count + 1, dtype=np.int64) * ROUND_S * NS_PER_S
+    moved = np.array(written, dtype=np.int64)
+    latency = 32 * made.block_bytes * ROUND_S / moved
+    return Rounds(
+        start_ns=edges[:-1],
+        end_ns=edges[1:],
+        written_bytes=moved,
+        slowest=moved / ROUND_S * 0.8,
+        fastest=moved / ROUND_S * 1.15,
+        percentiles_s={
+            name: latency * factor for name, factor in zip(PERCENTILES, (0.8, 4, 20), strict=True)
+        },
+        are_seconds=False,
+    )
+
+
+def _steady(made: Writes, rounds: Rounds) -> tuple[int, int, int] | None:
+    """Return the bytes, start and end of the steady window: a quarter of the range after one."""
+    if made.until == "fill" or not made.is_steady:
+        return None
+    edges = rounds.edges_bytes
+    first = int(np.searchsorted(edges, made.range_bytes))
+    last = int(np.searchsorted(edges, 1.25 * made.range_bytes))
+    start_ns = int(rounds.start_ns[0])
+    ends = (start_ns + round(float(rounds.edges_s[i]) * NS_PER_S) for i in (first, last))
+    return int(edges[last] - edges[first]), *ends  # type: ignore[return-value]
+
+
+def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:
+    start_ns, end_ns = int(rounds.start_ns[0]), int(rounds.end_ns[-1])
+    total = int(rounds.edges_bytes[-1])
+    spans = [_span("random_write", None, start_ns, end_ns, total)]
+    if (steady := _steady(made, rounds)) is not None:
+        spans.append(_span("steady", "random_write", steady[1], steady[2], steady[0]))
+    windows = phase_windows(spans)
+    power = base.power.model_copy(
+        update={
+            "energy": tuple(_energy(made, base.power.energy[0], each) for each in windows),
+            "written": tuple(_written(made, each) for each in windows),
+        }
+    )
+    return base.model_copy(
+        update={
+            "config": _config(made, base),
+            "comparison": made.comparison or base.comparison,
+            "workload": base.workload.model_copy(
+                update={
+                    "name": "random_write",
+                    "details": _details(made, rounds, steady),
+                    "data": None,
+                }
+            ),
+            "targets": tuple(
+                each.model_copy(
+                    update={"facts": each.facts.model_copy(update={"kind": made.where})}
+                )
+                for each in base.targets
+            ),
+            "spans": tuple(spans),
+            "windows": windows,
+            "power": power,
+            "metrics": tuple(_metrics(made, rounds, windows)),
+            "counters": (),
+            "totals": (),
+            "checks": (),
+        }
+    )
+
+
+def _config(made: Writes, base: RunRecord) -> dict[str, Any]:
+    workload = {
+        "until": made.until,
+        "draw": None,
+        "condition": None,
+        "block_bytes": made.block_bytes,
+        "queue_depth": 32,
+        "range_bytes": None,
+        "rate_bytes_per_s": made.limit_bytes_per_s,
+    }
+    return {**base.config, "workload": workload, "target": {"path": f"/dev/{made.serial}"}}
+
+
+def _details(made: Writes, rounds: Rounds, steady: tuple[int, int, int] | None) -> dict[str, Any]:
+    start_ns = int(rounds.start_ns[0])
+    found: dict[str, Any] = {"steady": False, "reason": "the last 5 rounds range over 31 %"}
+    if steady is not None:
+        found = {
+            "steady": True,
+            "start_s": (steady[1] - start_ns) / NS_PER_S,
+            "end_s": (steady[2] - start_ns) / NS_PER_S,
+            "range_fraction": 0.04,
+            "excursion_fraction": 0.01,
+        }
+    verdicts = {"five_minutes": found, "drive": found, "headline": found}
+    return {
+        "block_bytes": made.block_bytes,
+        "queue_depth": 32,
+        "range_bytes": made.range_bytes,
+        "is_whole_drive": made.where == "block" and made.is_whole,
+        "draw": made.draw,
+        "until": made.until,
+        "condition": made.condition,
+        "passes_begun": 2,
+        "steady": None if made.draw == "each_once" else verdicts,
+    }
+
+
+def _metrics(made: Writes, rounds: Rounds, windows: tuple[PhaseWindow, ...]) -> list[Metric]:
+    total, seconds = int(rounds.edges_bytes[-1]), float(rounds.edges_s[-1])
+    steady = next((each for each in windows if each.name == "steady"), None)
+    is_fill = made.until == "fill"
+
+    def rate(name: str, value: float | None, phase: str, *, headline: bool = False) -> Metric:
+        return Metric.of(
+            name,
+            value,
+            Unit.BYTES_PER_SECOND,
+            "higher",
+            "bytes / time",
+            phase=phase,
+            headline=headline,
+            reason="the last 5 rounds range over 31 %",
+        )
+
+    found = [rate("write_bytes_per_s", total / seconds, "random_write", headline=is_fill)]
+    lower: Better = "lower"
+    if is_fill:
+        fill = Metric.of(
+            "fill_seconds",
+            seconds,
+            Unit.SECONDS,
+            lower,
+            "time",
+            phase="random_write",
+            headline=True,
+        )
+        return [fill, *found]
+    value = steady.written_bytes / steady.seconds if steady is not None else None
+    phase = "random_write" if steady is None else "steady"
+    return [rate("steady_write_bytes_per_s", value, phase, headline=True), *found]
+
+
+def _span(name: str, parent: str | None, start_ns: int, end_ns: int, written: int) -> PhaseSpan:
+    return PhaseSpan(
+        name=name,
+        parent=parent,
+        host="box",
+        rank=0,
+        timed=True,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        read_bytes=0,
+        written_bytes=written,
+        operations=written // 16384,
+        cpu_s=1.0,
+        is_part=parent is not None,
+    )
+
+
+def _energy(made: Writes, base: EnergyRecord, window: PhaseWindow) -> EnergyRecord:
+    energy_j = made.watts * window.seconds
+    return base.model_copy(
+        update={
+            "phase": window.name,
+            "seconds": window.seconds,
+            "energy_j": energy_j,
+            "mean_w": made.watts,
+            "net_j": energy_j - (base.idle_w or 0.0) * window.seconds,
+            "device": made.serial,
+            "uncertainty_j": 0.01 * energy_j,
+            "uncertainty_parts_j": {"gain": 0.01 * energy_j},
+            "states": (),
+            "statistics": None,
+        }
+    )
+
+
+def _written(made: Writes, window: PhaseWindow) -> WrittenRecord:
+    host = window.written_bytes
+    return WrittenRecord(
+        host="box",
+        device=made.serial,
+        phase=window.name,
+        host_written_bytes=host,
+        media_written_bytes=round(host * made.amplification),
+        write_amplification=made.amplification,
+        media_source=OCP,
+    )
+
+
+def _traces(made: Writes, base: RunRecord, rounds: Rounds) -> Traces:
+    edges_ns = np.append(rounds.start_ns[:1], rounds.end_ns)
+    time_ns = np.arange(edges_ns[0] - NS_PER_S, edges_ns[-1] + 11 * NS_PER_S, 10 * NS_PER_S)
+    host = np.interp(time_ns, edges_ns, rounds.edges_bytes.astype(np.float64))
+    fresh = FRESH_SHARE * made.range_bytes
+    media = np.minimum(host, fresh) + np.maximum(host - fresh, 0) * made.amplification
+    source = base.power.energy[0].source
+    wave = 1 + 0.03 * np.sin(np.arange(time_ns.size) / 9)
+
+    def signal(name: str, channel: Channel, value: Any) -> Signal:
+        return Signal(
+            source=name, device=made.serial, channel=channel, time_ns=time_ns, value=value
+        )
+
+    signals = (
+        signal(source, Channel.POWER_W, made.watts * wave),
+        signal(SMART, Channel.TEMPERATURE_K, 318 + 6 * wave),
+        signal(SMART, Channel.HOST_WRITTEN_BYTES, host),
+        signal(OCP, Channel.MEDIA_WRITTEN_BYTES, media),
+    )
+    return Traces(
+        throughput=None,
+        power=PowerTrace(signals=signals),
+        notes=(),
+        digests={},
+        rounds=rounds,
+    )

@@ -1,0 +1,189 @@
+"""Comparisons of random writes: what is compared, with which energy, and what is never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.reports.random_writes import writes_run
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import latencies_of
+from wattload.core.record.run import Comparison
+from wattload.reports.runs.energy import phase_energies, whole_energy
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.conditions import exclusions
+from wattload.reports.stats.figures import quantities
+from wattload.reports.stats.settings import facts_of, settings
+from wattload.reports.stats.subject import Subject, make_subject
+from wattload.reports.stats.summary import VerdictRow, first_screen
+from wattload.reports.stats.sweeps import load_curves, points, scalings
+
+A: dict[str, Any] = {"label": "A", "rate": 1.9e9, "serial": "SERIALA", "watts": 16.0}
+B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 15.0}
+FILL = {"until": "fill", "draw": "each_once"}
+
+
+def pair(a: dict[str, Any], b: dict[str, Any]) -> Subject:
+    runs = [writes_run(name="run-a", **(A | a)), writes_run(name="run-b", **(B | b))]
+    return make_subject(runs, "label")
+
+
+def row_of(subject: Subject) -> VerdictRow:
+    (row,) = first_screen(subject).rows
+    return row
+
+
+def session(**changes: Any) -> list[Run]:
+    """Return eight pairs of alternating runs."""
+    runs = []
+    for block in range(8):
+        for order, arm in enumerate((A, B)):
+            own = arm | {"rate": arm["rate"] * (1 + 0.004 * ((3 * block + order) % 5))} | changes
+            place = Comparison(
+                session_id="s", arm=arm["label"], block=block, order=order, interleave="abba"
+            )
+            name = f"run-{arm['label']}-{block}"
+            runs.append(writes_run(name=name, seed=2 * block + order, comparison=place, **own))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"draw": "each_once"}, "draw"),
+        ({"until": "wsat"}, "until"),
+        ({"block_bytes": 4096}, "block_bytes"),
+        ({"condition": "keep"}, "condition"),
+        ({"is_whole": False}, "range_bytes"),
+        ({"where": "directory"}, "workload target"),
+    ],
+)
+def test_different_work_is_named_and_not_compared(other: dict[str, Any], named: str) -> None:
+    subject = pair(other, {})
+    work = exclusions(subject, subject.groups[0]).work
+    assert work.startswith("different work: ")
+    assert named in work
+    assert row_of(subject).speed.outcome == "inconclusive"  # type: ignore[union-attr]
+
+
+def test_equal_work_has_no_reason_against_it() -> None:
+    subject = pair({}, {})
+    assert not exclusions(subject, subject.groups[0]).work
+
+
+def test_settings_are_those_in_effect() -> None:
+    found = settings(writes_run(**FILL).record)
+    assert (found["workload.draw"], found["workload.condition"]) == ("each_once", "sequential")
+
+
+def test_what_may_be_overwritten_is_no_axis_of_a_sweep() -> None:
+    run = writes_run()
+    target = {"path": "/dev/x", "serial": "S", "overwrite": ["gpt:1"]}
+    config = {**run.record.config, "target": target}
+    found = facts_of(run.record.model_copy(update={"config": config}))
+    assert not {"target.serial", "target.overwrite"} & set(found)
+
+
+def test_drives_of_other_sizes_are_compared_by_their_steady_rates_alone() -> None:
+    steady = pair({}, {"range_bytes": 5_000_000_000_000})
+    assert not exclusions(steady, steady.groups[0]).work
+    fill = pair(FILL, FILL | {"range_bytes": 5_000_000_000_000})
+    found = exclusions(fill, fill.groups[0])
+    quantity, _ = quantities(fill.runs[0].record)["fill_seconds"]
+    assert "different bytes in random_write" in found.reasons(quantity)[0]
+
+
+def test_one_long_run_of_each_arm_calls_nothing() -> None:
+    row = row_of(pair(FILL, FILL))
+    assert row.speed is not None
+    assert row.energy is not None
+    assert (row.speed.outcome, row.energy.outcome) == ("inconclusive", "inconclusive")
+
+
+def test_pairs_in_turns_call_speed_and_energy_of_the_steady_state() -> None:
+    row = row_of(make_subject(session(condition="keep"), "label"))
+    assert row.speed is not None
+    assert row.energy is not None
+    assert (row.speed.winner, row.energy.winner) == ("A", "A")
+    assert row.energy.ratio == pytest.approx(15 / 1.3 / (16 / 1.9), rel=0.02)
+    assert row.energy.part == "steady state"
+    assert row.energies.title == "J per GB (steady)"
+    assert row.rates.title == "GB/s (steady)"
+
+
+def test_joules_per_gb_of_a_steady_state_are_of_its_window() -> None:
+    subject = make_subject([writes_run(rate=1e9, watts=10.0)], "label")
+    (bar,) = row_of(subject).energies.bars
+    assert bar.value == pytest.approx(10.0 / 1.02, rel=0.01)
+
+
+def test_joules_per_gb_of_a_fill_are_of_all_its_writes() -> None:
+    run = writes_run(rate=1e9, watts=10.0, **FILL)
+    (bar,) = row_of(make_subject([run], "label")).energies.bars
+    (energy,) = phase_energies(run.record)
+    assert energy.energy_j is not None
+    assert bar.value == pytest.approx(energy.energy_j / (energy.moved_bytes / 1e9))
+
+
+def test_the_energy_of_a_steady_state_is_in_no_sum() -> None:
+    record = writes_run().record
+    assert [each.phase for each in phase_energies(record)] == ["random_write", "steady"]
+    assert whole_energy(record) is None
+
+
+def test_the_joules_of_a_steady_state_have_no_better_direction() -> None:
+    found = quantities(writes_run().record)
+    assert found["energy, steady"][0].better == "neither"
+    assert found["rate per watt, steady"][0].asked_by == ""
+    assert found["energy, random_write"][0].asked_by == "rate per watt, steady"
+
+
+def test_the_time_of_a_fill_is_on_the_first_screen() -> None:
+    row = row_of(pair(FILL, FILL))
+    assert row.times.startswith("written in ")
+    assert "\u00a0h (A), " in row.times
+    assert "written in" in row_of(make_subject([writes_run(**FILL)], "label")).detail
+
+
+def test_a_drive_that_is_not_steady_has_the_reason_in_place_of_a_rate() -> None:
+    row = row_of(make_subject([writes_run(is_steady=False)], "label"))
+    assert not row.rates.has_figure
+    assert row.rates.missing == "not steady: the last 5 rounds range over 31 %"
+
+
+def test_points_of_a_swept_rate_have_a_unit() -> None:
+    runs = [
+        writes_run(name=f"run-{limit}", seed=seed, limit_bytes_per_s=limit)
+        for seed, limit in enumerate((5e8, 1e9, None))
+    ]
+    found = points(make_subject(runs, "label").groups[0])
+    assert [at.value for at in found] == ["500\u00a0MB/s", "1.00\u00a0GB/s", "unlimited"]
+
+
+def with_latencies(run: Run) -> Run:
+    """Return a run with the latencies of all writes, and with slower ones in the steady state."""
+    found = [
+        latency
+        for phase, value_ns in (("random_write", 200_000), ("steady", 400_000))
+        for latency in latencies_of(
+            Histogram.of([value_ns] * 5000), phase=phase, kind="write", operation_bytes=16384
+        )
+    ]
+    return replace(run, record=run.record.model_copy(update={"latencies": tuple(found)}))
+
+
+def test_latency_over_rate_steps_is_that_of_the_steady_state() -> None:
+    runs = [
+        with_latencies(writes_run(name=f"run-{limit}", rate=limit, limit_bytes_per_s=limit))
+        for limit in (5e8, 1e9)
+    ]
+    subject = make_subject(runs, "label")
+    (curves,) = load_curves(subject, subject.groups[0])
+    assert (curves.phase, curves.kind) == ("steady", "write")
+    assert [at.value for at in curves.curves[0].points] == ["500\u00a0MB/s", "1.00\u00a0GB/s"]
+    rates = [at.rate_bytes_per_s for at in curves.curves[0].points]
+    assert rates == pytest.approx([5.1e8, 1.02e9], rel=0.01)
+    assert curves.curves[0].points[0].percentiles_s["p50"] == pytest.approx(4e-4, rel=0.05)
+    assert not scalings(subject, subject.groups[0])
