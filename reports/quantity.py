@@ -61,6 +61,9 @@ _LABELS = {
     "compute_fraction": "share of time computing",
     "fill_seconds": "fill time",
     "fresh_over_steady": "fresh ÷ steady",
+    "steady_write_bytes_per_s": "steady rate",
+    "steady_write_iops": "steady IOPS",
+    "write_iops": "IOPS",
 }
 ACTIVITIES: Mapping[str, str] = {"read": "reading", "write": "writing", "train": "training"}
 """What a phase does, by its name."""
