@@ -46,6 +46,7 @@ struct wl_job {
     uint64_t total; /* operations; UINT64_MAX without an end */
     uint32_t chunk; /* operations that a poller takes at a time */
     uint32_t batch; /* operations that it hands over together, while others are in flight */
+    uint32_t push;  /* operations at which it hands over what it has prepared so far */
     uint32_t share_count;
     wl_file *files, *folders;
     uint32_t folder_count;

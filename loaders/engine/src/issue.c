@@ -95,7 +95,7 @@ static bool issue_from(wl_poller *poller, wl_share *share) {
     while (poller->inflight < limit) {
         if (poller->chunk_next == poller->chunk_end && !next_chunk(poller, job))
             return false;
-        if (job->batch > 1 && 2 * poller->queued_count >= job->batch)
+        if (poller->queued_count >= job->push)
             wl_push(poller); /* the device starts while the rest is prepared */
         uint64_t number = poller->chunk_next++;
         uint32_t index = wl_op_take(poller);

@@ -77,21 +77,30 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
     return engine->thread_count > 1 ? 8 : 64;
 }
 
+/* Random operations of 16 KiB and more are few enough to be replaced at once. */
+static bool is_costly(const wl_plan *plan) {
+    return plan->order == WL_RANDOM && plan->block_bytes >= COSTLY_BYTES;
+}
+
 /* Submitting several operations at once saves work, above all on virtual devices: eight, or a
  * quarter of the depth. A poller waits until that many are free. So with direct I/O, from a
- * depth of 8 on, between three quarters of the depth and all of it is in flight. A batch is
- * submitted in halves: a device that completes the whole queue together would be idle until the
- * last operation is prepared. For large blocks, batches of two or three save nothing.
- *
- * Random operations of 16 KiB and more are few enough to do without: each is replaced at once,
- * together only with those that completed in the meantime, so that all of the depth is in flight. */
+ * depth of 8 on, between three quarters of the depth and all of it is in flight. For large blocks,
+ * batches of two or three save nothing. Costly operations go together only with those that
+ * completed in the meantime, so that all of the depth is in flight. */
 static uint32_t batch_of(const wl_plan *plan) {
     uint32_t quarter = plan->depth / 4;
     uint32_t least = plan->block_bytes >= LARGE_BYTES ? 4 : 2;
-    bool is_costly = plan->order == WL_RANDOM && plan->block_bytes >= COSTLY_BYTES;
-    if (is_costly || plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < least)
+    if (is_costly(plan) || plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < least)
         return 1;
     return quarter < BATCH_LIMIT ? quarter : BATCH_LIMIT;
+}
+
+/* How many prepared operations are submitted although more follow: a device that completes the
+ * whole queue together would be idle until the last one is prepared. */
+static uint32_t push_of(const wl_plan *plan, uint32_t batch) {
+    if (batch > 1)
+        return (batch + 1) / 2;
+    return is_costly(plan) && plan->depth > 1 ? plan->depth / 2 : plan->depth;
 }
 
 /* Adding a descriptor to a ring's table takes a system call, and so does removing it. */
@@ -139,6 +148,7 @@ static wl_job *make(wl_engine *engine, const wl_plan *plan) {
     job->total = total_of(plan);
     job->chunk = chunk_of(engine, plan);
     job->batch = engine->backend->info.flags & WL_B_SYNC ? 1 : batch_of(plan);
+    job->push = push_of(plan, job->batch);
     job->share_count = engine->thread_count;
     job->is_one_pass = wl_plan_is_one_pass(plan);
     job->fixes_files = engine->backend->info.flags & WL_B_FIXED_FILES && pays_to_fix_files(job);
