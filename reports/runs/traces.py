@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import RecordError
 from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
@@ -23,7 +22,7 @@ from wattload.reports.runs.rounds import COLUMNS as SERIES_COLUMNS
 from wattload.reports.runs.rounds import Rounds, rounds_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
 POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
@@ -47,7 +46,7 @@ _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Required columns that no page draws; the record has the evidence."""
 
 _SERIES = ("rounds", "seconds")
-"""The tables of random writes."""
+"""The tables of random writes; those of other workloads have other columns."""
 _SIGNAL = ("source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
@@ -252,14 +251,18 @@ def read_traces(
 
     throughput, power = one("throughput", _throughput), one("power", _power)
     sampled = one("operations", _operations) if "operations" in named else None
-    by_round, by_second = (one(name, _series) if name in named else None for name in _SERIES)
+    has_series = all(
+        name in named and set(SERIES_COLUMNS) <= set(named[name].columns) for name in _SERIES
+    )
+    series = _SERIES if has_series else ()
+    by_round, by_second = (one(name, _series) for name in series) if series else (None, None)
     rounds = None
     if by_round is not None and by_second is not None:
         try:
             rounds = rounds_of(by_round, by_second)
         except ValueError as error:
             notes.append(f"The traces of rounds and seconds can't be drawn: {error}.")
-    for name in named.keys() - {*TRACE_NAMES, *_SERIES}:
+    for name in named.keys() - {*TRACE_NAMES, *series}:
         one(name, _readable)
     return Traces(
         throughput=throughput,
@@ -398,34 +401,7 @@ def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
 
 
 def _readable(path: Path, mask: Mask) -> None:
-    """Return nothing: a page that draws a workload's table reads it by ``read_table``."""
-
-
-def read_table(folder: Path, files: Sequence[TraceFile], name: str) -> pa.Table | None:
-    """Return a table that the run's workload kept, ``None`` if the record names none.
-
-    Raises:
-        RecordError: it is missing, unreadable, too large, or not the one that the run wrote.
-    """
-    named = next((each for each in files if each.name == name), None)
-    if named is None or name in TRACE_NAMES:
-        return None
-    path = folder / named.file
-    if path.name != named.file:
-        raise RecordError(f"the table {named.file} is outside the run's folder {folder}")
-    try:
-        _refuse_large(path)
-        is_same = digest_of(path) == named.sha256
-        with _opened(path, named.columns, frozenset()) as (file, _):
-            table = file.read(use_threads=False)
-    except (OSError, ValueError, KeyError, ArithmeticError, MemoryError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise RecordError(f"{path} can't be read: {first}") from error
-    if not is_same:
-        raise RecordError(
-            f"{path} is not the table that the run wrote: its SHA-256 is not the record's"
-        )
-    return table
+    """Return nothing: no page draws the table, so only its digest is checked."""
 
 
 def columns_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from wattload.core.record.energy import WrittenRecord
-from wattload.core.record.results import Latency, Metric
+from wattload.core.record.results import Latency
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Cell, Figure, FigureRow, Paragraph, Table, columns, row
@@ -16,7 +16,15 @@ from wattload.reports.charts.random_writes import (
     write_tracks,
 )
 from wattload.reports.charts.timeline import Track
-from wattload.reports.quantity import MISSING, number, percent, quantity, scaled, with_unit
+from wattload.reports.quantity import (
+    MISSING,
+    number,
+    percent,
+    quantity,
+    scale_for,
+    scaled,
+    with_unit,
+)
 from wattload.reports.runs.energy import Energy, phase_energies
 from wattload.reports.runs.random_writes import (
     FILL_TIME,
@@ -28,7 +36,6 @@ from wattload.reports.runs.random_writes import (
     measured_phase,
     random_writes,
 )
-from wattload.reports.sections.wording import unique
 from wattload.reports.stats.subject import lettered
 
 _PART = "A file was written: part of a drive has more spare area than the whole drive."
@@ -38,6 +45,7 @@ _RULES = (
     "and 1/20 of the range, once the range was written at random. Steady figures need both."
 )
 _PASS = "pass_"
+_PASSES_SHOWN = 4
 
 Value = Callable[[RunRecord, RandomWrites], Cell]
 
@@ -67,10 +75,9 @@ def write_blocks(name: str, title: str, tracks: Sequence[Track]) -> list[Block]:
 
 def _table(known: Sequence[tuple[Track, RandomWrites]]) -> Table:
     """Return a row per figure that an arm has, a column per arm."""
-    records = [track.run.record for track, _ in known]
     made = [
         (title, [value(track.run.record, writes) for track, writes in known])
-        for title, value in _values(records)
+        for title, value in _values()
     ]
     alone = len(known) == 1
     names = ["#value"] if alone else [f"#{lettered(t.letter, t.name)}" for t, _ in known]
@@ -87,15 +94,11 @@ def _table(known: Sequence[tuple[Track, RandomWrites]]) -> Table:
     )
 
 
-def _values(records: Sequence[RunRecord]) -> Iterator[tuple[str, Value]]:
+def _values() -> Iterator[tuple[str, Value]]:
     """Yield each figure's title, and how to get it."""
     yield "time to write the range", lambda record, _: _fill(record)
     yield "rate, all writes", _metric("write_bytes_per_s")
-    names = unique(
-        metric.name for record in records for metric in record.metrics if _is_pass(metric)
-    )
-    for name in names:
-        yield f"rate, {name.removesuffix('_write_bytes_per_s').replace('_', ' ')}", _metric(name)
+    yield "rate by pass", lambda record, _: _passes(record)
     yield "steady rate", _metric(STEADY_RATE)
     yield "steady by minutes (SNIA PTS)", lambda _, writes: _verdict(writes.five_minutes)
     yield "steady by drive writes", lambda _, writes: _verdict(writes.drive)
@@ -109,8 +112,22 @@ def _values(records: Sequence[RunRecord]) -> Iterator[tuple[str, Value]]:
     yield "p99.999 latency", lambda record, _: _latency(record, "p99999_s")
 
 
-def _is_pass(metric: Metric) -> bool:
-    return metric.name.startswith(_PASS) and metric.unit is Unit.BYTES_PER_SECOND
+def _passes(record: RunRecord) -> Cell:
+    """Return the rate of each pass in one unit; of many only the first and the last."""
+    rates = [
+        metric.value
+        for metric in record.metrics
+        if metric.name.startswith(_PASS)
+        and metric.unit is Unit.BYTES_PER_SECOND
+        and metric.value is not None
+    ]
+    if not rates:
+        return Cell(MISSING)
+    scale = scale_for(Unit.BYTES_PER_SECOND, *rates)
+    texts = [scaled(rate, scale, 3) for rate in rates]
+    if len(texts) > _PASSES_SHOWN:
+        texts = [texts[0], "…", texts[-1]]
+    return Cell(with_unit(", ".join(texts).replace(", …,", " …"), scale))
 
 
 def _metric(name: str, *, as_ratio: bool = False) -> Value:

@@ -329,7 +329,7 @@ class Outcome:
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
-    underscores); ``wattload.reports.runs.traces.read_table`` reads them.
+    underscores); pages draw those of random writes (``wattload.reports.runs.rounds``).
 
     Raises:
         ValueError: a table's name is that of another trace, or has other characters.

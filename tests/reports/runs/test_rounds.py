@@ -102,9 +102,9 @@ def test_a_table_that_can_not_be_drawn_is_a_note(tmp_path: Path) -> None:
     assert "do not follow each other in time" in run.traces.notes[0]
 
 
-def test_a_table_without_a_column_is_a_note(tmp_path: Path) -> None:
-    lacking = rows([60.0] * 5, [600] * 5)
-    del lacking["p99_s"]
-    (run,) = load_runs([written_run(tmp_path, rounds=lacking)])
+def test_a_table_with_other_columns_is_not_of_random_writes(tmp_path: Path) -> None:
+    other = rows([60.0] * 5, [600] * 5)
+    del other["p99_s"]
+    (run,) = load_runs([written_run(tmp_path, rounds=other)])
     assert run.traces.rounds is None
-    assert "missing columns: p99_s" in run.traces.notes[0]
+    assert not run.traces.notes

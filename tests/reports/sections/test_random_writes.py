@@ -10,6 +10,8 @@ import pytest
 
 from tests.reports.conftest import render_page
 from tests.reports.random_writes import writes_run
+from wattload.core.record.results import Metric
+from wattload.core.units import Unit
 from wattload.reports.blocks import Paragraph, Table
 from wattload.reports.charts.timeline import make_track
 from wattload.reports.claims.comparison import compare_claims
@@ -48,6 +50,32 @@ def test_a_fill_has_its_time_and_no_verdict() -> None:
     found = table(**FILL)
     assert found["time to write the range"][1] == "2 times"
     assert not any(name.startswith("steady") for name in found)
+
+
+@pytest.mark.parametrize(
+    ("rates", "text"),
+    [
+        ((2e9, 1.5e9), "2.00, 1.50\u00a0GB/s"),
+        ((2e9, 1.5e9, 1.4e9, 1.3e9, 1.2e9), "2.00 … 1.20\u00a0GB/s"),
+    ],
+)
+def test_rates_of_passes_are_one_row(rates: tuple[float, ...], text: str) -> None:
+    run = writes_run(**FILL)
+    passes = tuple(
+        Metric.of(
+            f"pass_{number}_write_bytes_per_s",
+            rate,
+            Unit.BYTES_PER_SECOND,
+            "higher",
+            "bytes / time of a pass",
+            phase="random_write",
+        )
+        for number, rate in enumerate(rates, start=1)
+    )
+    record = run.record.model_copy(update={"metrics": (*run.record.metrics, *passes)})
+    blocks = write_blocks("w", "Writes", [make_track("A", "A", replace(run, record=record))])
+    (found,) = [each for each in blocks if isinstance(each, Table)]
+    assert {cells[0].text: cells[1].text for cells in found.rows}["rate by pass"] == text
 
 
 def test_a_file_is_said_to_be_less_than_a_drive() -> None:

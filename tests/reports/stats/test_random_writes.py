@@ -11,6 +11,7 @@ from tests.reports.random_writes import writes_run
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
 from wattload.core.record.run import Comparison
+from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.energy import phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import exclusions
@@ -145,6 +146,9 @@ def test_the_time_of_a_fill_is_on_the_first_screen() -> None:
     assert row.times.startswith("written in ")
     assert "\u00a0h (A), " in row.times
     assert "written in" in row_of(make_subject([writes_run(**FILL)], "label")).detail
+    assert row.times.replace("\u00a0", " ") in markdown_report(pair(FILL, FILL)).replace(
+        "\u00a0", " "
+    )
 
 
 def test_a_drive_that_is_not_steady_has_the_reason_in_place_of_a_rate() -> None:
