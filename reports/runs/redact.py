@@ -61,6 +61,8 @@ Units (``MB/s``) and masks do not match.
 
 _HOST_KEYS = frozenset({"host"})
 _SERIAL_KEYS = frozenset({"serial", "controllers", "module", "meter"})
+_OVERWRITE = "overwrite"
+"""The setting with what may be lost on a drive: signatures and their identifiers, ``gpt:UUID``."""
 _PATH_KEYS = frozenset({"path", "mount_point", "folder", "runs"})
 _SETTINGS = frozenset({"config", "command", "details", "parameters"})
 """Fields of settings and workload details: the keys in them are not part of the format."""
@@ -301,6 +303,8 @@ def _named_in(text: str, key: str, inside: str) -> Iterator[tuple[str, str]]:
         yield "host", text
     elif key in _SERIAL_KEYS:
         yield "serial", text
+    elif key == _OVERWRITE and ":" in text:
+        yield "serial", text.partition(":")[2]
     elif key == "source" and (remote := _REMOTE.match(text)):
         yield "host", remote[1]
     elif key in _PATH_KEYS:

@@ -104,3 +104,13 @@ def test_a_host_named_like_a_word_of_the_format_is_masked_all_the_same(name: str
 def test_masking_twice_is_masking_once(record: RunRecord) -> None:
     once = Masker([record]).record(record)
     assert Masker([once]).record(once) == once
+
+
+def test_identifiers_of_what_may_be_overwritten_are_masked(record: RunRecord) -> None:
+    config = {"target": {"overwrite": ["vfat:ABCD-1234", "unknown"]}}
+    command = ("wattload", "run", "target.overwrite=[vfat:ABCD-1234,unknown]")
+    changed = record.model_copy(update={"config": config, "command": command})
+    masked = Masker([changed]).record(changed)
+    text = masked.model_dump_json()
+    assert "ABCD-1234" not in text
+    assert masked.config["target"]["overwrite"][1] == "unknown"
