@@ -29,6 +29,8 @@ ROUND_S = 60
 """Seconds of a round (PTS section 7: each test point runs for one minute)."""
 
 WINDOW_ROUNDS = 5
+COMMON_ROUNDS = 4
+"""Rounds of a minute that two windows share if both are of the same stretch: edges differ."""
 RANGE_LIMIT = 0.20
 SLOPE_LIMIT = 0.10
 MINIMUM_S = ROUND_S * WINDOW_ROUNDS
@@ -166,6 +168,8 @@ class _Rounds:
     least_bytes: float
     rounds: list[Round] = field(default_factory=list)
     window: SteadyWindow | None = None
+    latest: SteadyWindow | None = None
+    """The last steady window; ``window`` is the first."""
     _spread: MeasurementWindow | None = None
     _first: int = 0
     """Windows begin at this round or later: the rounds before it are of an earlier stretch."""
@@ -179,7 +183,7 @@ class _Rounds:
     def restart(self, time_s: float, written_bytes: int) -> None:
         """Drop the round under way and look for windows from here on only."""
         self._start = time_s, written_bytes
-        self._first, self._spread = len(self.rounds), None
+        self._first, self._spread, self.latest = len(self.rounds), None, None
 
     def read(self, time_s: float, written_bytes: int) -> None:
         """End the round under way if it is complete; the first call begins the first round."""
@@ -197,12 +201,18 @@ class _Rounds:
             return
         last = tuple(self.rounds[first:])
         self._spread = _window(first, [each.bytes_per_s for each in last])
-        if self.window is None and self._spread.is_steady:
-            self.window = SteadyWindow(rounds=last, spread=self._spread)
+        if self._spread.is_steady:
+            self.latest = SteadyWindow(rounds=last, spread=self._spread)
+            self.window = self.window or self.latest
 
     def verdict(self) -> SteadyVerdict:
         """Return the first steady window, or why there is none yet."""
         return SteadyVerdict(window=self.window, reason="" if self.window else self._reason())
+
+    def last_reason(self) -> str:
+        """Say why the last five rounds are not steady, or are not the ones that are needed."""
+        is_steady = self._spread is not None and self._spread.is_steady
+        return "the steady ones are not among the drive's" if is_steady else self._reason()
 
     def _reason(self) -> str:
         if self._spread is None:
@@ -237,9 +247,11 @@ class SteadyJudge:
     rest is more than 60 s without a written byte, whether nothing was asked of the drive or it
     stalled; a rest in a run ends the sequence of rounds.
 
-    ``headline`` needs both: it is the drive's window, given once a window of five minutes that
-    began after the drive's rounds may count is steady, too. A steady five minutes before that
-    proves nothing.
+    ``headline`` needs both: it is the drive's first steady window that shares four minutes with a
+    steady window of five minutes. Other steady minutes prove nothing.
+
+    All of the capacity must have been written before the first reading. The unwritten part of a
+    drive is spare area, so a partly filled one amplifies far less.
 
     Args:
         capacity_bytes: Bytes that the random writes are drawn from. At least 1.
@@ -276,6 +288,7 @@ class SteadyJudge:
         rested = rest_s is None or rest_s > REST_S
         self._rewritten_at = self._spare_bytes if rested else 0.0
         self._is_settled = False
+        self._headline: SteadyWindow | None = None
         self._first: tuple[float, int] | None = None
         self._last: tuple[float, int] = (0.0, 0)
         self._progress_s = 0.0
@@ -305,6 +318,7 @@ class SteadyJudge:
         if self._is_settled:
             self._drive.read(time_s, written_bytes)
             self._settled_minutes.read(time_s, written_bytes)
+            self._find_headline()
         elif self._written >= max(self._conditioned_at, self._rewritten_at):
             self._is_settled = True
             self._drive.restart(time_s, written_bytes)
@@ -339,13 +353,23 @@ class SteadyJudge:
 
     @property
     def headline(self) -> SteadyVerdict:
-        """The drive's window if five minutes among the rounds that count are steady as well."""
-        drive = self.drive
-        if drive.is_steady and self._settled_minutes.window is None:
-            minutes = self._settled_minutes.verdict().reason
-            reason = f"rounds of a minute: {minutes}" if self._is_settled else self._unsettled()
-            return SteadyVerdict(window=None, reason=reason)
-        return drive
+        """The first steady window of the drive in which rounds of a minute are steady as well."""
+        if self._headline is not None:
+            return SteadyVerdict(window=self._headline, reason="")
+        if not self._is_settled:
+            return SteadyVerdict(window=None, reason=self._unsettled())
+        if self._drive.latest is None:
+            return SteadyVerdict(window=None, reason=self._drive.last_reason())
+        reason = self._settled_minutes.last_reason()
+        return SteadyVerdict(window=None, reason=f"rounds of a minute: {reason}")
+
+    def _find_headline(self) -> None:
+        drive, minutes = self._drive.latest, self._settled_minutes.latest
+        if self._headline is not None or drive is None or minutes is None:
+            return
+        common_s = min(drive.end_s, minutes.end_s) - max(drive.start_s, minutes.start_s)
+        if common_s >= COMMON_ROUNDS * ROUND_S:
+            self._headline = drive
 
     @property
     def _written(self) -> int:

@@ -229,7 +229,6 @@ class Conditioning:
     ended_s: float
     complete: bool
     nonce: int
-    run_id: str = ""
 
 
 class RunContext(Protocol):

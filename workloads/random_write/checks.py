@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from wattload.core.io import BlockIdentity
 from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.units import format_seconds
 from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.aligned_io import aligned_buffer
-from wattload.loaders.stamps import bad_blocks
 from wattload.workloads.random_write.config import Condition, Config, Draw
-from wattload.workloads.random_write.place import Place
+from wattload.workloads.random_write.place import Place, foreign_blocks
 from wattload.workloads.random_write.writing import FIRST_WORD, PHASE, Written
 
 SAMPLED_BLOCKS = 2048
@@ -84,42 +79,20 @@ def written_blocks(config: Config, place: Place, written: Written, *, seed: int)
     drawn = rng.permutation(traced.astype(np.int64))[: SAMPLED_BLOCKS // 2]
     last = FIRST_WORD + len(written.passes) - 1
     covers_all = config.drawn is Draw.each_once
-    ours = range(last if covers_all else FIRST_WORD, last + 1)
-    samples: list[tuple[int, range | None]] = [(int(offset), ours) for offset in drawn]
+    least = last if covers_all else FIRST_WORD
+    ours = {int(offset) for offset in drawn}
+    others: set[int] = set()
     if covers_all or config.prepared is not Condition.none or place.is_file:
         blocks = rng.integers(0, place.range_bytes // config.block_bytes, SAMPLED_BLOCKS // 2)
-        words = ours if covers_all else None
-        samples += [(int(block) * config.block_bytes, words) for block in blocks]
-    bad = list(_wrong(place, config.block_bytes, samples))
-    return _check(config, written, len(samples), bad)
+        others = {int(block) * config.block_bytes for block in blocks}
 
+    def is_as_written(offset: int, nonce: int, word: int) -> bool:
+        must_be_new = covers_all or offset in ours
+        return not must_be_new or (nonce == place.nonce and least <= word <= last)
 
-def _wrong(
-    place: Place, block_bytes: int, samples: Sequence[tuple[int, range | None]]
-) -> Iterator[int]:
-    """Yield the offsets of the blocks that are not what they have to be, in order."""
-    buffer = aligned_buffer(block_bytes)
-    descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        for offset, words in sorted(samples, key=lambda sample: sample[0]):
-            got = os.preadv(descriptor, [buffer.data], offset)
-            if got < block_bytes or not _is_whole(buffer, offset, place.nonce, words):
-                yield offset
-    finally:
-        os.close(descriptor)
-
-
-def _is_whole(
-    content: NDArray[np.uint8], offset_bytes: int, nonce: int, words: range | None
-) -> bool:
-    """Return whether a block was written as one, by this run if ``words`` are those of its stamp.
-
-    Its stamped blocks must have the same nonce and word, their own numbers and their own sums.
-    """
-    found_nonce, word = (int(each) for each in content[:16].view("<u8"))
-    if words is not None and (found_nonce != nonce or word not in words):
-        return False
-    return not bad_blocks(content, BlockIdentity(found_nonce, word), offset_bytes=offset_bytes)
+    offsets = sorted(ours | others)
+    bad = list(foreign_blocks(place, config.block_bytes, offsets, is_as_written))
+    return _check(config, written, len(offsets), bad)
 
 
 def _check(config: Config, written: Written, count: int, bad: Sequence[int]) -> Check:

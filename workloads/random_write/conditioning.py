@@ -16,12 +16,11 @@ from wattload.core.workload import Conditioning, RunContext
 from wattload.loaders.aligned_io import create_direct, direct_alignment
 from wattload.loaders.engine.engine import IOEngine
 from wattload.workloads.random_write.config import Condition, Config, Purge
-from wattload.workloads.random_write.place import FILE_NAME, Place
+from wattload.workloads.random_write.place import FILE_NAME, PASSES, Place, is_stamped
 
 PHASE = "condition"
 BLOCK_BYTES = 128 << 10
 QUEUE_DEPTH = 32
-PASSES = 2
 
 NOTED_SHARE = 1 / 128
 """How often progress is noted: what an interrupted preparation writes again."""
@@ -77,10 +76,23 @@ def prepare(config: Config, place: Place, context: RunContext) -> Mapping[str, A
 
 
 def _done_bytes(config: Config, place: Place) -> int:
-    """Return what an interrupted preparation of the same range has written."""
+    """Return what an interrupted preparation of the same range has written, if it is still there.
+
+    After the last note the interrupted run has written one step more at most.
+    """
     known = place.history
-    resumes = known is not None and not known.complete and known.range_bytes == place.range_bytes
-    if known is None or not resumes or config.purge is not Purge.none:
+    if known is None or known.complete or known.range_bytes != place.range_bytes:
+        return 0
+    if config.purge is not Purge.none or not known.sequential_bytes:
+        return 0
+    counted = place.host_written()
+    if place.drive is not None and (counted is None or known.host_written_bytes is None):
+        return 0
+    if counted is not None and known.host_written_bytes is not None:
+        since_bytes = counted[0] - known.host_written_bytes
+        if not -counted[1] <= since_bytes <= _step_bytes(place) + counted[1]:
+            return 0
+    if not is_stamped(place, min(known.sequential_bytes, place.range_bytes)):
         return 0
     return min(known.sequential_bytes, laps(config, place) * place.range_bytes)
 
@@ -104,8 +116,7 @@ def _reserve(place: Place) -> None:
 
 def sequential_plans(place: Place, start: int, total: int) -> Iterator[tuple[IOPlan, int]]:
     """Yield plans that follow each other, and the bytes done after each."""
-    step = min(max(int(place.range_bytes * NOTED_SHARE), STEP_LEAST_BYTES), 64 * GIB)
-    step -= step % BLOCK_BYTES
+    step = _step_bytes(place)
     while start < total:
         lap, offset = divmod(start, place.range_bytes)
         size = min(step, place.range_bytes - offset)
@@ -125,8 +136,14 @@ def sequential_plans(place: Place, start: int, total: int) -> Iterator[tuple[IOP
         )
 
 
+def _step_bytes(place: Place) -> int:
+    """Return the bytes between two notes."""
+    step = min(max(int(place.range_bytes * NOTED_SHARE), STEP_LEAST_BYTES), 64 * GIB)
+    return step - step % BLOCK_BYTES
+
+
 def _noted(place: Place, done: int, *, complete: bool) -> Conditioning:
-    counted = place.host_written() if complete else None
+    counted = place.host_written()
     return Conditioning(
         block_bytes=BLOCK_BYTES,
         range_bytes=place.range_bytes,

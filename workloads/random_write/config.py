@@ -115,6 +115,11 @@ class Config:
                 f"workload.until={self.until.value} needs workload.draw=uniform: with each_once "
                 "the amplification changes within each pass, so there is no steady state"
             )
+        if self.until is Until.steady and self.prepared is Condition.none:
+            raise ConfigError(
+                "workload.until=steady needs workload.condition=sequential or keep: until all of "
+                "a drive has been written, its free blocks take writes without amplification"
+            )
         is_purged = self.purge is not Purge.none
         if self.until is Until.wsat and (self.prepared is not Condition.none or not is_purged):
             raise ConfigError(

@@ -8,8 +8,11 @@ from functools import partial
 from wattload.core.io import IOReading
 from wattload.core.record.results import Latency, Metric, latencies_of
 from wattload.core.units import NS_PER_S, Unit
-from wattload.workloads.random_write.config import Config, Draw, Until
+from wattload.workloads.random_write.config import Condition, Config, Draw, Until
 from wattload.workloads.random_write.writing import PHASE, STEADY_PHASE, Written
+
+WHOLE_SECOND_S = 0.9
+"""Shorter rows, at the end, are not judged as seconds."""
 
 figure = partial(Metric.of, phase=PHASE)
 """Create a metric of this phase; see ``Metric.of``."""
@@ -19,8 +22,8 @@ def metrics(config: Config, written: Written) -> Iterator[Metric]:
     """Yield the metrics of a run, its headline first."""
     seconds = (written.end_ns - written.record.start.time_ns) / NS_PER_S
     total = written.total
-    is_fill = config.until is Until.fill
-    if is_fill:
+    is_steady = config.until is Until.steady
+    if config.until is Until.fill and config.drawn is Draw.each_once:
         yield figure(
             "fill_seconds",
             seconds,
@@ -29,15 +32,15 @@ def metrics(config: Config, written: Written) -> Iterator[Metric]:
             f"time to write the range {config.most_passes} times, with the last flush",
             headline=True,
         )
-    else:
-        yield from _steady(config, written)
+    if is_steady or written.steady is not None:
+        yield from _steady(config, written, is_headline=is_steady)
     yield figure(
         "write_bytes_per_s",
         total.moved_bytes / seconds,
         Unit.BYTES_PER_SECOND,
         "higher",
         "bytes written / time, with the last flush",
-        headline=is_fill,
+        headline=not is_steady,
         rate_of="written",
     )
     yield figure(
@@ -50,7 +53,7 @@ def metrics(config: Config, written: Written) -> Iterator[Metric]:
         "higher",
         "writes / time, with the last flush",
     )
-    rates = written.record.seconds.rates_bytes_per_s()
+    rates = written.record.seconds.rates_bytes_per_s(least_s=WHOLE_SECOND_S)
     yield figure(
         "slowest_second_bytes_per_s",
         min(rates, default=None),
@@ -59,7 +62,7 @@ def metrics(config: Config, written: Written) -> Iterator[Metric]:
         "the lowest rate of a second",
         reason="it took less than a second",
     )
-    if config.drawn is Draw.each_once:
+    if not is_steady:
         yield from _passes(written)
 
 
@@ -72,7 +75,7 @@ def latencies(config: Config, written: Written) -> tuple[Latency, ...]:
     )
 
 
-def _steady(config: Config, written: Written) -> Iterator[Metric]:
+def _steady(config: Config, written: Written, *, is_headline: bool) -> Iterator[Metric]:
     """Yield what the drive sustains; without a steady state the reason why there is no figure."""
     of_steady = partial(Metric.of, phase=STEADY_PHASE if written.steady else PHASE)
     reason = "" if written.judge is None else written.judge.headline.reason
@@ -82,14 +85,17 @@ def _steady(config: Config, written: Written) -> Iterator[Metric]:
         seconds = (last.time_ns - first.time_ns) / NS_PER_S
         rate = (last.written_bytes - first.written_bytes) / seconds
         iops = rate / config.block_bytes
-        fresh = _first_minute(written) / rate
+        if config.prepared is Condition.sequential:
+            fresh = _first_minute(written) / rate
+        else:
+            reason = "the range was not prepared by this run"
     yield of_steady(
         "steady_write_bytes_per_s",
         rate,
         Unit.BYTES_PER_SECOND,
         "higher",
-        "bytes written / time in the steady state",
-        headline=True,
+        "bytes written / time in the steady state" + _limit(config),
+        headline=is_headline,
         reason=reason,
         rate_of="written" if rate is not None else "",
     )
@@ -109,6 +115,10 @@ def _steady(config: Config, written: Written) -> Iterator[Metric]:
         "rate of the first minute / steady rate",
         reason=reason,
     )
+
+
+def _limit(config: Config) -> str:
+    return "" if config.rate_bytes_per_s is None else ", limited by workload.rate_bytes_per_s"
 
 
 def _first_minute(written: Written) -> float:

@@ -8,21 +8,29 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from wattload.core.errors import ConfigError, DataError, TargetError
-from wattload.core.io import DeviceIdentity
+from wattload.core.io import BlockIdentity, DeviceIdentity
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.units import format_bytes
 from wattload.core.workload import Conditioning, DataFacts, RawDrive, RunContext
+from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
-from wattload.workloads.random_write.config import Condition, Config, Purge
+from wattload.loaders.stamps import bad_blocks
+from wattload.workloads.random_write.config import STAMP_BYTES, Condition, Config, Purge
 
 WORKLOAD = "random_write"
 FILE_NAME = "range.bin"
+PASSES = 2
+"""Sequential passes of a preparation."""
+SAMPLED_BLOCKS = 1024
+"""Blocks that are read to see whether a range is as it was left."""
 SEED = 0
 """The data folder needs one; the content of the file is random anyway."""
 
@@ -124,21 +132,34 @@ def check_kept(place: Place, condition: Condition) -> None:
 
     Raises:
         ConfigError: it was never prepared, or not to its end.
-        TargetError: the drive was written since, or can't say whether it was.
+        TargetError: the drive was written or emptied since, or can't say whether it was.
     """
     if condition is not Condition.keep:
         return
     known = place.history
-    if known is None or not known.complete or known.range_bytes != place.range_bytes:
+    if (
+        known is None
+        or known.sequential_bytes < PASSES * place.range_bytes
+        or known.range_bytes != place.range_bytes
+    ):
         what = "was never prepared" if known is None else "was not prepared to its end"
-        if known is not None and known.complete:
+        if known is not None and known.range_bytes != place.range_bytes:
             what = f"was prepared over {format_bytes(known.range_bytes)}"
         raise ConfigError(
             f"workload.condition=keep: {place.path} {what} by wattload on this host; run once "
             "with workload.condition=sequential"
         )
-    if place.is_file or place.drive is None:
-        return
+    if place.drive is not None:
+        _check_count(place, known)
+    if not is_stamped(place, place.range_bytes):
+        raise TargetError(
+            f"workload.condition=keep: blocks of {place.path} are not what wattload wrote: it was "
+            "discarded, formatted or overwritten since its conditioning; use "
+            "workload.condition=sequential"
+        )
+
+
+def _check_count(place: Place, known: Conditioning) -> None:
     now = place.host_written()
     if now is None or known.host_written_bytes is None:
         raise TargetError(
@@ -153,20 +174,60 @@ def check_kept(place: Place, condition: Condition) -> None:
         )
 
 
+def is_stamped(place: Place, length_bytes: int) -> bool:
+    """Return whether sampled blocks of the first ``length_bytes`` are whole and ours.
+
+    A discarded or formatted drive has lost its stamps, which its count of bytes does not show.
+    Whichever run wrote a block does not matter.
+    """
+    count = length_bytes // STAMP_BYTES
+    numbers = np.linspace(0, count - 1, min(count, SAMPLED_BLOCKS), dtype=np.int64)
+    offsets = [int(number) * STAMP_BYTES for number in numbers]
+    return not any(True for _ in foreign_blocks(place, STAMP_BYTES, offsets))
+
+
+def foreign_blocks(
+    place: Place,
+    block_bytes: int,
+    offsets: Iterable[int],
+    accepts: Callable[[int, int, int], bool] = lambda _offset, _nonce, _word: True,
+) -> Iterator[int]:
+    """Yield the offsets of blocks that were not written as one, in the given order.
+
+    A block's stamps must have the same nonce and word, their own numbers and their own sums.
+    ``accepts`` judges offset, nonce and word.
+    """
+    buffer = aligned_buffer(block_bytes)
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        for offset in offsets:
+            got = os.preadv(descriptor, [buffer.data], offset)
+            nonce, word = (int(each) for each in buffer[:16].view("<u8"))
+            if (
+                got < block_bytes
+                or not accepts(offset, nonce, word)
+                or bad_blocks(buffer, BlockIdentity(nonce, word), offset_bytes=offset)
+            ):
+                yield offset
+    finally:
+        os.close(descriptor)
+
+
 def rest_s(place: Place) -> float | None:
     """Return the seconds since the range was last written, ``None`` if it was never."""
     return None if place.history is None else max(time.time() - place.history.ended_s, 0.0)
 
 
 def after_random_writes(
-    place: Place, *, written_bytes: int, block_bytes: int, draw: str
+    place: Place, *, written_bytes: int, block_bytes: int, draw: str, condition: Condition
 ) -> Conditioning | None:
     """Return the range's conditioning after random writes were added to it, ``None`` if unknown.
 
-    Writes by another draw or of another size begin a new count.
+    Writes by another draw or of another size begin a new count. The history of a range that this
+    run has neither prepared nor checked (``condition=none``) is not continued.
     """
     known, counted = place.history, place.host_written()
-    if known is None or not known.complete:
+    if known is None or not known.complete or condition is Condition.none:
         return None
     goes_on = (known.draw, known.random_block_bytes) == (draw, block_bytes)
     return replace(

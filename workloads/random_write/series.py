@@ -57,14 +57,14 @@ class Series:
         self._latencies["max_s"].append(_seconds(latency.maximum_ns))
         self._last = reading
 
-    def rates_bytes_per_s(self) -> list[float]:
-        """Return the rate of each row."""
+    def rates_bytes_per_s(self, *, least_s: float = 0.0) -> list[float]:
+        """Return the rate of each row that is at least that long."""
         columns = self._counts
+        rows = zip(columns["written_bytes"], columns["start_ns"], columns["end_ns"], strict=True)
         return [
             written * NS_PER_S / (end - start)
-            for written, start, end in zip(
-                columns["written_bytes"], columns["start_ns"], columns["end_ns"], strict=True
-            )
+            for written, start, end in rows
+            if end - start >= least_s * NS_PER_S
         ]
 
     def table(self) -> pa.Table:
@@ -101,7 +101,7 @@ def summed(done: IOReading | None, now: IOReading) -> IOReading:
     if done is None:
         return now
     return IOReading(
-        time_ns=now.time_ns,
+        time_ns=max(done.time_ns, now.time_ns),
         moved_bytes=done.moved_bytes + now.moved_bytes,
         operation_count=done.operation_count + now.operation_count,
         latency=done.latency.merged(now.latency),

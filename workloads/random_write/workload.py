@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, ClassVar
 
 from wattload.core.record.results import Check
-from wattload.core.steady import SteadyJudge, SteadyVerdict
+from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge, SteadyVerdict
 from wattload.core.storage.targets import Target, TargetKind
-from wattload.core.units import format_bytes
+from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
 from wattload.workloads.random_write.checks import preparation_rest, written_blocks
 from wattload.workloads.random_write.conditioning import BLOCK_BYTES as CONDITION_BLOCK_BYTES
 from wattload.workloads.random_write.conditioning import QUEUE_DEPTH as CONDITION_DEPTH
 from wattload.workloads.random_write.conditioning import left_bytes, prepare
-from wattload.workloads.random_write.config import Config, Draw, Until
+from wattload.workloads.random_write.config import Condition, Config, Draw, Until
 from wattload.workloads.random_write.metrics import latencies, metrics
 from wattload.workloads.random_write.place import (
     WORKLOAD,
@@ -26,7 +27,7 @@ from wattload.workloads.random_write.place import (
     find_place,
     rest_s,
 )
-from wattload.workloads.random_write.writing import PHASE, Written, write
+from wattload.workloads.random_write.writing import PHASE, Written, open_engine, write
 
 
 class RandomWrite:
@@ -99,14 +100,16 @@ class RandomWrite:
         context.progress.begin(
             "writing at random", written_bytes=config.most_passes * place.range_bytes
         )
-        with context.phase(PHASE) as phase:
-            written = self._written = write(config, place, phase, seed=seed, judge=judge)
+        with closing(open_engine(config)) as engine, context.phase(PHASE) as phase:
+            written = write(config, place, phase, engine, seed=seed, judge=judge)
+        self._written = written
         context.progress.end()
         noted = after_random_writes(
             place,
             written_bytes=written.total.moved_bytes,
             block_bytes=config.block_bytes,
             draw=config.drawn.value,
+            condition=config.prepared,
         )
         if noted is not None:
             place.note(noted)
@@ -132,16 +135,23 @@ class RandomWrite:
         return (written_blocks(self.config, self._planned(), self._written, seed=seed),)
 
     def _judge(self, place: Place) -> SteadyJudge | None:
-        """Return the rule of steady state; ``None`` where a draw has none."""
-        if self.config.drawn is Draw.each_once:
+        """Return the rule of steady state; ``None`` where there is none.
+
+        Each-once draws have none, and neither has a drive that was not full before.
+        """
+        is_full = self.config.prepared is not Condition.none
+        if self.config.drawn is Draw.each_once or not is_full:
             return None
         known = place.history
         now = (self.config.drawn.value, self.config.block_bytes)
         goes_on = known is not None and (known.draw, known.random_block_bytes) == now
+        # What is not written is spare area, too.
+        unused_bytes = place.device.size_bytes - place.range_bytes if place.device else 0
         return SteadyJudge(
             place.range_bytes,
             already_random_bytes=known.random_bytes if known is not None and goes_on else 0,
             rest_s=rest_s(place),
+            spare_share=LARGEST_SPARE_SHARE + unused_bytes / place.range_bytes,
         )
 
     def _details(self, place: Place, written: Written, rested_s: float | None) -> dict[str, Any]:
@@ -151,8 +161,7 @@ class RandomWrite:
             "block_bytes": config.block_bytes,
             "queue_depth": config.queue_depth,
             "range_bytes": place.range_bytes,
-            "is_whole_drive": place.device is not None
-            and place.device.size_bytes - place.range_bytes < config.block_bytes,
+            "is_whole_drive": self._covers_drive(place),
             "draw": config.drawn.value,
             "draw_seed": f"{written.seed:016x}",
             "until": config.until.value,
@@ -172,16 +181,32 @@ class RandomWrite:
         }
 
     def _remarks(self, target: Target, written: Written) -> Iterator[str]:
-        config = self.config
+        config, place = self.config, self._planned()
         if target.kind is not TargetKind.BLOCK:
             yield (
-                f"{format_bytes(self._planned().range_bytes)} in a file were overwritten: a drive "
-                "that is mostly empty has more spare area than a full one."
+                f"{format_bytes(place.range_bytes)} in a file were overwritten: a drive that is "
+                "mostly empty has more spare area than a full one."
+            )
+        elif not self._covers_drive(place) and place.device is not None:
+            yield (
+                f"{format_bytes(place.range_bytes)} of {format_bytes(place.device.size_bytes)} "
+                "were overwritten: the rest of the drive may serve as spare area."
+            )
+        if config.rate_bytes_per_s is not None:
+            yield (
+                f"The rate was limited to {format_rate(config.rate_bytes_per_s)}: rates are not "
+                "what the drive sustains."
             )
         judge = written.judge
-        if config.until is not Until.fill and judge is not None and written.steady is None:
+        if config.until is Until.steady and judge is not None and written.steady is None:
             written_text = format_bytes(written.total.moved_bytes)
             yield f"Not steady after {written_text}: {judge.headline.reason}."
+
+    def _covers_drive(self, place: Place) -> bool:
+        device = place.device
+        return device is not None and (
+            device.size_bytes - place.range_bytes < self.config.block_bytes
+        )
 
     def _planned(self) -> Place:
         if self._place is None:

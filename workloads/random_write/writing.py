@@ -90,8 +90,19 @@ def plans(config: Config, place: Place, seed: int) -> Iterator[IOPlan]:
         )
 
 
+def open_engine(config: Config) -> IOEngine:
+    """Return the engine that ``write`` needs, ready; the caller closes it."""
+    return IOEngine(block_bytes=config.block_bytes, depth=config.queue_depth)
+
+
 def write(
-    config: Config, place: Place, phase: Phase, *, seed: int, judge: SteadyJudge | None
+    config: Config,
+    place: Place,
+    phase: Phase,
+    engine: IOEngine,
+    *,
+    seed: int,
+    judge: SteadyJudge | None,
 ) -> Written:
     """Write until the configured end, then make it all durable.
 
@@ -99,12 +110,7 @@ def write(
         OSError: the drive or the file system refuses a write.
         TargetError: the device is no longer the one that was released to this run.
     """
-    engine = IOEngine(block_bytes=config.block_bytes, depth=config.queue_depth)
-    try:
-        loop = _Loop(config, place, phase, engine, seed=seed, judge=judge)
-        written = loop.run()
-    finally:
-        engine.close()
+    written = _Loop(config, place, phase, engine, seed=seed, judge=judge).run()
     sync(place)
     written.end_ns = time.monotonic_ns()
     return written
@@ -132,6 +138,8 @@ class _Loop:
         self._alignment_bytes = direct_alignment(place.path)
         self._start = empty_reading(time.monotonic_ns())
         self._done: IOReading | None = None
+        self._tickets: list[Ticket] = []
+        self._due_s = time.monotonic() + READ_EVERY_S
         self._edges: dict[float, tuple[Mark, IOReading]] = {}
         self._traces: list[TracedOperations] = []
         self._written = Written(
@@ -142,33 +150,38 @@ class _Loop:
         """Write pass after pass and return what was written."""
         if self._judge is not None:
             self._judge.read(0.0, 0)
-        tickets = [ticket for ticket in (self._next(), self._next()) if ticket is not None]
+        self._submit()
+        self._submit()
         try:
-            while tickets:
-                if self._follow(tickets[0]):
+            while self._tickets:
+                is_over = self._follow(self._tickets[0])
+                if is_over:
                     # The next pass first, or it would go on. It may have begun already.
-                    for ticket in reversed(tickets):
+                    for ticket in reversed(self._tickets):
                         ticket.stop()
-                    while tickets:
-                        self._end_pass(tickets.pop(0))
-                    break
-                self._end_pass(tickets.pop(0))
-                following = self._next()
-                tickets += [] if following is None else [following]
+                    while self._tickets:
+                        self._end_pass(self._tickets[0])
+                else:
+                    self._end_pass(self._tickets[0])
+                    self._submit()
         finally:
-            for ticket in tickets:
+            for ticket in self._tickets:
                 ticket.discard()
         if self._done is not None:
             self._written.record.add(self._done, at_end=True)
+            self._is_over(self._done)
         self._written.traced = tuple(self._traces)
         self._find_steady()
         return self._written
 
-    def _next(self) -> Ticket | None:
+    def _submit(self) -> None:
+        """Queue the next pass, if there is one."""
         plan = next(self._plans, None)
-        if plan is None:
-            return None
-        return self._engine.submit(plan, moved=self._count, alignment_bytes=self._alignment_bytes)
+        if plan is not None:
+            ticket = self._engine.submit(
+                plan, moved=self._count, alignment_bytes=self._alignment_bytes
+            )
+            self._tickets.append(ticket)
 
     def _count(self, moved_bytes: int) -> None:
         self._phase.moved(
@@ -176,17 +189,17 @@ class _Loop:
         )
 
     def _follow(self, ticket: Ticket) -> bool:
-        """Read a pass until it ends; return whether the writes end with it."""
-        record, due_s = self._written.record, time.monotonic()
-        while True:
-            due_s = max(due_s + READ_EVERY_S, time.monotonic())
-            is_done = ticket.wait(due_s - time.monotonic())
-            reading = summed(self._done, ticket.reading())
-            record.add(reading)
+        """Read the passes under way until one ends; return whether the writes end here."""
+        while not ticket.wait(max(self._due_s - time.monotonic(), 0.0)):
+            reading = self._done
+            for each in self._tickets:  # the next one begins before this one ends
+                reading = summed(reading, each.reading())
+            assert reading is not None
+            self._written.record.add(reading)
             if self._is_over(reading):
                 return True
-            if is_done:
-                return False
+            self._due_s = max(self._due_s + READ_EVERY_S, time.monotonic())
+        return False
 
     def _is_over(self, reading: IOReading) -> bool:
         """Judge a reading; return whether the writes end here."""
@@ -208,6 +221,7 @@ class _Loop:
         """Close a pass that is done, or was stopped; raises what made it fail."""
         while not ticket.wait(READ_EVERY_S):
             pass
+        self._tickets.remove(ticket)
         reading = ticket.reading()
         if reading.operation_count:
             self._done = summed(self._done, reading)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.context import Context, context_at
 from wattload.core import steady
-from wattload.core.errors import ConfigError, DataError
+from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.record.results import Check
 from wattload.core.units import MIB
 from wattload.core.workload import Accelerator, Outcome
@@ -148,6 +148,45 @@ def test_kept_random_writes_count_on(tmp_path: Path) -> None:
     assert check.verdict == "pass"
 
 
+@pytest.mark.usefixtures("short_rounds")
+def test_a_limited_rate_is_not_what_a_drive_sustains(tmp_path: Path) -> None:
+    settings = config(until=Until.steady, passes=90, rate_bytes_per_s=50e6)
+    _, outcome, _ = made(settings, context_at(tmp_path))
+    assert any("was limited to 50.00 MB/s" in remark for remark in outcome.remarks)
+
+
+def test_no_second_shorter_than_a_second_is_the_slowest(tmp_path: Path) -> None:
+    _, outcome, _ = made(config(passes=3, rate_bytes_per_s=10e6), context_at(tmp_path))
+    rows = outcome.tables["seconds"].to_pylist()
+    whole = [row for row in rows if row["end_ns"] - row["start_ns"] > 0.9e9]
+    rates = [row["written_bytes"] / (row["end_ns"] - row["start_ns"]) * 1e9 for row in whole]
+    assert metric(outcome, "slowest_second_bytes_per_s") == pytest.approx(min(rates))
+
+
+def test_uniform_writes_do_not_fill(tmp_path: Path) -> None:
+    _, outcome, _ = made(config(passes=1, draw=Draw.uniform), context_at(tmp_path))
+    assert "fill_seconds" not in {each.name for each in outcome.metrics}
+    assert [each.name for each in outcome.metrics if each.headline] == ["write_bytes_per_s"]
+
+
+def test_keep_is_refused_when_the_range_was_emptied(tmp_path: Path) -> None:
+    made(config(passes=1), context_at(tmp_path))
+    context = context_at(tmp_path)
+    with file_of(context).open("r+b") as file:
+        file.seek(RANGE_BYTES // 2)
+        file.write(bytes(RANGE_BYTES // 4))  # as a discard leaves it
+    with pytest.raises(TargetError, match="discarded, formatted or overwritten since"):
+        made(config(condition=Condition.keep), context)
+
+
+def test_keep_after_unprepared_writes_does_not_count_them(tmp_path: Path) -> None:
+    made(config(passes=1), context_at(tmp_path))
+    context = context_at(tmp_path)
+    workload, _, _ = made(config(passes=1, condition=Condition.none), context)
+    assert workload.plan(context).prepare_bytes == 0
+    made(config(passes=1, condition=Condition.keep), context_at(tmp_path))
+
+
 def test_a_kept_range_is_not_prepared_again(tmp_path: Path) -> None:
     made(config(passes=1), context_at(tmp_path))
     context = context_at(tmp_path)
@@ -161,11 +200,10 @@ def test_keep_is_refused_without_a_preparation(tmp_path: Path) -> None:
         made(config(condition=Condition.keep), context_at(tmp_path))
 
 
-def test_an_interrupted_preparation_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupt_preparation(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End a preparation after five steps of 2 MiB."""
     monkeypatch.setattr(conditioning, "STEP_LEAST_BYTES", 2 * MIB)
-    first, kept = context_at(tmp_path), conditioning.sequential_plans
+    kept = conditioning.sequential_plans
 
     def cut_short(*given: Any) -> Any:
         for number, each in enumerate(kept(*given)):
@@ -176,11 +214,31 @@ def test_an_interrupted_preparation_resumes(
     with monkeypatch.context() as cut:
         cut.setattr(conditioning, "sequential_plans", cut_short)
         with pytest.raises(KeyboardInterrupt):
-            made(config(), first)
+            made(config(), context)
+
+
+def test_an_interrupted_preparation_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = context_at(tmp_path)
+    interrupt_preparation(first, monkeypatch)
     again = context_at(tmp_path)
     made(config(passes=1), again)
     [prepared] = [phase for phase in again.phases if phase.name == "condition"]
     assert prepared.written_bytes == 2 * RANGE_BYTES - 5 * 2 * MIB
+
+
+def test_an_interrupted_preparation_of_an_emptied_range_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = context_at(tmp_path)
+    interrupt_preparation(first, monkeypatch)
+    with file_of(first).open("r+b") as file:
+        file.write(bytes(RANGE_BYTES))
+    again = context_at(tmp_path)
+    made(config(passes=1), again)
+    [prepared] = [phase for phase in again.phases if phase.name == "condition"]
+    assert prepared.written_bytes == 2 * RANGE_BYTES
 
 
 def test_blocks_that_are_not_what_was_written_fail_the_check(tmp_path: Path) -> None:
@@ -212,6 +270,10 @@ def test_a_swapped_pair_of_blocks_is_found(tmp_path: Path) -> None:
         (
             {"draw": Draw.each_once, "until": Until.steady},
             "workload.until=steady needs workload.draw=uniform",
+        ),
+        (
+            {"until": Until.steady, "condition": Condition.none},
+            "workload.until=steady needs workload.condition=sequential or keep",
         ),
         ({"until": Until.wsat}, "workload.until=wsat starts on a purged drive"),
         (
