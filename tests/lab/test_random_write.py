@@ -32,7 +32,7 @@ from tests.lab.virtual_runs import (
     tell,
 )
 from tests.lab.virtual_ssd.design import AMPLIFYING
-from wattload.cli.main import main
+from wattload.__main__ import main
 from wattload.core.record.energy import EnergyRecord, WrittenRecord
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.record.phase import PhaseWindow
@@ -265,6 +265,7 @@ def test_energy_and_bytes_of_a_run_are_the_truth(
     measured = found.energies(PHASE)
     assert {each.source for each in measured} >= {"nvme_ipm"}
     for energy in measured:
+        assert energy.energy_j is not None
         keep(
             f"{window.seconds:.1f} s at random: {energy.energy_j:.2f} J by {energy.source}, "
             f"{truth_j:.2f} true, {energy.energy_j / window.written_bytes * 1e9:.0f} J/GB"
@@ -280,7 +281,7 @@ def test_a_conditioned_drive_is_kept_until_others_write_to_it(
     record = run(drive, capsys, *words).record
     after = drive.ask("facts")["translated_bytes"][0]
     assert after - before == CAPACITY_BYTES
-    history = record.targets[0].facts.history
+    history = record.targets[0].history
     assert history.preconditioning_bytes == 5 * CAPACITY_BYTES
     tell(["dd", "if=/dev/zero", f"of={find_node()}", "bs=1M", "count=2", "oflag=direct"])
     assert main(command(*words)) == REFUSED
