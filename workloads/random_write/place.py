@@ -9,14 +9,16 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.io import BlockIdentity, DeviceIdentity
+from wattload.core.storage.raw_device import is_present
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.units import format_bytes
 from wattload.core.workload import Conditioning, DataFacts, RawDrive, RunContext
@@ -295,3 +297,20 @@ def sync(place: Place) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def explained(place: Place) -> Iterator[None]:
+    """Raise the faults of a drive that is gone as ``RunError``.
+
+    The kernel fails writes to it as if they lay beyond its end (ENOSPC), which a full drive can't.
+    """
+    try:
+        yield
+    except OSError as error:
+        if place.device is None or is_present(place.device):
+            raise
+        raise RunError(
+            f"{place.path} went away during the run: the kernel no longer has this drive "
+            f"({error.strerror}); see dmesg, and check its connection and power"
+        ) from error

@@ -24,6 +24,7 @@ from wattload.workloads.random_write.place import (
     after_random_writes,
     check_kept,
     claim,
+    explained,
     find_place,
     rest_s,
 )
@@ -84,7 +85,8 @@ class RandomWrite:
         place = self._planned()
         claim(place, context.targets[0])
         reused = left_bytes(self.config, place) == 0
-        self._purged = prepare(self.config, place, context)
+        with explained(place):
+            self._purged = prepare(self.config, place, context)
         return place.facts(reused=reused)
 
     def run(self, context: RunContext) -> Outcome:
@@ -92,6 +94,7 @@ class RandomWrite:
 
         Raises:
             OSError: the drive or the file system refuses a write.
+            RunError: the drive went away.
             TargetError: the device is no longer the one that was released to this run.
         """
         config, place = self.config, self._planned()
@@ -100,7 +103,11 @@ class RandomWrite:
         context.progress.begin(
             "writing at random", written_bytes=config.most_passes * place.range_bytes
         )
-        with closing(open_engine(config)) as engine, context.phase(PHASE) as phase:
+        with (
+            explained(place),
+            closing(open_engine(config)) as engine,
+            context.phase(PHASE) as phase,
+        ):
             written = write(config, place, phase, engine, seed=seed, judge=judge)
         self._written = written
         context.progress.end()
@@ -131,8 +138,9 @@ class RandomWrite:
         """Read blocks back and compare them with what was written."""
         if self._written is None:
             return ()
-        seed = secrets.randbits(63)
-        return (written_blocks(self.config, self._planned(), self._written, seed=seed),)
+        place, seed = self._planned(), secrets.randbits(63)
+        with explained(place):
+            return (written_blocks(self.config, place, self._written, seed=seed),)
 
     def _judge(self, place: Place) -> SteadyJudge | None:
         """Return the rule of steady state; ``None`` where there is none.

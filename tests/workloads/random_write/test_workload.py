@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,13 +16,14 @@ import pytest
 
 from tests.context import Context, context_at
 from wattload.core import steady
-from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.errors import ConfigError, DataError, RunError, TargetError
+from wattload.core.io import DeviceIdentity
 from wattload.core.record.results import Check
 from wattload.core.units import MIB
 from wattload.core.workload import Accelerator, Outcome
 from wattload.workloads.random_write import conditioning, writing
 from wattload.workloads.random_write.config import Condition, Config, Draw, Purge, Scale, Until
-from wattload.workloads.random_write.place import FILE_NAME
+from wattload.workloads.random_write.place import FILE_NAME, Place, explained
 from wattload.workloads.random_write.workload import RandomWrite
 
 RANGE_BYTES = 8 * MIB
@@ -314,3 +316,16 @@ def test_a_note_of_another_version_is_refused(tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"range_bytes"', '"range_octets"'))
     with pytest.raises(DataError, match="delete the data with `wattload clean`"):
         made(config(), context)
+
+
+def test_a_fault_of_a_drive_that_is_gone_says_so() -> None:
+    gone = DeviceIdentity(
+        path=Path("/dev/nvme9n1"),
+        major_minor="259:1048575",
+        disk_sequence=7,
+        size_bytes=RANGE_BYTES,
+        logical_block_bytes=512,
+    )
+    place = Place(path=gone.path, range_bytes=RANGE_BYTES, device=gone)
+    with pytest.raises(RunError, match="/dev/nvme9n1 went away during the run"), explained(place):
+        raise OSError(errno.ENOSPC, "write failed", "/dev/nvme9n1")

@@ -100,6 +100,18 @@ def read_identity(node: Path, folder: Path) -> DeviceIdentity:
     )
 
 
+def is_present(identity: DeviceIdentity, roots: Roots = LIVE) -> bool:
+    """Return whether the kernel still has the device that was chosen, at its full size.
+
+    Of a drive that went away, the size falls to 0 before its folder in sysfs is removed.
+    """
+    folder = numbered_block_folder(identity.major_minor, roots)
+    try:
+        return folder is not None and read_identity(identity.path, folder) == identity
+    except TargetError:
+        return False
+
+
 def require_same(descriptor: int, identity: DeviceIdentity) -> None:
     """Compare an open device with the one that was chosen.
 
