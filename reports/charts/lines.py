@@ -89,7 +89,10 @@ def latency_figure(
     panels = [panel for panel in _percentiles(arms, letters) if panel.all_values()]
     if not panels:
         return None
-    caption = "Time from the submission of one operation to its completion; logarithmic axis."
+    caption = (
+        "Time from the submission of one operation, or under a rate limit from when it was due, to "
+        "its completion; logarithmic axis."
+    )
     if any(len(runs) > 1 for panel in panels for runs in panel.arms.values()):
         caption = f"Lines connect the medians of valid runs, a dot is one run. {caption}"
     return Figure(

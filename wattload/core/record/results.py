@@ -128,9 +128,10 @@ class Latency(Observed):
     """The latencies of one kind of operation in one phase, over the named ranks.
 
     The latency of an operation of ``operation_bytes`` (the last of a file may be shorter) runs from
-    just before it is submitted to the kernel until its completion is seen. A percentile is the
-    value that this share of operations did not exceed, at most 1/64 too high and never too low.
-    Minimum, mean and maximum are exact. A percentile needs at least 1 / (1 - share) operations;
+    just before it is submitted to the kernel, or under a rate limit from when it was due, until its
+    completion is seen. A percentile is the value that this share of operations did not exceed, at
+    most 1/64 too high and never too low. Mean, minimum and maximum are exact; of a part of a phase
+    the minimum may be 1/64 too low and the maximum 1/64 too high. A percentile needs at least 1 / (1 - share) operations;
     with fewer it is missing. p99.999 needs ten times as many, 1,000,000, so that ten operations lie
     beyond it: with one, a single event of the host would make it.
 
