@@ -131,9 +131,10 @@ class Latency(Observed):
     just before it is submitted to the kernel, or under a rate limit from when it was due, until its
     completion is seen. A percentile is the value that this share of operations did not exceed, at
     most 1/64 too high and never too low. Mean, minimum and maximum are exact; of a part of a phase
-    the minimum may be 1/64 too low and the maximum 1/64 too high. A percentile needs at least 1 / (1 - share) operations;
-    with fewer it is missing. p99.999 needs ten times as many, 1,000,000, so that ten operations lie
-    beyond it: with one, a single event of the host would make it.
+    the minimum may be 1/64 too low and the maximum 1/64 too high. A percentile needs at least
+    1 / (1 - share) operations; with fewer it is missing. p99.999 needs ten times as many,
+    1,000,000, so that ten operations lie beyond it: with one, a single event of the host would make
+    it.
 
     ``buckets`` has (bucket of ``wattload.core.histogram``, count), empty buckets left out, so that
     rows merge exactly. The row of a single rank among several has none.
