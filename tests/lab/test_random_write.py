@@ -58,8 +58,8 @@ GONE_S = 60.0
 """How soon a run must have failed after its drive went away, on an emulated processor."""
 PART_BYTES = 4 << 20
 ENDLESS = ("workload.condition=none", "workload.passes=50")
-LONG = ("workload.draw=uniform", "workload.passes=11", "workload.rate_bytes_per_s=900000")
-"""410 s: the counts are read every 10 s, and 5 % may be at the edges."""
+LONG = ("workload.draw=uniform", "workload.passes=14", "workload.rate_bytes_per_s=900000")
+"""520 s: the counts are read every 10 s or seldomer, and 5 % may be at the edges."""
 RUNS = Path("/run/random-write")
 
 
