@@ -44,6 +44,7 @@ class RawWriter:
         self._share = float(os.environ.get("WATTLOAD_TEST_SHARE", "1"))
         self._purge = os.environ.get("WATTLOAD_TEST_PURGE", "")
         self._purged: dict[str, object] = {}
+        self._samples: dict[str, int] = {}
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Plan one pass."""
@@ -64,6 +65,7 @@ class RawWriter:
             drive = context.raw_drive(target)
             if drive is None or target.device is None:
                 continue
+            self._samples = dict(drive.samples())
             if self._purge == "discard":
                 self._purged = dict(drive.purge("discard"))
             drive.note_conditioning(
@@ -94,7 +96,7 @@ class RawWriter:
                     os.fsync(descriptor)
                 os.close(descriptor)
             self._wait("run")
-        return Outcome(details={"purge": self._purged})
+        return Outcome(details={"purge": self._purged, "samples": self._samples})
 
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Check nothing."""

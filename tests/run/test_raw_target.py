@@ -100,6 +100,22 @@ def test_a_run_is_logged_before_and_after_its_bytes(drive: Drive) -> None:
     assert "write" in names
 
 
+def samples_of(folder: Path) -> tuple[int, int, int]:
+    """Return the numbers of sampled blocks that the newest run met: blank, ours and unknown."""
+    record = json.loads((run_folders(folder / "runs")[-1] / "record.json").read_text())
+    found = record["workload"]["details"]["samples"]
+    return found["blank"], found["ours"], found["unknown"]
+
+
+def test_a_workload_learns_what_was_on_the_drive(drive: Drive) -> None:
+    drive.run()
+    blank, ours, unknown = samples_of(drive.folder)
+    assert blank >= 1024
+    assert (ours, unknown) == (0, 0)
+    drive.run()
+    assert samples_of(drive.folder) == (0, blank, 0)
+
+
 def test_later_runs_know_the_stamps_of_earlier_ones(drive: Drive) -> None:
     drive.fill(b"precious")
     assert "neither blank nor ours" in drive.refused()

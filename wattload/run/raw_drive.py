@@ -135,6 +135,17 @@ class KnownDrive:
         """The nonce of every stamp that this run writes."""
         return self._nonce
 
+    def samples(self) -> Mapping[str, int]:
+        """Return how many of the guard's sampled blocks were of each kind; see the protocol."""
+        found = self._guard.content
+        if found is None:
+            return {}
+        return {
+            "blank": found.blank_count,
+            "ours": found.own_count,
+            "unknown": len(found.unknown),
+        }
+
     def host_written_bytes(self) -> tuple[int, int] | None:
         """Return the bytes that hosts have written, by the drive's SMART log, and its rounding.
 
