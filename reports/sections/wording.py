@@ -60,17 +60,22 @@ def moment(utc: str | None) -> str:
 
 
 def target_words(facts: TargetFacts) -> str:
-    """Return a target's path, file system and disk."""
+    """Return a target's path, file system and disk; of a raw target, that it is the whole device."""
     place = facts.path or f"a {facts.kind} target"
-    system = facts.file_system.type if facts.file_system else "unknown file system"
-    leaf = facts.stack
+    top = leaf = facts.stack
     while leaf is not None and leaf.children:
         leaf = leaf.children[0]
-    if leaf is None:
+    system = facts.file_system.type if facts.file_system else "unknown file system"
+    if top is None or leaf is None:
         return f"{place} ({system})"
     disk = leaf.model or f"{leaf.kind.replace('_', ' ')} {leaf.name}"
     virtual = ", a virtual disk" if facts.virtual and "virt" not in disk else ""
-    return f"{place} ({system} on {disk}{virtual})"
+    if facts.kind != "block":
+        return f"{place} ({system} on {disk}{virtual})"
+    if top.kind == "loop" and leaf is not top:
+        return f"{place} (whole device: loop device on {disk}{virtual})"
+    words = {"loop": "loop device", "ram": "device in memory"}.get(top.kind, f"{disk}{virtual}")
+    return f"{place} (whole device: {words})"
 
 
 def host_words(record: RunRecord) -> str:

@@ -56,6 +56,7 @@ class RawWriter:
             peak_bytes=0,
             memory_bytes_per_rank=PIECE_BYTES,
             needs_direct_io=True,
+            covered_bytes=int(max(sizes) * self._share),
         )
 
     def prepare(self, context: RunContext) -> DataFacts | None:

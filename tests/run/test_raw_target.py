@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -15,6 +16,11 @@ import pytest
 
 from tests.core.storage.loops import SIZE_BYTES, command, digest, loop_device, must
 from tests.run.running import environment, launched, record_of, run, run_folders, until
+from wattload.cli.main import dispatch
+from wattload.core.storage.guard import Guard, Inspection, Permission
+from wattload.core.storage.raw_writes import RawWriteLog
+from wattload.core.storage.targets import TargetKind, resolve_targets
+from wattload.run.raw_drive import ClaimedDrive, is_sealed, read_nvme
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can attach loop devices")
 
@@ -88,7 +94,6 @@ def test_a_run_is_logged_before_and_after_its_bytes(drive: Drive) -> None:
     assert begin["serial"].startswith("loop:")
     assert end["written_bytes"] == SIZE_BYTES
     assert end["status"] == "complete"
-    assert end["foreign"] == {"signatures": [], "samples": []}
     record = record_of(drive.folder)
     assert record.run_id == begin["run_id"] == end["run_id"]
     (target,) = record.targets
@@ -122,7 +127,7 @@ def test_later_runs_know_the_stamps_of_earlier_ones(drive: Drive) -> None:
     drive.run("target.overwrite=[unknown]")
     drive.run()
     drive.fill(b"precious")
-    assert "target.overwrite=unknown was spent by" in drive.refused("target.overwrite=unknown")
+    assert "neither blank nor ours" in drive.refused()
 
 
 def test_a_sweep_over_two_drives_takes_a_list_of_serials(drive: Drive) -> None:
@@ -168,8 +173,8 @@ def test_a_killed_run_is_ended_in_the_log_by_its_sampler(drive: Drive) -> None:
     _, end = drive.rows()
     assert (end["event"], end["status"]) == ("end", "aborted")
     assert end["written_bytes"] == SIZE_BYTES // 2
-    assert end["foreign"] is None
-    drive.run()  # it resumes: what is left may still be overwritten
+    assert "neither blank nor ours" in drive.refused()
+    drive.run("target.overwrite=[unknown]")
 
 
 def test_a_run_that_fails_before_its_first_byte_spends_nothing(drive: Drive) -> None:
@@ -195,6 +200,56 @@ def test_a_discard_is_recorded_with_what_blocks_read_as(drive: Drive) -> None:
     assert purge["sent"] == f"BLKDISCARD of {SIZE_BYTES} bytes"
     assert purge["reads_as"].endswith("blocks blank")
     assert record["targets"][0]["history"]["last_trim"] != "unknown"
+
+
+def test_a_permission_does_not_outlive_the_run_that_it_was_given_to(drive: Drive) -> None:
+    must("mkfs.ext4", "-q", "-U", "11111111-2222-3333-4444-555555555555", str(drive.device))
+    named = "target.overwrite=[ext4:11111111-2222-3333-4444-555555555555]"
+    with launched(drive.folder, *drive.words(named), WATTLOAD_TEST_STOP="prepare") as process:
+        until((drive.folder / "waiting").exists, process)
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: len(drive.rows()) == 2)
+    assert "holds ext4; target.overwrite= must name it" in drive.refused()
+    drive.run(named)
+
+
+def test_a_kill_during_a_purge_leaves_no_note_that_the_drive_is_prepared(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive.run()
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(drive.folder / "state"))
+    (target,) = resolve_targets([drive.device], host="here", kind=TargetKind.BLOCK)
+    permission = Permission(serials=(str(drive.image),), overwrite=frozenset(), shared=False)
+    log = RawWriteLog(drive.folder / "state")
+    guard = Guard(target, permission, log, read_nvme=read_nvme, is_sealed=is_sealed)
+    claimed = ClaimedDrive(target, guard, guard.claim())
+    assert claimed.conditioning() is not None
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fcntl, "ioctl", kill)
+    with pytest.raises(KeyboardInterrupt):
+        claimed.purge("discard")
+    monkeypatch.undo()
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(drive.folder / "state"))
+    claimed.close()
+    assert claimed.conditioning() is None
+
+
+def test_a_plan_examines_a_drive_once(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(drive.folder / "state"))
+    counted = []
+    examine = Guard.inspect
+
+    def count(guard: Guard) -> Inspection:
+        counted.append(guard)
+        return examine(guard)
+
+    monkeypatch.setattr(Guard, "inspect", count)
+    words = ["null", *WRITER[1:], "target=block", f"target.path={drive.device}"]
+    assert dispatch(["plan", *words]) == 0
+    assert len(counted) == 1
 
 
 def test_a_plan_ends_with_the_command_that_may_overwrite(drive: Drive) -> None:

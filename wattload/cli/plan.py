@@ -119,7 +119,6 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
     from wattload.run.preflight import preflight, require_controllers
-    from wattload.run.raw_drive import inspect_drives
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
@@ -128,8 +127,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     given = _settings(own)
     rate, power_w = _number(given, "rate"), _number(given, "power_w")
     overrides = [f"workload={arguments.workload}", *overrides]
-    config, targets, plan = plan_run(overrides, Printer())
-    drives = inspect_drives(config, targets)
+    preview = plan_run(overrides, Printer())
+    config, targets, plan, drives = preview.config, preview.targets, preview.plan, preview.drives
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
     if arguments.json:
         seconds = asdict(estimated) if estimated else None

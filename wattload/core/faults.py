@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import stat
 from collections.abc import Mapping
 
 from wattload.core.errors import RunError, WattloadError
@@ -30,6 +31,16 @@ _REMEDIES: Mapping[int, str] = {
     errno.ENOMEM: "close other programs, or use fewer processes, fewer workers or smaller buffers",
     errno.EAGAIN: "use fewer processes or workers",
 }
+_DRIVE_FAILED = "the drive failed: see dmesg for the cause"
+_DRIVE_GONE = "check that the drive is still there, with lsblk and dmesg"
+_DEVICE_REMEDIES: Mapping[int, str] = {
+    errno.ENOSPC: "the device has become smaller than it was when the run began: see dmesg",
+    **dict.fromkeys((errno.EIO, errno.EREMOTEIO), _DRIVE_FAILED),
+    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.ENXIO), _DRIVE_GONE),
+    errno.EBUSY: "end what uses the device",
+    errno.EROFS: "make it writable with blockdev --setrw; after an error of the drive, see dmesg",
+}
+"""For a device that is a target itself, without a file system."""
 _OTHERWISE = "check the folder and its file system"
 
 _LIMITS: Mapping[int, tuple[str, int, str]] = {
@@ -52,8 +63,10 @@ def host_fault(error: BaseException) -> WattloadError | None:
     if code is None:
         return None
     name = error.filename if isinstance(error, OSError) else None
-    where = f"{as_named(os.fsdecode(name))}: " if isinstance(name, str | bytes) else ""
-    return RunError(f"{where}{_what(error, code)}; {remedy(code)}")
+    path = as_named(os.fsdecode(name)) if isinstance(name, str | bytes) else ""
+    by_device = _DEVICE_REMEDIES.get(code) if _is_device(path) else None
+    where = f"{path}: " if path else ""
+    return RunError(f"{where}{_what(error, code)}; {by_device or remedy(code)}")
 
 
 def content_fault(error: Exception) -> str | None:
@@ -78,6 +91,14 @@ def remedy(code: int | None) -> str:
             size = format_bytes(soft) if code in (errno.EFBIG, errno.ENOMEM) else str(soft)
             return f"the limit is {size} {what}; raise it with {command}"
     return _OTHERWISE if code is None else _REMEDIES.get(code, _OTHERWISE)
+
+
+def _is_device(path: str) -> bool:
+    """Return whether a path names a block device, or one that has left."""
+    try:
+        return stat.S_ISBLK(os.stat(path).st_mode)  # noqa: PTH116 - it may be empty
+    except OSError:
+        return path.startswith("/dev/") and not path.startswith("/dev/shm/")
 
 
 def _errno_of(error: BaseException) -> int | None:

@@ -300,7 +300,8 @@ class WorkloadPlan:
     of data and run together, of which ``present_bytes`` are taken already: by output of an earlier
     run that this one keeps or removes first. ``read_bytes`` is what the timed phases read, and
     ``computing_s`` the emulated computation in them, in seconds, which may overlap with I/O.
-    ``memory_bytes_per_rank`` bounds the buffers of one rank.
+    ``memory_bytes_per_rank`` bounds the buffers of one rank. ``covered_bytes`` is how much from the
+    start of each raw drive a completed run has written throughout.
     """
 
     data_bytes: int
@@ -312,6 +313,7 @@ class WorkloadPlan:
     present_bytes: int = 0
     read_bytes: int = 0
     computing_s: float = 0.0
+    covered_bytes: int = 0
     minimum_ranks: int = 1
     maximum_ranks: int | None = None
 

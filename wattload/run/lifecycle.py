@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,7 @@ from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stat
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, RunRecord, Status
+from wattload.core.storage.guard import Inspection
 from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
 from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
@@ -43,7 +44,7 @@ from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import preflight, require_controllers, writes_of
 from wattload.run.process import ProcessContext
 from wattload.run.ranks import is_host_leader
-from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, known_drives
+from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspect_drives
 from wattload.run.record import (
     Findings,
     Header,
@@ -87,9 +88,23 @@ def execute(
     return _undone_on_failure(life, life.run)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a run would do to its targets.
+
+    ``drives`` are what it would meet on the raw drives of this host, by the target's index; only
+    the first process of a host has them.
+    """
+
+    config: RunConfig
+    targets: tuple[Target, ...]
+    plan: WorkloadPlan
+    drives: Mapping[int, Inspection]
+
+
 def preview_run(
     process: ProcessContext, overrides: Sequence[str], *, check: bool = False
-) -> tuple[RunConfig, tuple[Target, ...], WorkloadPlan]:
+) -> Preview:
     """Return what a run would do to its targets, without changing them; every rank must call it.
 
     With ``check``, the preflight checks of the run are made and raise what they would raise.
@@ -102,8 +117,7 @@ def preview_run(
         command=tuple(overrides),
     )
     life = RunLifecycle(process, order)
-    targets, plan = _undone_on_failure(life, lambda: life.preview(check=check))
-    return config, targets, plan
+    return _undone_on_failure(life, lambda: life.preview(check=check))
 
 
 def generate_data(
@@ -155,6 +169,7 @@ class RunLifecycle:
         self._drives: dict[int, ClaimedDrive] = {}
         self._known: dict[int, KnownDrive] = {}
         self._planned_bytes = 0
+        self._covered_bytes = 0
 
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
@@ -195,15 +210,16 @@ class RunLifecycle:
         record = self._conclude(header, reports, findings) if self._world.rank == 0 else None
         return self._verdict(folder, record)
 
-    def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
+    def preview(self, *, check: bool) -> Preview:
         """Return what the run would do to its targets, without changing them."""
         host = self._process.host
         self._process.on_all_ranks(lambda: require_target_kind(self._config))
         targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
+        inspections: Mapping[int, Inspection] = {}
         if self._config.target.is_block and is_host_leader():
-            self._known = known_drives(self._config, targets)
+            inspections, self._known = inspect_drives(self._config, targets)
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
-        return targets, plan
+        return Preview(config=self._config, targets=targets, plan=plan, drives=inspections)
 
     def generate(self) -> DataFacts | None:
         """Generate or complete the data and return its facts; there is no record."""
@@ -278,7 +294,7 @@ class RunLifecycle:
         """
         workload, context, plan, lines = self._plan_run(targets, check=True, runs=runs)
         self._process.ledger.add(targets, writes_of(plan))
-        self._planned_bytes = writes_of(plan)
+        self._planned_bytes, self._covered_bytes = writes_of(plan), plan.covered_bytes
         self._process.note_once([*lines, *self._wear_lines()])
         return workload, context
 
@@ -329,7 +345,7 @@ class RunLifecycle:
     def _begin_writes(self, folder: Path) -> None:
         """Write down which drives this run will overwrite, before it writes the first byte."""
         for drive in self._drives.values():
-            drive.begin(folder.name, self._order.command, self._planned_bytes)
+            drive.begin(folder.name, self._order.command, self._planned_bytes, self._covered_bytes)
 
     def _end_writes(self, status: Status) -> None:
         """Write down what was written to the drives; that it fails does not change the run."""

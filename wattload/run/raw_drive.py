@@ -10,7 +10,6 @@ import json
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from wattload.core.storage.block_stack import controllers_in
 from wattload.core.storage.content import Content
 from wattload.core.storage.guard import Claim, Guard, Inspection, NvmeFacts, Permission
 from wattload.core.storage.raw_device import namespace_id
-from wattload.core.storage.raw_writes import Begin, Foreign, RawWriteLog, Status, counted_bytes
+from wattload.core.storage.raw_writes import Begin, RawWriteLog, Status, counted_bytes
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.sysfs import SECTOR_BYTES, numbered_block_folder
 from wattload.core.units import format_bytes
@@ -78,25 +77,22 @@ def guard_of(config: RunConfig, target: Target) -> Guard:
     return Guard(target, permission, log, read_nvme=read_nvme, is_sealed=is_sealed)
 
 
-def inspect_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, Inspection]:
-    """Return what a run would meet on each drive, by the target's index; changes nothing."""
-    return {
-        target.index: guard_of(config, target).inspect()
-        for target in targets
-        if target.kind is TargetKind.BLOCK
-    }
+def inspect_drives(
+    config: RunConfig, targets: Sequence[Target]
+) -> tuple[dict[int, Inspection], dict[int, KnownDrive]]:
+    """Return what a run would meet on each drive, by the target's index; changes nothing.
 
-
-def known_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, KnownDrive]:
-    """Return the drives of the block targets that can be told from others, by index; for a plan."""
-    found: dict[int, KnownDrive] = {}
+    Also returns those of the drives that can be told from others.
+    """
+    inspections: dict[int, Inspection] = {}
+    known: dict[int, KnownDrive] = {}
     for target in targets:
         if target.kind is TargetKind.BLOCK:
             guard = guard_of(config, target)
-            guard.inspect()
+            inspections[target.index] = guard.inspect()
             if guard.name is not None:
-                found[target.index] = KnownDrive(target, guard)
-    return found
+                known[target.index] = KnownDrive(target, guard)
+    return inspections, known
 
 
 def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, ClaimedDrive]:
@@ -219,11 +215,10 @@ class ClaimedDrive(KnownDrive):
     """A drive that this process holds; implements ``wattload.core.workload.RawDrive``."""
 
     def __init__(self, target: Target, guard: Guard, claim: Claim) -> None:
-        if guard.content is None or guard.log is None:
+        if guard.log is None:
             raise TargetError(f"{target.path} was not examined")
         super().__init__(target, guard)
         self._claim = claim
-        self._found = guard.content
         self._earlier = guard.log
         self._run_id: str | None = None
         self._has_begun = False
@@ -233,7 +228,9 @@ class ClaimedDrive(KnownDrive):
         """The bytes that earlier runs wrote to the drive, and the number of these runs."""
         return self._earlier.written_bytes, len(self._earlier.begins)
 
-    def begin(self, run_id: str, command: Sequence[str], planned_bytes: int) -> None:
+    def begin(
+        self, run_id: str, command: Sequence[str], planned_bytes: int, covered_bytes: int
+    ) -> None:
         """Write down that a run will overwrite the drive; durable when it returns.
 
         Raises:
@@ -250,28 +247,19 @@ class ClaimedDrive(KnownDrive):
                 disk_sequence=identity.disk_sequence,
                 findings=self._guard.findings,
                 overwrite=self._guard.overwritten,
-                foreign=self._found.foreign,
                 nonce=self._nonce,
                 planned_bytes=planned_bytes,
+                covered_bytes=covered_bytes,
                 devices=counted_bytes(self.target.facts.devices),
             )
         )
         self._run_id, self._has_begun = run_id, True
 
     def end(self, status: Status) -> None:
-        """Write down that the run has ended, and what is left on the drive of what was foreign.
-
-        Raises:
-            TargetError: that can't be read or written.
-        """
+        """Write down that the run has ended; raises ``TargetError`` if that is impossible."""
         if self._run_id is None:
             return
-        left: dict[str, Foreign] = {}
-        with suppress(TargetError, OSError, ValueError):  # the drive may be gone
-            content = self._guard.reread(self._nonce)
-            if content is not None:
-                left[self._serial] = content.foreign
-        self._log.end(self._run_id, status, left)
+        self._log.end(self._run_id, status)
         self._run_id = None
 
     def close(self) -> None:
@@ -289,11 +277,15 @@ class ClaimedDrive(KnownDrive):
             TargetError: another namespace would lose its data too, or that can't be ruled out, or
                 the drive refuses.
         """
-        notes = self._notes()
+        notes = replace(self._notes(), conditioning=None)
         path = self._claim.identity.path
+        self._write(notes)  # first: a kill must not leave a purged drive that counts as prepared
         sent = self._format() if method == "format" else self._discard()
-        done = "last_format" if method == "format" else "last_trim"
-        self._write(replace(notes, conditioning=None, **{done: utc_text()}))
+        done_utc = utc_text()
+        if method == "format":
+            self._write(replace(notes, last_format=done_utc))
+        else:
+            self._write(replace(notes, last_trim=done_utc))
         content = self._guard.reread(self._nonce)
         if content is None:
             raise TargetError(f"{path} can't be read after the purge")

@@ -15,10 +15,10 @@ from wattload.core.errors import ConfigError, MisplacedRecordError, WattloadErro
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.targets import Target
-from wattload.core.workload import DataFacts, WorkloadPlan
+from wattload.core.workload import DataFacts
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
-from wattload.run.lifecycle import execute, generate_data, preview_run
+from wattload.run.lifecycle import Preview, execute, generate_data, preview_run
 from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
@@ -44,9 +44,7 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
         return data if process.is_root else None
 
 
-def plan_run(
-    overrides: Sequence[str], reporter: Reporter
-) -> tuple[RunConfig, tuple[Target, ...], WorkloadPlan]:
+def plan_run(overrides: Sequence[str], reporter: Reporter) -> Preview:
     """Return what one run would do to its targets; changes nothing."""
     with unsampled_process(reporter) as process:
         return preview_run(process, overrides)
@@ -208,11 +206,14 @@ def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
     before, ledger, prepared = process.ledger, process.ledger.copy(), set()
     judged: list[tuple[RunConfig, Target]] = []
     for overrides, runs in Counter(point.overrides for point in points).items():
-        config, targets, plan = preview_run(process, overrides)
+        found = preview_run(process, overrides)
+        config, plan = found.config, found.plan
         data = repr((config.workload, config.target, plan.data_bytes))
-        ledger.add(targets, plan.run_bytes * runs + (data not in prepared) * plan.prepare_bytes)
+        ledger.add(
+            found.targets, plan.run_bytes * runs + (data not in prepared) * plan.prepare_bytes
+        )
         prepared.add(data)
-        judged.extend((config, target) for target in targets)
+        judged.extend((config, target) for target in found.targets)
     failure: ConfigError | None = None
     try:
         for config, target in judged:

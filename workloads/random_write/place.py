@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from wattload.core.errors import ConfigError, DataError, RunError, TargetError
+from wattload.core.files import naming
 from wattload.core.io import BlockIdentity, DeviceIdentity
 from wattload.core.storage.raw_device import is_present
 from wattload.core.storage.targets import Target, TargetKind
@@ -294,7 +295,8 @@ def sync(place: Place) -> None:
     """Make everything written durable, including the drive's own write cache."""
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        os.fsync(descriptor)
+        with naming(place.path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -67,6 +67,7 @@ class RandomWrite:
         )
         data_bytes = place.range_bytes if place.is_file else 0
         prepare_bytes = left_bytes(config, place)
+        covers = prepare_bytes >= place.range_bytes or config.drawn is Draw.each_once
         # Passes over an existing file take no space, so all that they write is present already.
         present_bytes = prepare_bytes if place.history is not None else prepare_bytes - data_bytes
         return WorkloadPlan(
@@ -77,6 +78,7 @@ class RandomWrite:
             present_bytes=present_bytes if place.is_file else 0,
             memory_bytes_per_rank=slots_bytes,
             needs_direct_io=True,
+            covered_bytes=place.range_bytes if covers else 0,
             maximum_ranks=1,
         )
 

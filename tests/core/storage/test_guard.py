@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,11 +29,17 @@ from tests.core.storage.loops import (
 from tests.core.storage.mounting import mounted
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.io import BlockIdentity
+from wattload.core.storage.block_stack import block_node
 from wattload.core.storage.content import sample_offsets
 from wattload.core.storage.efi import EFI_TYPE
 from wattload.core.storage.guard import Guard, NvmeFacts, Permission
-from wattload.core.storage.raw_device import drive_name, require_same
-from wattload.core.storage.raw_writes import Begin, Foreign, RawWriteLog
+from wattload.core.storage.raw_device import (
+    DriveName,
+    attachment_words,
+    drive_name,
+    require_same,
+)
+from wattload.core.storage.raw_writes import LAST_NAME, Begin, RawWriteLog
 from wattload.core.storage.targets import Target, TargetKind, resolve_targets
 from wattload.core.sysfs import Roots
 from wattload.loaders.stamps import seal
@@ -95,15 +105,28 @@ class Bench:
             device.flush()
             os.fsync(device.fileno())
 
+    def completed(self, *overwrite: str, nonce: int) -> None:
+        """Make a run that writes the whole drive."""
+        run_id = f"run-{nonce}"
+        self.began(self.accepted(*overwrite), run_id, nonce)
+        self.stamp(nonce)
+        self.log.end(run_id, "complete")
+
+    def allocate(self) -> None:
+        """Give the image all its blocks, so that it could hold data anywhere."""
+        with self.image.open("r+b") as file:
+            file.write(bytes(SIZE_BYTES))
+            os.fsync(file.fileno())
+        must("blockdev", "--flushbufs", str(self.device))
+
     def stamp(self, nonce: int, size_bytes: int = SIZE_BYTES) -> None:
         content = np.random.default_rng(1).integers(0, 256, size_bytes, np.uint8)
         seal(content, BlockIdentity(nonce, 7))
         self.write(0, content.tobytes())
 
-    def began(self, guard: Guard, run_id: str, nonce: int) -> None:
+    def began(self, guard: Guard, run_id: str, nonce: int, covered_bytes: int = SIZE_BYTES) -> None:
         """Write the row of a run that the guard allowed."""
         assert guard.name is not None
-        assert guard.content is not None
         self.log.begin(
             Begin(
                 run_id=run_id,
@@ -114,9 +137,9 @@ class Bench:
                 disk_sequence=guard.identity.disk_sequence,
                 findings=guard.findings,
                 overwrite=guard.overwritten,
-                foreign=guard.content.foreign,
                 nonce=nonce,
                 planned_bytes=SIZE_BYTES,
+                covered_bytes=covered_bytes,
                 devices={},
             )
         )
@@ -295,13 +318,12 @@ def test_both_ends_are_looked_at() -> None:
 def test_stamps_are_ours_only_with_a_nonce_of_this_drive(bench: Bench) -> None:
     bench.stamp(nonce=41)
     assert "neither blank nor ours" in bench.refused()
-    bench.began(bench.accepted("unknown"), "run-1", nonce=42)
-    bench.stamp(nonce=42)
+    bench.completed("unknown", nonce=42)
     guard = bench.accepted()
     assert guard.content is not None
     assert not guard.content.unknown
     bench.stamp(nonce=43)
-    assert "target.overwrite=unknown was spent by run-1" in bench.refused("unknown")
+    assert "neither blank nor ours" in bench.refused()
 
 
 def test_a_stamp_in_the_wrong_place_is_not_ours(bench: Bench) -> None:
@@ -312,26 +334,139 @@ def test_a_stamp_in_the_wrong_place_is_not_ours(bench: Bench) -> None:
     assert "neither blank nor ours" in bench.refused()
 
 
-def test_what_a_run_may_overwrite_and_left_is_not_asked_about_again(bench: Bench) -> None:
+EXT4 = "ext4:11111111-2222-3333-4444-555555555555"
+
+
+def test_what_an_interrupted_run_left_has_to_be_named_again(bench: Bench) -> None:
+    must("mkfs.ext4", "-q", "-U", EXT4.partition(":")[2], str(bench.device))
+    bench.began(bench.accepted(EXT4), "run-1", nonce=42)  # killed before its first byte
+    assert "holds ext4; target.overwrite= must name it" in bench.refused()
+    bench.log.end("run-1", "aborted")
+    assert "holds ext4; target.overwrite= must name it" in bench.refused()
+    bench.accepted(EXT4)
+
+
+def test_unknown_blocks_that_an_interrupted_run_left_have_to_be_named_again(bench: Bench) -> None:
     bench.write(0, b"unknown " * (SIZE_BYTES // 8))
     bench.began(bench.accepted("unknown"), "run-1", nonce=42)
-    bench.stamp(nonce=42, size_bytes=SIZE_BYTES // 2)  # the run was killed halfway
+    bench.stamp(nonce=42, size_bytes=SIZE_BYTES // 2)
+    assert "neither blank nor ours" in bench.refused()
+    bench.accepted("unknown")
+
+
+def test_a_blank_drive_that_could_hold_data_needs_a_name(bench: Bench) -> None:
     bench.accepted()
-    bench.log.end("run-1", "complete", {bench.accepted().name.serial: Foreign()})  # type: ignore[union-attr]
-    assert "target.overwrite=unknown was spent by run-1" in bench.refused("unknown")
+    bench.allocate()
+    assert "perhaps data that sampling has missed; target.overwrite=" in bench.refused()
+    bench.accepted("unsampled")
+
+
+def test_data_between_the_samples_is_not_overlooked(tmp_path: Path) -> None:
+    image = tmp_path / "drive.img"
+    with loop_device(image, size_bytes=1 << 30) as device:
+        bench = Bench(device, image, RawWriteLog(tmp_path / "state"))
+        name = bench.accepted().name
+        assert name is not None
+        sampled = set(sample_offsets(1 << 30, name.serial))
+        free = next(at for at in range(1 << 20, 1 << 30, 4096) if at not in sampled)
+        bench.write(free, b"x" * 4096)
+        found = bench.guard().inspect()
+        assert found.content is not None
+        assert found.content.blank_count >= 1024
+        assert found.findings == ("unsampled",)
+
+
+def test_own_blocks_prove_nothing_about_the_rest_of_a_drive(bench: Bench) -> None:
+    bench.began(bench.accepted(), "run-1", nonce=42, covered_bytes=SIZE_BYTES // 2)
+    bench.stamp(nonce=42, size_bytes=SIZE_BYTES // 2)
+    bench.log.end("run-1", "complete")
+    assert "sampling has missed" in bench.refused()
+    bench.began(bench.accepted("unsampled"), "run-2", nonce=43)
+    bench.stamp(nonce=43)
+    assert "sampling has missed" in bench.refused()  # it has not completed
+    bench.log.end("run-2", "aborted")
+    assert "sampling has missed" in bench.refused()
+    bench.completed("unsampled", nonce=44)
+    bench.accepted()
+
+
+def test_a_full_pass_counts_until_something_else_is_found(bench: Bench) -> None:
+    bench.completed(nonce=42)
+    bench.began(bench.accepted(), "run-2", nonce=43, covered_bytes=0)  # random writes
+    bench.log.end("run-2", "aborted")
+    bench.accepted()
+    bench.write(8 << 20, b"raw database" * 1000)
+    bench.began(bench.accepted("unknown"), "run-3", nonce=44, covered_bytes=0)
+    bench.log.end("run-3", "complete")
+    bench.stamp(nonce=44)
+    assert "sampling has missed" in bench.refused()
 
 
 def test_an_overwritten_file_system_needs_a_new_name(bench: Bench) -> None:
-    must("mkfs.ext4", "-q", "-U", "11111111-2222-3333-4444-555555555555", str(bench.device))
-    name = "ext4:11111111-2222-3333-4444-555555555555"
-    guard = bench.accepted(name)
-    bench.began(guard, "run-1", nonce=42)
-    assert guard.name is not None
-    bench.stamp(nonce=42)
-    bench.log.end("run-1", "complete", {guard.name.serial: Foreign()})
-    bench.accepted(name)
-    must("mkfs.ext4", "-q", "-F", "-U", "11111111-2222-3333-4444-555555555555", str(bench.device))
-    assert f"target.overwrite={name} was spent by run-1" in bench.refused(name, "unknown")
+    must("mkfs.ext4", "-q", "-U", EXT4.partition(":")[2], str(bench.device))
+    bench.completed(EXT4, nonce=42)
+    bench.accepted()
+    bench.accepted(EXT4)
+    must("mkfs.ext4", "-q", "-F", "-U", EXT4.partition(":")[2], str(bench.device))
+    assert "holds ext4; target.overwrite= must name it" in bench.refused()
+
+
+def test_a_hard_link_of_the_backing_file_is_the_same_file(bench: Bench) -> None:
+    link = bench.image.with_name("link.img")
+    link.hardlink_to(bench.image)
+    with loop_device(link) as other:
+        assert f"its backing file is that of {other.name}, too" in bench.refused()
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced", "disguised"])
+def test_a_backing_file_that_is_not_at_its_path_is_refused(bench: Bench, change: str) -> None:
+    bench.accepted()
+    bench.image.unlink()
+    if change == "replaced":
+        bench.image.write_bytes(bytes(SIZE_BYTES))
+    elif change == "disguised":
+        bench.image.with_name("drive.img (deleted)").write_bytes(bytes(SIZE_BYTES))
+    assert "over a file that is not at its path any more" in bench.refused()
+
+
+def test_a_loop_device_over_a_device_is_refused_whatever_its_node(
+    bench: Bench, tmp_path: Path
+) -> None:
+    number, node = bench.device.stat().st_rdev, tmp_path / "node"
+    os.mknod(node, 0o600 | stat.S_IFBLK, number)
+    with loop_device(node) as device:
+        node.unlink()
+        upper = Bench(device, node, bench.log)
+        assert f"over another device ({bench.device.name}); name that one" in upper.refused()
+
+
+@contextmanager
+def holding(path: Path, script: str) -> Iterator[int]:
+    """Start a process that is no child of this one and has a device open; yield its number."""
+    code = "import fcntl, os, sys, time\n{}\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+    words = ["setsid", "--fork", sys.executable, "-c", code.format(script), str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        process = int(started.stdout.readline())
+        try:
+            yield process
+        finally:
+            os.kill(process, signal.SIGKILL)
+
+
+def test_a_writer_without_exclusive_access_is_found(bench: Bench) -> None:
+    with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDWR)") as process:
+        assert f"process {process} (python" in bench.refused()
+    with holding(bench.image, "held = os.open(sys.argv[1], os.O_WRONLY)") as process:
+        assert f"process {process} (python" in bench.refused()
+    with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDONLY)"):
+        bench.accepted()
+
+
+def test_a_lock_of_bytes_is_found(bench: Bench) -> None:
+    script = "held = os.open(sys.argv[1], os.O_RDONLY)\nfcntl.lockf(held, fcntl.LOCK_SH, 1, 100)"
+    with holding(bench.device, script) as process:
+        assert f"process {process} (python" in bench.refused()
 
 
 def test_a_held_drive_can_be_neither_mounted_nor_formatted(bench: Bench, tmp_path: Path) -> None:
@@ -488,6 +623,53 @@ def test_a_drive_on_a_network_is_shared(nvme: FakeNvme) -> None:
     assert "is attached by tcp" in nvme.refusals()[0]
 
 
+@pytest.mark.parametrize(
+    ("place", "model", "words"),
+    [
+        ("pci/ata3/host2/target2:0:0/2:0:0:0/block/sda", "ATA Samsung SSD 870", ""),
+        ("pci/usb2/2-1/host4/target4:0:0/4:0:0:0/block/sda", "SanDisk Extreme", ""),
+        ("pci/host1/port-1:0/end_device-1:0/target1:0:0/1:0:0:0/block/sda", "SEAGATE ST18", ""),
+        (
+            "platform/host3/session1/target3:0:0/3:0:0:0/block/sda",
+            "LIO-ORG disk",
+            "not known to be",
+        ),
+        ("pci/host5/rport-5:0-2/target5:0:0/5:0:0:0/block/sda", "NETAPP LUN", "not known to be"),
+        ("pci/host6/target6:0:0/6:0:0:0/block/sda", "Linux scsi_debug", "not known to be private"),
+        ("pci/virtio2/host7/target7:0:0/7:0:0:0/block/sda", "QEMU QEMU HARDDISK", "a hypervisor's"),
+        ("pci/ata1/host0/target0:0:0/0:0:0:0/block/sda", "ATA QEMU HARDDISK", "a hypervisor's"),
+        ("pci/end_device-1:0/target1:0:0/1:0:0:0/block/sda", "VMware Virtual disk", "a hypervisor"),
+        ("pci/virtio1/block/vda", "", "a hypervisor's disk"),
+    ],
+)
+def test_only_what_is_known_to_be_private_is_not_shared(
+    tmp_path: Path, place: str, model: str, words: str
+) -> None:
+    folder = tmp_path / "devices" / place
+    vendor, _, name = model.partition(" ")
+    fill(folder, size="2048", dev="8:0", device__vendor=vendor, device__model=name)
+    stack = block_node(folder, Roots(sys=tmp_path), lambda _: None)
+    found = attachment_words(stack, folder)
+    assert words in found if words else not found
+
+
+def test_a_device_in_memory_has_a_name_that_its_successor_has_not(tmp_path: Path) -> None:
+    roots = Roots(sys=tmp_path / "sys", proc=tmp_path / "proc", top=tmp_path)
+    fill(roots.proc / "sys/kernel/random", boot_id="b1")
+
+    def name_of(name: str, **files: str) -> DriveName:
+        folder = roots.sys / "block" / name
+        fill(folder, size="2048", dev="1:0", **files)
+        return drive_name(folder, folder, block_node(folder, roots, lambda _: None), roots)
+
+    ram = name_of("ram0", diskseq="7")
+    assert (ram.serial, ram.accepted) == ("ram0:7:b1", {"ram0:7"})
+    assert name_of("pmem0", device__uuid="u1").accepted == {"u1"}
+    with pytest.raises(TargetError, match=r"can't be told from other drives"):
+        name_of("pmem1")
+    assert name_of("zram0").accepted == {"zram0"}
+
+
 def test_one_of_several_namespaces_needs_its_number(nvme: FakeNvme) -> None:
     (nvme.disk.parent / "nvme0n2").mkdir()
     assert "is not the drive of that serial" in nvme.refusals()[0]
@@ -554,26 +736,63 @@ def test_an_unknown_root_refuses_unless_only_an_overlay_hides_it(nvme: FakeNvme)
 
 
 def test_a_damaged_log_unlocks_nothing(bench: Bench) -> None:
-    bench.began(bench.accepted(), "run-1", nonce=42)
-    bench.stamp(nonce=42)
+    bench.completed(nonce=42)
     bench.accepted()
     whole = bench.log.path.read_bytes()
     bench.log.path.write_bytes(whole.replace(b'"nonce":42', b'"nonce":43'))
     assert "line 1, is not as wattload wrote it" in bench.refused()
-    bench.log.path.write_bytes(whole[:-20])  # torn: the row was never acknowledged
-    assert "neither blank nor ours" in bench.refused()
     bench.log.path.write_bytes(whole)
     bench.accepted()
     bench.log.path.chmod(0o666)
     assert "may be written by other users" in bench.refused()
 
 
+def test_a_log_cut_by_whole_rows_unlocks_nothing(bench: Bench) -> None:
+    bench.completed(nonce=42)
+    bench.completed(nonce=43)
+    rows = bench.log.path.read_bytes().splitlines(keepends=True)
+    for count in range(len(rows)):
+        bench.log.path.write_bytes(b"".join(rows[:count]))
+        assert "does not end with the row that" in bench.refused()
+    bench.log.path.unlink()
+    assert "does not end with the row that" in bench.refused()
+    bench.log.path.write_bytes(b"".join(rows))
+    bench.accepted()
+
+
+def test_a_crash_between_a_row_and_its_note_locks_nobody_out(bench: Bench) -> None:
+    last = bench.log.folder / LAST_NAME
+    bench.began(bench.accepted(), "run-1", nonce=42)
+    noted = last.read_bytes()
+    last.unlink()
+    bench.accepted()
+    last.write_bytes(noted)
+    bench.began(bench.accepted(), "run-2", nonce=43)
+    last.write_bytes(noted)
+    bench.began(bench.accepted(), "run-3", nonce=44)
+    name = bench.accepted().name
+    assert name is not None
+    assert bench.log.of_drive(name.serial).nonces == {42, 43, 44}
+    last.write_bytes(noted)
+    assert "does not end with the row that" in bench.refused()
+
+
+@pytest.mark.parametrize("line", [b"[]", b"1", b"null", b"{}", b"not JSON"])
+def test_a_row_of_another_kind_is_one_sentence(bench: Bench, line: bytes) -> None:
+    bench.began(bench.accepted(), "run-1", nonce=42)
+    with bench.log.path.open("ab") as file:
+        file.write(line + b"\n")
+    assert "line 2, is not as wattload wrote it" in bench.refused()
+
+
 def test_a_torn_row_is_cut_off_before_the_next_one(bench: Bench) -> None:
     guard = bench.accepted()
     bench.began(guard, "run-1", nonce=42)
+    first = (bench.log.folder / LAST_NAME).read_bytes()
     bench.began(guard, "run-2", nonce=43)
-    whole = bench.log.path.read_bytes()
+    whole, last = bench.log.path.read_bytes(), bench.log.folder / LAST_NAME
     bench.log.path.write_bytes(whole[:-5])
+    last.write_bytes(first)
     bench.began(guard, "run-3", nonce=44)
     assert guard.name is not None
     log = bench.log.of_drive(guard.name.serial)

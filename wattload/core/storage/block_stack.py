@@ -284,7 +284,7 @@ def is_virtual(stack: BlockNode) -> bool:
     return any(
         node.kind == "virtio"
         or node.name.startswith("xvd")
-        or (node.model or "").startswith(_VIRTUAL_MODELS)
+        or (node.model or "").removeprefix("ATA").lstrip().startswith(_VIRTUAL_MODELS)
         for node in walk(stack)
         if node.kind not in ("device_mapper", "loop")
     )

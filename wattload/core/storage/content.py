@@ -2,7 +2,7 @@
 
 A block is blank (all zeros or all ones), ours (it carries the stamp of a run on this drive), or
 unknown. One block is drawn from each of 1,024 equal parts, always the same ones of a drive, so that
-what a run was allowed to overwrite can be told from what came later.
+a plan and its run find the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import random
 import re
 import struct
 import subprocess
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,7 +26,6 @@ from uuid import UUID
 from wattload.core.errors import TargetError
 from wattload.core.io import BlockIdentity, DeviceIdentity
 from wattload.core.storage.raw_device import Partition, partition_node
-from wattload.core.storage.raw_writes import Foreign, Sample
 from wattload.core.sysfs import LIVE, Roots, explain
 
 SAMPLES = 1024
@@ -59,32 +57,34 @@ class Signature:
         """What ``target.overwrite`` has to name."""
         return f"{self.type}:{self.uuid}" if self.uuid else self.type
 
-    @property
-    def place(self) -> str:
-        """The name with the place, as the log keeps it."""
-        return f"{self.name}@{self.device}+{self.offset_bytes}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
     """What was found on a drive: signatures, and the sampled blocks by kind.
 
-    ``unexplained`` are those of the ``unknown`` blocks that are outside of what the signatures
-    stand for: a file system or the like is the content of its whole device, a partition table only
-    that of its own blocks.
+    ``explained`` are the ranges of bytes, start and end, that the signatures stand for: a file
+    system or the like is the content of its whole device, a partition table only that of its own
+    blocks. ``blank`` and ``unknown`` are the offsets of such blocks.
     """
 
     signatures: tuple[Signature, ...]
-    blank_count: int
+    explained: tuple[tuple[int, int], ...]
+    blank: tuple[int, ...]
     own_count: int
-    unknown: tuple[Sample, ...]
-    unexplained: tuple[Sample, ...]
+    unknown: tuple[int, ...]
 
     @property
-    def foreign(self) -> Foreign:
-        """What is neither blank nor ours, as the log keeps it."""
-        places = frozenset(each.place for each in self.signatures)
-        return Foreign(signatures=places, samples=frozenset(self.unknown))
+    def blank_count(self) -> int:
+        """The number of blank blocks."""
+        return len(self.blank)
+
+    @property
+    def has_unexplained(self) -> bool:
+        """Whether an unknown block is outside of what the signatures stand for."""
+        return any(
+            not any(start <= offset < end for start, end in self.explained)
+            for offset in self.unknown
+        )
 
 
 def read_content(
@@ -117,23 +117,13 @@ def read_content(
             "node available, or delete the partition"
         ) from error
     found = tuple(each for node in nodes for each in _signatures(node))
-    explained = list(_explained(found, identity, partitions))
-    blank_count, own_count, unknown = 0, 0, list[Sample]()
-    for kind, sample in _read_samples(identity, serial, nonces, is_sealed):
-        blank_count += kind == "blank"
-        own_count += kind == "own"
-        if kind == "unknown":
-            unknown.append(sample)
+    samples = sorted(_read_samples(identity, serial, nonces, is_sealed))
     return Content(
         signatures=_without_protective(found),
-        blank_count=blank_count,
-        own_count=own_count,
-        unknown=tuple(sorted(unknown)),
-        unexplained=tuple(
-            (offset, crc)
-            for offset, crc in sorted(unknown)
-            if not any(start <= offset < end for start, end in explained)
-        ),
+        explained=tuple(_explained(found, identity, partitions)),
+        blank=tuple(offset for offset, kind in samples if kind == "blank"),
+        own_count=sum(kind == "own" for _, kind in samples),
+        unknown=tuple(offset for offset, kind in samples if kind == "unknown"),
     )
 
 
@@ -230,14 +220,14 @@ def sample_offsets(size_bytes: int, serial: str) -> list[int]:
 
 def _read_samples(
     identity: DeviceIdentity, serial: str, nonces: frozenset[int], is_sealed: IsSealed
-) -> Iterator[tuple[str, Sample]]:
+) -> Iterator[tuple[int, str]]:
     offsets = sample_offsets(identity.size_bytes, serial)
     tail_bytes = identity.size_bytes % BLOCK_BYTES
     parts = [offsets[first::_READERS] for first in range(_READERS)]
 
-    def classify(part: Sequence[int]) -> list[tuple[str, Sample]]:
+    def classify(part: Sequence[int]) -> list[tuple[int, str]]:
         return [
-            (_kind(block, offset, nonces, is_sealed), (offset, zlib.crc32(block)))
+            (offset, _kind(block, offset, nonces, is_sealed))
             for offset, block in _blocks(descriptor, part)
         ]
 
@@ -251,8 +241,7 @@ def _read_samples(
             if tail_bytes:
                 offset = identity.size_bytes - tail_bytes
                 (block,) = _tail(descriptor, offset, tail_bytes)
-                kind = "blank" if _is_blank(block) else "unknown"
-                yield kind, (offset, zlib.crc32(block))
+                yield offset, "blank" if _is_blank(block) else "unknown"
     except OSError as error:
         raise TargetError(f"{identity.path} can't be read: {error.strerror}") from error
 

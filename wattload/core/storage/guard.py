@@ -1,8 +1,10 @@
 """The guard of whole drives: what must be true before a run may overwrite one.
 
 In order: it is a whole drive that can be written; the user gave its serial number; the running
-system does not need it; nothing uses it, which the kernel proves by an exclusive opening; it is
-healthy; no other host may write to it; and all that is on it is blank, ours, or named by the user.
+system does not need it; nothing that can be seen from here uses it, and the kernel grants it
+exclusively; it is healthy; no other host may write to it; and all that is on it is blank, ours, or
+named by the user. The kernel's grant keeps out mounts and other exclusive users, but no program
+that opens the device without asking for that: such a one is looked for among the open files.
 What can't be read refuses. No message has a serial number in it, so that one has to be read off the
 drive and not out of an error.
 """
@@ -29,19 +31,21 @@ from wattload.core.storage.block_stack import (
 )
 from wattload.core.storage.content import Content, IsSealed, read_content
 from wattload.core.storage.efi import has_efi_partition
+from wattload.core.storage.loops import backing_path, holds_data_outside, other_loops, read_backing
 from wattload.core.storage.mounts import read_mounts, unescape
+from wattload.core.storage.open_files import lock_holder, process_name, writers
 from wattload.core.storage.raw_device import (
     DriveName,
+    attachment_words,
     disk_folder,
     drive_name,
     drive_words,
     kind_words,
     namespace_id,
-    other_loops,
     partitions,
     require_same,
 )
-from wattload.core.storage.raw_writes import DriveLog, RawWriteLog
+from wattload.core.storage.raw_writes import WORN, DriveLog, RawWriteLog
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.core.units import format_bytes
@@ -50,11 +54,13 @@ UNKNOWN = "unknown"
 """The name of blocks that are neither blank nor ours."""
 UNSAMPLED = "unsampled"
 """The name of data that sampling may have missed."""
-WORN = "worn"
-"""The name of a drive whose endurance is used up."""
 
 LOCAL_TRANSPORT = "pcie"
 _ALL_PERCENT = 100
+_TAIL_BYTES = 2 << 20
+"""What blocks of the largest size may leave at the end of a drive; its last block is sampled."""
+_ZRAM_STORED, _ZRAM_SAME = 0, 5
+"""Columns of ``mm_stat`` (zram.rst): bytes stored, and pages of one repeated word."""
 _RELOAD_PARTITIONS = 0x125F
 """``BLKRRPART`` of ``linux/fs.h``."""
 
@@ -164,7 +170,8 @@ class Guard:
     def inspect(self) -> Inspection:
         """Return what a run would meet; nothing is held or changed."""
         refusals: list[Refusal] = []
-        for step in (self._drive, self._owner, self._system, self._users, *self._last_steps()):
+        first = (self._drive, self._owner, self._system, self._users, self._writers)
+        for step in (*first, *self._last_steps()):
             refusals.extend(_refusals(step))
         return Inspection(
             words=drive_words(self._stack, self.identity.size_bytes),
@@ -187,7 +194,7 @@ class Guard:
             _refuse(step)
         claim = Claim(self.identity)
         try:
-            for step in self._last_steps():
+            for step in (self._writers, *self._last_steps()):
                 _refuse(step)
         except BaseException:
             claim.close()
@@ -229,7 +236,7 @@ class Guard:
     def _owner(self) -> Iterator[Refusal]:
         """Yield why the user has not named this drive."""
         path = self.identity.path
-        self.name = drive_name(path, self._folder, self._stack)
+        self.name = drive_name(path, self._folder, self._stack, self._roots)
         words = drive_words(self._stack, self.identity.size_bytes)
         if not self._permission.serials:
             yield Refusal(
@@ -283,12 +290,30 @@ class Guard:
     def _file_users(self) -> Iterator[Refusal]:
         """Yield what else uses the backing file of a loop device."""
         path = self.identity.path
-        for name in other_loops(self._folder, self._roots):
+        backing = read_backing(path)
+        for name in other_loops(self._folder, backing, self._roots):
             yield Refusal(f"{path} is in use: its backing file is that of {name}, too")
-        backing = read_text(self._folder / "loop/backing_file")
         for line in (self._roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]:
-            if unescape(line.split()[0]) == backing:
+            swap = Path(unescape(line.split()[0]))
+            found = swap.stat() if swap.is_file() else None
+            if found is not None and (found.st_dev, found.st_ino) == backing.file:
                 yield Refusal(f"{path} is in use: its backing file is swap")
+
+    def _writers(self) -> Iterator[Refusal]:
+        """Yield which other processes have the drive, or its backing file, open for writing."""
+        path = self.identity.path
+        file = read_backing(path).file if self._stack.kind == "loop" else None
+        try:
+            for process in writers(path.stat().st_rdev, file, self._roots):
+                yield Refusal(
+                    f"{path} is in use: {process_name(process, self._roots)} has it open for "
+                    "writing; end that first"
+                )
+        except PermissionError as error:
+            yield Refusal(
+                f"{path} may be held by what can't be seen from here: the open files of other "
+                f"processes can't be read ({error.filename}); run as root"
+            )
 
     def _health(self) -> Iterator[Refusal]:
         """Yield what is wrong with the drive; only NVMe drives tell."""
@@ -317,7 +342,10 @@ class Guard:
             )
 
     def _hosts(self) -> Iterator[Refusal]:
-        """Yield how another host may write to the drive, unless that is permitted."""
+        """Yield how another host may write to the drive, unless that is permitted.
+
+        A drive whose way to this host is not known to be private counts as shared.
+        """
         self._sharing = tuple(self._other_hosts())
         if self._sharing and not self._permission.shared:
             yield Refusal(
@@ -328,6 +356,8 @@ class Guard:
 
     def _other_hosts(self) -> Iterator[str]:
         if self._stack.kind != "namespace":
+            if reason := attachment_words(self._stack, self._folder):
+                yield reason
             return
         names = [node.name for node in controllers_in(self._stack)]
         for name in names:
@@ -353,14 +383,10 @@ class Guard:
         path = self.identity.path
         self.log = self._write_log.of_drive(self.name.serial)
         self.content = content = self._read_content(self.name, self.log.nonces)
-        # What an earlier run was allowed to overwrite, and has left, is not asked about again.
-        left = self.log.permitted
-        found = {
-            each.name: each.type for each in content.signatures if each.place not in left.signatures
-        }
-        if set(content.unexplained) - left.samples:
+        found = {each.name: each.type for each in content.signatures}
+        if content.has_unexplained:
             found[UNKNOWN] = "blocks that are neither blank nor ours"
-        if reason := self._unsampled(content):
+        elif reason := self._unsampled(content, self.log):
             found[UNSAMPLED] = reason
         self.findings = tuple(found)
         missing = [name for name in found if name not in self._permission.overwrite]
@@ -372,29 +398,36 @@ class Guard:
                 f"target.overwrite=[{','.join(self.findings)}]",
                 can_be_lifted=True,
             )
-        else:
-            yield from self._spent(self.log)
 
-    def _spent(self, log: DriveLog) -> Iterator[Refusal]:
-        """Yield the names that an earlier run used up: each permits what was there at that time."""
-        for name in sorted((set(self.findings) & log.spent.keys()) - {UNSAMPLED}):
-            row = log.spent[name]
-            yield Refusal(
-                f"target.overwrite={name} was spent by {row.run_id}, and {self.identity.path} has "
-                "been written to by others since; erase the drive yourself if that may be lost "
-                f"(blkdiscard, or wipefs --all and dd)"
-            )
-
-    def _unsampled(self, content: Content) -> str:
-        """Return why data may be on the drive that no sample hit; empty if there is none."""
-        if content.own_count or content.unknown:
+    def _unsampled(self, content: Content, log: DriveLog) -> str:
+        """Return why data may be on the drive that no sample hit; empty if that is ruled out."""
+        size_bytes, covered_bytes = self.identity.size_bytes, log.covered_bytes
+        is_filled = size_bytes - covered_bytes < _TAIL_BYTES and not content.unknown
+        if is_filled and all(offset >= covered_bytes for offset in content.blank):
             return ""
-        if self.nvme is not None and self.nvme.used_bytes:
+        if any(start <= 0 and end >= size_bytes for start, end in content.explained):
+            return ""  # all of it belongs to what has a name
+        if self.nvme is not None:
+            if not self.nvme.used_bytes:
+                return ""
             amount = format_bytes(self.nvme.used_bytes)
-            return f"data by its own count ({amount}), though all sampled blocks are blank"
-        if self._stack.kind in ("scsi", "virtio"):
-            return "perhaps data that sampling has missed, as it reports no use"
-        return ""
+            return f"data by its own count ({amount}), of which sampling may have missed some"
+        if self._shows_no_data(content):
+            return ""
+        return "perhaps data that sampling has missed"
+
+    def _shows_no_data(self, content: Content) -> bool:
+        """Return whether the device shows that it holds nothing but what has a name."""
+        if self._stack.kind == "loop":
+            path = self.identity.path
+            backing = read_backing(path)
+            file = backing_path(path, self._folder, backing, self._roots)
+            size_bytes = self.identity.size_bytes
+            return not holds_data_outside(path, file, backing, size_bytes, content.explained)
+        if self._folder.name.startswith("zram"):
+            columns = read_text(self._folder / "mm_stat").split()
+            return columns[_ZRAM_STORED] == columns[_ZRAM_SAME] == "0"
+        return False
 
     def _wear(self) -> Iterator[Refusal]:
         """Yield that the drive's endurance is used up."""
@@ -422,8 +455,8 @@ class Guard:
 class Claim:
     """The exclusive right to a drive, held until ``close`` or the end of this process.
 
-    While it is held, the kernel refuses to mount the drive or a partition of it, and to make a file
-    system or an array on it; and udev leaves it alone.
+    While it is held, the kernel refuses to mount the drive or a partition of it and to make an
+    array on it; programs that make file systems ask for the same right; and udev leaves it alone.
     """
 
     def __init__(self, identity: DeviceIdentity) -> None:
@@ -447,6 +480,9 @@ class Claim:
                     f"{path} is held by what can't be seen from here: another program has locked "
                     "its device node; wait for it"
                 ) from error
+            if holder := lock_holder(descriptor):
+                who = process_name(holder) if holder > 0 else "another process"
+                raise TargetError(f"{path} is in use: {who} has locked bytes of it; end that first")
             require_same(descriptor, identity)
             held.pop_all()
         self._descriptor: int | None = descriptor

@@ -1,7 +1,7 @@
 """Whole block devices: which one a path names, its identity and serial number, its partitions.
 
-A drive is known by its serial number. A loop device is known by its backing file, and memory by its
-kernel name.
+A drive is known by its serial number. A loop device is known by its backing file, and memory that
+is lost with its device (zram) by its kernel name.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 import struct
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from pathlib import Path
 from wattload.core.errors import TargetError
 from wattload.core.io import DeviceIdentity
 from wattload.core.record.target import BlockNode
-from wattload.core.storage.block_stack import NAMESPACE, controllers_in
+from wattload.core.storage.block_stack import NAMESPACE, controllers_in, is_virtual
+from wattload.core.storage.loops import backing_path, read_backing
 from wattload.core.sysfs import (
     LIVE,
     SECTOR_BYTES,
@@ -38,11 +40,11 @@ _WORDS = {
     "path": "one path to a namespace",
     "network": "a network block device",
 }
+_PRIVATE = re.compile(r"ata\d+$|end_device-|usb\d+$")
+"""Folders that the kernel makes in sysfs for ATA ports, SAS end devices and USB buses."""
 _BLKGETSIZE64 = 0x80081272
 _BLKGETDISKSEQ = 0x80081280
-_LOOP_GET_STATUS64 = 0x4C05
-_LOOP_INFO_BYTES = 232
-"""``linux/fs.h`` and ``struct loop_info64`` of ``linux/loop.h``."""
+"""``linux/fs.h``."""
 
 
 def disk_folder(path: str | Path, roots: Roots = LIVE) -> tuple[Path, Path]:
@@ -200,6 +202,20 @@ def drive_words(stack: BlockNode, size_bytes: int) -> str:
     return f"a {model} of {format_bytes(size_bytes)}"
 
 
+def attachment_words(stack: BlockNode, folder: Path) -> str:
+    """Return how other hosts may reach a drive that is not NVMe, empty if it is this host's alone.
+
+    Known as private are ATA, SAS and USB by their place in sysfs, loop devices and memory.
+    """
+    if stack.kind in ("loop", "ram"):
+        return ""
+    if is_virtual(stack):
+        return "is a hypervisor's disk, which other guests may have too"
+    if stack.kind == "scsi" and any(_PRIVATE.match(each) for each in folder.resolve().parts):
+        return ""
+    return "is attached in a way that is not known to be private to this host"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveName:
     """What a drive is known by: its ``serial``, or what takes its place.
@@ -216,7 +232,7 @@ class DriveName:
         return bool(self.accepted & set(given))
 
 
-def drive_name(node: Path, folder: Path, stack: BlockNode) -> DriveName:
+def drive_name(node: Path, folder: Path, stack: BlockNode, roots: Roots = LIVE) -> DriveName:
     """Return what a drive is known by.
 
     Raises:
@@ -226,15 +242,14 @@ def drive_name(node: Path, folder: Path, stack: BlockNode) -> DriveName:
         if stack.kind == "namespace":
             return _namespace_name(node, folder)
         if stack.kind == "loop":
-            return _loop_name(node, folder)
+            return _loop_name(node, folder, roots)
+        if stack.kind == "ram":
+            return _memory_name(folder, roots)
     except (OSError, ValueError) as error:
         raise TargetError(
             f"the serial number of {node} can't be read ({explain(error)}), so it can't be told "
             "from other drives"
         ) from error
-    if stack.kind == "ram":
-        hint = "its kernel name, since it is memory"
-        return DriveName(serial=folder.name, accepted=frozenset({folder.name}), hint=hint)
     if not stack.serial:
         raise TargetError(
             f"{node} reports no serial number ({stack.missing.get('serial', 'it is empty')}), so "
@@ -262,38 +277,32 @@ def namespace_id(folder: Path) -> int:
     return read_int(folder / "nsid")
 
 
-def _loop_name(node: Path, folder: Path) -> DriveName:
+def _loop_name(node: Path, folder: Path, roots: Roots) -> DriveName:
     """Return the name of a loop device: the device and inode number of its backing file."""
-    descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        answer = bytearray(_LOOP_INFO_BYTES)
-        fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, answer)
-    finally:
-        os.close(descriptor)
-    device, inode, _, offset_bytes, _ = struct.unpack_from("<5Q", answer)
-    part = f"+{offset_bytes}" if offset_bytes else ""
-    serial = f"loop:{device}:{inode}{part}"
-    accepted = {serial}
-    backing = Path(read_text(folder / "loop/backing_file"))
-    try:
-        found = backing.stat()
-    except OSError:
-        found = None  # deleted, or in another mount namespace
-    if found is not None and found.st_ino == inode:
-        if not stat.S_ISREG(found.st_mode):
-            raise TargetError(f"{node} is a loop device over another device; name that one")
-        accepted.add(str(backing))
-    return DriveName(
-        serial=serial, accepted=frozenset(accepted), hint="the path of its backing file"
-    )
+    backing = read_backing(node)
+    path = backing_path(node, folder, backing, roots)
+    part = f"+{backing.offset_bytes}" if backing.offset_bytes else ""
+    serial = f"loop:{backing.device}:{backing.inode}{part}"
+    accepted = frozenset({serial, str(path)})
+    return DriveName(serial=serial, accepted=accepted, hint="the path of its backing file")
 
 
-def other_loops(folder: Path, roots: Roots = LIVE) -> tuple[str, ...]:
-    """Return the other loop devices that have the same backing file as this one."""
-    own = read_text(folder / "loop/backing_file")
-    found = []
-    for each in sorted(roots.sys.glob("block/loop*/loop/backing_file")):
-        name = each.parent.parent.name
-        if name != folder.name and read_text(each) == own:
-            found.append(name)
-    return tuple(found)
+def _memory_name(folder: Path, roots: Roots) -> DriveName:
+    """Return the name of a device in memory; the kernel reuses the names ``ram0`` and ``pmem0``.
+
+    Persistent memory has the UUID of its namespace. Other memory lasts until the next boot at most,
+    and its disk sequence is not used again before.
+    """
+    if folder.name.startswith("zram"):
+        hint = "its kernel name, since it is memory"
+        return DriveName(serial=folder.name, accepted=frozenset({folder.name}), hint=hint)
+    if folder.name.startswith("pmem"):
+        uuid = read_text(folder / "device/uuid")
+        if not uuid:
+            raise ValueError("its namespace has no UUID")
+        hint = "the UUID of its namespace (ndctl list)"
+        return DriveName(serial=f"pmem:{uuid}", accepted=frozenset({uuid}), hint=hint)
+    name = f"{folder.name}:{read_int(folder / 'diskseq')}"
+    boot = read_text(roots.proc / "sys/kernel/random/boot_id")
+    hint = "NAME:SEQUENCE, its kernel name and its disk sequence (lsblk -o NAME,DISK-SEQ)"
+    return DriveName(serial=f"{name}:{boot}", accepted=frozenset({name}), hint=hint)

@@ -1,9 +1,10 @@
 """The log of all writes to whole drives, ``raw-writes.jsonl`` in the state folder.
 
 A row is added, and is durable, before the first byte of a run is written; another one at its end.
-The log decides which blocks on a drive are ours, and which permissions to overwrite are spent. So a
-row carries a digest of itself and of the row before it. If one does not fit, nothing in the log is
-trusted. A last row that is cut off was never acknowledged and does not count.
+The log decides which blocks on a drive are ours. So a row carries a digest of itself and of the row
+before it, and a second file, ``raw-writes.last.json``, the number of rows and the last digest. If
+one does not fit, nothing in the log is trusted. A last row that is cut off was never acknowledged
+and does not count. A last row that the second file does not have yet is from a crash between both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic_core import from_json
 
@@ -29,28 +30,18 @@ from wattload.core.files import Folder, open_folder, sync_folder
 from wattload.core.sysfs import LIVE, SECTOR_BYTES, Roots, block_folder, read_int, read_text
 
 LOG_NAME = "raw-writes.jsonl"
+LAST_NAME = "raw-writes.last.json"
 MOST_BYTES = 256 << 20
-"""Some 10,000 runs on drives full of unknown blocks."""
+"""Some 100,000 runs."""
+
+WORN = "worn"
+"""The name of a drive whose endurance is used up; the other findings are on the drive."""
 
 _MODE = 0o600
 _WRITTEN_SECTORS = 6
 """The column of ``/sys/block/<name>/stat`` with the sectors written (iostats.rst), from 0."""
 
 Status = Literal["complete", "failed", "aborted"]
-Sample = tuple[int, int]
-"""The offset of a sampled block, and the CRC-32 of its content."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
-    """What is on a drive that is neither blank nor ours, as far as it was found.
-
-    ``signatures`` are names and places (``ext4:UUID@sda1+1080``), ``samples`` the blocks of unknown
-    content.
-    """
-
-    signatures: frozenset[str] = frozenset()
-    samples: frozenset[Sample] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +49,10 @@ class Begin:
     """What is written down before a run writes to a drive.
 
     ``serial`` is what the drive is known by (see ``DriveName``). ``findings`` are the names of all
-    that the guard found, ``overwrite`` those of it that the user named. ``devices`` are the block
-    devices that count the writes, with the bytes that each had counted before.
+    that the guard found, ``overwrite`` those of it that the user named: for this run alone, whether
+    or not it comes to overwrite them. ``covered_bytes`` is how much from the start of the drive the
+    run will have written throughout if it completes. ``devices`` are the block devices that count
+    the writes, with the bytes that each had counted before.
     """
 
     run_id: str
@@ -70,9 +63,9 @@ class Begin:
     disk_sequence: int | None
     findings: tuple[str, ...]
     overwrite: tuple[str, ...]
-    foreign: Foreign
     nonce: int
     planned_bytes: int
+    covered_bytes: int
     devices: Mapping[str, int]
     time_utc: str = field(default_factory=utc_text)
     user: str = field(default_factory=lambda: f"{_user()} ({os.getuid()})")
@@ -80,16 +73,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The end of a run: the bytes that the kernel counted, ``None`` if it no longer shows them.
-
-    ``foreign`` is what is left on the drive, ``None`` if nobody looked.
-    """
+    """The end of a run: the bytes that the kernel counted, ``None`` if it no longer shows them."""
 
     run_id: str
     serial: str
     status: Status
     written_bytes: int | None
-    foreign: Foreign | None
     time_utc: str = field(default_factory=utc_text)
 
 
@@ -106,22 +95,19 @@ class DriveLog:
         return frozenset(row.nonce for row in self.begins)
 
     @property
-    def spent(self) -> Mapping[str, Begin]:
-        """The names that allowed a run to overwrite, with the first run that each allowed."""
-        found: dict[str, Begin] = {}
-        for row in self.begins:
-            for name in row.overwrite:
-                found.setdefault(name, row)
-        return found
+    def covered_bytes(self) -> int:
+        """How much from the start of the drive a completed run has left with nothing but ours.
 
-    @property
-    def permitted(self) -> Foreign:
-        """What the last run was allowed to overwrite and left on the drive."""
-        if not self.begins:
-            return Foreign()
-        last = self.begins[-1]
-        end = self.ends.get(last.run_id)
-        return last.foreign if end is None or end.foreign is None else end.foreign
+        It is 0 again once a later run has found something else.
+        """
+        covered = 0
+        for row in self.begins:
+            if set(row.findings) - {WORN}:
+                covered = 0
+            end = self.ends.get(row.run_id)
+            if end is not None and end.status == "complete":
+                covered = max(covered, row.covered_bytes)
+        return covered
 
     @property
     def written_bytes(self) -> int:
@@ -132,6 +118,9 @@ class DriveLog:
             else end.written_bytes
             for row in self.begins
         )
+
+
+RowT = TypeVar("RowT", Begin, End)
 
 
 class RawWriteLog:
@@ -152,8 +141,8 @@ class RawWriteLog:
             TargetError: the log was changed by others, or can't be read.
         """
         rows = [row for row in self._rows() if row["serial"] == serial]
-        begins = tuple(_begin(row) for row in rows if row["event"] == "begin")
-        ends = {row["run_id"]: _end(row) for row in rows if row["event"] == "end"}
+        begins = tuple(self._row(Begin, row) for row in rows if row["event"] == "begin")
+        ends = {row["run_id"]: self._row(End, row) for row in rows if row["event"] == "end"}
         return DriveLog(begins=begins, ends=ends)
 
     def begin(self, row: Begin) -> None:
@@ -164,7 +153,7 @@ class RawWriteLog:
         """
         self._append({"event": "begin", **_document(row)})
 
-    def end(self, run_id: str, status: Status, left: Mapping[str, Foreign] | None = None) -> None:
+    def end(self, run_id: str, status: Status) -> None:
         """Add the end of a run, once for each of its drives.
 
         Whoever finishes a run calls it: the run itself, its sampler, or the next one to start.
@@ -172,14 +161,13 @@ class RawWriteLog:
         Args:
             run_id: the run's; a run without a row is left alone.
             status: how it ended.
-            left: what is left on each drive, by serial, as far as somebody looked.
 
         Raises:
             TargetError: the log can't be read or written.
         """
         rows = [row for row in self._rows() if row["run_id"] == run_id]
         ended = {row["serial"] for row in rows if row["event"] == "end"}
-        for begin in (_begin(row) for row in rows if row["event"] == "begin"):
+        for begin in (self._row(Begin, row) for row in rows if row["event"] == "begin"):
             if begin.serial in ended:
                 continue
             end = End(
@@ -187,58 +175,88 @@ class RawWriteLog:
                 serial=begin.serial,
                 status=status,
                 written_bytes=_grown_bytes(begin),
-                foreign=(left or {}).get(begin.serial),
             )
             self._append({"event": "end", **_document(end)})
 
     def _rows(self) -> list[dict[str, Any]]:
         try:
             with open_folder(self.folder) as folder:
+                if LOG_NAME not in folder.names():
+                    return self._checked(folder, b"")[0]
                 descriptor = folder.update(LOG_NAME, os.O_RDONLY)
-            with os.fdopen(descriptor, "rb") as file:
-                mode, content = os.fstat(descriptor).st_mode, file.read(MOST_BYTES + 1)
+                with os.fdopen(descriptor, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_SH)
+                    mode, content = os.fstat(descriptor).st_mode, file.read(MOST_BYTES + 1)
+                    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+                        raise TargetError(
+                            f"{self.path} may be written by other users, so it is not trusted"
+                        )
+                    if len(content) > MOST_BYTES:
+                        raise TargetError(
+                            f"{self.path} is longer than {MOST_BYTES} bytes; move it elsewhere"
+                        )
+                    return self._checked(folder, content)[0]
         except FileNotFoundError:
             return []
         except (OSError, DataError) as error:
             raise TargetError(f"the log of raw writes can't be used: {error}") from error
-        if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise TargetError(f"{self.path} may be written by other users, so it is not trusted")
-        if len(content) > MOST_BYTES:
-            raise TargetError(f"{self.path} is longer than {MOST_BYTES} bytes; move it elsewhere")
-        return [row for row, _ in self._parsed(content)]
 
-    def _parsed(self, content: bytes) -> Iterator[tuple[dict[str, Any], str]]:
-        """Yield the rows with their digests."""
-        digest = ""
+    def _checked(self, folder: Folder, content: bytes) -> tuple[list[dict[str, Any]], str]:
+        """Return the rows and the last digest, compared with those of the second file."""
+        rows, digests = [], [""]
         for number, line in enumerate(content.split(b"\n")[:-1], start=1):
-            try:
-                row = from_json(line)
-                found = row.pop("digest")
-            except (ValueError, AttributeError, KeyError):
-                row, found = {}, None
-            digest = _digest(digest, row)
-            if found != digest:
-                raise TargetError(
-                    f"{self.path}, line {number}, is not as wattload wrote it, so nothing is "
-                    "overwritten; move the file elsewhere, and name again what is on each drive"
-                )
-            yield row, digest
+            row = _object(line)
+            found = row.pop("digest", None)
+            digests.append(_digest(digests[-1], row))
+            if found != digests[-1]:
+                raise self._foreign(f"{self.path}, line {number}, is not as wattload wrote it")
+            rows.append(row)
+        last = folder.read(LAST_NAME)
+        noted = {"count": 0, "digest": ""} if last is None else _object(last)
+        known = [
+            {"count": len(rows) - back, "digest": each}
+            for back, each in enumerate(reversed(digests[-2:]))
+        ]
+        if noted not in known:
+            raise self._foreign(
+                f"{self.path} does not end with the row that {LAST_NAME} beside it names"
+            )
+        return rows, digests[-1]
+
+    def _foreign(self, sentence: str) -> TargetError:
+        return TargetError(
+            f"{sentence}, so nothing is overwritten; move {LOG_NAME} and {LAST_NAME} elsewhere, "
+            "and name again what is on each drive"
+        )
+
+    def _row(self, kind: type[RowT], row: Mapping[str, Any]) -> RowT:
+        try:
+            values = {each.name: row[each.name] for each in fields(kind)}
+        except KeyError as error:
+            raise self._foreign(f"{self.path} has a row of another version, without {error}") from (
+                error
+            )
+        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+        return kind(**{**values, **lists})
 
     def _append(self, row: Mapping[str, Any]) -> None:
         try:
-            with self._locked() as descriptor:
+            with self._locked() as (folder, descriptor):
                 with os.fdopen(os.dup(descriptor), "rb") as file:
                     file.seek(0)
                     content = file.read()
                 whole_bytes = content.rfind(b"\n") + 1
                 if whole_bytes < len(content):  # a row that was never acknowledged
                     os.ftruncate(descriptor, whole_bytes)
-                digests = ["", *(digest for _, digest in self._parsed(content[:whole_bytes]))]
-                sealed = {**row, "digest": _digest(digests[-1], row)}
-                payload = json.dumps(sealed, separators=(",", ":")).encode() + b"\n"
+                rows, before = self._checked(folder, content[:whole_bytes])
+                digest = _digest(before, row)
+                payload = _json({**row, "digest": digest}) + b"\n"
                 if os.write(descriptor, payload) < len(payload):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
                 os.fsync(descriptor)
+                # A crash before this leaves one row more than it names, which is accepted.
+                noted = _json({"count": len(rows) + 1, "digest": digest})
+                folder.write(LAST_NAME, noted, _MODE)
         except TargetError:
             raise
         except (OSError, DataError) as error:
@@ -249,7 +267,7 @@ class RawWriteLog:
             ) from error
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _locked(self) -> Iterator[tuple[Folder, int]]:
         with self.open_folder() as folder:
             is_new = LOG_NAME not in folder.names()
             descriptor = folder.append(LOG_NAME)
@@ -258,7 +276,7 @@ class RawWriteLog:
                 if is_new:
                     os.fchmod(descriptor, _MODE)
                     folder.sync()
-                yield descriptor
+                yield folder, descriptor
             finally:
                 os.close(descriptor)
 
@@ -310,32 +328,21 @@ def _user() -> str:
         return "unknown"
 
 
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """Return a JSON object, an empty one for anything else."""
+    try:
+        found = from_json(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _document(row: Begin | End) -> dict[str, Any]:
     """Return a row as plain data, as JSON gives it back."""
     values = {each.name: getattr(row, each.name) for each in fields(row)}
-    if row.foreign is not None:
-        values["foreign"] = {
-            "signatures": sorted(row.foreign.signatures),
-            "samples": sorted(list(each) for each in row.foreign.samples),
-        }
     document: dict[str, Any] = json.loads(json.dumps(values))
     return document
-
-
-def _foreign(value: Mapping[str, Any] | None) -> Foreign | None:
-    if value is None:
-        return None
-    samples = frozenset((int(offset), int(crc)) for offset, crc in value["samples"])
-    return Foreign(signatures=frozenset(value["signatures"]), samples=samples)
-
-
-def _begin(row: Mapping[str, Any]) -> Begin:
-    values = {each.name: row[each.name] for each in fields(Begin)}
-    for name in ("command", "findings", "overwrite"):
-        values[name] = tuple(values[name])
-    return Begin(**{**values, "foreign": _foreign(row["foreign"]) or Foreign()})
-
-
-def _end(row: Mapping[str, Any]) -> End:
-    values = {each.name: row[each.name] for each in fields(End)}
-    return End(**{**values, "foreign": _foreign(row["foreign"])})
