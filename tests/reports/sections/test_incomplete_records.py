@@ -184,3 +184,35 @@ def test_noisy_arms_are_told_to_run_more(tmp_path: Path, spread: float, word: st
         for index, rate in enumerate(rates)
     ]
     assert word in Page(render_page(runs)).text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "words"),
+    [
+        ("loop", "virtio", "/dev/x (whole device: loop device on virtio disk)"),
+        ("loop", None, "/dev/x (whole device: loop device)"),
+        ("ram", None, "/dev/x (whole device: device in memory)"),
+        ("namespace", "controller", "/dev/x (whole device: Micron_9550)"),
+    ],
+)
+def test_a_raw_target_is_a_whole_device(run: Run, kind: str, below: str | None, words: str) -> None:
+    (target,) = run.record.targets
+    models = {"virtio": "virtio disk", "controller": "Micron_9550", "loop": "file /srv/a"}
+    lower = [
+        read(BlockNode, "unknown", kind=each, name="b", model=models[each])
+        for each in [below]
+        if each is not None
+    ]
+    stack = read(
+        BlockNode, "unknown", kind=kind, name="a", model=models.get(kind), children=tuple(lower)
+    )
+    facts = target.facts.model_copy(
+        update={
+            "kind": "block",
+            "path": "/dev/x",
+            "file_system": None,
+            "stack": stack,
+            "virtual": False,
+        }
+    )
+    assert target_words(facts) == words
