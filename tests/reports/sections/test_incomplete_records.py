@@ -198,21 +198,12 @@ def test_noisy_arms_are_told_to_run_more(tmp_path: Path, spread: float, word: st
 def test_a_raw_target_is_a_whole_device(run: Run, kind: str, below: str | None, words: str) -> None:
     (target,) = run.record.targets
     models = {"virtio": "virtio disk", "controller": "Micron_9550", "loop": "file /srv/a"}
-    lower = [
-        read(BlockNode, "unknown", kind=each, name="b", model=models[each])
-        for each in [below]
-        if each is not None
-    ]
-    stack = read(
-        BlockNode, "unknown", kind=kind, name="a", model=models.get(kind), children=tuple(lower)
-    )
-    facts = target.facts.model_copy(
-        update={
-            "kind": "block",
-            "path": "/dev/x",
-            "file_system": None,
-            "stack": stack,
-            "virtual": False,
-        }
-    )
+
+    def node(kind: str, *children: BlockNode) -> BlockNode:
+        model = {"model": models[kind]} if kind in models else {}
+        return read(BlockNode, "unknown", kind=kind, name="a", children=children, **model)
+
+    stack = node(kind) if below is None else node(kind, node(below))
+    changes = {"kind": "block", "path": "/dev/x", "file_system": None, "stack": stack}
+    facts = target.facts.model_copy(update={**changes, "virtual": False})
     assert target_words(facts) == words
