@@ -663,7 +663,7 @@ def test_a_device_in_memory_has_a_name_that_its_successor_has_not(tmp_path: Path
         return drive_name(folder, folder, block_node(folder, roots, lambda _: None), roots)
 
     ram = name_of("ram0", diskseq="7")
-    assert (ram.serial, ram.accepted) == ("ram0:7:b1", {"ram0:7"})
+    assert (ram.serial, ram.accepted) == ("ram0:7:b1", frozenset({"ram0:7"}))
     assert name_of("pmem0", device__uuid="u1").accepted == {"u1"}
     with pytest.raises(TargetError, match=r"can't be told from other drives"):
         name_of("pmem1")
