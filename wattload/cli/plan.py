@@ -209,10 +209,18 @@ def run_lines(
         lacking = lacking_bytes(target, plan, len(targets))
         fits = f"; too small by {format_bytes(lacking)}, as 5 % must stay free" if lacking else ""
         yield _line("target", f"{target.path} on {devices}, {free}{fits}")
-    yield _line("data", _data_text(plan))
-    yield _line("reads", f"{format_bytes(plan.read_bytes)} in the timed phases")
-    yield _line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")
-    yield _line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
+    if all(target.device is not None for target in targets):
+        prepared = (
+            f"{format_bytes(plan.prepare_bytes)} to prepare the drive, "
+            if plan.prepare_bytes
+            else ""
+        )
+        yield _line("writes", f"{prepared}at most {format_bytes(plan.run_bytes)} in timed phases")
+    else:
+        yield _line("data", _data_text(plan))
+        yield _line("reads", f"{format_bytes(plan.read_bytes)} in the timed phases")
+        yield _line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")
+        yield _line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
     yield _line("memory", f"{format_bytes(plan.memory_bytes_per_rank)} per process")
     if time is None:
         computing = (
@@ -226,11 +234,15 @@ def run_lines(
     total = format_seconds(least_s)
     if format_seconds(most_s) != total:
         total += f" to {format_seconds(most_s)}"
+    computing = (
+        f" and {format_seconds(time.computing_s)} of emulated computation, which may overlap"
+        if time.computing_s
+        else ""
+    )
     yield _line(
         "time",
         f"{total} = {format_seconds(time.generate_s)} to generate data, "
-        f"{format_seconds(time.io_s)} of I/O and {format_seconds(time.computing_s)} of emulated "
-        "computation, which may overlap; idle baselines come on top",
+        f"{format_seconds(time.io_s)} of I/O{computing}; idle baselines come on top",
     )
     if power_w is not None:
         least, most = (quantity(s * power_w, Unit.JOULES) for s in (least_s, most_s))
