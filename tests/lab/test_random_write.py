@@ -254,6 +254,7 @@ def test_a_plan_tells_what_is_on_the_drive(
     assert drive.ask("facts")["translated_bytes"] == [0, 0]
 
 
+@pytest.mark.lab_long
 def test_energy_and_bytes_of_a_run_are_the_truth(
     drive: VirtualDrive, capsys: pytest.CaptureFixture[str]
 ) -> None:
