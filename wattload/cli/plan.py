@@ -338,6 +338,9 @@ def _data_text(plan: WorkloadPlan) -> str:
     """Return the size of the data set that the runs read, and how much of it is missing."""
     if not plan.data_bytes:
         return "none is needed before the run"
+    if plan.prepare_bytes > plan.data_bytes:  # it is written several times over
+        written = format_bytes(plan.prepare_bytes)
+        return f"{format_bytes(plan.data_bytes)}, prepared by writing {written} first"
     missing = (
         f"of which {format_bytes(plan.prepare_bytes)} must be generated first"
         if plan.prepare_bytes
