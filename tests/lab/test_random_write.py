@@ -246,7 +246,7 @@ def test_a_plan_tells_what_is_on_the_drive(
     words = ["target=block", f"target.path={find_node()}", "workload.block_bytes=16384"]
     assert main(["plan", "random_write", *words]) == FINISHED
     told = capsys.readouterr().out
-    assert "no signature; of the sampled blocks 1026 blank" in told
+    assert "no signature; sampled blocks: 1,026 blank" in told
     assert "4 drive writes" in told
     assert "give target.serial=" in told
     assert "is attached by tcp; make sure that none does, and add target.shared=true" in told

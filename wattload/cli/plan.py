@@ -271,16 +271,16 @@ def _content_text(content: Content) -> str:
     counts = {
         "blank": content.blank_count,
         "stamped by wattload": content.own_count,
-        "of unknown content": len(content.unknown),
+        "unknown": len(content.unknown),
     }
-    sampled = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    sampled = ", ".join(f"{count:,} {words}" for words, count in counts.items() if count)
     listed = ", ".join(dict.fromkeys(each.name for each in content.signatures))
-    return f"{listed or 'no signature'}; of the sampled blocks {sampled}"
+    return f"{listed or 'no signature'}; sampled blocks: {sampled}"
 
 
 def _endurance_text(found: Inspection) -> str:
     """Return what the drive and this host know of its use."""
-    used = "its use of its endurance is unknown"
+    used = "endurance used: unknown"
     if found.nvme is not None:
         left = max(0, 100 - found.nvme.percentage_used)
         used = f"{found.nvme.percentage_used} % of its endurance is used, {left} % left"

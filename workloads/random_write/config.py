@@ -94,7 +94,7 @@ class Config:
     )
     purge: Purge = setting(
         Purge.none,
-        "Before that, discard all blocks of the drive or format it. With target=block only.",
+        "Before the preparation, discard all blocks of the drive or format it; target=block only.",
     )
     range_bytes: int | None = setting(
         None,
