@@ -39,6 +39,8 @@ _SMALL = 120
 _HEADROOM = 1.12
 _CUT = 1.8
 """Seconds faster than this many times the fastest round are cut off."""
+_BAR = 0.03
+"""Height of the bar of a steady window, as a share of the axis."""
 _TABLE_ROWS = 24
 _DASHES = {"p50_s": "", "p99_s": "6 3", "p9999_s": "2 2"}
 _NAMES = {"p50_s": "p50", "p99_s": "p99", "p9999_s": "p99.99"}
@@ -146,12 +148,14 @@ def _rate_figure(
     )
     has_bands = not any(each.rounds.are_seconds for each in tracks)
     words = []
-    for each in tracks:
+    for place, each in enumerate(tracks):
         edges = _edges(each, time, is_by_time=is_by_time)
         span = each.steady_s if is_by_time else each.steady_writes
         if span is not None:
             factor = time.factor if is_by_time else 1.0
-            frame.shade(span[0] / factor, span[1] / factor, each.role, 0.13)
+            low = np.array([place * _BAR * frame.y.high])
+            bar = np.array(span) / factor
+            frame.band(bar, low, low + 0.8 * _BAR * frame.y.high, each.role, 1.0)
         if has_bands:
             low, high = each.rounds.slowest / rate.factor, each.rounds.fastest / rate.factor
             frame.band(edges, low, high, each.role, 0.16)
@@ -180,7 +184,7 @@ def _rate_caption(tracks: Sequence[WriteTrack], *, has_bands: bool) -> str:
     if has_bands:
         parts[0] += "; bands are their slowest to fastest second"
     if any(each.steady_s is not None for each in tracks):
-        parts.append("Shaded: the steady window")
+        parts.append("Bars on the axis: the steady window")
     return ". ".join([*parts, ""]).rstrip()
 
 

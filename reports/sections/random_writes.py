@@ -1,4 +1,4 @@
-"""The section of random writes: their charts, and what each arm sustained."""
+"""The section of random writes: their charts, rates and steady state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rate_figures(name: str, title: str, tracks: Sequence[Track]) -> list[Figure]
 
 
 def write_blocks(name: str, title: str, tracks: Sequence[Track]) -> list[Block]:
-    """Return what was measured by round, and a table of what each arm's drawn run sustained."""
+    """Return what was measured by round, and a table of the rates of each arm's drawn run."""
     drawn: list[WriteTrack] = write_tracks(tracks)
     blocks: list[Block] = []
     if figures := round_figures(name, title, drawn):
@@ -89,7 +89,7 @@ def _table(known: Sequence[tuple[Track, RandomWrites]]) -> Table:
             for title, cells in made
             if any(cell.text != MISSING or cell.remark for cell in cells)
         ],
-        caption="What the drive sustained" if alone else "What each arm sustained",
+        caption="Rates and steady state",
         note=_RULES if judged else "",
     )
 

@@ -234,7 +234,7 @@ def _is_part(name: str, condition: str) -> bool:
 def different_work(group: Group, by: str = "") -> str:
     """Return why the arms did different work; empty if they did the same."""
     names = [difference.name for difference in differences(group, by) if difference.is_work]
-    return f"different work: {listed(names)} differ" if names else ""
+    return f"different work: {listed(names)} differ{'s' * (len(names) == 1)}" if names else ""
 
 
 def shared_drives(compared: Group) -> str:

@@ -282,3 +282,8 @@ def test_settings_are_checked_even_if_the_workload_does_not_use_them(override: s
 def test_a_missing_target_reports_how_to_name_one() -> None:
     with pytest.raises(ConfigError, match=r"target\.path has no value; e\.g\. target\.path=/mnt"):
         compose([])
+
+
+def test_a_permission_to_overwrite_a_drive_needs_a_drive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"target\.serial applies to target=block only"):
+        compose(["workload=null", f"target.path={tmp_path}", "target.serial=S1"])

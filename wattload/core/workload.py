@@ -314,6 +314,7 @@ class WorkloadPlan:
     read_bytes: int = 0
     computing_s: float = 0.0
     covered_bytes: int = 0
+    prepares_again: bool = False
     minimum_ranks: int = 1
     maximum_ranks: int | None = None
 

@@ -81,6 +81,15 @@ class TargetConfig:
             self.paths(), host=host, try_direct_io=try_direct_io, kind=TargetKind(self.kind)
         )
 
+    def check(self) -> None:
+        """Raise ``ConfigError`` for permissions to overwrite a drive where none is overwritten."""
+        given = {"serial": self.serial, "overwrite": self.overwrite, "shared": self.shared}
+        named = [f"target.{name}" for name, value in given.items() if value]
+        if not self.is_block and named:
+            raise ConfigError(
+                f"{named[0]} applies to target=block only; {self.path} is used as a directory"
+            )
+
     def paths(self) -> tuple[Path, ...]:
         """Return the target directories, absolute; raises ``ConfigError`` for anything else."""
         given = [self.path] if isinstance(self.path, str) else self.path
@@ -192,6 +201,7 @@ class RunConfig:
         check_settings(self, "")
         check_settings(self.target, "target")
         self.target.paths()
+        self.target.check()
         self.target.serials()
         self.target.overwritten()
         if not self.runs.strip():

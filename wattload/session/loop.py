@@ -197,8 +197,9 @@ def _resume(
 def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
     """Refuse runs that together write more than one command may, before the first of them.
 
-    Data that several of them share is generated once. It is identified by the workload's settings
-    and its size, which at ``full`` depends on the number of accelerators.
+    Data that several of them share is generated once, unless each run prepares anew. It is
+    identified by the workload's settings and its size, which at ``full`` depends on the number of
+    accelerators.
 
     Raises:
         ConfigError: ``target.max_write_bytes`` does not allow so many bytes.
@@ -209,9 +210,8 @@ def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
         found = preview_run(process, overrides)
         config, plan = found.config, found.plan
         data = repr((config.workload, config.target, plan.data_bytes))
-        ledger.add(
-            found.targets, plan.run_bytes * runs + (data not in prepared) * plan.prepare_bytes
-        )
+        preparations = runs if plan.prepares_again else int(data not in prepared)
+        ledger.add(found.targets, plan.run_bytes * runs + plan.prepare_bytes * preparations)
         prepared.add(data)
         judged.extend((config, target) for target in found.targets)
     failure: ConfigError | None = None

@@ -124,7 +124,9 @@ class Config:
         if self.until is Until.wsat and (self.prepared is not Condition.none or not is_purged):
             raise ConfigError(
                 "workload.until=wsat starts on a purged drive without preparation; use "
-                "workload.purge=discard or format, and leave workload.condition unset"
+                "target=block with workload.purge=discard or format, and leave "
+                f"workload.condition unset; got purge={self.purge.value} and "
+                f"condition={self.prepared.value}"
             )
         if self.condition is Condition.keep and is_purged:
             raise ConfigError(

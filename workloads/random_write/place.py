@@ -145,12 +145,15 @@ def check_kept(place: Place, condition: Condition) -> None:
         or known.sequential_bytes < PASSES * place.range_bytes
         or known.range_bytes != place.range_bytes
     ):
-        what = "was never prepared" if known is None else "was not prepared to its end"
+        what = "was never prepared by wattload on this host, or was purged since"
         if known is not None and known.range_bytes != place.range_bytes:
-            what = f"was prepared over {format_bytes(known.range_bytes)}"
+            what = f"was prepared over {known.range_bytes} bytes, and this run writes to "
+            what += f"{place.range_bytes}"
+        elif known is not None:
+            what = "was not prepared to its end"
         raise ConfigError(
-            f"workload.condition=keep: {place.path} {what} by wattload on this host; run once "
-            "with workload.condition=sequential"
+            f"workload.condition=keep: {place.path} {what}; run once with "
+            "workload.condition=sequential and the same workload.range_bytes and block_bytes"
         )
     if place.drive is not None:
         _check_count(place, known)
@@ -252,6 +255,11 @@ def _drive(config: Config, target: Target, context: RunContext) -> Place:
         raise ConfigError(
             f"workload.range_bytes must be at most the {device.size_bytes} bytes of {device.path}, "
             f"got {config.range_bytes}"
+        )
+    if config.purge is Purge.format and not target.facts.controllers:
+        raise ConfigError(
+            f"workload.purge=format needs an NVMe drive, and {target.path} is not one; use "
+            "workload.purge=discard"
         )
     drive = context.raw_drive(target)
     range_bytes = _whole_blocks(config.range_bytes or device.size_bytes, config.block_bytes)

@@ -78,6 +78,7 @@ class RandomWrite:
             present_bytes=present_bytes if place.is_file else 0,
             memory_bytes_per_rank=slots_bytes,
             needs_direct_io=True,
+            prepares_again=config.prepared is Condition.sequential,
             covered_bytes=place.range_bytes if covers else 0,
             maximum_ranks=1,
         )

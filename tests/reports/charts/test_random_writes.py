@@ -78,15 +78,15 @@ def test_both_arms_are_on_one_axis_over_time_and_over_drive_writes() -> None:
         assert figure.svg.count("<svg") == 2  # the picture and its area: one pair of axes
         assert 'data-name="A"' in figure.svg
         assert 'data-name="B"' in figure.svg
-        assert figure.svg.count("<rect") == 2  # both steady windows
+        assert figure.svg.count('opacity="1.0"') == 2  # both steady windows
     assert " h</text>" in over_time.svg
     assert "drive writes" in over_writes.svg
 
 
-def test_a_run_that_is_not_steady_has_no_shade() -> None:
+def test_a_run_that_is_not_steady_has_no_bar() -> None:
     over_time, _ = write_figures("w", "Writes", [track(is_steady=False)])
-    assert "<rect" not in over_time.svg
-    assert "Shaded" not in over_time.caption
+    assert 'opacity="1.0"' not in over_time.svg
+    assert "Bars" not in over_time.caption
 
 
 def test_power_and_temperature_are_means_of_rounds() -> None:

@@ -165,7 +165,7 @@ def test_energy_of_all_phases_is_barred_with_any_of_them(tmp_path: Path) -> None
 def test_other_work_bars_every_call(tmp_path: Path) -> None:
     subject = folder_of(tmp_path, *five("A", scale="full"), *five("B"))
     (group,) = subject.groups
-    assert different_work(group) == "different work: scale differ"
+    assert different_work(group) == "different work: scale differs"
     assert {row.call for row in compare(subject, group)} == {"barred", "derived"}
 
 
@@ -248,15 +248,15 @@ def throughput(made: list[Run], *, forced: bool = False, by: str = "label") -> R
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"scale": "full"}, "different work: scale differ"),
+        ({"scale": "full"}, "different work: scale differs"),
         (
             {"settings": {"workload": {"file_count": 9}}},
-            "different work: config workload.file_count differ",
+            "different work: config workload.file_count differs",
         ),
-        ({"ranks": 2}, "different work: processes differ"),
+        ({"ranks": 2}, "different work: processes differs"),
         (
             {"settings": {"accelerator": {"count": 3}}},
-            "different work: config accelerator.count differ",
+            "different work: config accelerator.count differs",
         ),
     ],
 )
@@ -287,7 +287,7 @@ def test_another_data_set_is_refused() -> None:
         else run
         for run in made
     ]
-    assert throughput(other).reason == "different work: data set differ"
+    assert throughput(other).reason == "different work: data set differs"
     assert throughput(other, forced=True).call == "a"
 
 

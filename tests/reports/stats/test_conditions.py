@@ -98,7 +98,7 @@ def test_failed_runs_are_no_witness_that_two_arms_worked_on_the_same_data() -> N
     a = [*arm("A", 3.0), on_data(made("A", 30, 3.0, checks=(FAILED,)), "checkpoint-other")]
     b = [on_data(each, "checkpoint-other") for each in arm("B", 3.0)]
     found = rows([*a, *b, made("B", 30, 3.0, checks=(FAILED,))])
-    assert {row.reason for row in found.values()} == {"different work: data set differ"}
+    assert {row.reason for row in found.values()} == {"different work: data set differs"}
 
 
 @pytest.mark.parametrize(

@@ -539,7 +539,7 @@ def test_arms_that_did_different_work_have_no_ratio() -> None:
     other = [turn("B", block, 1e9, **{**REAL, "scale": "full"}) for block in range(6)]
     found = row([*session({"A": [2e9] * 6}, **REAL), *other])
     assert found.speed is not None
-    assert found.speed.reason == "different work: scale differ"
+    assert found.speed.reason == "different work: scale differs"
     assert (found.speed.ratio, found.speed.leader) == (None, None)
 
 

@@ -127,4 +127,4 @@ def test_other_data_under_one_run_bars_all(runs: list[Run]) -> None:
     assert workload.data is not None
     other = workload.model_copy(update={"data": workload.data.model_copy(update={"key": "x"})})
     row = throughput(changed(runs, 0, workload=other))
-    assert row.reason == "different work: data set differ"
+    assert row.reason == "different work: data set differs"

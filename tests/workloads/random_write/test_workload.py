@@ -198,7 +198,9 @@ def test_a_kept_range_is_not_prepared_again(tmp_path: Path) -> None:
 
 
 def test_keep_is_refused_without_a_preparation(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="was never prepared by wattload on this host; run once"):
+    with pytest.raises(
+        ConfigError, match="was never prepared by wattload on this host, or was purged since; run"
+    ):
         made(config(condition=Condition.keep), context_at(tmp_path))
 
 
@@ -293,6 +295,12 @@ def test_settings_that_do_not_fit_are_refused(
     with pytest.raises(ConfigError, match=sentence):
         made(config(**settings), context_at(tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_each_run_that_prepares_writes_the_preparation_again(tmp_path: Path) -> None:
+    for condition, again in ((None, True), (Condition.none, False)):
+        workload = RandomWrite(config(condition=condition), None, Accelerator())
+        assert workload.plan(context_at(tmp_path)).prepares_again is again
 
 
 def test_several_targets_are_refused(tmp_path: Path) -> None:
