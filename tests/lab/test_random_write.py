@@ -229,14 +229,19 @@ def report(line: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def drive(tmp_path_factory: pytest.TempPathFactory) -> VirtualDrive:
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualDrive]:
     folder = tmp_path_factory.mktemp("random-write")
     attach_virtual(folder, AMPLIFYING)
     (OUT / "random-write.txt").unlink(missing_ok=True)
     drive = VirtualDrive(serial=SERIAL, folder=folder, mount_point=folder / "mounted")
     drive.mount_point.mkdir()
     drive.ask("speed", factor=SPEED)
-    return drive
+    yield drive
+    disconnect()  # another module connects a drive of the same subsystem
+
+
+def disconnect() -> None:
+    Path("/sys/class/nvme", controller(SERIAL), "delete_controller").write_text("1")
 
 
 def test_a_plan_tells_what_is_on_the_drive(
@@ -283,6 +288,7 @@ def test_energy_and_bytes_of_a_run_are_the_truth(
         assert energy.energy_j == pytest.approx(truth_j, rel=0.01), energy.source
 
 
+@pytest.mark.lab_long
 def test_a_conditioned_drive_is_kept_until_others_write_to_it(
     drive: VirtualDrive, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,7 +360,7 @@ def test_a_run_fails_at_once_when_its_drive_goes(
     name = find_node().name
     with writing(drive) as started:
         start_s = time.monotonic()
-        Path("/sys/class/nvme", controller(SERIAL), "delete_controller").write_text("1")
+        disconnect()
         told, _ = started.communicate(timeout=WAIT_S)
         gone_s = time.monotonic() - start_s
     report(f"failed {gone_s:.1f} s after the drive went: {told.splitlines()[-4:]}")
