@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import threading
@@ -73,6 +74,9 @@ def loop_device(file: Path) -> Iterator[Path]:
         subprocess.run(["losetup", "--detach", str(device)], check=True)
 
 
+CLOSING_S = 10.0
+
+
 @contextmanager
 def zram_device(size_bytes: int) -> Iterator[Path]:
     """Add a compressed block device in memory; removed at the end.
@@ -94,8 +98,22 @@ def zram_device(size_bytes: int) -> Iterator[Path]:
     except OSError as error:
         raise NotMeasuredError(f"{device} can't be set up: {error}") from error
     finally:
-        (folder / "reset").write_text("1")
+        _reset(folder / "reset")
         (control / "hot_remove").write_text(str(number))
+
+
+def _reset(file: Path) -> None:
+    """Reset a device; the kernel closes the files of an io_uring some time after its process."""
+    deadline_s = time.monotonic() + CLOSING_S
+    while True:
+        try:
+            file.write_text("1")
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 class QueueWatch:
