@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.measure import NotMeasuredError
 from wattload.core.io import DeviceIdentity
+from wattload.core.storage.raw_device import read_identity
 
 SYSFS = Path("/sys")
-SECTOR_BYTES = 512
 PERIOD_S = 0.05
 _READS, _WRITES, _BUSY_MS, _WEIGHTED_MS = 0, 4, 9, 10
 """Fields of a block device's ``stat`` (Documentation/block/stat.rst)."""
@@ -24,14 +24,7 @@ _READS, _WRITES, _BUSY_MS, _WEIGHTED_MS = 0, 4, 9, 10
 
 def identity(path: Path) -> DeviceIdentity:
     """Return the identity of a block device, from sysfs."""
-    folder = folder_of(path)
-    return DeviceIdentity(
-        path=path,
-        major_minor=(folder / "dev").read_text().strip(),
-        disk_sequence=int((folder / "diskseq").read_text()),
-        size_bytes=int((folder / "size").read_text()) * SECTOR_BYTES,
-        logical_block_bytes=int((folder / "queue/logical_block_size").read_text()),
-    )
+    return read_identity(path, folder_of(path))
 
 
 def size_of(path: Path) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from wattload.core.io import DeviceIdentity
+from wattload.core.storage.raw_device import read_identity
 
 
 @contextmanager
@@ -31,13 +32,5 @@ def loop_device(image: Path, device: Path | None = None) -> Iterator[Path]:
 
 
 def identity_of(device: Path) -> DeviceIdentity:
-    """Return what sysfs says of a block device."""
-    folder = Path("/sys/class/block") / device.name
-    sequence = folder / "diskseq"
-    return DeviceIdentity(
-        path=device,
-        major_minor=(folder / "dev").read_text().strip(),
-        disk_sequence=int(sequence.read_text()) if sequence.exists() else None,
-        size_bytes=int((folder / "size").read_text()) * 512,
-        logical_block_bytes=int((folder / "queue/logical_block_size").read_text()),
-    )
+    """Return the identity of a block device, from sysfs."""
+    return read_identity(device, Path("/sys/class/block") / device.name)

@@ -126,8 +126,6 @@ def claim(place: Place, target: Target) -> None:
         target.data_folder.parent, WORKLOAD, _parameters(place.range_bytes), seed=SEED
     )
     place.history = _history_of(place.folder)
-    if place.history is None:
-        place.folder.reserve(FILE_NAME)
 
 
 def check_kept(place: Place, condition: Condition) -> None:

@@ -30,9 +30,6 @@ class Series:
         self._latencies = {name: array("d") for name in (*SHARES, "max_s")}
         self._last = first
 
-    def __len__(self) -> int:
-        return len(self._counts["end_ns"])
-
     @property
     def last(self) -> IOReading:
         """The reading that the last row ended with."""

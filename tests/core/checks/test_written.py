@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.checks.written import written_bytes
+from wattload.core.checks.io import written_bytes
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord

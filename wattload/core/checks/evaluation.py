@@ -40,7 +40,13 @@ from wattload.core.checks.energy import (
     power_statistics,
     wall_clock,
 )
-from wattload.core.checks.io import bytes_add_up, device_bytes, queue_depth, rate_closure
+from wattload.core.checks.io import (
+    bytes_add_up,
+    device_bytes,
+    queue_depth,
+    rate_closure,
+    written_bytes,
+)
 from wattload.core.checks.power_settings import (
     power_setting_held,
     power_state_held,
@@ -54,7 +60,6 @@ from wattload.core.checks.sensors import (
     sensor_model,
 )
 from wattload.core.checks.throttling import throttled
-from wattload.core.checks.written import written_bytes
 from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal
 
 from wattload.core.checks.conditions import is_paced
+from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.results import PACED, Check, Metric, RateOf, Verdict
 from wattload.core.record.run import RunRecord
@@ -19,6 +20,9 @@ CLOSURE_TOLERANCE = 0.02
 START_SPREAD_S = 0.02
 """Processes leave a barrier some milliseconds apart, which shows in the rate of a short phase."""
 _OLDER_RATES = ("throughput_", "write_", "read_")
+COUNT_TOLERANCE = 0.05
+"""As far as the drive's count may be off at the edges of a phase (``WrittenRecord``)."""
+
 DEPTH_SHARE = 0.5
 DEPTH_EXCESS = 1.5
 CACHED_LOW = 0.90
@@ -288,3 +292,64 @@ def _mean_blocks(counter: IoCounter, block_bytes: int) -> float | None:
         return None
     request_bytes = ((counter.read_bytes or 0) + (counter.written_bytes or 0)) / operations
     return counter.weighted_s / counter.busy_s * min(request_bytes / block_bytes, 1.0)
+
+
+def written_bytes(record: RunRecord) -> Sequence[Check]:
+    """Warn if a drive counted other bytes than the block layer in a phase, or if its count fell.
+
+    Another namespace, another host or another process writes too if the drive counted more. The
+    drive can only be compared on a host with a single one.
+    """
+    return [_written_check(record, each) for each in record.power.written]
+
+
+def _written_check(record: RunRecord, written: WrittenRecord) -> Check:
+    name = f"written_bytes_{written.phase}_{written.device}"
+    reasons = [
+        written.missing[each]
+        for each in ("host_written_bytes", "media_written_bytes")
+        if each in written.missing
+    ]
+    fell = next((reason for reason in reasons if reason.startswith("it fell")), None)
+    if fell is not None:
+        return Check(
+            name=name,
+            verdict="warn",
+            sentence=(
+                f"A drive's count of bytes written can't be used in {written.phase}: {fell}, so it "
+                "was reset or wrapped."
+            ),
+        )
+    host_bytes, block_bytes = written.host_written_bytes, _drive_block_bytes(record, written)
+    if host_bytes is None or block_bytes is None:
+        why = reasons[0] if host_bytes is None else "the block layer did not count this drive alone"
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"The drive's own count of bytes was not compared in {written.phase}: {why}.",
+        )
+    ratio = host_bytes / block_bytes if block_bytes else None
+    agree = ratio is not None and abs(ratio - 1) <= COUNT_TOLERANCE
+    return Check(
+        name=name,
+        verdict="pass" if agree else "warn",
+        sentence=(
+            f"In {written.phase} the drive counted {format_bytes(host_bytes)} written to it, the "
+            f"block layer {format_bytes(block_bytes)}"
+            + ("." if agree else ": something else wrote to it, or one of both counts wrongly.")
+        ),
+        figures={"drive_bytes": host_bytes, "block_bytes": block_bytes, "ratio": ratio},
+    )
+
+
+def _drive_block_bytes(record: RunRecord, written: WrittenRecord) -> int | None:
+    """Return the block layer's bytes of the phase; ``None`` if they are not this drive's alone."""
+    drives = {each.device for each in record.power.written if each.host == written.host}
+    counts = [
+        counter.written_bytes
+        for counter in record.counters
+        if (counter.source, counter.host, counter.phase) == ("block", written.host, written.phase)
+    ]
+    if len(drives) != 1 or len(counts) != 1:
+        return None
+    return counts[0]
