@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from wattload.core.base_models import Frozen
 from wattload.core.histogram import Histogram
@@ -32,6 +33,73 @@ ByteCounter = Callable[[int], None]
 """Called with the bytes that have just moved; on several threads at once."""
 
 
+PathWord = Literal[
+    "p2p_nvfs",
+    "p2p_pci",
+    "p2p_via_peer_gpu",
+    "posix_bounce",
+    "host_bounce",
+    "mixed",
+    "unverified",
+]
+"""The path of reads into GPU memory; see ``PathCounts.word``."""
+DIRECT_WORDS: frozenset[PathWord] = frozenset({"p2p_nvfs", "p2p_pci", "p2p_via_peer_gpu"})
+"""The paths on which the drive writes into the memory of a GPU: GPUDirect Storage."""
+
+
+_PATHS = 3
+
+
+class PathCounts(Frozen):
+    """Counters of reads into GPU memory that tell their path; ``None`` where nothing counts.
+
+    ``reads`` and ``read_bytes`` are the reader's own count of reads that succeeded, those before
+    and after the timed stretch included: all other counters run from the start of the reader's
+    process to its end. ``pinned_copies`` are our own copies from pinned host memory, of
+    ``pinned_bytes``. A library counts ``library_reads`` in all, of which ``p2p_reads`` by PCI
+    P2PDMA, ``nvfs_reads`` by nvidia-fs and ``posix_reads`` through host memory; ``peer_reads`` went
+    through another GPU. These are cuFile's statistics of the process (level 3, summed over GPUs;
+    ``n_dr_reads`` for peers), and KvikIO's count of the reads that it did by POSIX without cuFile.
+    ``nvidia_fs_reads`` is the change of the driver's own count
+    (``/proc/driver/nvidia-fs/stats``), of all processes.
+    """
+
+    reads: int = Field(ge=0)
+    read_bytes: int = Field(ge=0)
+    pinned_copies: int | None = Field(default=None, ge=0)
+    pinned_bytes: int | None = Field(default=None, ge=0)
+    library_reads: int | None = Field(default=None, ge=0)
+    p2p_reads: int | None = Field(default=None, ge=0)
+    nvfs_reads: int | None = Field(default=None, ge=0)
+    posix_reads: int | None = Field(default=None, ge=0)
+    peer_reads: int | None = Field(default=None, ge=0)
+    nvidia_fs_reads: int | None = Field(default=None, ge=0)
+
+    @property
+    def word(self) -> PathWord:
+        """The path that the counters prove for every read; ``unverified`` if they prove none."""
+        if self.library_reads is None:
+            is_whole = self.pinned_copies and self.pinned_bytes == self.read_bytes
+            return "host_bounce" if is_whole else "unverified"
+        parts = [n for n in (self.p2p_reads, self.nvfs_reads, self.posix_reads) if n is not None]
+        is_sum = len(parts) == _PATHS and sum(parts) == self.library_reads
+        if not is_sum or not self.reads or self.library_reads != self.reads:
+            return "unverified"
+        by_peer = self.peer_reads or 0
+        if max(parts) < self.reads or 0 < by_peer < self.reads:
+            return "mixed"
+        if self.posix_reads:
+            return "posix_bounce"
+        return "p2p_via_peer_gpu" if by_peer else self._direct_word()
+
+    def _direct_word(self) -> PathWord:
+        if self.p2p_reads:
+            return "p2p_pci"
+        # The driver counts other processes too, so it can only contradict.
+        is_counted = self.nvidia_fs_reads is not None and self.nvidia_fs_reads >= self.reads
+        return "p2p_nvfs" if is_counted else "unverified"
+
+
 class DataPath(Frozen):
     """The path of the bytes between target and memory.
 
@@ -39,7 +107,8 @@ class DataPath(Frozen):
     ``path_effective`` comes from counters only (device sectors against bytes), else it is
     ``unverified``; ``path_evidence`` names the counters, with their figures. ``engine`` is what
     moved the bytes, with its threads and registrations. ``remarks`` are sentences that the page
-    must print: a path that was used instead of a better one, and why.
+    must print: a path that was used instead of a better one, and why. With ``counts``, of reads
+    into GPU memory, ``path_effective`` is their ``word``.
     """
 
     initiator: Literal["cpu", "gpu"] = "cpu"
@@ -49,6 +118,7 @@ class DataPath(Frozen):
     path_evidence: str = "no device counter was compared"
     engine: str = ""
     remarks: tuple[str, ...] = ()
+    counts: PathCounts | None = None
 
 
 class IOKind(StrEnum):

@@ -13,6 +13,7 @@ from wattload.core.power import Scope
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
+from wattload.core.record.load import LoadRecord
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.target import TargetRecord
@@ -147,6 +148,8 @@ class RunRecord(Frozen):
     traces: tuple[TraceFile, ...]
     latencies: tuple[Latency, ...] = ()
     """By phase, kind and size of operation, over all ranks; ``()`` if no loader measured any."""
+    loads: tuple[LoadRecord, ...] = ()
+    """By host, what kept it busy during the workload; ``()`` if nothing did."""
     seal: str | None = None
     """SHA-256 of the file without this field's line, set when written; see ``core.record.file``."""
 

@@ -1,0 +1,1 @@
+"""Reads into GPU memory through pinned host memory."""

@@ -1,0 +1,1 @@
+"""NVIDIA's gdsio, which reads into GPU memory by itself."""

@@ -1,0 +1,1 @@
+"""The process that reads into GPU memory."""

@@ -1,0 +1,1 @@
+"""Reads into GPU memory by KvikIO."""

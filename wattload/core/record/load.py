@@ -1,0 +1,77 @@
+"""The load that kept the host busy during a run: what was asked for, and what was measured."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from wattload.core.base_models import Observed
+
+Stretch = Literal["alone", "during", "after"]
+MemoryMeter = Literal["uncore", "resctrl", "self_reported"]
+
+
+class LoadLevel(Observed):
+    """How busy a host was in one stretch: before the workload, while it ran, and after it.
+
+    Shares of CPU time are of all CPUs that the run may use (``/proc/stat``); iowait counts as
+    idle, and ``steal_share`` is what a hypervisor took. ``cpu_share`` is all busy time, of which
+    ``load_cpu_share`` is the load's own processes', ``run_cpu_share`` the run's, and
+    ``other_cpu_share`` the rest. ``memory_bytes_per_s`` counts reads and writes by the record's
+    meter; ``memory_share`` is its part of the peak. ``copied_bytes_per_s`` is the load's own
+    traffic, ``work_fraction`` the part of its quotas that it did. The pressures are the shares of
+    time in which some task waited (``/proc/pressure``, ``some``).
+    """
+
+    host: str
+    stretch: Stretch
+    start_ns: int
+    end_ns: int
+    cpu_share: float | None
+    steal_share: float | None
+    load_cpu_share: float | None
+    run_cpu_share: float | None
+    other_cpu_share: float | None
+    memory_bytes_per_s: float | None
+    memory_share: float | None
+    copied_bytes_per_s: float | None
+    work_fraction: float | None
+    pressure_cpu_share: float | None
+    pressure_io_share: float | None
+    pressure_memory_share: float | None
+
+
+class LoadRecord(Observed):
+    """A load on one host. Its quotas were settled without the workload, then left as they were.
+
+    ``cpu_share_asked`` and ``memory_share_asked`` are of the host without the workload's reads;
+    ``None`` for a program that takes no shares. ``peak_bytes_per_s`` is what the shares of memory
+    traffic refer to: measured by ``meter`` while all CPUs copied, or the modules' rate times
+    their channels, as ``peak_of`` says. With the meter ``self_reported`` traffic is the load's own
+    count, and no utilisation. ``kept_fraction`` is the load's work per second during the workload
+    over that before it: what is missing is what the workload cost it.
+    """
+
+    host: str
+    name: str
+    program: str
+    cpus: str
+    thread_count: int = Field(ge=1)
+    cpu_share_asked: float | None
+    memory_share_asked: float | None
+    meter: MemoryMeter
+    peak_of: Literal["measured", "theoretical"]
+    peak_bytes_per_s: float | None
+    measured_peak_bytes_per_s: float | None
+    theoretical_peak_bytes_per_s: float | None
+    settle_s: float | None
+    """How long it took to reach the shares, the settled 10 s included."""
+    copy_bytes_per_s_quota: float | None
+    arithmetic_per_s_quota: float | None
+    kept_fraction: float | None
+    levels: tuple[LoadLevel, ...] = ()
+
+    def level(self, stretch: Stretch) -> LoadLevel | None:
+        """Return what was measured in a stretch, ``None`` if nothing was."""
+        return next((level for level in self.levels if level.stretch == stretch), None)

@@ -1,0 +1,1 @@
+"""Random reads into GPU memory."""
