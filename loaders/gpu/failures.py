@@ -24,9 +24,9 @@ _REFUSALS = {
     5001: "nvidia-fs is not loaded, and PCI P2PDMA is not available; load it with "
     "`modprobe nvidia-fs`, or use loader.mode=auto, which reads through host memory",
     5007: "this platform does not support GPUDirect Storage; use loader=bounce",
-    5008: "GPUDirect Storage does not support this file system or disk here, and loader.mode=direct "
-    "forbids the path through host memory; cufile.log in the run's folder has the reason; use "
-    "loader.mode=auto",
+    5008: "GPUDirect Storage does not support this file system or disk here, and "
+    "loader.mode=direct forbids the path through host memory; cufile.log in the run's folder has "
+    "the reason; use loader.mode=auto",
     5009: "GPUDirect Storage does not support this GPU; use loader=bounce",
     5018: "it is not a regular file",
     5020: "it was not opened with O_DIRECT; use a file system that supports O_DIRECT",
@@ -36,7 +36,8 @@ _REFUSALS = {
     5033: "the driver of GPUDirect Storage could not be set up; cufile.log in the run's folder has "
     "the reason",
     5034: "the configuration of cuFile disables it for this file",
-    5036: "the GPU's memory can't be pinned, such as where its BAR1 is too small; use fewer threads",
+    5036: "the GPU's memory can't be pinned, such as where its BAR1 is too small; use fewer "
+    "threads",
     5045: "a buffer can't be registered; use fewer threads or smaller blocks",
 }
 _MEANINGS = {
@@ -135,8 +136,9 @@ def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception
 def _of_errno(error: native.NativeError, plan: GpuReadPlan) -> Exception:
     if error.code == errno.EAGAIN:
         return ConfigError(
-            f"{plan.threads} threads do not start ({error.text} failed: {os.strerror(error.code)}); "
-            "use fewer threads, or raise pids.max and the limit on processes (ulimit -u)"
+            f"{plan.threads} threads do not start ({error.text} failed: "
+            f"{os.strerror(error.code)}); use fewer threads, or raise pids.max and the limit on "
+            "processes (ulimit -u)"
         )
     if error.path:
         return OSError(error.code, f"{error.text} failed: {os.strerror(error.code)}", error.path)

@@ -277,9 +277,7 @@ class ProcessReader:
             latency=_histogram(figures),
             counts=self._counts(figures),
             file_operations=tuple(figures["file_operations"]),
-            failures={
-                failures.failure_clause(code): count for code, count in figures["failures"]
-            },
+            failures={failures.failure_clause(code): count for code, count in figures["failures"]},
             compared_bytes=figures["compared_bytes"],
             bad_blocks=figures["bad_blocks"],
             software=self._software,
