@@ -25,7 +25,7 @@ _REFUSALS = {
     "`modprobe nvidia-fs`, or use loader.mode=auto, which reads through host memory",
     5007: "this platform does not support GPUDirect Storage; use loader=bounce",
     5008: "GPUDirect Storage does not support this file system or disk here, and "
-    "loader.mode=direct forbids the path through host memory; cufile.log in the run's folder has "
+    "loader.mode=direct forbids the path through host memory; cuFile's log in the run's folder has "
     "the reason; use loader.mode=auto",
     5009: "GPUDirect Storage does not support this GPU; use loader=bounce",
     5018: "it is not a regular file",
@@ -33,8 +33,8 @@ _REFUSALS = {
     5025: "permission denied; start wattload as a user who may read it",
     5027: "udev knows nothing of its disk; start systemd-udevd, or in a container mount the host's "
     "/run/udev",
-    5033: "the driver of GPUDirect Storage could not be set up; cufile.log in the run's folder has "
-    "the reason",
+    5033: "the driver of GPUDirect Storage could not be set up; cuFile's log in the run's folder "
+    "has the reason",
     5034: "the configuration of cuFile disables it for this file",
     5036: "the GPU's memory can't be pinned, such as where its BAR1 is too small; use fewer "
     "threads",

@@ -255,7 +255,8 @@ def block_numbers(
     The same as the C function ``wl_gpu_block``: the header has the formula.
     """
     states = _draw(np.array([seed], dtype=np.uint64), np.array([reader], dtype=np.uint64))
-    return _draw(states, numbers) % np.uint64(blocks)
+    drawn: NDArray[np.uint64] = _draw(states, numbers) % np.uint64(blocks)
+    return drawn
 
 
 def _draw(seeds: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -33,7 +33,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def run(program: Path, way: str, file: Path, readers: int, **variables: str) -> dict[str, Any]:
     """Return what the program printed."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(program.parent), **variables}
-    command = [program, str(WAYS[way]), str(readers), "2", file, file]
+    command = [str(each) for each in (program, WAYS[way], readers, 2, file, file)]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

@@ -46,26 +46,27 @@ def children() -> set[int]:
     return found
 
 
-@pytest.mark.usefixtures("stubs")
-@pytest.mark.parametrize(
-    ("config", "variables", "sentence"),
-    [
-        (Bounce(), {"STUB_CUDA_NO_DEVICE": "1"}, "no CUDA-capable device"),
-        (Bounce(), {"STUB_CUDA_PCI": "0000:01:00.0"}, "CUDA shows no GPU 0000:65:00.0"),
-        (
-            Bounce(),
-            {"STUB_CUDA_FREE_BYTES": "8000"},
-            r"GPU 0 \(0000:65:00.0\) has 0 MB free, and the buffers of 4 threads need 1 MB; use",
-        ),
-        (Bounce(), {"STUB_CUDA_REGISTER_ERROR": "2"}, "cuMemHostRegister failed: out of memory"),
-        (AUTO, {"STUB_CUFILE_OPEN_ERROR": "5033"}, r"cuFile does not start \(5033\): the driver"),
-        (AUTO, {"STUB_CUFILE_BUFFER_ERROR": "5045"}, r"\(5045\): a buffer can't be registered"),
-    ],
-)
+Refusal = tuple[Bounce | CuFile, dict[str, str], str]
+REFUSALS: list[Refusal] = [
+    (Bounce(), {"STUB_CUDA_NO_DEVICE": "1"}, "no CUDA-capable device"),
+    (Bounce(), {"STUB_CUDA_PCI": "0000:01:00.0"}, "CUDA shows no GPU 0000:65:00.0"),
+    (
+        Bounce(),
+        {"STUB_CUDA_FREE_BYTES": "8000"},
+        r"GPU 0 \(0000:65:00.0\) has 0 MB free, and the buffers of 4 threads need 1 MB; use",
+    ),
+    (Bounce(), {"STUB_CUDA_REGISTER_ERROR": "2"}, "cuMemHostRegister failed: out of memory"),
+    (AUTO, {"STUB_CUFILE_OPEN_ERROR": "5033"}, r"cuFile does not start \(5033\): the driver"),
+    (AUTO, {"STUB_CUFILE_OPEN_ERROR": "-22"}, r"cuFile does not start \(-22\): Invalid argument"),
+    (AUTO, {"STUB_CUFILE_BUFFER_ERROR": "5045"}, r"\(5045\): a buffer can't be registered"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[2][:24])
 def test_what_the_libraries_refuse(
-    config: Bounce | CuFile, variables: dict[str, str], sentence: str, stubs: Stubs,
-    plan: GpuReadPlan, tmp_path: Path,
-) -> None:  # fmt: skip
+    refusal: Refusal, stubs: Stubs, plan: GpuReadPlan, tmp_path: Path
+) -> None:
+    config, variables, sentence = refusal
     stubs(**variables)
     before = children()
     with pytest.raises(ConfigError, match=sentence):
@@ -79,7 +80,7 @@ def test_what_the_libraries_refuse(
     [
         ("5027", "udev knows nothing of its disk"),
         ("5034", "the configuration of cuFile disables it"),
-        ("5099", "an error that wattload does not know"),
+        ("5099", "an unknown error"),
     ],
 )
 def test_files_that_cufile_refuses_name_their_target(

@@ -19,7 +19,7 @@ from wattload.loaders.gpu_reads import GpuReadLoaderConfig
 
 pytestmark = pytest.mark.usefixtures("stubs")
 
-CONFIGS = {
+CONFIGS: dict[str, Bounce | CuFile] = {
     "thread": Bounce(),
     "ring": Bounce(submit="ring"),
     "ring of pollers": Bounce(submit="ring", pollers=3),
