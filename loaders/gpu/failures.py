@@ -75,10 +75,14 @@ def failure_error(code: int, plan: GpuReadPlan) -> OSError:
 
 
 def cufile_refusal(code: int, path: str) -> WattloadError:
-    """Return the error for a file that cuFile does not register, or for its driver without one."""
+    """Return the error for a file that cuFile does not register, or for its driver without one.
+
+    ``code`` is cuFile's, or an errno, negated: -22 for a configuration that it can't read.
+    """
+    meaning = os.strerror(-code) if code < 0 else _MEANINGS.get(code, "an unknown error")
     reason = _REFUSALS.get(code) or (
-        f"{_MEANINGS.get(code, 'an error that wattload does not know')}; cufile.log in the run's "
-        "folder has more, and loader=bounce reads without cuFile"
+        f"{meaning}; cuFile's log in the run's folder has more, and loader=bounce reads without "
+        "cuFile"
     )
     if not path:
         return ConfigError(f"cuFile does not start ({code}): {reason}")

@@ -255,15 +255,15 @@ def block_numbers(
     The same as the C function ``wl_gpu_block``: the header has the formula.
     """
     states = _draw(np.array([seed], dtype=np.uint64), np.array([reader], dtype=np.uint64))
-    drawn: NDArray[np.uint64] = _draw(states, numbers) % np.uint64(blocks)
-    return drawn
+    return _draw(states, numbers) % np.uint64(blocks)
 
 
 def _draw(seeds: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = seeds + (numbers + np.uint64(1)) * _GOLDEN
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * multiplier
-    return mixed ^ (mixed >> np.uint64(31))
+    drawn: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return drawn
 
 
 class Reads:

@@ -62,7 +62,7 @@ REFUSALS: list[Refusal] = [
 ]
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[2][:24])
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[2][:40])
 def test_what_the_libraries_refuse(
     refusal: Refusal, stubs: Stubs, plan: GpuReadPlan, tmp_path: Path
 ) -> None:
