@@ -20,13 +20,6 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 
-NO_LIBRARY = -11
-CUDA = -12
-CUFILE = -13
-GPU_MEMORY = -14
-OTHER_SIZE = -15
-NO_GPU = -16
-
 WAYS = {"bounce": 0, "ring": 1, "cufile": 2}
 
 _FAILURES = 16
