@@ -145,7 +145,10 @@ def _device_check(
         ratio / factor,
         others=_other_load(record, window, counters),
         is_cached=direction == "read"
-        and all(path.path_requested != "o_direct" for path in record.workload.paths),
+        and all(
+            path.path_requested != "o_direct" and path.counts is None
+            for path in record.workload.paths
+        ),
     )
 
 
