@@ -27,7 +27,9 @@ def machine(folder: Path, *, gpus: int = 8, drives: int = 8, has_driver: bool = 
     roots = Roots(sys=folder / "sys", proc=folder / "proc", top=folder)
     (roots.sys / "bus/pci/devices").mkdir(parents=True)
     for node in (0, 1):
-        write(roots.sys / f"devices/system/node/node{node}/cpulist", f"{64 * node}-{64 * node + 63}")
+        write(
+            roots.sys / f"devices/system/node/node{node}/cpulist", f"{64 * node}-{64 * node + 63}"
+        )
     # What is on the bus and is no GPU for CUDA: NVIDIA's switch of NVLink.
     device(roots, "pci0000:00/0000:00:01.1/0000:05:00.0", NVIDIA, SWITCH_CLASS, 0)
     for number in range(gpus):

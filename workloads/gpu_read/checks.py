@@ -63,17 +63,16 @@ CHECKS = {
 """
 
 
-def _seconds(record: RunRecord) -> float:
-    return amount(record.workload.details, "seconds")
+def _iops(record: RunRecord) -> float:
+    details = record.workload.details
+    return amount(details, "operations") / amount(details, "seconds")
 
 
 DERIVED: DerivedMetrics = {
-    "read_bytes_per_s": lambda record: record.moved_bytes(PHASE, "read") / _seconds(record),
-    "read_iops": lambda record: (
-        record.moved_bytes(PHASE, "read")
-        / amount(record.workload.details, "block_bytes")
-        / _seconds(record)
+    "read_bytes_per_s": lambda record: (
+        _iops(record) * amount(record.workload.details, "block_bytes")
     ),
+    "read_iops": _iops,
     "failed_reads": lambda record: float(sum(record.workload.details["failures"].values())),
 }
 """The metrics that follow from other figures of a record."""

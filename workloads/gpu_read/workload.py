@@ -163,11 +163,12 @@ class GpuRead:
         )
 
     def _lines(self, dataset: Dataset) -> Iterator[tuple[str, str]]:
-        config = self.config
+        config, count = self.config, dataset.file_count
+        files = f"{count} files, each" if count > 1 else "a file"
         yield (
             "blocks",
-            f"random, of {config.block_bytes} bytes, by {config.threads} threads from "
-            f"{dataset.file_count} files of {format_bytes(dataset.file_bytes)}",
+            f"random, of {config.block_bytes} bytes, by {config.threads} threads from {files} of "
+            f"{format_bytes(dataset.file_bytes)}",
         )
         for connection in self._connections:
             yield "gpu", connection.text()
@@ -178,6 +179,7 @@ class GpuRead:
             "block_bytes": config.block_bytes,
             "threads": config.threads,
             "duration_s": config.duration_s,
+            "operations": result.operations,
             "seconds": result.seconds,
             "file_bytes": dataset.file_bytes,
             "files": config.files.value,

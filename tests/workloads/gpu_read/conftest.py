@@ -11,6 +11,7 @@ from wattload.core.sysfs import Roots
 from wattload.workloads.gpu_read import workload as module
 from wattload.workloads.gpu_read.topology import Connection, connect
 
+
 @pytest.fixture(autouse=True)
 def dgx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Roots:
     """Let the workload find the GPUs of a made-up machine."""
@@ -33,5 +34,3 @@ def target(tmp_path: Path) -> Path:
 @pytest.fixture
 def context(target: Path) -> Context:
     return context_at(target)
-
-
