@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from typing import Any, ClassVar
 
 from wattload.core.errors import ConfigError, RunError
@@ -116,8 +116,6 @@ class GpuRead:
                 result = reader.run(_Watch(context, opened))
             context.progress.end()
             path = reader.path()
-        with suppress(OSError):  # unless the loader has kept something in it
-            folder.rmdir()
         if not result.operations:
             reasons = "; ".join(f"{count:,}: {why}" for why, count in result.failures.items())
             raise RunError(
