@@ -35,6 +35,7 @@ from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.units import format_bytes
 from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
+from wattload.loaders.gpu.paths_here import CufileAnswer, Lack, PathName, paths_here
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.power_settings import left_text, sentence_of
@@ -54,6 +55,12 @@ _COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
 _TIMEOUT_S = 30.0
 
 _ENGINE_ADDS = "loader=direct at the speed of the drive, at little CPU"
+
+_CUFILE_ADDS: dict[PathName, str] = {
+    "compat": "loader=cufile through host memory: not GPUDirect Storage",
+    "nvidia-fs": "GPUDirect Storage by NVIDIA's kernel module: loader=cufile loader.mode=direct",
+    "PCI P2PDMA": "GPUDirect Storage by the kernel alone: loader=cufile loader.mode=direct",
+}
 
 _GPU_ADDS = "the GPUs' power and energy (power=nvml), not the drive's"
 
@@ -125,6 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [
         *storage_findings(arguments.directory),
         *io_findings(),
+        *gpu_path_findings(),
         *power_findings(),
         *change_findings(),
         *software_findings(),
@@ -270,6 +278,40 @@ def _locked_memory() -> Finding:
         adds=adds,
         mend="" if mounted() else "ulimit -l unlimited",
     )
+
+
+def gpu_path_findings(
+    ask: Callable[[], CufileAnswer] = ask_cufile, roots: Roots = LIVE
+) -> Iterator[Finding]:
+    """Yield a finding for each of cuFile's paths, and one for each thing that a path lacks.
+
+    Without an answer from CUDA and cuFile there is one, with the reason.
+    """
+    answer = ask()
+    if answer.refusal or not answer.gpus:
+        lack = paths_here(answer, roots)[0].lacks[0]
+        yield Finding(
+            name="cuFile",
+            verdict=Verdict.NO,
+            says=lack.what,
+            adds="loader=cufile: GPUDirect Storage",
+            mend=lack.step,
+        )
+        return
+    for path in paths_here(answer, roots):
+        finding = partial(Finding, adds=_CUFILE_ADDS[path.name])
+        name = f"cuFile {path.name}"
+        if not path.lacks:
+            says = f"libcufile {answer.version or 'of an unknown version'} may take it"
+            yield finding(name=name, verdict=Verdict.YES, says=says)
+        yield from (_lacking(finding, name, Verdict.NO, lack) for lack in path.lacks)
+        yield from (_lacking(finding, name, Verdict.PARTLY, lack) for lack in path.notes)
+
+
+def _lacking(
+    finding: Callable[..., Finding], name: str, verdict: Verdict, lack: Lack
+) -> Finding:
+    return finding(name=name, verdict=verdict, says=lack.what, mend=lack.step)
 
 
 def power_findings(
