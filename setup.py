@@ -83,7 +83,7 @@ setup(
                 *("-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"),
                 *("-Wall", "-Wextra"),
             ],
-            extra_link_args=["-pthread"],
+            extra_link_args=["-pthread", "-ldl"],
         )
     ],
     cmdclass={"build_ext": BuildLibrary, "bdist_wheel": PlatformWheel},

@@ -2,17 +2,6 @@
 
 __extension__ typedef unsigned __int128 u128;
 
-/* The finalizer of splitmix64 (Steele, Lea, Flood 2014): a bijection that mixes well. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static uint64_t draw(uint64_t seed, uint64_t number) {
-    return mix(seed + (number + 1) * 0x9e3779b97f4a7c15u);
-}
-
 /* A number below `count` from 64 random bits, without a division (Lemire 2019). */
 static uint64_t scale(uint64_t bits, uint64_t count) {
     return (uint64_t)(((u128)bits * count) >> 64);
@@ -22,9 +11,9 @@ void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan) {
     *pattern = (wl_pattern){.plan = plan, .mode = WL_IN_SEQUENCE};
     if (plan->order != WL_RANDOM)
         return;
-    uint64_t seed = mix(plan->seed ^ 0x5851f42d4c957f2du);
+    uint64_t seed = wl_mix(plan->seed ^ 0x5851f42d4c957f2du);
     for (uint32_t i = 0; i < 8; i++)
-        pattern->keys[i] = draw(seed, i);
+        pattern->keys[i] = wl_draw(seed, i);
     pattern->mode = wl_plan_is_one_pass(plan) ? WL_PERMUTED : WL_UNIFORM;
     if (plan->block_count > 1)
         pattern->bits = 64 - (uint32_t)__builtin_clzll(plan->block_count - 1);
@@ -89,7 +78,7 @@ wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t
     } else {
         block = pattern->mode == WL_PERMUTED
                     ? permute(pattern, operation)
-                    : scale(draw(pattern->keys[0], operation), plan->block_count);
+                    : scale(wl_draw(pattern->keys[0], operation), plan->block_count);
         index = extent_of(plan, block);
     }
     const wl_extent *extent = &plan->extents[index];

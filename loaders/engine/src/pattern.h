@@ -34,4 +34,16 @@ wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t
 
 #define WL_CURSOR_START ((wl_cursor){.next_number = UINT64_MAX})
 
+/* The finalizer of splitmix64 (Steele, Lea, Flood 2014): a bijection that mixes well. */
+static inline uint64_t wl_mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Output `number` of splitmix64 from the state `seed`. */
+static inline uint64_t wl_draw(uint64_t seed, uint64_t number) {
+    return wl_mix(seed + (number + 1) * 0x9e3779b97f4a7c15u);
+}
+
 #endif

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 6u
+#define WL_ABI 7u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -37,12 +37,18 @@ enum {
     WL_SHORT_WRITE = -7,  /* the device wrote a partial block */
     WL_BAD_PAGE = -8,     /* a Parquet page is cut short, or is of another encoding */
     WL_BAD_ID = -9,       /* text that is not 8 hex digits */
-    WL_OTHER_DEVICE = -10 /* what was opened is not the plan's device; nothing was moved */
+    WL_OTHER_DEVICE = -10, /* what was opened is not the plan's device; nothing was moved */
+    WL_NO_LIBRARY = -11,   /* a library of NVIDIA's, or a function of it, is missing */
+    WL_CUDA = -12,         /* a call of the CUDA driver failed; detail is the CUresult */
+    WL_CUFILE = -13,       /* a call of cuFile failed; detail is its code */
+    WL_GPU_MEMORY = -14,   /* a GPU has too little free memory */
+    WL_OTHER_SIZE = -15,   /* a file is shorter than planned; offset is its size */
+    WL_NO_GPU = -16        /* CUDA shows this process no such GPU */
 };
 
 typedef struct {
     int32_t code;
-    uint32_t reserved;
+    int32_t detail; /* of WL_CUDA and WL_CUFILE; else 0 */
     uint64_t offset;
     char path[4096];
     char text[512];
@@ -245,6 +251,132 @@ WL_API void wl_job_read(const wl_job *job, wl_reading *reading);
 WL_API const wl_trace_row *wl_job_trace(const wl_job *job, uint64_t *row_count);
 /* Stops and waits for a job that is not done. */
 WL_API void wl_job_free(wl_job *job);
+
+/* Reads into GPU memory: threads with one read in flight each, on the host's CPUs. CUDA and cuFile
+ * are opened by dlopen when the first of these functions is called.
+ *
+ * Reader t of `readers` reads file t modulo the number of files, into the memory of that file's GPU.
+ * Its n-th read, from 0 on, checked ones included, is that of block
+ *
+ *   draw(draw(seed, t), n) modulo (the whole blocks of the file), all modulo 2^64, with
+ *   draw(s, i) = mix(s + (i + 1) x 0x9e3779b97f4a7c15), the i-th output of splitmix64, and
+ *   mix(x): x ^= x >> 30, x *= 0xbf58476d1ce4e5b9, x ^= x >> 27, x *= 0x94d049bb133111eb,
+ *           x ^= x >> 31
+ *
+ * so that every way reads the same blocks. A read begins before the first call that serves it and
+ * ends when its bytes are in the GPU's memory. A failed one is counted and not repeated; the reader
+ * goes on with its next block. An error of CUDA ends all of them.
+ *
+ * Each reader first makes `checked_reads` reads. Then the clock starts for all of them, and no read
+ * begins after the deadline. At the end each reader makes `checked_reads` reads again. Checked reads
+ * go the same way as timed ones, into memory that is overwritten with a pattern before each. They,
+ * and the last timed read of each reader, are copied back and compared with the file's stamps. */
+enum {
+    WL_WAY_BOUNCE = 0, /* pread to a pinned buffer, a copy and a wait on the thread's own stream */
+    WL_WAY_RING = 1,   /* pollers: io_uring to pinned slots, copies of several slots together */
+    WL_WAY_CUFILE = 2  /* cuFileRead to a registered buffer */
+};
+
+typedef struct {
+    const char *path;
+    uint64_t bytes; /* as planned; the file may be longer */
+    uint32_t gpu;   /* number in `gpus` */
+    uint32_t reserved;
+    uint64_t nonce, word, first_block; /* of its stamps */
+} wl_gpu_file;
+
+typedef struct {
+    const char *address;  /* PCI: "0000:65:00.0" */
+    const uint32_t *cpus; /* where its threads run, below 1024 */
+    uint32_t cpu_count;   /* 0: anywhere */
+    uint32_t reserved;
+} wl_gpu_place;
+
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_gpu_setup) */
+    uint32_t way;
+    uint32_t readers;       /* 1 to 65536 */
+    uint32_t pollers;       /* of WL_WAY_RING, for each GPU: 1 to 64 */
+    uint32_t block_bytes;   /* a multiple of 4096, to 1 GiB */
+    uint32_t checked_reads; /* before, and again after, the timed stretch */
+    uint32_t file_count;
+    uint32_t gpu_count; /* each with at least one reader */
+    uint64_t duration_ns;
+    uint64_t seed;
+    const wl_gpu_file *files;
+    const wl_gpu_place *gpus;
+} wl_gpu_setup;
+
+/* The reads that a library counted in this process, by their path, summed over GPUs. */
+typedef struct {
+    uint64_t total, p2p, nvfs, posix, peer;
+} wl_library_reads;
+
+/* Failed reads by code: above 0 an errno; WL_SHORT_READ; below -5000 a code of cuFile, negated. The
+ * last place counts all codes for which there was no room, as code 0. */
+#define WL_FAILURES 16
+typedef struct {
+    int32_t code;
+    uint32_t reserved;
+    uint64_t count;
+} wl_gpu_failure;
+
+/* What has been done so far; may be taken while the readers run. */
+typedef struct {
+    uint64_t reads; /* timed ones that ended before the deadline */
+    uint64_t bytes;
+    uint64_t failed; /* of all reads */
+    uint32_t stage;  /* 0 ready, 1 checking, 2 timed, 3 the deadline has passed, 4 done */
+    uint32_t reserved;
+} wl_gpu_progress;
+
+/* `operations`, `bytes` and the latencies are those of timed reads that ended before the deadline.
+ * `start_ns` and `end_ns` (CLOCK_MONOTONIC) are the start of the clock and the deadline, or the time
+ * of the error that ended the reads; `cpu_ns` is the CPU time of this process between them. `reads`
+ * and `read_bytes` count every read that succeeded. `pinned_copies` are copies from pinned host
+ * memory to a GPU that the driver accepted, `pinned_bytes` their bytes. `library` is valid if
+ * `has_library` is not 0. `counts` is a latency histogram. */
+typedef struct {
+    uint64_t start_ns, end_ns, cpu_ns;
+    uint64_t operations, bytes;
+    uint64_t reads, read_bytes;
+    uint64_t pinned_copies, pinned_bytes;
+    uint64_t compared_bytes, bad_blocks;
+    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    wl_library_reads library;
+    uint32_t has_library;
+    uint32_t reserved;
+    wl_gpu_failure failures[WL_FAILURES];
+    uint64_t counts[WL_BUCKETS];
+} wl_gpu_result;
+
+typedef struct {
+    char address[16]; /* "0000:65:00.0" */
+    char name[256];
+} wl_gpu;
+
+typedef struct wl_gpu_reads wl_gpu_reads;
+
+/* The GPUs that CUDA shows to this process, by ordinal, and the CUDA version of the driver: 1000 x
+ * major + 10 x minor. */
+WL_API int32_t wl_cuda_gpus(wl_gpu *gpus, uint32_t room, uint32_t *count, int32_t *version,
+                            wl_error *error);
+/* Opens and closes cuFile's driver; `version` is 1000 x major + 10 x minor, 0 if it is unknown.
+ * libcufile 1.20 does not return where there is no CUDA driver. */
+WL_API int32_t wl_cufile_try(int32_t *version, wl_error *error);
+
+/* The number of the block that a reader reads; `blocks` is above 0. */
+WL_API uint64_t wl_gpu_block(uint64_t seed, uint64_t reader, uint64_t number, uint64_t blocks);
+/* Opens the files, allocates and registers all memory, and starts the threads. Takes seconds with
+ * many registered buffers. */
+WL_API int32_t wl_gpu_open(const wl_gpu_setup *setup, wl_gpu_reads **reads, wl_error *error);
+/* Makes all reads, once; returns when the last one has ended and everything is compared. */
+WL_API int32_t wl_gpu_run(wl_gpu_reads *reads, wl_gpu_result *result, wl_error *error);
+WL_API void wl_gpu_progress_of(const wl_gpu_reads *reads, wl_gpu_progress *progress);
+/* Timed operations of each file, in the order of the setup; after wl_gpu_run. */
+WL_API void wl_gpu_file_operations(const wl_gpu_reads *reads, uint64_t *operations);
+/* Ends the threads and releases everything; waits for reads in flight. */
+WL_API void wl_gpu_close(wl_gpu_reads *reads);
 
 /* Criteo's TSV. A cell is one field as 64 bits: 0 if it is empty; an integer is 1 << 32 | its 32
  * bits; an id is its 8 characters in memory order. Column c of the cells is at cells + c x stride.
