@@ -32,7 +32,7 @@ from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 6
+ABI = 7
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -65,7 +65,7 @@ class Error(ctypes.Structure):
 
     _fields_ = (
         ("code", c_int32),
-        ("reserved", c_uint32),
+        ("detail", c_int32),
         ("offset", c_uint64),
         ("path", c_char * PATH_BYTES),
         ("text", c_char * TEXT_BYTES),

@@ -19,7 +19,7 @@ static const wl_symbol symbols[] = {
     {"cuMemGetInfo_v2", offsetof(wl_cuda, memory_info)},
     {"cuMemAlloc_v2", offsetof(wl_cuda, allocate)},
     {"cuMemFree_v2", offsetof(wl_cuda, release)},
-    {"cuMemsetD8Async", offsetof(wl_cuda, set)},
+    {"cuMemsetD8_v2", offsetof(wl_cuda, set)},
     {"cuMemHostRegister_v2", offsetof(wl_cuda, host_register)},
     {"cuMemHostUnregister", offsetof(wl_cuda, host_unregister)},
     {"cuMemcpyHtoDAsync_v2", offsetof(wl_cuda, copy_in)},

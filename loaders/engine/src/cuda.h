@@ -40,7 +40,7 @@ typedef struct {
     wl_cu_result (*memory_info)(size_t *free_bytes, size_t *total_bytes);
     wl_cu_result (*allocate)(wl_cu_pointer *memory, size_t bytes);
     wl_cu_result (*release)(wl_cu_pointer memory);
-    wl_cu_result (*set)(wl_cu_pointer memory, uint8_t value, size_t bytes, wl_cu_stream stream);
+    wl_cu_result (*set)(wl_cu_pointer memory, uint8_t value, size_t bytes);
     wl_cu_result (*host_register)(void *memory, size_t bytes, uint32_t flags);
     wl_cu_result (*host_unregister)(void *memory);
     wl_cu_result (*copy_in)(wl_cu_pointer to, const void *from, size_t bytes, wl_cu_stream stream);

@@ -117,6 +117,11 @@ int wl_cufile_counted(const wl_cufile *cufile, wl_library_reads *reads) {
     return 1;
 }
 
+int32_t wl_cufile_number(void) {
+    const wl_cufile *cufile = wl_cufile_open(NULL);
+    return cufile ? wl_cufile_version(cufile) : 0;
+}
+
 int32_t wl_cufile_try(int32_t *version, wl_error *error) {
     *version = 0;
     const wl_cufile *cufile = wl_cufile_open(error);

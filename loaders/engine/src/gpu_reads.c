@@ -45,7 +45,7 @@ void wl_slot_ended(wl_worker *worker, wl_read_slot *slot, int32_t code, uint64_t
         count_failure(worker->reads, code);
         return;
     }
-    worker->all_reads++;
+    wl_count(&worker->succeeded, 1);
     if (!is_timed || end_ns > worker->reads->deadline_ns)
         return;
     uint64_t latency_ns = end_ns - slot->start_ns;
@@ -108,11 +108,10 @@ static void wait_for_workers(wl_gpu_reads *reads, uint64_t deadline_ns) {
     pthread_mutex_unlock(&reads->mutex);
 }
 
-static wl_cu_result overwrite(wl_worker *worker) {
-    const wl_cuda *cuda = worker->reads->cuda;
-    size_t bytes = (size_t)worker->slot_count * worker->reads->block_bytes;
-    wl_cu_result code = cuda->set(worker->slots->memory, GPU_PATTERN, bytes, worker->stream);
-    return code ? code : cuda->stream_wait(worker->stream);
+/* The driver may return before the GPU has done it, on the default stream. */
+static wl_cu_result overwrite(const wl_cuda *cuda, wl_cu_pointer memory, size_t bytes) {
+    wl_cu_result code = cuda->set(memory, GPU_PATTERN, bytes);
+    return code ? code : cuda->stream_wait(NULL);
 }
 
 static void compare_slot(wl_worker *worker, wl_read_slot *slot) {
@@ -141,10 +140,11 @@ static void compare(wl_worker *worker) {
 
 static void check(wl_worker *worker) {
     wl_gpu_reads *reads = worker->reads;
+    size_t bytes = (size_t)worker->slot_count * reads->block_bytes;
     for (uint32_t i = 0; i < reads->checked_reads && !wl_reads_is_halted(reads); i++) {
-        wl_cu_result code = overwrite(worker);
+        wl_cu_result code = overwrite(reads->cuda, worker->slots->memory, bytes);
         if (code)
-            wl_reads_halt_by_cuda(reads, code, "cuMemsetD8Async");
+            wl_reads_halt_by_cuda(reads, code, "cuMemsetD8");
         else
             reads->way->read(worker, false);
         compare(worker);
@@ -185,7 +185,7 @@ static void collect(const wl_gpu_reads *reads, wl_gpu_result *result) {
     for (uint32_t i = 0; i < reads->worker_count; i++) {
         wl_worker *worker = &reads->workers[i];
         result->operations += wl_own(&worker->operations);
-        result->reads += worker->all_reads;
+        result->reads += wl_own(&worker->succeeded);
         result->pinned_copies += worker->pinned_copies;
         result->pinned_bytes += worker->pinned_bytes;
         result->compared_bytes += worker->compared_bytes;
@@ -233,7 +233,8 @@ void wl_gpu_progress_of(const wl_gpu_reads *reads, wl_gpu_progress *progress) {
         .stage = atomic_load_explicit(&reads->stage, memory_order_acquire)};
     for (uint32_t i = 0; i < reads->worker_count; i++) {
         progress->reads += wl_own(&reads->workers[i].operations);
-        progress->failed += wl_own(&reads->workers[i].failed);
+        progress->ended += wl_own(&reads->workers[i].succeeded);
+        progress->ended += wl_own(&reads->workers[i].failed);
     }
     progress->bytes = progress->reads * reads->block_bytes;
 }
@@ -329,9 +330,7 @@ static int32_t allocate(wl_gpu_reads *reads, wl_read_gpu *gpu, const char *addre
     if (code == WL_CU_OUT_OF_MEMORY)
         return too_little(gpu, address, free_bytes, bytes, error);
     if (!code)
-        code = cuda->set(gpu->memory, GPU_PATTERN, bytes, NULL);
-    if (!code)
-        code = cuda->stream_wait(NULL);
+        code = overwrite(cuda, gpu->memory, bytes);
     return code ? wl_cuda_fail(error, code, "cuMemAlloc") : WL_OK;
 }
 

@@ -325,7 +325,7 @@ typedef struct {
 typedef struct {
     uint64_t reads; /* timed ones that ended before the deadline */
     uint64_t bytes;
-    uint64_t failed; /* of all reads */
+    uint64_t ended; /* of all reads, failed and checked ones too */
     uint32_t stage;  /* 0 ready, 1 checking, 2 timed, 3 the deadline has passed, 4 done */
     uint32_t reserved;
 } wl_gpu_progress;
@@ -364,6 +364,9 @@ WL_API int32_t wl_cuda_gpus(wl_gpu *gpus, uint32_t room, uint32_t *count, int32_
 /* Opens and closes cuFile's driver; `version` is 1000 x major + 10 x minor, 0 if it is unknown.
  * libcufile 1.20 does not return where there is no CUDA driver. */
 WL_API int32_t wl_cufile_try(int32_t *version, wl_error *error);
+
+/* The version of libcufile as above, 0 if it is unknown or not installed. */
+WL_API int32_t wl_cufile_number(void);
 
 /* The number of the block that a reader reads; `blocks` is above 0. */
 WL_API uint64_t wl_gpu_block(uint64_t seed, uint64_t reader, uint64_t number, uint64_t blocks);

@@ -36,6 +36,7 @@ _NO_LIMIT = "no limit is set"
 _UNLIMITED_V1_BYTES = 2**62
 """cgroup v1 shows "unlimited" as the largest page-aligned 63-bit number."""
 
+_TASKS = ("pids.max", "pids.current")
 _CLOCKS = {"kvm-clock": "kvm", "xen": "xen", "hyperv_clocksource_tsc_page": "hyper-v"}
 _CGROUP_WORDS = ("docker", "kubepods", "libpod", "containerd", "lxc", "garden")
 _NONE = "none"
@@ -157,6 +158,19 @@ def memory_limit_bytes(roots: Roots) -> tuple[int | None, str]:
     """Return the smallest memory limit of this process's groups, or ``None`` and why."""
     limit, reason = _least(roots, "memory", _memory_limit)
     return (None if limit is None else int(limit)), reason
+
+
+def task_limits(roots: Roots) -> list[tuple[int, int]]:
+    """Return ``pids.max`` and ``pids.current`` of this process's groups that have a limit.
+
+    Both count threads. Empty where the kernel shows none.
+    """
+    try:
+        folders = [each for each in _folders(roots, "pids") if (each / _TASKS[0]).exists()]
+        pairs = [[read_text(folder / name) for name in _TASKS] for folder in folders]
+        return [(int(most), int(now)) for most, now in pairs if most != "max"]
+    except (OSError, ValueError):
+        return []
 
 
 def _least(

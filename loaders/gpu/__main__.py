@@ -1,0 +1,157 @@
+"""The process that reads into GPU memory: JSON lines on its standard input and output.
+
+``process.py`` starts it. The first line that it gets is ``{"probe": ...}`` or a specification (see
+``process.specification``). It answers ``{"ready": ...}`` or ``{"error": ...}``, and reads when it
+gets ``go``. Meanwhile it sends ``{"moved": [reads, bytes, ended, stage]}`` every 50 ms, and
+``{"result": ...}`` at the end. It ends when its standard input ends, whatever it is doing: it
+outlives nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wattload.loaders.gpu import native
+from wattload.loaders.gpu.native import File, NativeError, Place, Reads, Result
+
+PROGRESS_S = 0.05
+_ORPHANED = 3
+
+Send = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> None:
+    """Serve one specification or probe."""
+    send = _take_output()
+    request = json.loads(sys.stdin.buffer.readline() or "null")
+    if request is None:
+        return
+    go = threading.Event()
+    threading.Thread(target=_watch_input, args=(go,), daemon=True).start()
+    try:
+        if "probe" in request:
+            _probe(request["probe"], send)
+        else:
+            _read(request, go, send)
+    except NativeError as error:
+        send({"error": _fields(error)})
+    # Without the destructors of libraries, which may wait for threads that hang.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _take_output() -> Send:
+    """Keep standard output for our lines: what libraries print goes to standard error."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def send(message: Mapping[str, Any]) -> None:
+        print(json.dumps(message), file=stream, flush=True)
+
+    return send
+
+
+def _watch_input(go: threading.Event) -> None:
+    """End the process with its parent, or with the parent's interest."""
+    while line := sys.stdin.buffer.readline():
+        if line == b"go\n":
+            go.set()
+    os._exit(_ORPHANED)
+
+
+def _fields(error: NativeError) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "detail": error.detail,
+        "offset": error.offset,
+        "path": error.path,
+        "text": error.text,
+    }
+
+
+def _probe(what: str, send: Send) -> None:
+    cuda, gpus = native.cuda_gpus()
+    found: dict[str, Any] = {"cuda": cuda, "gpus": gpus, "cufile": None, "cufile_error": None}
+    if what == "cufile":
+        send({"version": native.cufile_version()})  # what comes next may not return
+        found["cufile"], failed = native.try_cufile()
+        found["cufile_error"] = None if failed is None else _fields(failed)
+    send({"probe": found})
+
+
+def _read(spec: Mapping[str, Any], go: threading.Event, send: Send) -> None:
+    start_s = time.monotonic()
+    reads = Reads(
+        way=spec["way"],
+        readers=spec["threads"],
+        pollers=spec["pollers"],
+        block_bytes=spec["block_bytes"],
+        checked_reads=spec["checked_reads"],
+        duration_s=spec["duration_s"],
+        seed=spec["seed"],
+        files=[File(**each) for each in spec["files"]],
+        gpus=[Place(each["address"], tuple(each["cpus"])) for each in spec["gpus"]],
+    )
+    software = {"cuda": native.cuda_gpus()[0]}
+    if spec["way"] == "cufile" and (version := native.cufile_version()):
+        software["cufile"] = version
+    send({"ready": {"prepared_s": time.monotonic() - start_s, "software": software}})
+    go.wait()
+    result = _run(reads, send)
+    send({"result": _figures(result, reads.file_operations())})
+    reads.close()
+
+
+def _run(reads: Reads, send: Send) -> Result:
+    ended: list[Result | BaseException] = []
+
+    def run() -> None:
+        try:
+            ended.append(reads.run())
+        except NativeError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive():
+        thread.join(PROGRESS_S)
+        done = reads.progress()
+        send({"moved": [done.reads, done.bytes, done.ended, done.stage]})
+    (outcome,) = ended
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def _figures(result: Result, file_operations: list[int]) -> dict[str, Any]:
+    library = result.library
+    return {
+        "start_ns": result.start_ns,
+        "end_ns": result.end_ns,
+        "cpu_ns": result.cpu_ns,
+        "operations": result.operations,
+        "bytes": result.bytes,
+        "reads": result.reads,
+        "read_bytes": result.read_bytes,
+        "pinned_copies": result.pinned_copies,
+        "pinned_bytes": result.pinned_bytes,
+        "compared_bytes": result.compared_bytes,
+        "bad_blocks": result.bad_blocks,
+        "latency_ns": [result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns],
+        "latencies": [[i, count] for i, count in enumerate(result.counts) if count],
+        "library": [library.total, library.p2p, library.nvfs, library.posix, library.peer]
+        if result.has_library
+        else None,
+        "failures": [[each.code, each.count] for each in result.failures if each.count],
+        "file_operations": file_operations,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The limits of this host and process that threads and pinned buffers meet, checked beforehand."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from wattload.core.errors import ConfigError
+from wattload.core.host.facts import memory_limit_bytes, task_limits
+from wattload.core.sysfs import LIVE, Roots, read_int, read_text
+from wattload.core.units import format_bytes
+from wattload.loaders.gpu_reads import GpuReadPlan
+
+_SPARE_TASKS = 16
+"""Threads of Python, of the CUDA driver and of cuFile beside our own."""
+
+_SPARE_FILES = 64
+_IPC_LOCK = 14
+"""``CAP_IPC_LOCK``: the kernel then charges no registered buffer to RLIMIT_MEMLOCK."""
+
+_MIB = 1 << 20
+
+
+def check_limits(plan: GpuReadPlan, *, ring: bool = False, roots: Roots = LIVE) -> None:
+    """Raise for threads or buffers that a limit forbids; ``ring`` registers buffers in io_uring.
+
+    Raises:
+        ConfigError: the message has the limit's name and value, and what to do.
+    """
+    _check_tasks(plan, roots)
+    _check_files(plan)
+    pinned_bytes = plan.threads * plan.block_bytes
+    limit_bytes, _ = memory_limit_bytes(roots)
+    if limit_bytes is not None and pinned_bytes > limit_bytes:
+        raise ConfigError(
+            f"buffers of {format_bytes(pinned_bytes)} for {plan.threads} threads, the memory limit "
+            f"of the cgroup is {format_bytes(limit_bytes)}: use fewer threads or smaller blocks"
+        )
+    if ring:
+        _check_locked(pinned_bytes, roots)
+
+
+def _check_tasks(plan: GpuReadPlan, roots: Roots) -> None:
+    needed = plan.threads + _SPARE_TASKS
+    advice = "use fewer threads, or raise the limit"
+    for most, now in task_limits(roots):
+        if now + needed > most:
+            raise ConfigError(
+                f"{plan.threads} threads, pids.max is {most} and {now} are in use: {advice} of the "
+                "cgroup (docker run --pids-limit, TasksMax= of systemd)"
+            )
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    # The kernel does not apply it to root.
+    if os.geteuid() != 0 and soft != resource.RLIM_INFINITY and needed > soft:
+        raise ConfigError(
+            f"{plan.threads} threads, RLIMIT_NPROC is {soft}: {advice} with ulimit -u {needed}"
+        )
+    most = read_int(roots.proc / "sys/kernel/threads-max")
+    if needed > most:
+        raise ConfigError(
+            f"{plan.threads} threads, kernel.threads-max is {most}: {advice} with sysctl"
+        )
+
+
+def _check_files(plan: GpuReadPlan) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(plan.files) + _SPARE_FILES
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        raise ConfigError(
+            f"{len(plan.files)} files, RLIMIT_NOFILE is {soft}: use workload.files=per_target, or "
+            f"raise the limit with ulimit -n {needed}"
+        )
+
+
+def _check_locked(pinned_bytes: int, roots: Roots) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY or pinned_bytes <= soft or _may_lock(roots):
+        return
+    raise ConfigError(
+        f"RLIMIT_MEMLOCK {soft / _MIB:.4g} MiB, io_uring registers buffers of "
+        f"{pinned_bytes / _MIB:.4g} MiB: raise the limit with ulimit -l "
+        f"{-(-pinned_bytes // 1024)}, or use loader.submit=thread"
+    )
+
+
+def _may_lock(roots: Roots) -> bool:
+    for line in read_text(roots.proc / "self/status").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return bool(int(value, 16) >> _IPC_LOCK & 1)
+    return False

@@ -1,0 +1,339 @@
+"""The process that reads into GPU memory, from the side of the run.
+
+Every reader has a process of its own: CUDA and cuFile stay out of the run, their statistics are of
+this reader alone, and a driver that hangs can be ended. It ends with the run, however the run ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from wattload.core.errors import RunError
+from wattload.core.histogram import BUCKET_COUNT, Histogram
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.sysfs import LIVE, Roots, read_text
+from wattload.loaders.gpu import failures
+from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsCounter
+
+PROGRAM = (sys.executable, "-P", "-m", "wattload.loaders.gpu")
+
+PREPARE_S = 120.0
+"""Longer than the registration of thousands of buffers: 512 take 4 to 5 s."""
+
+HANG_S = 60.0
+"""Without the end of any read for so long, a read hangs. NVMe commands time out after 30 s."""
+
+END_S = 5.0
+_TAIL_BYTES = 2000
+
+_NVIDIA_DRIVER = re.compile(r"Kernel Module\s+(?:for \S+\s+)?([0-9.]+)")
+_NVIDIA_FS_READS = re.compile(r"^Reads\s*:.*\bok=(\d+)", re.MULTILINE)
+
+
+def specification(
+    plan: GpuReadPlan, *, way: str, pollers: int = 1, roots: Roots = LIVE
+) -> dict[str, Any]:
+    """Return what the process is asked to do: the plan, with GPUs by number and CPUs by GPU."""
+    nodes = {file.gpu: file.node for file in plan.files}
+    gpus = list(nodes)
+    return {
+        "way": way,
+        "pollers": pollers,
+        "threads": plan.threads,
+        "block_bytes": plan.block_bytes,
+        "checked_reads": plan.checked_reads,
+        "duration_s": plan.duration_s,
+        "seed": plan.seed,
+        "files": [
+            {
+                "path": str(file.path),
+                "size_bytes": file.size_bytes,
+                "gpu": gpus.index(file.gpu),
+                "nonce": file.stamps.nonce,
+                "word": file.stamps.word,
+                "first_block": file.stamps.first_block,
+            }
+            for file in plan.files
+        ],
+        "gpus": [{"address": gpu, "cpus": _cpus_of(node, roots)} for gpu, node in nodes.items()],
+    }
+
+
+def _cpus_of(node: int | None, roots: Roots) -> list[int]:
+    """Return the CPUs of a node that this process may use; empty for any CPU."""
+    if node is None:
+        return []
+    try:
+        text = read_text(roots.sys / f"devices/system/node/node{node}/cpulist")
+    except OSError:
+        return []
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return sorted(numbers & os.sched_getaffinity(0))
+
+
+class Child:
+    """The process and its two pipes. Lines are JSON; see ``__main__.py``."""
+
+    def __init__(self, request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the child
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            PROGRAM,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            bufsize=0,
+        )
+        self.send(json.dumps(request))
+
+    def send(self, line: str) -> None:
+        """Send a line; one that has ended is found out when its answer is missing."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+
+    def receive(self, timeout_s: float) -> dict[str, Any] | None:
+        """Return the next message, ``None`` if none came in time.
+
+        Raises:
+            RunError: the process has ended.
+        """
+        assert self._process.stdout is not None
+        end_s = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            left_s = end_s - time.monotonic()
+            ready, _, _ = select.select([self._process.stdout], [], [], max(left_s, 0))
+            if not ready:
+                return None
+            more = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not more:
+                raise RunError(self._how_it_ended())
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        how = (
+            "closed its output"
+            if code is None
+            else f"was ended by signal {-code}"
+            if code < 0
+            else f"exited with status {code}"
+        )
+        return f"the process that reads into GPU memory {how}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        size = os.fstat(self._errors.fileno()).st_size
+        self._errors.seek(max(size - _TAIL_BYTES, 0))
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+    def close(self) -> None:
+        """End the process: by the end of its input, or by SIGKILL after 5 s. Safe to call twice."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            # A read that hangs in the kernel keeps even a killed process.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+        process.stdout.close()
+        self._errors.close()
+
+
+def environment_of(**variables: str) -> dict[str, str]:
+    """Return this process's environment for the child: its own settings of cuFile, and no others.
+
+    GPUs have the numbers of nvidia-smi.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CUFILE_")}
+    return {**kept, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OPENBLAS_NUM_THREADS": "1", **variables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a loader reads: the child's way, the path that a record names, and the child's variables.
+
+    ``pins`` is whether the reader copies from pinned buffers of its own, ``library`` whether cuFile
+    counts.
+    """
+
+    name: str
+    path: DataPath
+    pollers: int = 1
+    pins: bool = False
+    library: bool = False
+    variables: Mapping[str, str]
+
+
+class ProcessReader:
+    """Readers in a process of their own; implements ``GpuReader``."""
+
+    def __init__(self, plan: GpuReadPlan, way: Way) -> None:
+        """Start the process and prepare it.
+
+        Raises:
+            ConfigError: the GPU or the library refuses.
+            TargetError: cuFile or the file system refuses a file.
+            OSError: a file can't be opened.
+            RunError: the process ended, or did not answer.
+        """
+        self._plan, self._way = plan, way
+        self._fs_reads = nvidia_fs_reads()
+        self._child = Child(
+            specification(plan, way=way.name, pollers=way.pollers), environment_of(**way.variables)
+        )
+        try:
+            self._software = {**self._ready()["software"], **_driver_versions()}
+        except BaseException:
+            self._child.close()
+            raise
+
+    def _ready(self) -> dict[str, Any]:
+        message = self._child.receive(PREPARE_S)
+        if message is None:
+            raise RunError(
+                f"the process that reads into GPU memory was not ready in {PREPARE_S:.0f} s, with "
+                f"{self._plan.threads} threads; use fewer threads, and check the GPU with "
+                "nvidia-smi"
+            )
+        if "error" in message:
+            raise failures.preparation_error(native_error(message["error"]), self._plan)
+        ready: dict[str, Any] = message["ready"]
+        return ready
+
+    def path(self) -> DataPath:
+        """Return the requested path; ``counts`` come with the result."""
+        return self._way.path
+
+    def run(self, moved: ReadsCounter) -> GpuReadResult:
+        """Read for the planned time; see ``GpuReader.run``."""
+        self._child.send("go")
+        figures = self._follow(moved)
+        self._child.close()  # cuFile's own driver counts are complete then
+        result = self._result(figures)
+        if not result.counts.reads and figures["failures"]:
+            raise failures.failure_error(figures["failures"][0][0], self._plan)
+        return result
+
+    def _follow(self, moved: ReadsCounter) -> dict[str, Any]:
+        reads = read_bytes = 0
+        seen: tuple[int, int] | None = None
+        seen_s = time.monotonic()
+        while True:
+            message = self._child.receive(HANG_S)
+            if message and "result" in message:
+                result: dict[str, Any] = message["result"]
+                moved(result["operations"] - reads, result["bytes"] - read_bytes)
+                return result
+            if message and "error" in message:
+                raise failures.lost_error(native_error(message["error"]))
+            if message:
+                now_reads, now_bytes, ended, stage = message["moved"]
+                moved(now_reads - reads, now_bytes - read_bytes)
+                reads, read_bytes = now_reads, now_bytes
+                if seen != (ended, stage):
+                    seen, seen_s = (ended, stage), time.monotonic()
+            if time.monotonic() - seen_s >= HANG_S:
+                raise RunError(
+                    f"reads hang: none has ended for {HANG_S:.0f} s, after {reads} reads; check "
+                    "the drive and the GPU in the kernel log"
+                )
+
+    def _result(self, figures: Mapping[str, Any]) -> GpuReadResult:
+        return GpuReadResult(
+            operations=figures["operations"],
+            moved_bytes=figures["bytes"],
+            start_ns=figures["start_ns"],
+            end_ns=figures["end_ns"],
+            cpu_s=figures["cpu_ns"] / 1e9,
+            latency=_histogram(figures),
+            counts=self._counts(figures),
+            file_operations=tuple(figures["file_operations"]),
+            failures={
+                failures.failure_clause(code): count for code, count in figures["failures"]
+            },
+            compared_bytes=figures["compared_bytes"],
+            bad_blocks=figures["bad_blocks"],
+            software=self._software,
+        )
+
+    def _counts(self, figures: Mapping[str, Any]) -> PathCounts:
+        own: dict[str, int | None] = {}
+        if self._way.pins:
+            own = {name: figures[name] for name in ("pinned_copies", "pinned_bytes")}
+        if self._way.library:
+            names = ("library_reads", "p2p_reads", "nvfs_reads", "posix_reads", "peer_reads")
+            own |= dict(zip(names, figures["library"] or [None] * len(names), strict=True))
+            now = nvidia_fs_reads()
+            if now is not None and self._fs_reads is not None:
+                own["nvidia_fs_reads"] = max(now - self._fs_reads, 0)
+        return PathCounts(reads=figures["reads"], read_bytes=figures["read_bytes"], **own)
+
+    def close(self) -> None:
+        """End the process; safe to call twice."""
+        self._child.close()
+
+
+def native_error(fields: Mapping[str, Any]) -> NativeError:
+    """Return the error that a child has sent."""
+    return NativeError(**fields)
+
+
+def _histogram(figures: Mapping[str, Any]) -> Histogram:
+    counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
+    for bucket, count in figures["latencies"]:
+        counts[bucket] = count
+    if not figures["operations"]:
+        return Histogram(counts)
+    return Histogram(counts, *figures["latency_ns"])
+
+
+def nvidia_fs_reads(roots: Roots = LIVE) -> int | None:
+    """Return the reads that the driver nvidia-fs has done, of all processes; ``None`` without it.
+
+    It counts only with its module parameter ``rw_stats_enabled``.
+    """
+    try:
+        found = _NVIDIA_FS_READS.search(read_text(roots.proc / "driver/nvidia-fs/stats"))
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
+def _driver_versions(roots: Roots = LIVE) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        found = _NVIDIA_DRIVER.search(read_text(roots.proc / "driver/nvidia/version"))
+        if found:
+            versions["nvidia_driver"] = found[1]
+    with contextlib.suppress(OSError):
+        versions["nvidia_fs"] = read_text(roots.sys / "module/nvidia_fs/version")
+    return versions
