@@ -81,9 +81,7 @@ class Config:
             engine=f"{plan.threads} threads with cuFileRead, {CONFIGURATION} of the run",
         )
         variables = {"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)}
-        return ProcessReader(
-            plan, Way(name="cufile", path=path, library=True, variables=variables)
-        )
+        return ProcessReader(plan, Way(name="cufile", path=path, library=True, variables=variables))
 
     def _configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
         """Return the configuration: cuFile's defaults where it says nothing.

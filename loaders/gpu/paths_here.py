@@ -26,7 +26,7 @@ BAR1_KEYS = ("RMForceStaticBar1=1", "RmForceDisableIomapWC=1")
 
 _MODPROBE = "/etc/modprobe.d/nvidia-gds.conf"
 _KEYS_STEP = (
-    f"sudo sh -c 'echo options nvidia NVreg_RegistryDwords=\\\"{';'.join(BAR1_KEYS)};\\\" "
+    f'sudo sh -c \'echo options nvidia NVreg_RegistryDwords=\\"{";".join(BAR1_KEYS)};\\" '
     f">> {_MODPROBE}'"
 )
 _MULTIPATH_STEP = f"sudo sh -c 'echo options nvme_core multipath=N >> {_MODPROBE}'"
@@ -44,19 +44,6 @@ class Lack:
 
 
 @dataclass(frozen=True, slots=True)
-class CufileAnswer:
-    """What CUDA and cuFile answered when a process of its own asked them.
-
-    ``gpus`` are the GPUs that CUDA shows. ``refusal`` is why there is no answer, in one clause; it
-    is empty if both answered. ``version`` is libcufile's, such as ``1.15``.
-    """
-
-    gpus: int = 0
-    version: str | None = None
-    refusal: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class PathHere:
     """One of cuFile's paths, and what it lacks here; nothing: it may be taken.
 
@@ -68,26 +55,20 @@ class PathHere:
     notes: tuple[Lack, ...] = ()
 
 
-def paths_here(answer: CufileAnswer, roots: Roots = LIVE) -> tuple[PathHere, ...]:
-    """Return all of cuFile's paths; each needs the answer of CUDA and cuFile."""
-    common = tuple(_library(answer))
+def paths_here(cufile: str | None, roots: Roots = LIVE) -> tuple[PathHere, ...]:
+    """Return all of cuFile's paths, where there are a GPU and a libcufile that has answered.
+
+    ``cufile`` is its version, such as ``1.15``; ``None`` if it does not say.
+    """
     return (
-        PathHere("compat", (*common, *_compat(roots))),
-        PathHere("nvidia-fs", (*common, *_nvidia_fs(roots)), tuple(_uncounted(roots))),
-        PathHere("PCI P2PDMA", (*common, *_p2pdma(answer, roots))),
+        PathHere("compat", tuple(_compat(roots))),
+        PathHere("nvidia-fs", tuple(_nvidia_fs(roots)), tuple(_uncounted(roots))),
+        PathHere("PCI P2PDMA", tuple(_p2pdma(cufile, roots))),
     )
 
 
-def _library(answer: CufileAnswer) -> Iterator[Lack]:
-    if answer.refusal:
-        is_missing = "libcufile" in answer.refusal and "no " in answer.refusal
-        yield Lack(answer.refusal, "sudo apt-get install libcufile-13-0" if is_missing else "")
-    elif not answer.gpus:
-        yield Lack("CUDA shows no GPU")
-
-
 def _compat(roots: Roots) -> Iterator[Lack]:
-    """libcufile refuses a file (5027) whose disk is not in udev's database."""
+    """A file whose disk is not in udev's database is refused by libcufile (5027)."""
     folder = roots.top / "run/udev/data"
     try:
         disks = [entry.name for entry in folder.iterdir() if entry.name.startswith("b")]
@@ -119,10 +100,10 @@ def _uncounted(roots: Roots) -> Iterator[Lack]:
         )
 
 
-def _p2pdma(answer: CufileAnswer, roots: Roots) -> Iterator[Lack]:
-    if answer.version and _numbers(answer.version) < P2PDMA_CUFILE:
+def _p2pdma(cufile: str | None, roots: Roots) -> Iterator[Lack]:
+    if cufile and _numbers(cufile) < P2PDMA_CUFILE:
         yield Lack(
-            f"libcufile {answer.version}, {'.'.join(map(str, P2PDMA_CUFILE))} (CUDA 12.8) or newer "
+            f"libcufile {cufile}, {'.'.join(map(str, P2PDMA_CUFILE))} (CUDA 12.8) or newer "
             "is needed",
             "sudo apt-get install libcufile-13-0",
         )

@@ -7,16 +7,24 @@ difference. Both take cuFile where it works, and POSIX reads with a copy where i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from wattload.core.files import open_folder
+from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, require_installed
+from wattload.loaders.gpu.limits import check_limits
+from wattload.loaders.gpu.probe import probe
+from wattload.loaders.gpu.process import ProcessReader, Way
+from wattload.loaders.gpu.targets import check_gpus, check_targets
 from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 
+CONFIGURATION = "cufile.json"
 CALLS = ("read", "raw_read")
 
 
@@ -48,9 +56,34 @@ class Config:
         check_settings(self, "loader")
 
     def check_gpu_reads(self, plan: GpuReadPlan, targets: Sequence[Target]) -> None:
-        """Raise if KvikIO or CuPy is not installed."""
+        """Raise if KvikIO or CuPy is not installed, and for what no reader could do."""
+        self.check()
         require_installed(self.requires, user="loader=kvikio", alternative="loader=bounce")
+        check_targets(plan, targets)
+        check_limits(plan)
+        check_gpus(plan, probe(with_cufile=False))
 
     def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
-        """Return the reader: a process of its own, with everything registered."""
-        raise NotImplementedError
+        """Return the reader; ``folder`` gets cuFile's log, if KvikIO finds cuFile."""
+        place = folder.absolute()
+        with open_folder(place) as opened:
+            opened.write(CONFIGURATION, json.dumps({"logging": {"dir": str(place)}}, indent=2))
+        nodes = {file.node for file in plan.files}
+        remarks = ("KvikIO's pool of threads runs on any CPU: the GPUs are on several NUMA nodes",)
+        path = DataPath(
+            data_path="kvikio",
+            path_requested="auto",
+            engine=(
+                f"{plan.threads} Python threads with kvikio.CuFile.{self.call}, gds_threshold 0, "
+                f"auto_direct_io_read, num_threads {plan.threads}"
+            ),
+            remarks=remarks if self.call == "read" and len(nodes) > 1 else (),
+        )
+        way = Way(
+            name=self.call,
+            module="wattload.loaders.kvikio.reads",
+            path=path,
+            library=True,
+            variables={"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)},
+        )
+        return ProcessReader(plan, way)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE
 from wattload.core.io import BlockIdentity
 from wattload.loaders.aligned_io import PAGE_BYTES
-from wattload.loaders.engine.library import SHORT_READ, TEXT_BYTES, Error
+from wattload.loaders.engine.library import SHORT_READ
 from wattload.loaders.gpu import native
 from wattload.loaders.gpu.native import File, NativeError, Place, Progress, Result
 from wattload.loaders.kvikio.cufile_counts import CufileCounts
@@ -34,7 +34,8 @@ _CHUNK = 4096
 """How many block numbers are drawn at once."""
 _OTHER = 0
 """The code of failures without one."""
-_READY, _CHECKING, _TIMED, _OVERTIME = range(4)
+_READY, _CHECKING, _TIMED, _OVERTIME, _DONE = range(5)
+"""The stages of ``wl_gpu_progress``."""
 
 ReadBlock = Callable[[int], int]
 """Reads a block at this offset of its file, and returns the bytes that it got."""
@@ -46,8 +47,9 @@ class KvikioReads:
     def __init__(
         self,
         *,
-        call: str,
+        way: str,
         readers: int,
+        pollers: int,
         block_bytes: int,
         checked_reads: int,
         duration_s: float,
@@ -57,8 +59,9 @@ class KvikioReads:
     ) -> None:
         """Set KvikIO up, open the files, and allocate and register all memory.
 
-        ``call`` is the method of ``kvikio.CuFile`` that reads: ``read``, which hands the read to a
-        thread of KvikIO's pool, as frameworks do, or ``raw_read``, which makes it at once.
+        ``way`` is the method of ``kvikio.CuFile`` that reads: ``read``, which hands the read to a
+        thread of KvikIO's pool, as frameworks do, or ``raw_read``, which makes it at once. There
+        are no pollers, and their number is ignored.
 
         Raises:
             NativeError: a file can't be opened, or is shorter than planned, or a GPU refuses.
@@ -99,7 +102,7 @@ class KvikioReads:
                     file=file,
                     device=device,
                     slot=memory[start : start + block_bytes],
-                    read=self._reading(call, number, memory, start, block_bytes),
+                    read=self._reading(way, number, memory, start, block_bytes),
                     cpus=gpus[file.gpu].cpus,
                     blocks=(seed, number, file.size_bytes // block_bytes),
                     checked_reads=checked_reads,
@@ -124,7 +127,7 @@ class KvikioReads:
         self._stage = _OVERTIME
         for thread in threads:
             thread.join()
-        self._stage = native.DONE_STAGE
+        self._stage = _DONE
         for reader in self._readers:
             if reader.error is not None:
                 raise reader.error
@@ -150,6 +153,15 @@ class KvikioReads:
         for number, reader in enumerate(self._readers):
             counts[number % len(counts)] += len(reader.latencies_ns)
         return counts
+
+    def software(self) -> dict[str, str]:
+        """Return the versions of the libraries that read, by name."""
+        version = native.cufile_version()
+        return {
+            "kvikio": str(self._kvikio.__version__),
+            "cupy": str(self._cupy.__version__),
+            **({} if version is None else {"cufile": version}),
+        }
 
     def close(self) -> None:
         """Close the files and release the memory."""
@@ -185,14 +197,14 @@ class KvikioReads:
 
     def _reading(
         self,
-        call: str,
+        way: str,
         number: int,
         memory: Any,  # noqa: ANN401 - CuPy has no types
         start: int,
         size: int,
     ) -> ReadBlock:
         file = self._opened[number % len(self._opened)]
-        if call == "raw_read":  # the base of what is registered, and an offset in it
+        if way == "raw_read":  # the base of what is registered, and an offset in it
             return lambda offset: int(file.raw_read(memory, size, offset, start))
         slot = memory[start : start + size]
         return lambda offset: int(file.read(slot, size, offset))
@@ -215,8 +227,9 @@ class KvikioReads:
         )
         if latencies.size:
             result.latency_sum_ns = int(latencies.sum())
-            result.latency_min_ns, result.latency_max_ns = int(latencies.min()), int(
-                latencies.max()
+            result.latency_min_ns, result.latency_max_ns = (
+                int(latencies.min()),
+                int(latencies.max()),
             )
         counts = np.bincount(buckets_of(latencies), minlength=BUCKET_COUNT)
         result.counts[:] = [int(count) for count in counts]
@@ -315,13 +328,13 @@ class _Reader:
         try:
             done = self._read(offset)
         except OSError as error:
-            code = error.errno or errno.EIO
+            self.failures[error.errno or errno.EIO] += 1
+            return False
         except RuntimeError:
-            code = _OTHER
-        else:
-            code = None if done == size else SHORT_READ
-        if code is not None:
-            self.failures[code] += 1
+            self.failures[_OTHER] += 1
+            return False
+        if done != size:
+            self.failures[SHORT_READ] += 1
             return False
         self.successes += 1
         self.read_bytes += size
@@ -344,6 +357,10 @@ class _Reader:
         return int(self._drawn[place]) * size
 
 
+open_reads = KvikioReads
+"""What the process of the reader opens, in place of ``native.Reads``."""
+
+
 def buckets_of(values_ns: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return the histogram's bucket of each value, as ``histogram.bucket_of``, for many values."""
     _, exponents = np.frexp(np.maximum(values_ns, 1).astype(np.float64))
@@ -353,7 +370,4 @@ def buckets_of(values_ns: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _error(code: int, text: str, path: str = "", *, offset: int = 0) -> NativeError:
-    where = path.encode("utf-8", "surrogateescape")
-    return NativeError(
-        Error(code=code, offset=offset, path=where, text=text.encode()[: TEXT_BYTES - 1])
-    )
+    return NativeError(code=code, detail=0, offset=offset, path=path, text=text)
