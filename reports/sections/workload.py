@@ -34,6 +34,7 @@ from wattload.reports.charts.lines import (
     steady_figure,
     verdict,
 )
+from wattload.reports.charts.panels import PANELS_MAX, mean_panels, rate_panels, tail_panels
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
 from wattload.reports.quantity import (
     MISSING,
@@ -45,6 +46,7 @@ from wattload.reports.quantity import (
     whole,
     workload_title,
 )
+from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.random_writes import WORKLOAD
@@ -67,7 +69,15 @@ from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.summary import Bars, drive_limits, point_rows, rate_scale
-from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
+from wattload.reports.stats.sweeps import (
+    LoadCurves,
+    Point,
+    Scaling,
+    load_curves,
+    panels,
+    points,
+    scalings,
+)
 
 _STEADY_RULE = (
     "By SNIA's PTS: over five rounds of one minute the rate ranges over at most 20\u00a0% of its "
@@ -213,6 +223,26 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         found = latency_figure(f"{name}-latency", title, records, group.letters)
         if found is not None:
             yield Fold("Latency", [_marked(found, clause)])
+    if len(panels(group)) > 1 or group.workload == GPU_READ:
+        yield from _panels(subject, group, name, title)
+    else:
+        yield from _curves(subject, group, name, title, is_swept=is_swept)
+    if not is_swept:
+        pairs = zip(group.letters, records.items(), strict=True)
+        bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
+        stages = stages_figure(f"{name}-stages", title, bars)
+        parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
+        if parts:
+            yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
+    # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.
+    if group.workload != WORKLOAD and (steady := list(_steady(subject, group))):
+        yield Fold("Steady state", steady)
+
+
+def _curves(
+    subject: Subject, group: Group, name: str, title: str, *, is_swept: bool
+) -> Iterator[Block]:
+    """Yield the curves of a sweep of one setting; of a search for accelerators in a fold."""
     curves: list[Block] = [
         load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", title, found)
         for found in load_curves(subject, group)
@@ -224,16 +254,31 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
             curves.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
-    if not is_swept:
-        pairs = zip(group.letters, records.items(), strict=True)
-        bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
-        stages = stages_figure(f"{name}-stages", title, bars)
-        parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
-        if parts:
-            yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
-    # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.
-    if group.workload != WORKLOAD and (steady := list(_steady(subject, group))):
-        yield Fold("Steady state", steady)
+
+
+def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[Block]:
+    """Yield the curves of a sweep of several settings, in panels; of too many only the data."""
+    figures = []
+    by_kind: dict[tuple[str, str], list[LoadCurves]] = defaultdict(list)
+    for curves in load_curves(subject, group):
+        by_kind[curves.phase, curves.kind].append(curves)
+    for kind, found in by_kind.items():
+        place = f"{name}-{anchor(*kind)}"
+        figures.append(mean_panels(f"{place}-mean", title, found))
+        if (tails := tail_panels(f"{place}-tails", title, found)) is not None:
+            figures.append(tails)
+    by_rate: dict[str, list[Scaling]] = defaultdict(list)
+    for scaling in scalings(subject, group):
+        if scaling.unit is Unit.BYTES_PER_SECOND:
+            by_rate[scaling.label].append(scaling)
+    figures += [
+        rate_panels(f"{name}-{anchor(rate)}-panels", title, found)
+        for rate, found in by_rate.items()
+    ]
+    if len(panels(group)) <= PANELS_MAX:
+        yield from figures
+    else:
+        yield from (Fold(each.title, [each.table], data=True) for each in figures)
 
 
 def _limits_table(subject: Subject, group: Group, caption: str) -> Table:
