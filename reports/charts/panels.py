@@ -34,10 +34,12 @@ from wattload.reports.stats.sweeps import (
 PANELS_MAX = 9
 """A chart of more panels is hard to read: its data are then shown as a table only."""
 
-_HEIGHT = 150
-_ALIKE = 4.0
+_HEIGHT = 175
+_ALIKE = 2.0
 """Panels whose largest values are within this factor have one scale."""
 _LOG_FROM = 8.0
+_MICROSECONDS_TO = 0.05
+"""Mean latencies up to this many seconds are in µs, as papers print them."""
 _DASHES: Mapping[str, str] = {"p50": "", "p99": "7 3", "p99.9": "2 2"}
 _APART = (0.075, 0.13)
 """Labels closer than these shares of both axes would overlap."""
@@ -86,7 +88,9 @@ def rate_panels(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
         )
         for curve in each.curves:
             _rate_line(frame, curve, shown)
-        panels.append(frame.svg(f"{each.label} over {label(each.axis)}, {each.panel.name}"))
+        panels.append(
+            frame.svg(f"{each.label} over {label(each.axis)}, {each.panel.name}", "third")
+        )
     return Figure(
         name=name,
         title=f"{subject}: {first.label} over {label(first.axis)}",
@@ -139,7 +143,7 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
     rates = _highest(found, [_most(each, lambda at: at.rate_bytes_per_s) for each in found])
     panels = []
     for each, most, fastest in zip(found, highest, rates, strict=True):
-        time = scale_for(Unit.SECONDS, most)
+        time = Scale(1e-6, "µs") if most < _MICROSECONDS_TO else Scale(1e-3, "ms")
         rate = scale_for(Unit.BYTES_PER_SECOND, fastest)
         frame = _latency_frame(
             each, rate, fastest, Axis(low=0, high=time.shown(most) * 1.2, unit=time.unit)
@@ -149,7 +153,9 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
             _latency_line(frame, each, curve.letter, curve.points, lambda at: at.mean_s, rate, time)
             for at in reversed(curve.points):
                 labels.add(rate.shown(at.rate_bytes_per_s), time.shown(at.mean_s), at.value)
-        panels.append(frame.svg(f"{subject}: mean latency over throughput, {each.panel.name}"))
+        panels.append(
+            frame.svg(f"{subject}: mean latency over throughput, {each.panel.name}", "third")
+        )
     axis = label(found[0].axis)
     return Figure(
         name=name,
@@ -167,17 +173,13 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
     known = [each for each in found if _tails(each)]
     if not known:
         return None
-    lowest, most = (
-        pick(value for each in known for value in _tails(each)) for pick in (min, max)
-    )
+    lowest, most = (pick(value for each in known for value in _tails(each)) for pick in (min, max))
     rates = _highest(known, [_most(each, lambda at: at.rate_bytes_per_s) for each in known])
     panels = []
     for each, fastest in zip(known, rates, strict=True):
         time = scale_for(Unit.SECONDS, (lowest * most) ** 0.5)
         rate = scale_for(Unit.BYTES_PER_SECOND, fastest)
-        y = Axis(
-            low=time.shown(lowest) / 1.5, high=time.shown(most) * 2, unit=time.unit, log=True
-        )
+        y = Axis(low=time.shown(lowest) / 1.5, high=time.shown(most) * 2, unit=time.unit, log=True)
         frame = _latency_frame(each, rate, fastest, y)
         for curve in each.curves:
             for share, dash in _DASHES.items():
@@ -194,7 +196,7 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
                     dash=dash,
                     radius=2.5,
                 )
-        panels.append(frame.svg(f"{subject}: latency percentiles, {each.panel.name}"))
+        panels.append(frame.svg(f"{subject}: latency percentiles, {each.panel.name}", "third"))
     return Figure(
         name=name,
         title=f"{subject}: p50, p99 and p99.9 latency over throughput",

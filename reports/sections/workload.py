@@ -57,6 +57,7 @@ from wattload.reports.sections.first import (
     tracks_of,
     with_choice,
 )
+from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.random_writes import rate_figures, write_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
@@ -110,11 +111,13 @@ def _section(subject: Subject, group: Group) -> Section:
     blocks: list[Block] = [
         *_forced(subject, heads),
         *_missing_points(subject, group),
+        *path_blocks(subject, group),
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
     blocks += _over_time(subject, group, name, title, tracks)
     blocks += _folds(subject, group)
+    blocks += more_blocks(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
         blocks.append(confidence)
@@ -178,7 +181,7 @@ def _missing_points(subject: Subject, group: Group) -> Iterator[Notice]:
             if not any(is_compared(subject, run) for run in point.group.arms.get(arm, ()))
         ]
         if point.axis and lacking:
-            texts.append(f"{point.axis} = {point.value}: no valid run of {listed(lacking, 'or')}.")
+            texts.append(f"{point.words}: no valid run of {listed(lacking, 'or')}.")
     if texts:
         yield Notice("Missing points", texts, "warn")
 
@@ -186,6 +189,8 @@ def _missing_points(subject: Subject, group: Group) -> Iterator[Notice]:
 def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:
     """Yield the bars of one point, or of a sweep, whose points are never pooled."""
     name = anchor("workload", group.workload)
+    if len(panels(group)) > 1:
+        return  # the panels have every point
     if any(entry.axis for entry in heads):
         if figure := sweep_figure(f"{name}-points", subject, group):
             yield figure

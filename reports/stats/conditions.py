@@ -30,7 +30,6 @@ _WORK_PREFIXES = (
     "data set",
     "config workload.",
     "config accelerator.",
-    "config load",
 )
 """What defines the work: in a paced job also the number and step time of accelerators."""
 
@@ -196,8 +195,9 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
                 arm: (listed([*values[arm]]) or _NOT_RECORDED) if arm in full else _NO_RUN
                 for arm in values
             }
-            is_work = name.startswith(_WORK_PREFIXES) and name != f"config {by}"
-            if name.startswith("config load") and _is_of_loads(group, by):
+            is_of_load = name == f"config {LOAD}" or name.startswith(f"config {LOAD}.")
+            is_work = is_of_load or name.startswith(_WORK_PREFIXES)
+            if name == f"config {by}" or (is_of_load and _is_of_loads(group, by)):
                 is_work = False
             found.append(Difference(name, shown, is_work))
     return tuple(sorted(found, key=lambda difference: not difference.is_work))

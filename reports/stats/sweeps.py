@@ -67,6 +67,13 @@ class Point:
     group: Group
     settings: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def words(self) -> str:
+        """The point in words: ``depth = 8``, or of several settings ``4 KiB blocks, 8 threads``."""
+        if len(self.settings) > 1:
+            return ", ".join(setting_words(*each) for each in self.settings)
+        return f"{self.axis} = {self.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class Panel:
@@ -124,13 +131,22 @@ def panels(group: Group) -> tuple[Panel, ...]:
     if not along:
         return (Panel("", (), found),)
     rest = sorted((name for name in names if name != along), key=lambda name: name == LOAD)
+    has_load = LOAD in rest
     members: dict[tuple[tuple[str, str], ...], list[Point]] = {}
     for point in found:
         own = dict(point.settings)
         at = tuple((name, own[name]) for name in rest)
         moved = replace(point, axis=along, value=own[along], number=_number(own[along]))
         members.setdefault(at, []).append(moved)
-    ordered = sorted(members.items(), key=lambda each: [_rank(value) for _, value in each[0]])
+    # Loads are rows of panels, the other settings columns.
+    ordered = sorted(
+        members.items(),
+        key=lambda each: (
+            [_rank(value) for _, value in (*each[0][-1:], *each[0][:-1])]
+            if has_load
+            else [_rank(value) for _, value in each[0]]
+        ),
+    )
     return tuple(
         Panel(
             ", ".join(setting_words(*each) for each in at),
@@ -166,6 +182,8 @@ def setting_words(name: str, value: str) -> str:
         return {NO_LOAD: "idle host", "busy": "busy host"}.get(value, f"load {value}")
     if name.endswith("block_bytes") and number is not None:
         return f"{block_text(number)} blocks"
+    if name.rpartition(".")[2] in _COUNTING and number is not None:
+        return f"{value} {label(name)}"
     return f"{label(name)} {value}"
 
 
@@ -337,9 +355,7 @@ def _load_curves(subject: Subject, panel: Panel, phase: str, kind: Kind) -> Load
         )
         if len(loaded) > 1:
             curves.append(LoadCurve(letter=letter, name=name, points=loaded))
-    return LoadCurves(
-        phase=phase, kind=kind, axis=found[0].axis, curves=tuple(curves), panel=panel
-    )
+    return LoadCurves(phase=phase, kind=kind, axis=found[0].axis, curves=tuple(curves), panel=panel)
 
 
 def _arms(subject: Subject) -> Iterator[tuple[str, str, str]]:
@@ -487,9 +503,7 @@ def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scal
     if not curves:
         return None
     is_count = axis.rpartition(".")[2] in _COUNTING
-    return Scaling(
-        axis=axis, label=name, unit=unit, is_count=is_count, curves=curves, panel=panel
-    )
+    return Scaling(axis=axis, label=name, unit=unit, is_count=is_count, curves=curves, panel=panel)
 
 
 def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:

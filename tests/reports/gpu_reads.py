@@ -242,7 +242,9 @@ def _metrics(made: Reads, moved: int, mean_s: float) -> Iterator[Metric]:
     reads = moved // made.block_bytes
     cpu = 4.0 if made.loader == "bounce" else 1.5
 
-    def of(name: str, value: float | None, unit: Unit, better: Any, *, head: bool = False) -> Metric:
+    def of(
+        name: str, value: float | None, unit: Unit, better: Any, *, head: bool = False
+    ) -> Metric:
         return Metric.of(name, value, unit, better, name, phase=phase, headline=head)
 
     yield of("read_bytes_per_s", moved / SECONDS, Unit.BYTES_PER_SECOND, "higher", head=True)
