@@ -150,7 +150,13 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
         )
         labels = _Labels(frame)
         for curve in each.curves:
-            _latency_line(frame, each, curve.letter, curve.points, lambda at: at.mean_s, rate, time)
+            _latency_line(
+                frame,
+                each,
+                curve.letter,
+                [(at, at.mean_s) for at in curve.points],
+                (rate, time),
+            )
             for at in reversed(curve.points):
                 labels.add(rate.shown(at.rate_bytes_per_s), time.shown(at.mean_s), at.value)
         panels.append(
@@ -183,15 +189,13 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
         frame = _latency_frame(each, rate, fastest, y)
         for curve in each.curves:
             for share, dash in _DASHES.items():
-                points = [at for at in curve.points if at.percentiles_s.get(share)]
+                values = [(at, v) for at in curve.points if (v := at.percentiles_s.get(share))]
                 _latency_line(
                     frame,
                     each,
                     f"{curve.letter} {share}",
-                    points,
-                    lambda at, share=share: at.percentiles_s[share] or 0.0,  # type: ignore[misc]
-                    rate,
-                    time,
+                    values,
+                    (rate, time),
                     role=arm_role(curve.letter),
                     dash=dash,
                     radius=2.5,
@@ -222,20 +226,18 @@ def _latency_line(
     frame: Frame,
     each: LoadCurves,
     name: str,
-    points: Sequence[LoadPoint],
-    value: Callable[[LoadPoint], float],
-    rate: Scale,
-    time: Scale,
+    values: Sequence[tuple[LoadPoint, float]],
+    scales: tuple[Scale, Scale],
     *,
     role: str = "",
     dash: str = "",
     radius: float = 3.5,
 ) -> None:
-    role = role or arm_role(name)
-    xs = [rate.shown(at.rate_bytes_per_s) for at in points]
-    ys = [time.shown(value(at)) for at in points]
+    role, (rate, time) = role or arm_role(name), scales
+    xs = [rate.shown(at.rate_bytes_per_s) for at, _ in values]
+    ys = [time.shown(value) for _, value in values]
     frame.line(xs, ys, role, dash=dash)
-    for at, x, y in zip(points, xs, ys, strict=True):
+    for (at, _), x, y in zip(values, xs, ys, strict=True):
         tip = (
             f"{name}, {label(each.axis)} {at.value}: {number(y, 3)} {time.unit} at "
             f"{number(x, 3)} {rate.unit}"

@@ -53,6 +53,8 @@ def path_words(path: DataPath, loader: str = "") -> str:
         path: of any workload; other paths are returned as recorded.
         loader: the loader of the run: KvikIO reads by POSIX without cuFile.
     """
+    if path.counts is None:
+        return path.path_effective
     if path.path_effective == "posix_bounce" and loader == "kvikio":
         return "through host memory (KvikIO, POSIX)"
     return _PATH_WORDS.get(path.path_effective, path.path_effective)
@@ -100,7 +102,9 @@ def failures_words(records: Sequence[RunRecord]) -> str:
 def failure_reasons(record: RunRecord) -> Mapping[str, int]:
     """Return the numbers of failed reads by reason."""
     found = record.workload.details.get("failures")
-    return {str(k): v for k, v in found.items() if isinstance(v, int)} if _is_map(found) else {}
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(key): count for key, count in found.items() if isinstance(count, int)}
 
 
 def outside_latency(record: RunRecord) -> float | None:
@@ -121,19 +125,17 @@ def outside_latency(record: RunRecord) -> float | None:
 def topology(record: RunRecord) -> list[Mapping[str, Any]]:
     """Return which GPU each target is read into, and how they are linked."""
     found = record.workload.details.get("topology")
-    return [each for each in found if _is_map(each)] if isinstance(found, (list, tuple)) else []
+    if not isinstance(found, (list, tuple)):
+        return []
+    return [each for each in found if isinstance(each, Mapping)]
 
 
 def software_versions(record: RunRecord) -> Iterator[tuple[str, str]]:
     """Yield the versions of CUDA, driver, libraries and others that the reader's process saw."""
     found = record.workload.details.get("software")
-    if not _is_map(found):
+    if not isinstance(found, Mapping):
         return
     rest = sorted(set(found) - set(_SOFTWARE_ORDER))
     for name in (*_SOFTWARE_ORDER, *rest):
         if found.get(name):
             yield _SOFTWARE_NAMES.get(name, name), str(found[name])
-
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping)

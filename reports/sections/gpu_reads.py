@@ -70,12 +70,13 @@ def path_blocks(subject: Subject, group: Group) -> Iterator[Block]:
     yield from _failures(group)
     if found := loaded_points(subject, group):
         yield Paragraph(" ".join(_statements(group, found)))
-        yield _path_by_load(group, found)
     yield from _little(subject, group)
 
 
 def more_blocks(subject: Subject, group: Group) -> Iterator[Block]:
     """Yield the load, and of reads into GPU memory also costs per GB and the machine."""
+    if group.workload == GPU_READ and (found := loaded_points(subject, group)):
+        yield _path_by_load(group, found)
     yield from load_blocks(subject, group)
     if group.workload != GPU_READ:
         return
@@ -165,7 +166,7 @@ def _little(subject: Subject, group: Group) -> Iterator[Block]:
             texts.append(f"{title}: {ends}")
     if texts:
         yield Paragraph(
-            "Share of a thread's time that is in no latency (1 − IOPS × mean latency ÷ threads): "
+            "Share of a thread's time in no latency (1 less IOPS x mean latency ÷ threads): "
             f"{'; '.join(texts)}. There, ratios of rates and of latencies differ."
         )
 
@@ -228,7 +229,7 @@ def _path_by_load(group: Group, found: Sequence[LoadedPoint]) -> Table:
                 Cell(
                     f"{each.change_text}{TIMES if each.change else ''}", remark=each.interval_text
                 ),
-                Cell("", tone, each.words, each.reason),
+                Cell("", tone, each.words, "" if each.call else each.reason),
                 *([_kept(each, group)] if _has_kept(found) else []),
             )
         )

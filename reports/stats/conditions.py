@@ -14,7 +14,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_percent
 from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
-from wattload.reports.runs.gpu_reads import failures_words
+from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import random_writes
@@ -384,7 +384,10 @@ class Exclusions:
         found = [reason for reason in self._of_all if reason]
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
-        if quantity.unit in (Unit.SECONDS, Unit.JOULES) and self.bytes_by_phase:
+        # Of reads for a given time, seconds are latencies, which do not depend on the bytes.
+        is_latency = quantity.unit is Unit.SECONDS and quantity.phase == GPU_READ
+        is_total = quantity.unit in (Unit.SECONDS, Unit.JOULES) and not is_latency
+        if is_total and self.bytes_by_phase:
             if quantity.phase in ("", energies.ALL_PHASES):
                 found.append(next(iter(self.bytes_by_phase.values())))
             elif quantity.phase in self.bytes_by_phase:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattload.core.units import Unit
-from wattload.reports.quantity import counted, ratio_ends, ratio_text
+from wattload.reports.quantity import MISSING, TIMES, counted, ratio_ends, ratio_text
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
@@ -57,8 +57,8 @@ class LoadedPoint:
 
     @property
     def change_text(self) -> str:
-        """The ratio of ratios: ``1.62``; a dash without pairs."""
-        return ratio_text(self.change.ratio) if self.change else "\u2013"
+        """The ratio of ratios, such as ``1.62`` times; a dash without pairs."""
+        return f"{ratio_text(self.change.ratio)}{TIMES}" if self.change else MISSING
 
     @property
     def interval_text(self) -> str:

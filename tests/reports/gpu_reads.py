@@ -131,10 +131,11 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
         }
     )
     minute, second = divmod(made.repeat, 60)
+    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
     return base.model_copy(
         update={
-            "started_utc": f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}.000+00:00",
-            "finished_utc": f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}.900+00:00",
+            "started_utc": f"{clock}.000+00:00",
+            "finished_utc": f"{clock}.900+00:00",
             "command": (
                 "wattload", "run", "workload=gpu_read", f"loader={made.loader}",
                 f"load={made.load}", f"workload.block_bytes={made.block_bytes}",
