@@ -20,6 +20,9 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 
+READY, CHECKING, TIMED, OVER, DONE = range(5)
+"""The stages of ``wl_gpu_progress``."""
+
 WAYS = {"bounce": 0, "ring": 1, "cufile": 2}
 
 _FAILURES = 16
@@ -317,7 +320,7 @@ class Reads:
             files=listed,
             gpus=places,
         )
-        self._file_count = len(files)
+        self._way, self._file_count = way, len(files)
         self._reads, error = c_void_p(), Error()
         code = load().wl_gpu_open(
             ctypes.byref(setup), ctypes.byref(self._reads), ctypes.byref(error)
@@ -348,6 +351,11 @@ class Reads:
         counts = (c_uint64 * self._file_count)()
         load().wl_gpu_file_operations(self._reads, counts)
         return list(counts)
+
+    def software(self) -> dict[str, str]:
+        """Return the versions of the libraries that read, by name."""
+        version = cufile_version() if self._way == "cufile" else None
+        return {} if version is None else {"cufile": version}
 
     def close(self) -> None:
         """End the threads and release everything."""

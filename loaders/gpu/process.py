@@ -26,8 +26,8 @@ from wattload.core.histogram import BUCKET_COUNT, Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.loaders.gpu import failures
-from wattload.loaders.gpu.native import NativeError
-from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsCounter
+from wattload.loaders.gpu.native import OVER, TIMED, NativeError
+from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.loaders.gpu")
 
@@ -45,13 +45,14 @@ _NVIDIA_FS_READS = re.compile(r"^Reads\s*:.*\bok=(\d+)", re.MULTILINE)
 
 
 def specification(
-    plan: GpuReadPlan, *, way: str, pollers: int = 1, roots: Roots = LIVE
+    plan: GpuReadPlan, *, way: str, module: str = "", pollers: int = 1, roots: Roots = LIVE
 ) -> dict[str, Any]:
     """Return what the process is asked to do: the plan, with GPUs by number and CPUs by GPU."""
     nodes = {file.gpu: file.node for file in plan.files}
     gpus = list(nodes)
     return {
         "way": way,
+        "module": module,
         "pollers": pollers,
         "threads": plan.threads,
         "block_bytes": plan.block_bytes,
@@ -181,16 +182,40 @@ def environment_of(**variables: str) -> dict[str, str]:
 class Way:
     """How a loader reads: the child's way, the path that a record names, and the child's variables.
 
-    ``pins`` is whether the reader copies from pinned buffers of its own, ``library`` whether cuFile
-    counts.
+    ``pins`` is whether the reader copies from pinned buffers of its own, ``library`` whether a
+    library counts. ``module`` has ``open_reads``, which stands for ``native.Reads`` in ways that
+    are not the engine's.
     """
 
     name: str
+    module: str = ""
     path: DataPath
     pollers: int = 1
     pins: bool = False
     library: bool = False
     variables: Mapping[str, str]
+
+
+class _Counted:
+    """Reports the reads of the timed stretch to a watch, within its beginning and its end."""
+
+    def __init__(self, watch: ReadsWatch) -> None:
+        self._watch = watch
+        self._is_open = self._is_over = False
+        self.reads = self.read_bytes = 0
+
+    def now(self, reads: int, read_bytes: int, stage: int) -> None:
+        """Report what has been read so far; once the time is over, nothing is added."""
+        if not self._is_open and stage >= TIMED:
+            self._watch.begin()
+            self._is_open = True
+        if not self._is_open or self._is_over:
+            return
+        self._watch.moved(reads - self.reads, read_bytes - self.read_bytes)
+        self.reads, self.read_bytes = reads, read_bytes
+        if stage >= OVER:
+            self._watch.end()
+            self._is_over = True
 
 
 class ProcessReader:
@@ -208,7 +233,8 @@ class ProcessReader:
         self._plan, self._way = plan, way
         self._fs_reads = nvidia_fs_reads()
         self._child = Child(
-            specification(plan, way=way.name, pollers=way.pollers), environment_of(**way.variables)
+            specification(plan, way=way.name, module=way.module, pollers=way.pollers),
+            environment_of(**way.variables),
         )
         try:
             self._software = {**self._ready()["software"], **_driver_versions()}
@@ -233,38 +259,37 @@ class ProcessReader:
         """Return the requested path; ``counts`` come with the result."""
         return self._way.path
 
-    def run(self, moved: ReadsCounter) -> GpuReadResult:
+    def run(self, watch: ReadsWatch) -> GpuReadResult:
         """Read for the planned time; see ``GpuReader.run``."""
         self._child.send("go")
-        figures = self._follow(moved)
+        figures = self._follow(watch)
         self._child.close()  # cuFile's own driver counts are complete then
         result = self._result(figures)
         if not result.counts.reads and figures["failures"]:
             raise failures.failure_error(figures["failures"][0][0], self._plan)
         return result
 
-    def _follow(self, moved: ReadsCounter) -> dict[str, Any]:
-        reads = read_bytes = 0
+    def _follow(self, watch: ReadsWatch) -> dict[str, Any]:
+        counted = _Counted(watch)
         seen: tuple[int, int] | None = None
         seen_s = time.monotonic()
         while True:
             message = self._child.receive(HANG_S)
             if message and "result" in message:
                 result: dict[str, Any] = message["result"]
-                moved(result["operations"] - reads, result["bytes"] - read_bytes)
+                counted.now(result["operations"], result["bytes"], OVER)
                 return result
             if message and "error" in message:
                 raise failures.lost_error(native_error(message["error"]))
             if message:
-                now_reads, now_bytes, ended, stage = message["moved"]
-                moved(now_reads - reads, now_bytes - read_bytes)
-                reads, read_bytes = now_reads, now_bytes
+                reads, read_bytes, ended, stage = message["moved"]
+                counted.now(reads, read_bytes, stage)
                 if seen != (ended, stage):
                     seen, seen_s = (ended, stage), time.monotonic()
             if time.monotonic() - seen_s >= HANG_S:
                 raise RunError(
-                    f"reads hang: none has ended for {HANG_S:.0f} s, after {reads} reads; check "
-                    "the drive and the GPU in the kernel log"
+                    f"reads hang: none has ended for {HANG_S:.0f} s, after {counted.reads} reads; "
+                    "check the drive and the GPU in the kernel log"
                 )
 
     def _result(self, figures: Mapping[str, Any]) -> GpuReadResult:
