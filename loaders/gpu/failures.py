@@ -24,19 +24,20 @@ _REFUSALS = {
     5001: "nvidia-fs is not loaded, and PCI P2PDMA is not available; load it with "
     "`modprobe nvidia-fs`, or use loader.mode=auto, which reads through host memory",
     5007: "this platform does not support GPUDirect Storage; use loader=bounce",
-    5008: "GPUDirect Storage does not support this file system or disk here, and loader.mode=direct "
-    "forbids the path through host memory; cufile.log in the run's folder has the reason; use "
-    "loader.mode=auto",
+    5008: "GPUDirect Storage does not support this file system or disk here, and "
+    "loader.mode=direct forbids the path through host memory; cuFile's log in the run's folder has "
+    "the reason; use loader.mode=auto",
     5009: "GPUDirect Storage does not support this GPU; use loader=bounce",
     5018: "it is not a regular file",
     5020: "it was not opened with O_DIRECT; use a file system that supports O_DIRECT",
     5025: "permission denied; start wattload as a user who may read it",
     5027: "udev knows nothing of its disk; start systemd-udevd, or in a container mount the host's "
     "/run/udev",
-    5033: "the driver of GPUDirect Storage could not be set up; cufile.log in the run's folder has "
-    "the reason",
+    5033: "the driver of GPUDirect Storage could not be set up; cuFile's log in the run's folder "
+    "has the reason",
     5034: "the configuration of cuFile disables it for this file",
-    5036: "the GPU's memory can't be pinned, such as where its BAR1 is too small; use fewer threads",
+    5036: "the GPU's memory can't be pinned, such as where its BAR1 is too small; use fewer "
+    "threads",
     5045: "a buffer can't be registered; use fewer threads or smaller blocks",
 }
 _MEANINGS = {
@@ -74,10 +75,14 @@ def failure_error(code: int, plan: GpuReadPlan) -> OSError:
 
 
 def cufile_refusal(code: int, path: str) -> WattloadError:
-    """Return the error for a file that cuFile does not register, or for its driver without one."""
+    """Return the error for a file that cuFile does not register, or for its driver without one.
+
+    ``code`` is cuFile's, or an errno, negated: -22 for a configuration that it can't read.
+    """
+    meaning = os.strerror(-code) if code < 0 else _MEANINGS.get(code, "an unknown error")
     reason = _REFUSALS.get(code) or (
-        f"{_MEANINGS.get(code, 'an error that wattload does not know')}; cufile.log in the run's "
-        "folder has more, and loader=bounce reads without cuFile"
+        f"{meaning}; cuFile's log in the run's folder has more, and loader=bounce reads without "
+        "cuFile"
     )
     if not path:
         return ConfigError(f"cuFile does not start ({code}): {reason}")
@@ -135,8 +140,9 @@ def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception
 def _of_errno(error: native.NativeError, plan: GpuReadPlan) -> Exception:
     if error.code == errno.EAGAIN:
         return ConfigError(
-            f"{plan.threads} threads do not start ({error.text} failed: {os.strerror(error.code)}); "
-            "use fewer threads, or raise pids.max and the limit on processes (ulimit -u)"
+            f"{plan.threads} threads do not start ({error.text} failed: "
+            f"{os.strerror(error.code)}); use fewer threads, or raise pids.max and the limit on "
+            "processes (ulimit -u)"
         )
     if error.path:
         return OSError(error.code, f"{error.text} failed: {os.strerror(error.code)}", error.path)

@@ -262,7 +262,8 @@ def _draw(seeds: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.
     mixed = seeds + (numbers + np.uint64(1)) * _GOLDEN
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * multiplier
-    return mixed ^ (mixed >> np.uint64(31))
+    drawn: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return drawn
 
 
 class Reads:

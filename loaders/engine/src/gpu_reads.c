@@ -465,7 +465,7 @@ static int32_t start_threads(wl_gpu_reads *reads, wl_error *error) {
 static int32_t allocate_lists(wl_gpu_reads *reads, const wl_gpu_setup *setup, wl_error *error) {
     reads->files = calloc(setup->file_count, sizeof *reads->files);
     reads->gpus = calloc(setup->gpu_count, sizeof *reads->gpus);
-    reads->slots = calloc(setup->readers, sizeof *reads->slots);
+    reads->slots = aligned_alloc(WL_CACHE_LINE, setup->readers * sizeof *reads->slots);
     if (!reads->files || !reads->gpus || !reads->slots)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating lists");
     reads->file_count = setup->file_count;

@@ -13,6 +13,8 @@
 #include "cufile.h"
 #include "histogram.h"
 
+enum { WL_CACHE_LINE = 64 };
+
 typedef struct wl_worker wl_worker;
 
 typedef struct {
@@ -37,9 +39,9 @@ typedef struct {
     uint8_t *checked;         /* a block that was copied back */
 } wl_read_gpu;
 
-/* One reader: the place of its one read in flight. */
+/* One reader: the place of its one read in flight. Threads of neighbours share no cache line. */
 typedef struct {
-    wl_read_file *file;
+    _Alignas(WL_CACHE_LINE) wl_read_file *file;
     uint8_t *host;
     wl_cu_pointer memory;
     uint64_t stream; /* of its random numbers */

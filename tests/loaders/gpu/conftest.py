@@ -13,16 +13,21 @@ SOURCES = Path(__file__).parent / "stubs"
 LIBRARIES = {"libcuda.c": "libcuda.so.1", "libcufile.c": "libcufile.so.0"}
 
 
-@pytest.fixture(scope="session")
-def stub_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with ``libcuda.so.1`` and ``libcufile.so.0``."""
-    folder = tmp_path_factory.mktemp("stubs")
+def build_stubs(folder: Path) -> None:
+    """Compile ``libcuda.so.1`` and ``libcufile.so.0`` into a folder."""
     for source, name in LIBRARIES.items():
         build = ["cc", "-shared", "-fPIC", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"]
         subprocess.run(
             [*build, f"-Wl,-soname,{name}", "-o", folder / name, SOURCES / source, "-ldl"],
             check=True,
         )
+
+
+@pytest.fixture(scope="session")
+def stub_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with ``libcuda.so.1`` and ``libcufile.so.0``."""
+    folder = tmp_path_factory.mktemp("stubs")
+    build_stubs(folder)
     return folder
 
 
