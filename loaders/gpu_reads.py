@@ -7,7 +7,7 @@ has one read in flight. A read ends when its bytes are in the memory of the GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -17,8 +17,21 @@ from wattload.core.io import DataPath, PathCounts, Stamps
 from wattload.core.storage.targets import Target
 from wattload.core.workload import LoaderConfig
 
-ReadsCounter = Callable[[int, int], None]
-"""Called at least every 50 ms with the reads that have ended since, and their bytes."""
+
+class ReadsWatch(Protocol):
+    """Receives the start and end of the timed stretch, and the reads within it; on one thread."""
+
+    def begin(self) -> None:
+        """Note that the timed reads have begun, at most some milliseconds ago."""
+        ...
+
+    def moved(self, reads: int, read_bytes: int) -> None:
+        """Count reads that have ended since the last call, at least every 50 ms."""
+        ...
+
+    def end(self) -> None:
+        """Note that their time is over and ``moved`` has counted them all."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +108,10 @@ class GpuReader(Protocol):
         """Return the requested path; ``counts`` come with the result."""
         ...
 
-    def run(self, moved: ReadsCounter) -> GpuReadResult:
+    def run(self, watch: ReadsWatch) -> GpuReadResult:
         """Read for the planned time, compare what was delivered, and return the figures.
+
+        Reads outside of the timed stretch come before ``watch.begin`` and after ``watch.end``.
 
         Raises:
             OSError: a file can't be read.

@@ -2,8 +2,8 @@
 
 ``process.py`` starts it. The first line that it gets is ``{"probe": ...}`` or a specification (see
 ``process.specification``). It answers ``{"ready": ...}`` or ``{"error": ...}``, and reads when it
-gets ``go``. Meanwhile it sends ``{"moved": [reads, bytes, ended, stage]}`` every 50 ms, and
-``{"result": ...}`` at the end. It ends when its standard input ends, whatever it is doing: it
+gets ``go``. Meanwhile it sends ``{"moved": [reads, bytes, ended, stage]}`` every 50 ms, and within
+2 ms of the beginning and the end of the timed stretch, and ``{"result": ...}`` at the end. It ends when its standard input ends, whatever it is doing: it
 outlives nobody.
 """
 
@@ -22,6 +22,8 @@ from wattload.loaders.gpu import native
 from wattload.loaders.gpu.native import File, NativeError, Place, Reads, Result
 
 PROGRESS_S = 0.05
+EDGE_S = 0.002
+"""How often the stage is read before and after the timed stretch."""
 _ORPHANED = 3
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -104,12 +106,12 @@ def _read(spec: Mapping[str, Any], go: threading.Event, send: Send) -> None:
     software = {"cuda": native.cuda_gpus()[0], **reads.software()}
     send({"ready": {"prepared_s": time.monotonic() - start_s, "software": software}})
     go.wait()
-    result = _run(reads, send)
+    result = _run(reads, spec["duration_s"], send)
     send({"result": _figures(result, reads.file_operations())})
     reads.close()
 
 
-def _run(reads: Reads, send: Send) -> Result:
+def _run(reads: Reads, duration_s: float, send: Send) -> Result:
     ended: list[Result | BaseException] = []
 
     def run() -> None:
@@ -120,10 +122,20 @@ def _run(reads: Reads, send: Send) -> Result:
 
     thread = threading.Thread(target=run)
     thread.start()
+    stage, sent_s, deadline_s = native.READY, 0.0, 0.0
     while thread.is_alive():
-        thread.join(PROGRESS_S)
-        done = reads.progress()
-        send({"moved": [done.reads, done.bytes, done.ended, done.stage]})
+        left_s = deadline_s - time.monotonic()
+        thread.join(min(PROGRESS_S, left_s) if stage == native.TIMED else EDGE_S)
+        done, now_s = reads.progress(), time.monotonic()
+        now = done.stage
+        if now == native.TIMED and stage < native.TIMED:
+            deadline_s = now_s + duration_s
+        elif now == native.TIMED and now_s >= deadline_s:
+            now = native.OVER  # for the reads in flight no clock runs
+        if now != stage or now_s - sent_s >= PROGRESS_S:
+            send({"moved": [done.reads, done.bytes, done.ended, now]})
+            sent_s = now_s
+        stage = now
     (outcome,) = ended
     if isinstance(outcome, BaseException):
         raise outcome

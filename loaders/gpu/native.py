@@ -27,6 +27,9 @@ GPU_MEMORY = -14
 OTHER_SIZE = -15
 NO_GPU = -16
 
+READY, CHECKING, TIMED, OVER, DONE = range(5)
+"""The stages of ``wl_gpu_progress``."""
+
 WAYS = {"bounce": 0, "ring": 1, "cufile": 2}
 
 _FAILURES = 16

@@ -26,8 +26,8 @@ from wattload.core.histogram import BUCKET_COUNT, Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.loaders.gpu import failures
-from wattload.loaders.gpu.native import NativeError
-from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsCounter
+from wattload.loaders.gpu.native import OVER, TIMED, NativeError
+from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.loaders.gpu")
 
@@ -196,6 +196,28 @@ class Way:
     variables: Mapping[str, str]
 
 
+class _Counted:
+    """Reports the reads of the timed stretch to a watch, within its beginning and its end."""
+
+    def __init__(self, watch: ReadsWatch) -> None:
+        self._watch = watch
+        self._is_open = self._is_over = False
+        self.reads = self.read_bytes = 0
+
+    def now(self, reads: int, read_bytes: int, stage: int) -> None:
+        """Report what has been read so far; once the time is over, nothing is added."""
+        if not self._is_open and stage >= TIMED:
+            self._watch.begin()
+            self._is_open = True
+        if not self._is_open or self._is_over:
+            return
+        self._watch.moved(reads - self.reads, read_bytes - self.read_bytes)
+        self.reads, self.read_bytes = reads, read_bytes
+        if stage >= OVER:
+            self._watch.end()
+            self._is_over = True
+
+
 class ProcessReader:
     """Readers in a process of their own; implements ``GpuReader``."""
 
@@ -237,38 +259,37 @@ class ProcessReader:
         """Return the requested path; ``counts`` come with the result."""
         return self._way.path
 
-    def run(self, moved: ReadsCounter) -> GpuReadResult:
+    def run(self, watch: ReadsWatch) -> GpuReadResult:
         """Read for the planned time; see ``GpuReader.run``."""
         self._child.send("go")
-        figures = self._follow(moved)
+        figures = self._follow(watch)
         self._child.close()  # cuFile's own driver counts are complete then
         result = self._result(figures)
         if not result.counts.reads and figures["failures"]:
             raise failures.failure_error(figures["failures"][0][0], self._plan)
         return result
 
-    def _follow(self, moved: ReadsCounter) -> dict[str, Any]:
-        reads = read_bytes = 0
+    def _follow(self, watch: ReadsWatch) -> dict[str, Any]:
+        counted = _Counted(watch)
         seen: tuple[int, int] | None = None
         seen_s = time.monotonic()
         while True:
             message = self._child.receive(HANG_S)
             if message and "result" in message:
                 result: dict[str, Any] = message["result"]
-                moved(result["operations"] - reads, result["bytes"] - read_bytes)
+                counted.now(result["operations"], result["bytes"], OVER)
                 return result
             if message and "error" in message:
                 raise failures.lost_error(native_error(message["error"]))
             if message:
-                now_reads, now_bytes, ended, stage = message["moved"]
-                moved(now_reads - reads, now_bytes - read_bytes)
-                reads, read_bytes = now_reads, now_bytes
+                reads, read_bytes, ended, stage = message["moved"]
+                counted.now(reads, read_bytes, stage)
                 if seen != (ended, stage):
                     seen, seen_s = (ended, stage), time.monotonic()
             if time.monotonic() - seen_s >= HANG_S:
                 raise RunError(
-                    f"reads hang: none has ended for {HANG_S:.0f} s, after {reads} reads; check "
-                    "the drive and the GPU in the kernel log"
+                    f"reads hang: none has ended for {HANG_S:.0f} s, after {counted.reads} reads; "
+                    "check the drive and the GPU in the kernel log"
                 )
 
     def _result(self, figures: Mapping[str, Any]) -> GpuReadResult:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from wattload.core.histogram import Histogram
+from wattload.core.io import PathCounts
 from wattload.core.record.results import Metric
+from wattload.loaders.gpu_reads import GpuReadResult
 from wattload.workloads.checkpoint import workload as checkpoint_workload
 from wattload.workloads.checkpoint.cycle import DirectionTotals, Stall
 from wattload.workloads.checkpoint.cycle import RankTotals as Saved
@@ -18,6 +21,8 @@ from wattload.workloads.dlrm import workload as dlrm_workload
 from wattload.workloads.dlrm.conversion import Step, phases_of
 from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
 from wattload.workloads.dlrm.workers import Cost
+from wattload.workloads.gpu_read import workload as gpu_read_workload
+from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
 from wattload.workloads.unet3d import workload as unet3d_workload
 from wattload.workloads.unet3d.metrics import EpochTimes, ceiling_metric
 from wattload.workloads.unet3d.metrics import JobTimes as Loaded
@@ -76,10 +81,24 @@ def of_dlrm() -> list[Metric]:
     ]
 
 
+def of_gpu_read() -> list[Metric]:
+    result = GpuReadResult(
+        operations=1,
+        moved_bytes=4096,
+        start_ns=0,
+        end_ns=1,
+        cpu_s=1.0,
+        latency=Histogram.of([1]),
+        counts=PathCounts(reads=1, read_bytes=4096),
+    )
+    return list(gpu_read_metrics(result))
+
+
 MADE = {
     unet3d_workload.Unet3d.name: of_unet3d,
     checkpoint_workload.Checkpoint.name: of_checkpoint,
     dlrm_workload.Dlrm.name: of_dlrm,
+    gpu_read_workload.GpuRead.name: of_gpu_read,
 }
 
 

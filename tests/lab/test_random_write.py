@@ -29,6 +29,8 @@ from tests.lab.virtual_runs import (
     VIRTUAL,
     VirtualDrive,
     controller,
+    disconnect,
+    find_node,
     tell,
 )
 from tests.lab.virtual_ssd.design import AMPLIFYING
@@ -136,7 +138,7 @@ def command(*more: str) -> list[str]:
         "workload=random_write",
         "workload.block_bytes=16384",
         "target=block",
-        f"target.path={find_node()}",
+        f"target.path={find_node(SERIAL)}",
         f"target.serial={SERIAL}",
         "target.shared=true",
         "target.overwrite=[unsampled]",
@@ -195,13 +197,6 @@ def wait_for(condition: Callable[[], object], otherwise: str) -> None:
         time.sleep(0.1)
 
 
-def find_node() -> Path:
-    """Return the drive's node; the kernel looks for namespaces after it has connected."""
-    node = Path(f"/dev/{controller(SERIAL)}n1")
-    wait_for(node.exists, f"{node} does not appear")
-    return node
-
-
 def used_bytes() -> int:
     admin = NvmeAdmin(controller(SERIAL))
     try:
@@ -237,18 +232,14 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualDrive]:
     drive.mount_point.mkdir()
     drive.ask("speed", factor=SPEED)
     yield drive
-    disconnect()  # another module connects a drive of the same subsystem
-
-
-def disconnect() -> None:
-    Path("/sys/class/nvme", controller(SERIAL), "delete_controller").write_text("1")
+    disconnect(SERIAL)  # another module connects a drive of the same subsystem
 
 
 def test_a_plan_tells_what_is_on_the_drive(
     drive: VirtualDrive, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert used_bytes() == 0
-    words = ["target=block", f"target.path={find_node()}", "workload.block_bytes=16384"]
+    words = ["target=block", f"target.path={find_node(SERIAL)}", "workload.block_bytes=16384"]
     assert main(["plan", "random_write", *words]) == FINISHED
     told = capsys.readouterr().out
     assert "no signature; sampled blocks: 1,026 blank" in told
@@ -300,7 +291,7 @@ def test_a_conditioned_drive_is_kept_until_others_write_to_it(
     # As it was when the random writes began, and as they left it.
     assert record.targets[0].history.preconditioning_bytes == 4 * CAPACITY_BYTES
     assert noted_random_bytes() == 3 * CAPACITY_BYTES
-    tell(["dd", "if=/dev/zero", f"of={find_node()}", "bs=1M", "count=2", "oflag=direct"])
+    tell(["dd", "if=/dev/zero", f"of={find_node(SERIAL)}", "bs=1M", "count=2", "oflag=direct"])
     assert main(command(*words)) == REFUSED
     told = capsys.readouterr().err
     assert "were written to" in told
@@ -323,7 +314,7 @@ def test_a_killed_run_is_in_the_log_and_the_drive_is_free(
     assert end.written_bytes is not None
     assert end.written_bytes >= PART_BYTES
     assert read_record(RUNS / begin.run_id / RECORD_FILE).status == "aborted"
-    node, folder = str(find_node()), str(drive.mount_point)
+    node, folder = str(find_node(SERIAL)), str(drive.mount_point)
     tell(["mkfs.ext4", "-q", "-F", node])
     tell(["mount", node, folder])
     tell(["umount", folder])
@@ -357,15 +348,15 @@ def test_a_discard_frees_the_drive_and_a_format_is_refused(
 def test_a_run_fails_at_once_when_its_drive_goes(
     drive: VirtualDrive, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = find_node().name
+    name = find_node(SERIAL).name
     with writing(drive) as started:
         start_s = time.monotonic()
-        disconnect()
+        disconnect(SERIAL)
         told, _ = started.communicate(timeout=WAIT_S)
         gone_s = time.monotonic() - start_s
     report(f"failed {gone_s:.1f} s after the drive went: {told.splitlines()[-4:]}")
     connect(AMPLIFYING.subsystem, int((drive.folder / "port").read_text()))
-    find_node()
+    find_node(SERIAL)
     begin, end = last_rows()
     assert started.returncode not in (FINISHED, CHECK_FAILED)
     assert gone_s < GONE_S
@@ -383,7 +374,7 @@ def test_amplification_is_the_drive_s_own(
     drive: VirtualDrive, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drive.ask("speed", factor=1.0)
-    tell(["blkdiscard", str(find_node())])
+    tell(["blkdiscard", str(find_node(SERIAL))])
     found = run(drive, capsys, *LONG)
     drive.ask("speed", factor=SPEED)
     window, written = found.window(PHASE), found.written(PHASE)

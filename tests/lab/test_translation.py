@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from tests.lab.connect import attach_virtual
-from tests.lab.virtual_runs import OUT, PREPARING, VIRTUAL, VirtualDrive, controller, tell
+from tests.lab.virtual_runs import (
+    OUT,
+    PREPARING,
+    VIRTUAL,
+    VirtualDrive,
+    controller,
+    disconnect,
+    find_node,
+    tell,
+)
 from tests.lab.virtual_ssd.design import AMPLIFYING
 from wattload.power.nvme.admin import NvmeAdmin, fetch
 from wattload.power.nvme.features import set_command
@@ -133,23 +142,21 @@ def counters(drive: VirtualDrive, admin: NvmeAdmin) -> Counters:
 
 
 @pytest.fixture(scope="module")
-def drive(tmp_path_factory: pytest.TempPathFactory) -> VirtualDrive:
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualDrive]:
     folder = tmp_path_factory.mktemp("amplifying")
     attach_virtual(folder, AMPLIFYING)
-    return VirtualDrive(serial=AMPLIFYING.serial, folder=folder, mount_point=Path("/nonexistent"))
+    yield VirtualDrive(serial=AMPLIFYING.serial, folder=folder, mount_point=Path("/nonexistent"))
+    disconnect(AMPLIFYING.serial)
 
 
 @pytest.fixture(scope="module")
 def node(drive: VirtualDrive) -> Path:
-    found = Path(f"/dev/{controller(drive.serial)}n1")
-    while not found.exists():  # the kernel looks for namespaces after it has connected
-        time.sleep(0.1)
-    return found
+    return find_node(drive.serial)
 
 
 @pytest.fixture(scope="module")
 def admin(node: Path) -> Iterator[NvmeAdmin]:
-    opened = NvmeAdmin(node.name.removesuffix("n1"))
+    opened = NvmeAdmin(controller(AMPLIFYING.serial))
     yield opened
     opened.close()
 

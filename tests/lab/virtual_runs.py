@@ -22,6 +22,7 @@ OUT = Path(os.environ.get("WATTLOAD_LAB_OUT", "/nonexistent"))
 SERIAL = "VIRTUAL0001"
 RUNS = Path("/run/runs")
 FINISHED, CHECK_FAILED = 0, 3
+NODE_WAIT_S = 120
 PREPARING = 100.0
 """How much faster the drive is while it is filled: what is left is the emulated processor."""
 
@@ -63,6 +64,36 @@ def controller(serial: str = SERIAL) -> str:
     raise AssertionError(f"the guest has no controller {serial}")
 
 
+def find_node(serial: str = SERIAL) -> Path:
+    """Return the node of a drive's first namespace.
+
+    The kernel looks for namespaces after it has connected. With several paths it names them after
+    the subsystem, whose number may be that of a controller that has gone.
+    """
+    deadline_s = time.monotonic() + NODE_WAIT_S
+    while True:
+        for found in Path("/sys/block").glob("nvme*n1"):
+            owner, node = found.resolve().parent, Path("/dev") / found.name
+            try:
+                is_drive = (owner / "serial").read_text().strip() == serial and node.exists()
+            except FileNotFoundError:
+                continue  # it is just going away
+            if is_drive:
+                return node
+        assert time.monotonic() < deadline_s, f"the drive {serial} has no namespace"
+        time.sleep(0.1)
+
+
+def disconnect(serial: str) -> None:
+    """Have the kernel remove a controller, and return once it and its namespace are gone."""
+    folder, node = Path("/sys/class/nvme", controller(serial)), find_node(serial)
+    (folder / "delete_controller").write_text("1")
+    deadline_s = time.monotonic() + NODE_WAIT_S
+    while folder.exists() or node.exists():
+        assert time.monotonic() < deadline_s, f"{folder.name} does not go away"
+        time.sleep(0.1)
+
+
 def tell(command: list[str]) -> str:
     """Run a command that must succeed and return what it prints."""
     told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
@@ -98,9 +129,7 @@ class VirtualDrive:
     def mount(self) -> Path:
         """Return where the drive is mounted, made and mounted at the first call."""
         if not os.path.ismount(self.mount_point):
-            node = Path(f"/dev/{controller(self.serial)}n1")
-            while not node.exists():  # the kernel looks for namespaces after it has connected
-                time.sleep(0.1)
+            node = find_node(self.serial)
             self.ask("speed", factor=PREPARING)
             options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
             tell(["mkfs.ext4", "-q", "-J", "size=8", "-m", "0", "-E", options, str(node)])

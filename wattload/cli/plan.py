@@ -185,7 +185,7 @@ class RunTime:
         """Return the times of a plan at one rate for reads and writes."""
         return cls(
             generate_s=plan.prepare_bytes / rate_bytes_per_s,
-            io_s=(plan.read_bytes + plan.run_bytes) / rate_bytes_per_s,
+            io_s=(plan.read_bytes + plan.run_bytes) / rate_bytes_per_s + plan.reading_s,
             computing_s=plan.computing_s,
         )
 
@@ -218,9 +218,12 @@ def run_lines(
         yield _line("writes", f"{prepared}at most {format_bytes(plan.run_bytes)} in timed phases")
     else:
         yield _line("data", _data_text(plan))
-        yield _line("reads", f"{format_bytes(plan.read_bytes)} in the timed phases")
+        reads = format_seconds(plan.reading_s) if plan.reading_s else format_bytes(plan.read_bytes)
+        yield _line("reads", f"{reads} in the timed phases")
         yield _line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")
         yield _line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
+    for name, text in plan.lines:
+        yield _line(name, text)
     yield _line("memory", f"{format_bytes(plan.memory_bytes_per_rank)} per process")
     if time is None:
         computing = (

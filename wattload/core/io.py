@@ -92,6 +92,30 @@ class PathCounts(Frozen):
             return "posix_bounce"
         return "p2p_via_peer_gpu" if by_peer else self._direct_word()
 
+    @property
+    def evidence(self) -> str:
+        """The counters that have a figure, in words."""
+        figures = {name: getattr(self, name) for name in type(self).model_fields}
+        return ", ".join(
+            f"{name.replace('_', ' ')} {figure:,}"
+            for name, figure in figures.items()
+            if figure is not None
+        )
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether counters leave reads out, or do not add up; one that is missing can't."""
+        if self.library_reads is None:
+            return self.pinned_copies is not None and self.word == "unverified"
+        parts = (self.p2p_reads, self.nvfs_reads, self.posix_reads)
+        sums = [n for n in parts if n is not None]
+        is_apart = len(sums) == _PATHS and sum(sums) != self.library_reads
+        # The driver counts other processes too, so it can only show too few.
+        is_refuted = self.nvidia_fs_reads is not None and self.nvidia_fs_reads < (
+            self.nvfs_reads or 0
+        )
+        return self.library_reads != self.reads or is_apart or is_refuted
+
     def _word_without_library(self) -> PathWord:
         if self.pinned_copies is not None:
             is_whole = self.pinned_copies and self.pinned_bytes == self.read_bytes

@@ -301,7 +301,9 @@ class WorkloadPlan:
     run that this one keeps or removes first. ``read_bytes`` is what the timed phases read, and
     ``computing_s`` the emulated computation in them, in seconds, which may overlap with I/O.
     ``memory_bytes_per_rank`` bounds the buffers of one rank. ``covered_bytes`` is how much from the
-    start of each raw drive a completed run has written throughout.
+    start of each raw drive a completed run has written throughout. ``reading_s`` is how long the
+    timed phases read where a clock ends them, however much that is. ``lines`` are further lines of
+    a preview: a word and a text.
     """
 
     data_bytes: int
@@ -314,6 +316,8 @@ class WorkloadPlan:
     read_bytes: int = 0
     computing_s: float = 0.0
     covered_bytes: int = 0
+    reading_s: float = 0.0
+    lines: tuple[tuple[str, str], ...] = ()
     prepares_again: bool = False
     minimum_ranks: int = 1
     maximum_ranks: int | None = None

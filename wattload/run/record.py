@@ -360,9 +360,14 @@ def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> T
 
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     config, data = header.order.config, findings.data
-    is_direct = any(path.path_requested == "o_direct" for path in findings.outcome.paths)
+    is_direct = any(
+        path.path_requested == "o_direct" or path.counts is not None
+        for path in findings.outcome.paths
+    )
     uses_loader = bool(workload_class(config).needs)
-    settings = config.loader if uses_loader else config.workload
+    # A workload that decides how many operations are in flight leaves the loader nothing to choose.
+    is_own = not uses_loader or hasattr(config.workload, "queue_depth")
+    settings = config.workload if is_own else config.loader
     # Under a rate the queue need not be deep.
     is_limited = getattr(settings, "rate_bytes_per_s", None) is not None
     depth = getattr(settings, "queue_depth", None) if is_direct and not is_limited else None
@@ -455,10 +460,10 @@ def _judged(record: RunRecord, findings: Findings) -> RunRecord:
 
 
 def with_effective_paths(record: RunRecord) -> RunRecord:
-    """Return the record with each effective data path, where device counters prove it.
+    """Return the record with each effective data path, where counters prove it.
 
-    A path stays ``unverified`` unless the device moved 0.98 to 1.02 of the application's bytes in
-    every timed phase that moved any.
+    A path with ``counts`` is what they prove. Any other stays ``unverified`` unless the device
+    moved 0.98 to 1.02 of the application's bytes in every timed phase that moved any.
     """
     proofs = device_bytes(record)
     proved = bool(proofs) and all(check.verdict == "pass" for check in proofs)
@@ -469,6 +474,8 @@ def with_effective_paths(record: RunRecord) -> RunRecord:
                 "path_effective": _name(path.path_requested) if proved else "unverified",
                 "path_evidence": evidence,
             }
+            if path.counts is None
+            else {"path_effective": path.counts.word, "path_evidence": path.counts.evidence}
         )
         for path in record.workload.paths
     )

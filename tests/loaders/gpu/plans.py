@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +33,34 @@ def plan_of(*files: GpuFile, **changes: Any) -> GpuReadPlan:
     return GpuReadPlan(**values | changes)
 
 
+class Watch:
+    """Counts the reads of a timed stretch, and how often it begins and ends."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.reads = self.read_bytes = 0
+
+    def begin(self) -> None:
+        self.events.append("begin")
+
+    def moved(self, reads: int, read_bytes: int) -> None:
+        assert self.events == ["begin"]
+        self.reads += reads
+        self.read_bytes += read_bytes
+
+    def end(self) -> None:
+        self.events.append("end")
+
+
 def read(config: Any, plan: GpuReadPlan, folder: Path) -> GpuReadResult:
     """Make the reads of a plan."""
-    reader = config.gpu_reader(plan, folder)
-    moved: Counter[str] = Counter()
-
-    def count(reads: int, read_bytes: int) -> None:
-        moved.update(reads=reads, bytes=read_bytes)
-
+    reader, watch = config.gpu_reader(plan, folder), Watch()
     try:
-        result: GpuReadResult = reader.run(count)
+        result: GpuReadResult = reader.run(watch)
     finally:
         reader.close()
-    assert (moved["reads"], moved["bytes"]) == (result.operations, result.moved_bytes)
+    assert watch.events == ["begin", "end"]
+    # A read that ended in time may be counted just after its end.
+    assert result.operations - plan.threads <= watch.reads <= result.operations
+    assert watch.read_bytes == watch.reads * plan.block_bytes
     return result

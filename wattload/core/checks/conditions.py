@@ -247,7 +247,7 @@ def long_enough(record: RunRecord) -> Sequence[Check]:
             if e.phase == window.name and e.chosen and e.host == window.host
         ]
         few = min(samples, default=FEW_SAMPLES) < FEW_SAMPLES
-        short = window.active_s < SHORT_S
+        short = round(window.active_s, 1) < SHORT_S  # as the sentence shows it
         sentence = f"The phase {window.name} was active for {window.active_s:.1f} s"
         sentence += f", under {SHORT_S:.0f} s" if short else ""
         sentence += f", with {min(samples)} power samples, under {FEW_SAMPLES}" if few else ""

@@ -42,6 +42,7 @@ from wattload.core.checks.energy import (
 )
 from wattload.core.checks.io import (
     bytes_add_up,
+    data_path,
     device_bytes,
     queue_depth,
     rate_closure,
@@ -72,6 +73,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     bytes_add_up,
     rate_closure,
     device_bytes,
+    data_path,
     queue_depth,
     clocks_agree,
     long_enough,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
 from wattload.core.checks.conditions import is_paced
+from wattload.core.io import DIRECT_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
-from wattload.core.record.results import PACED, Check, Metric, RateOf, Verdict
+from wattload.core.record.results import PACED, Check, Metric, RateOf, Verdict, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_bytes
 
@@ -144,7 +145,10 @@ def _device_check(
         ratio / factor,
         others=_other_load(record, window, counters),
         is_cached=direction == "read"
-        and all(path.path_requested != "o_direct" for path in record.workload.paths),
+        and all(
+            path.path_requested != "o_direct" and path.counts is None
+            for path in record.workload.paths
+        ),
     )
 
 
@@ -222,6 +226,71 @@ def _other_load(
     more = f" and {len(users) - 1} more" if len(users) > 1 else ""
     shared = f", shared with {users[0]}{more}" if users else ""
     return f"{format_bytes(extra)} of other traffic on the devices{shared}"
+
+
+def data_path(record: RunRecord) -> Sequence[Check]:
+    """Judge the path of reads into GPU memory by its counts, which are the only proof of it.
+
+    A loader that asks for a direct path has to get it. One that takes any path gets a warning if
+    the bytes went through host memory by a library: its user may believe otherwise.
+    """
+    must_be_direct = bool(record.workload.details.get("must_be_direct"))
+    return [
+        _path_check(path.counts, path.path_effective, must_be_direct=must_be_direct)
+        for path in record.workload.paths
+        if path.counts is not None
+    ]
+
+
+def is_path_as_requested(figures: Mapping[str, float | int | str | None]) -> bool:
+    """Return whether the figures of ``data_path`` are of a path that was requested."""
+    word = _counts_of(figures).word
+    is_bounce = word == "host_bounce" and not amount(figures, "must_be_direct")
+    return word == figures["path_effective"] and (word in DIRECT_WORDS or is_bounce)
+
+
+def is_path_as_counted(figures: Mapping[str, float | int | str | None]) -> bool:
+    """Return whether the figures of ``data_path`` prove a path where any is allowed."""
+    word = _counts_of(figures).word
+    is_any = not amount(figures, "must_be_direct")
+    return word == figures["path_effective"] and is_any and word != "unverified"
+
+
+def _counts_of(figures: Mapping[str, float | int | str | None]) -> PathCounts:
+    return PathCounts.model_validate({name: figures[name] for name in PathCounts.model_fields})
+
+
+def _path_check(counts: PathCounts, effective: str, *, must_be_direct: bool) -> Check:
+    word = counts.word
+    figures: dict[str, float | int | str | None] = {
+        "must_be_direct": int(must_be_direct),
+        "path_effective": effective,
+        **counts.model_dump(),
+    }
+    asked = "path direct asked, " if must_be_direct else ""
+    taken = f"{asked}{word} taken by {counts.reads:,} of {counts.reads:,} reads"
+    if word == "mixed" and counts.posix_reads:
+        taken = f"{asked}posix_bounce taken by {counts.posix_reads:,} of {counts.reads:,} reads"
+    if effective != word:
+        verdict: Verdict = "fail"
+        sentence = f"The record says {effective}, but its counts give {word}"
+    elif counts.is_contradictory:
+        verdict, sentence = "fail", "The counts of the path do not add up"
+    elif is_path_as_requested(figures):
+        verdict, sentence = "pass", taken
+    elif is_path_as_counted(figures):
+        verdict, sentence = "warn", f"Not GPUDirect Storage: {taken}"
+    elif word == "unverified":
+        verdict = "fail" if must_be_direct else "not_checked"
+        sentence = f"{asked}but no counter tells which path was taken"
+    else:
+        verdict, sentence = "fail", taken
+    return Check(
+        name="data_path",
+        verdict=verdict,
+        sentence=f"{sentence[:1].upper()}{sentence[1:]} ({counts.evidence}).",
+        figures=figures,
+    )
 
 
 def queue_depth(record: RunRecord) -> Sequence[Check]:

@@ -1,0 +1,119 @@
+"""The path of reads into GPU memory is what their counts prove, also in an edited record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.records import Scenario, make_run
+from wattload.__main__ import main
+from wattload.core.checks.evaluation import declared_checks, rechecked
+from wattload.core.checks.io import data_path
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.record.file import write_record
+from wattload.core.record.results import Check
+from wattload.core.record.run import RunRecord
+from wattload.run.record import with_effective_paths
+
+READS = 61_440
+
+
+def counts(**values: Any) -> PathCounts:
+    return PathCounts(reads=READS, read_bytes=READS * 4096, **values)
+
+
+BOUNCED = counts(pinned_copies=READS, pinned_bytes=READS * 4096)
+P2P = counts(library_reads=READS, p2p_reads=READS, nvfs_reads=0, posix_reads=0)
+POSIX = counts(library_reads=READS, p2p_reads=0, nvfs_reads=0, posix_reads=READS)
+NVFS = counts(
+    library_reads=READS, p2p_reads=0, nvfs_reads=READS, posix_reads=0, nvidia_fs_reads=READS
+)
+MIXED = counts(library_reads=READS, p2p_reads=READS - 40, nvfs_reads=0, posix_reads=40)
+SILENT = counts()
+ZEROS = counts(library_reads=0, p2p_reads=0, nvfs_reads=0, posix_reads=0)
+FEWER = counts(library_reads=READS - 1, p2p_reads=READS - 1, nvfs_reads=0, posix_reads=0)
+APART = counts(library_reads=READS, p2p_reads=READS, nvfs_reads=0, posix_reads=5)
+LESS_COPIED = counts(pinned_copies=READS, pinned_bytes=4096)
+REFUTED = counts(
+    library_reads=READS, p2p_reads=0, nvfs_reads=READS, posix_reads=0, nvidia_fs_reads=5
+)
+
+
+def record_of(found: PathCounts, *, must_be_direct: bool = False, **path: Any) -> RunRecord:
+    record, _ = make_run(Scenario(virtual=False, power="measured"))
+    paths = (DataPath(data_path="gpu", path_requested="direct", counts=found, **path),)
+    details = {"must_be_direct": must_be_direct}
+    update = {"name": "gpu_read", "paths": paths, "details": details}
+    record = record.model_copy(update={"workload": record.workload.model_copy(update=update)})
+    return record if path else with_effective_paths(record)
+
+
+def judged(record: RunRecord) -> Check:
+    [check] = data_path(record)
+    return check
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "free", "asked"),
+    [
+        (BOUNCED, "host_bounce", "pass", "fail"),
+        (P2P, "p2p_pci", "pass", "pass"),
+        (NVFS, "p2p_nvfs", "pass", "pass"),
+        (POSIX, "posix_bounce", "warn", "fail"),
+        (MIXED, "mixed", "warn", "fail"),
+        (SILENT, "unverified", "not_checked", "fail"),
+        (ZEROS, "unverified", "fail", "fail"),
+        (FEWER, "unverified", "fail", "fail"),
+        (APART, "unverified", "fail", "fail"),
+        (LESS_COPIED, "unverified", "fail", "fail"),
+        (REFUTED, "unverified", "fail", "fail"),
+    ],
+)
+def test_verdicts_by_counts(found: PathCounts, word: str, free: str, asked: str) -> None:
+    record = record_of(found)
+    assert record.workload.paths[0].path_effective == word
+    assert f"reads {READS:,}" in record.workload.paths[0].path_evidence
+    assert judged(record).verdict == free
+    assert judged(record_of(found, must_be_direct=True)).verdict == asked
+
+
+def test_a_direct_path_that_was_not_taken_is_named() -> None:
+    check = judged(record_of(POSIX, must_be_direct=True))
+    assert check.sentence.startswith(
+        "Path direct asked, posix_bounce taken by 61,440 of 61,440 reads"
+    )
+
+
+def test_some_bounced_reads_are_named() -> None:
+    check = judged(record_of(MIXED, must_be_direct=True))
+    assert "posix_bounce taken by 40 of 61,440 reads" in check.sentence
+
+
+def test_posix_reads_under_p2p_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(POSIX, path_effective="p2p_pci", path_evidence="edited")
+    assert judged(record).verdict == "fail"
+    write_record(record, tmp_path)
+    assert main(["check", str(tmp_path)]) != 0
+    assert "The record says p2p_pci, but its counts give posix_bounce" in capsys.readouterr().out
+
+
+def test_a_removed_proof_fails() -> None:
+    record = record_of(P2P)
+    (path,) = record.workload.paths
+    bare = path.model_copy(update={"counts": None})
+    workload = record.workload.model_copy(update={"paths": (bare,)})
+    checks = rechecked(record.model_copy(update={"workload": workload})).checks
+    assert {check.verdict for check in checks if check.name == "data_path"} == {"fail"}
+
+
+def test_a_stored_verdict_needs_figures_that_support_it() -> None:
+    declared = (declared_checks("gpu_read") or {})["data_path"]
+    figures = dict(judged(record_of(POSIX)).figures)
+    assert declared.supports("warn", figures)
+    assert not declared.supports("pass", figures)
+    assert not declared.supports("warn", {**figures, "must_be_direct": 1})
+    assert not declared.supports("pass", {**figures, "path_effective": "p2p_pci"})
+    with pytest.raises(KeyError):
+        declared.supports("pass", {"must_be_direct": 0})

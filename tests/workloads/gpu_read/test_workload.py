@@ -1,0 +1,196 @@
+"""Reads into the memory of made-up GPUs, from real files by O_DIRECT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.context import Context, directory_target
+from tests.gpu_machine import gpu_address, on_drives
+from tests.workloads.gpu_read.fake import FakeLoader
+from tests.workloads.gpu_read.making import FILE_BYTES, files_of, made, metric, workload_of
+from wattload.core.errors import ConfigError, RunError
+from wattload.workloads.gpu_read.config import Config, Files
+
+
+def several(target: Path, count: int) -> Context:
+    folders = [target / str(number) for number in range(count)]
+    for folder in folders:
+        folder.mkdir()
+    targets = [on_drives(folder, number, index=number) for number, folder in enumerate(folders)]
+    return Context(targets=tuple(targets))
+
+
+def test_the_figures_follow_from_what_was_read(context: Context) -> None:
+    outcome, checks = made(workload_of(block_bytes=16384), context)
+    [phase] = context.timed("gpu_read")
+    seconds = outcome.details["seconds"]
+    assert phase.read_bytes == phase.operations * 16384 > 0
+    assert metric(outcome, "read_bytes_per_s") == pytest.approx(phase.read_bytes / seconds)
+    assert metric(outcome, "read_iops") == pytest.approx(phase.operations / seconds)
+    assert metric(outcome, "mean_latency_s") == pytest.approx(4 * seconds / phase.operations, 1e-3)
+    assert metric(outcome, "failed_reads") == 0
+    assert (metric(outcome, "cpu_s_per_gb") or 0) * phase.read_bytes < 2 * seconds
+    assert [each.name for each in outcome.metrics if each.headline] == ["read_bytes_per_s"]
+    [row] = outcome.latencies
+    assert (row.phase, row.kind, row.count) == ("gpu_read", "read", phase.operations)
+    assert phase.seconds == pytest.approx(seconds, abs=0.02)
+    assert {name: check.verdict for name, check in checks.items()} == {
+        "cold_cache": "pass",
+        "cold_cache_after": "pass",
+        "written_extents": checks["written_extents"].verdict,
+        "delivered_bytes": "pass",
+        "failed_reads": "pass",
+        "littles_law": "pass",
+    }
+    assert outcome.paths[0].counts is not None
+    assert outcome.paths[0].counts.word == "host_bounce"
+
+
+def test_each_target_is_read_into_its_nearest_gpu(target: Path) -> None:
+    loader, context = FakeLoader(), several(target, 3)
+    outcome, _ = made(workload_of(loader), context)
+    topology = outcome.details["topology"]
+    assert [each["gpu"] for each in topology] == [gpu_address(number) for number in range(3)]
+    assert {each["link"] for each in topology} == {"same switch"}
+    assert topology[0] == {
+        "target": 0,
+        "path": str(target / "0"),
+        "gpu": gpu_address(0),
+        "gpu_name": "NVIDIA A100-SXM4-40GB",
+        "gpu_node": 0,
+        "drive_node": 0,
+        "link": "same switch",
+    }
+    plan = loader.plans[-1]
+    assert [file.gpu for file in plan.files] == [each["gpu"] for each in topology]
+    assert [file.node for file in plan.files] == [0, 0, 0]
+    assert [file.stamps.word for file in plan.files] == [0, 1, 2]
+    assert len(outcome.details["file_operations"]) == 3
+
+
+def test_files_per_thread_are_spread_over_targets(target: Path) -> None:
+    context = several(target, 2)
+    outcome, _ = made(workload_of(threads=5, files=Files.per_thread), context)
+    assert [path.parent.parent.parent.name for path in files_of(context)] == list("00011")
+    assert (outcome.details["file_count"], outcome.details["files"]) == (5, "per_thread")
+
+
+def test_a_gpu_on_another_node_is_on_the_page(target: Path) -> None:
+    outcome, _ = made(workload_of(gpus=[7]), several(target, 1))
+    assert outcome.remarks == (
+        f"{target / '0'} is on another NUMA node than its GPU {gpu_address(7)}: reads cross "
+        "between processors.",
+    )
+    assert outcome.details["topology"][0]["link"] == "another node"
+
+
+def test_the_same_reads_for_every_loader(context: Context) -> None:
+    one, other = FakeLoader(), FakeLoader(gpu_path_must_be_direct=True)
+    for loader in (one, other):
+        made(workload_of(loader), context)
+    assert one.plans[-1] == other.plans[-1]
+
+
+def test_failed_reads_are_counted_and_bar_the_run(context: Context) -> None:
+    loader = FakeLoader(failures={"cuFileRead returned -5": 3, "Input/output error": 1})
+    outcome, checks = made(workload_of(loader), context)
+    assert metric(outcome, "failed_reads") == outcome.details["failed_reads"] == 4
+    assert checks["failed_reads"].verdict == "fail"
+    assert "4 reads failed" in checks["failed_reads"].sentence
+    assert "cuFileRead returned -5" in checks["failed_reads"].sentence
+
+
+def test_no_read_at_all_is_a_failed_run(context: Context) -> None:
+    loader = FakeLoader(failures={"Input/output error": 64})
+    workload = workload_of(loader, duration_s=1e-9)
+    workload.plan(context)
+    workload.prepare(context)
+    with pytest.raises(RunError, match=r"no read ended in .*; failed reads: 64: Input/output"):
+        workload.run(context)
+
+
+def test_zeros_are_not_what_the_files_have(context: Context) -> None:
+    _, checks = made(workload_of(FakeLoader(delivers_zeros=True)), context)
+    assert checks["delivered_bytes"].verdict == "fail"
+
+
+def test_time_in_no_latency_is_a_share_of_a_threads_time(context: Context) -> None:
+    _, checks = made(workload_of(FakeLoader(hidden_share=0.25)), context)
+    check = checks["littles_law"]
+    assert check.verdict == "warn"
+    assert "25 % of a thread's time is in no latency" in check.sentence
+    assert check.figures["ratio"] == pytest.approx(4 / 3, rel=1e-3)
+
+
+def test_more_in_flight_than_threads_is_wrong(context: Context) -> None:
+    _, checks = made(workload_of(FakeLoader(hidden_share=-0.5)), context)
+    assert checks["littles_law"].verdict == "warn"
+    assert "more than there are threads" in checks["littles_law"].sentence
+
+
+def test_a_mean_is_enough_for_little(context: Context) -> None:
+    outcome, checks = made(workload_of(FakeLoader(has_latencies=False)), context)
+    assert checks["littles_law"].verdict == "pass"
+    assert outcome.latencies == ()
+
+
+def test_reads_through_the_page_cache_are_found(context: Context) -> None:
+    _, checks = made(workload_of(FakeLoader(through_page_cache=True)), context)
+    assert checks["cold_cache"].verdict == "pass"
+    assert checks["cold_cache_after"].verdict == "fail"
+
+
+def test_every_block_has_its_stamp(target: Path) -> None:
+    context = several(target, 2)
+    made(workload_of(), context)
+    stamps = [np.fromfile(path, dtype="<u8").reshape(-1, 512) for path in files_of(context)]
+    for number, words in enumerate(stamps):
+        assert set(words[:, 1]) == {number}
+        assert list(words[:, 2]) == list(range(FILE_BYTES // 4096))
+    assert len({int(words[0, 0]) for words in stamps}) == 1
+
+
+def test_the_preview_says_what_goes_where(target: Path) -> None:
+    plan = workload_of().plan(several(target, 2))
+    assert [name for name, _ in plan.lines] == ["blocks", "gpu", "gpu"]
+    assert plan.lines[1][1] == (
+        f"{target / '0'} into GPU {gpu_address(0)} (NVIDIA A100-SXM4-40GB, node 0), same switch"
+    )
+    assert (plan.reading_s, plan.maximum_ranks) == (0.1, 1)
+    assert plan.data_bytes == plan.prepare_bytes == 2 * FILE_BYTES
+
+
+def test_fewer_threads_than_targets_are_refused(target: Path) -> None:
+    with pytest.raises(ConfigError, match="at least the number of targets, 3, got 2"):
+        workload_of(threads=2).plan(several(target, 3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gpus": ["gpu0"]}, "got 'gpu0'; nvidia-smi lists both"),
+        ({"block_bytes": 5000}, "workload.block_bytes must be a multiple of 4096"),
+        ({"block_bytes": 32 << 20}, "4096 to 16777216"),
+        ({"block_bytes": 8 << 20}, "must be at least workload.block_bytes, 8388608 bytes"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        workload_of(**settings)
+
+
+def test_numbers_and_addresses_name_gpus() -> None:
+    named = Config(gpus=[0, "0000:65:00.0"]).named_gpus
+    assert named == ("0", "0000:65:00.0")
+    assert Config(gpus=3).named_gpus == ("3",)
+    assert Config().named_gpus == ()
+
+
+def test_a_target_without_facts_gets_the_first_gpu(target: Path) -> None:
+    context = Context(targets=(directory_target(target),))
+    outcome, _ = made(workload_of(), context)
+    [found] = outcome.details["topology"]
+    assert (found["gpu"], found["link"]) == (gpu_address(0), "unknown")

@@ -1,0 +1,123 @@
+"""Which GPU reads the files of which target, and how both are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wattload.core.errors import ConfigError
+from wattload.core.host.gpus import (
+    Gpu,
+    Link,
+    drive_node,
+    drive_places,
+    find_gpu,
+    link_between,
+    list_gpus,
+    nearest_gpus,
+    normal_address,
+)
+from wattload.core.storage.targets import Target
+from wattload.core.sysfs import LIVE, Roots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A target and the GPU that its blocks are read into."""
+
+    target: Target
+    gpu: Gpu
+    drive_node: int | None
+    link: Link
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return it as plain data for the record."""
+        return {
+            "target": self.target.index,
+            "path": str(self.target.path),
+            "gpu": self.gpu.address,
+            "gpu_name": self.gpu.name,
+            "gpu_node": self.gpu.node,
+            "drive_node": self.drive_node,
+            "link": self.link,
+        }
+
+    def text(self) -> str:
+        """Return it in words: ``/mnt/n0 into GPU 0000:07:00.0 (A100, node 3), same switch``."""
+        known = [self.gpu.name, None if self.gpu.node is None else f"node {self.gpu.node}"]
+        about = ", ".join(each for each in known if each)
+        gpu = f"{self.gpu.address} ({about})" if about else self.gpu.address
+        link = "link unknown" if self.link == "unknown" else self.link
+        return f"{self.target.path} into GPU {gpu}, {link}"
+
+
+def connect(
+    targets: Sequence[Target], named: Sequence[str], roots: Roots = LIVE
+) -> tuple[Connection, ...]:
+    """Return the GPU of each target: the named one, or the nearest by PCI Express.
+
+    ``named`` has one GPU for all targets, or one for each; empty for the nearest ones.
+
+    Raises:
+        ConfigError: a GPU does not exist or is divided by MIG, there is none, or there are neither
+            as many as targets nor one.
+    """
+    if named and len(named) not in (1, len(targets)):
+        raise ConfigError(
+            f"workload.gpus must name one GPU for each of the {len(targets)} targets, or one for "
+            f"all, got {len(named)}"
+        )
+    found, places = list_gpus(roots), [drive_places(target, roots) for target in targets]
+    if named:
+        each_named = named if len(named) == len(targets) else list(named) * len(targets)
+        chosen = [_named(name, found, roots) for name in each_named]
+    else:
+        if not found:
+            raise ConfigError(
+                f"no NVIDIA GPU in {roots.sys}/bus/pci; use a host with one, or, where a container "
+                "hides it, name it by its PCI address: workload.gpus=[0000:65:00.0]"
+            )
+        chosen = nearest_gpus(places, [gpu for gpu in found if not gpu.is_divided] or found)
+    _refuse_divided(chosen)
+    return tuple(
+        Connection(
+            target=target, gpu=gpu, drive_node=drive_node(place), link=link_between(gpu, place)
+        )
+        for target, gpu, place in zip(targets, chosen, places, strict=True)
+    )
+
+
+def _named(name: str, found: Sequence[Gpu], roots: Roots) -> Gpu:
+    """Return the GPU that a number or an address names.
+
+    Where this host shows no GPU at all, as in some containers, an address is left to CUDA.
+    """
+    address = normal_address(name)
+    if address is not None and not found:
+        return find_gpu(address, roots)
+    by_name = {str(number): gpu for number, gpu in enumerate(found)}
+    by_name |= {gpu.address: gpu for gpu in found}
+    gpu = by_name.get(address or str(int(name)))
+    if gpu is None:
+        listed = ", ".join(f"{number} ({each.address})" for number, each in enumerate(found))
+        raise ConfigError(
+            f"GPU {name} does not exist; "
+            + (
+                f"workload.gpus can be {listed}"
+                if found
+                else f"there is no NVIDIA GPU in {roots.sys}/bus/pci; where a container hides it, "
+                "name it by its PCI address: workload.gpus=[0000:65:00.0]"
+            )
+        )
+    return gpu
+
+
+def _refuse_divided(chosen: Sequence[Gpu]) -> None:
+    for gpu in chosen:
+        if gpu.is_divided:
+            raise ConfigError(
+                f"GPU {gpu.address} is divided into MIG instances, which gpu_read does not "
+                "support; disable MIG with `nvidia-smi -mig 0`, or name another GPU with "
+                "workload.gpus"
+            )
