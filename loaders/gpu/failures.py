@@ -114,23 +114,23 @@ def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception
     """Return the exception for readers that could not be prepared."""
     if error.code > 0:
         return _of_errno(error, plan)
-    if error.code == native.OTHER_SIZE:
+    if error.code == library.OTHER_SIZE:
         planned = {str(file.path): file.size_bytes for file in plan.files}[error.path]
         return TargetError(
             f"file of {format_bytes(error.offset)}, {format_bytes(planned)} planned: {error.path}; "
             "remove the data folder to generate it again"
         )
     kinds: dict[int, Exception] = {
-        native.NO_LIBRARY: missing_library(error.text),
-        native.CUDA: ConfigError(f"CUDA refuses: {error.text}; check the GPU with nvidia-smi"),
-        native.NO_GPU: ConfigError(
+        library.NO_LIBRARY: missing_library(error.text),
+        library.CUDA: ConfigError(f"CUDA refuses: {error.text}; check the GPU with nvidia-smi"),
+        library.NO_GPU: ConfigError(
             f"{error.text}: check workload.gpus and CUDA_VISIBLE_DEVICES, and whether MIG is on, "
             "which wattload does not support"
         ),
-        native.GPU_MEMORY: ConfigError(
+        library.GPU_MEMORY: ConfigError(
             f"{error.text}; use fewer threads or smaller blocks, or end what uses the GPU"
         ),
-        native.CUFILE: cufile_refusal(error.detail, error.path),
+        library.CUFILE: cufile_refusal(error.detail, error.path),
         library.NOT_DIRECT: TargetError(refuses_direct(error.path)),
         library.UNAVAILABLE: ConfigError(f"{error.text}; use loader.submit=thread"),
     }
