@@ -3,8 +3,8 @@
 ``process.py`` starts it. The first line that it gets is ``{"probe": ...}`` or a specification (see
 ``process.specification``). It answers ``{"ready": ...}`` or ``{"error": ...}``, and reads when it
 gets ``go``. Meanwhile it sends ``{"moved": [reads, bytes, ended, stage]}`` every 50 ms, and within
-2 ms of the beginning and the end of the timed stretch, and ``{"result": ...}`` at the end. It ends when its standard input ends, whatever it is doing: it
-outlives nobody.
+2 ms of the beginning and the end of the timed stretch, and ``{"result": ...}`` at the end. It ends
+when its standard input ends, whatever it is doing: it outlives nobody.
 """
 
 from __future__ import annotations
