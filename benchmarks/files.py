@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from wattload.core.io import Stamps
 from wattload.core.units import MIB
+from wattload.loaders import stamps as sealing
+from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.data.data_folder import DataFolder
 
@@ -39,6 +42,19 @@ def written_files(target: Path, count: int, size_bytes: int) -> Iterator[Sequenc
 
 
 @contextmanager
+def stamped_files(
+    target: Path, count: int, size_bytes: int
+) -> Iterator[Sequence[tuple[Path, Stamps]]]:
+    """Hold files as ``written_files``, in which every 4096 bytes begin with a stamp."""
+    with written_files(target, count, size_bytes) as files:
+        stamped = [(path, Stamps(nonce=1, word=number)) for number, path in enumerate(files)]
+        for path, stamps in stamped:
+            _seal(path, size_bytes, stamps)
+        evict(files)
+        yield stamped
+
+
+@contextmanager
 def new_files(target: Path, count: int) -> Iterator[Sequence[Path]]:
     """Hold the paths of ``count`` files that are not there yet; what is made is removed."""
     folder = DataFolder.claim(target, "bench", {"count": count, "new": True}, seed=0)
@@ -56,5 +72,16 @@ def _write(path: Path, size_bytes: int, *, seed: int) -> None:
     with path.open("wb") as file:
         for start in range(0, size_bytes, _BLOCK_BYTES):
             file.write(random.bytes(min(_BLOCK_BYTES, size_bytes - start)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _seal(path: Path, size_bytes: int, stamps: Stamps) -> None:
+    with path.open("r+b") as file:
+        for start in range(0, size_bytes, _BLOCK_BYTES):
+            content = np.fromfile(path, np.uint8, min(_BLOCK_BYTES, size_bytes - start), "", start)
+            sealing.seal(content, stamps, first_block=start // PAGE_BYTES)
+            file.seek(start)
+            file.write(content.tobytes())
         file.flush()
         os.fsync(file.fileno())

@@ -54,12 +54,15 @@ _SPELLINGS = {
     "gb": "GB",
     "tsv": "TSV",
 }
-_WORKLOADS = {"unet3d": "Unet3D", "dlrm": "DLRM"}
+_WORKLOADS = {"unet3d": "Unet3D", "dlrm": "DLRM", "gpu_read": "Reads into GPU memory"}
 _LABELS = {
     "au_dlio": "AU in MLPerf's form",
     "au_nominal": "AU by nominal step time",
     "compute_fraction": "share of time computing",
+    "cpu_s_per_gb": "CPU time per GB",
     "fill_seconds": "fill time",
+    "load_kept_fraction": "share of its work that the load kept",
+    "read_iops": "IOPS",
     "fresh_over_steady": "fresh ÷ steady",
     "steady_write_bytes_per_s": "steady rate",
     "steady_write_iops": "steady IOPS",

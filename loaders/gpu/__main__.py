@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from wattload.loaders.gpu import native
@@ -89,7 +90,9 @@ def _probe(what: str, send: Send) -> None:
 
 def _read(spec: Mapping[str, Any], go: threading.Event, send: Send) -> None:
     start_s = time.monotonic()
-    reads = Reads(
+    # Ways that are not the engine's are in modules above this package, which their loaders name.
+    open_reads = import_module(spec["module"]).open_reads if spec["module"] else Reads
+    reads = open_reads(
         way=spec["way"],
         readers=spec["threads"],
         pollers=spec["pollers"],
@@ -100,9 +103,7 @@ def _read(spec: Mapping[str, Any], go: threading.Event, send: Send) -> None:
         files=[File(**each) for each in spec["files"]],
         gpus=[Place(each["address"], tuple(each["cpus"])) for each in spec["gpus"]],
     )
-    software = {"cuda": native.cuda_gpus()[0]}
-    if spec["way"] == "cufile" and (version := native.cufile_version()):
-        software["cufile"] = version
+    software = {"cuda": native.cuda_gpus()[0], **reads.software()}
     send({"ready": {"prepared_s": time.monotonic() - start_s, "software": software}})
     go.wait()
     result = _run(reads, spec["duration_s"], send)

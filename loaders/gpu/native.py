@@ -327,7 +327,7 @@ class Reads:
             files=listed,
             gpus=places,
         )
-        self._file_count = len(files)
+        self._way, self._file_count = way, len(files)
         self._reads, error = c_void_p(), Error()
         code = load().wl_gpu_open(
             ctypes.byref(setup), ctypes.byref(self._reads), ctypes.byref(error)
@@ -358,6 +358,11 @@ class Reads:
         counts = (c_uint64 * self._file_count)()
         load().wl_gpu_file_operations(self._reads, counts)
         return list(counts)
+
+    def software(self) -> dict[str, str]:
+        """Return the versions of the libraries that read, by name."""
+        version = cufile_version() if self._way == "cufile" else None
+        return {} if version is None else {"cufile": version}
 
     def close(self) -> None:
         """End the threads and release everything."""

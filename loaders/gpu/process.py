@@ -45,13 +45,14 @@ _NVIDIA_FS_READS = re.compile(r"^Reads\s*:.*\bok=(\d+)", re.MULTILINE)
 
 
 def specification(
-    plan: GpuReadPlan, *, way: str, pollers: int = 1, roots: Roots = LIVE
+    plan: GpuReadPlan, *, way: str, module: str = "", pollers: int = 1, roots: Roots = LIVE
 ) -> dict[str, Any]:
     """Return what the process is asked to do: the plan, with GPUs by number and CPUs by GPU."""
     nodes = {file.gpu: file.node for file in plan.files}
     gpus = list(nodes)
     return {
         "way": way,
+        "module": module,
         "pollers": pollers,
         "threads": plan.threads,
         "block_bytes": plan.block_bytes,
@@ -181,11 +182,13 @@ def environment_of(**variables: str) -> dict[str, str]:
 class Way:
     """How a loader reads: the child's way, the path that a record names, and the child's variables.
 
-    ``pins`` is whether the reader copies from pinned buffers of its own, ``library`` whether cuFile
-    counts.
+    ``pins`` is whether the reader copies from pinned buffers of its own, ``library`` whether a
+    library counts. ``module`` has ``open_reads``, which stands for ``native.Reads`` in ways that
+    are not the engine's.
     """
 
     name: str
+    module: str = ""
     path: DataPath
     pollers: int = 1
     pins: bool = False
@@ -230,7 +233,8 @@ class ProcessReader:
         self._plan, self._way = plan, way
         self._fs_reads = nvidia_fs_reads()
         self._child = Child(
-            specification(plan, way=way.name, pollers=way.pollers), environment_of(**way.variables)
+            specification(plan, way=way.name, module=way.module, pollers=way.pollers),
+            environment_of(**way.variables),
         )
         try:
             self._software = {**self._ready()["software"], **_driver_versions()}

@@ -255,11 +255,13 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     loads = [at for curve in found.curves for at in curve.points]
     rate = scale_for(Unit.BYTES_PER_SECOND, max(at.rate_bytes_per_s for at in loads))
     latencies = [value for at in loads for value in at.percentiles_s.values() if value is not None]
+    latencies = latencies or [at.mean_s for at in loads]
     time = scale_for(Unit.SECONDS, math.sqrt(min(latencies) * max(latencies)))
     most = rate.shown(max(at.rate_bytes_per_s for at in loads)) * 1.08
     ends = (time.shown(min(latencies)) / 1.5, time.shown(max(latencies)) * 1.8)
     panels = []
-    for share in DRAWN:
+    drawn = [share for share in DRAWN if any(at.percentiles_s[share] for at in loads)]
+    for share in drawn:
         frame = Frame(
             Axis(low=0, high=most),
             Axis(low=ends[0], high=ends[1], unit=time.unit, log=True),

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.claims.papers import At, Claim, Condition, Expected, Fact, Pair, Paper, papers
+from wattload.reports.claims.papers import Claim, Condition, Expected, Fact, Pair, Paper, papers
 from wattload.reports.quantity import MISSING, label, listed, quantity
 from wattload.reports.runs.energy import is_simulated
+from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import exclusions, link_text
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
-from wattload.reports.stats.settings import flat
+from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Group, Subject, power_state_text
 from wattload.reports.stats.sweeps import Point, points
 
@@ -109,15 +110,29 @@ def _claims(paper: Paper, pair: str, workload: str) -> list[Claim]:
 
 def _measured(claim: Claim, places: Sequence[_Place]) -> tuple[Measured, ...]:
     """Return the measurement at each point of the claim, or why there is none."""
-    wanted = claim.point
-    if wanted is None:
+    if not claim.point:
         return tuple(place.measured(claim) for place in places)
-    meant = [place for place in places if place.is_at(wanted)]
+    meant = [place for place in places if place.is_at(claim.point)]
+    if len(meant) > 1 and claim.printed.up_to:
+        return (_largest(claim, [place.measured(claim) for place in meant]),)
     if meant:
         return tuple(place.measured(claim) for place in meant)
     known = listed([place.point.value for place in places if place.point.axis])
-    reason = f"the paper has {wanted}, this page " + (f"has {known}" if known else "does not")
+    here = f"has {known}" if known else "does not"
+    reason = f"the paper has {claim.point_text}, this page {here}"
     return (Measured(verdict="unmeasured", reason=reason),)
+
+
+def _largest(claim: Claim, found: Sequence[Measured]) -> Measured:
+    """Return the measurement with the largest ratio; its interval ignores that it was chosen."""
+    known = [each for each in found if each.ratio is not None]
+    if not known:
+        return found[0]
+    # A printed loss is largest where its ratio is smallest.
+    sign = 1 if claim.printed.read >= 1 else -1
+    most = max(known, key=lambda each: sign * (each.ratio or 0.0))
+    at = f"{most.at}, the largest of {len(known)} points; the interval ignores that choice"
+    return replace(most, at=at)
 
 
 class _Place:
@@ -130,19 +145,23 @@ class _Place:
         self._rows = {row.quantity.key: row for row in compare(subject, point.group)}
         self._exclusions = exclusions(subject, point.group)
 
-    def is_at(self, wanted: At) -> bool:
-        """Return whether the runs were made at a value, swept or configured."""
-        swept = dict(zip(self.point.axis.split(", "), self.point.value.split(", "), strict=False))
-        if wanted.axis in swept:
-            return _is_number(swept[wanted.axis], wanted.value)
-        key = f"workload.{wanted.axis}"
-        settings = [dict(flat(run.record.config)) for run in self.point.group.runs]
-        return all(_is_number(str(values.get(key)), wanted.value) for values in settings)
+    def is_at(self, wanted: Mapping[str, float | str]) -> bool:
+        """Return whether the runs were made at these values, swept or configured."""
+        return all(self._has(axis, value) for axis, value in wanted.items())
+
+    def _has(self, axis: str, value: float | str) -> bool:
+        swept = dict(self.point.settings)
+        if axis in swept:
+            return _is_value(swept[axis], value)
+        facts = [facts_of(run.record) for run in self.point.group.runs]
+        return all(
+            _is_value(own.get(axis, own.get(f"workload.{axis}", "")), value) for own in facts
+        )
 
     def measured(self, claim: Claim) -> Measured:
         """Return the formula of the claim over the runs of this point, and its verdict."""
         row = self._rows.get(claim.figure or "")
-        at = f"{self.point.axis} = {self.point.value}" if self.point.axis else ""
+        at = self.point.words if self.point.axis else ""
         found = row.effect if row is not None else None
         if found is None:
             verdict, reason = self._judge(claim, row, None)
@@ -179,6 +198,8 @@ class _Place:
             yield "unmeasured", "only one arm ran here"
         elif not arms_differ(self._pair.between, list(group.arms.values())):
             yield "unmeasured", f"the arms have the same {self._pair.differ_in}"
+        elif claim.workload == GPU_READ:
+            yield from self._wrong_path()
         if row is None:
             yield "unmeasured", f"no run here has the figure {label(claim.figure or '')}"
             return
@@ -190,6 +211,19 @@ class _Place:
         is_barred = row.call in ("barred", "derived") and row.reason not in ("", row.shortage)
         if row.quantity.is_energy and is_barred:
             yield "unmeasured", row.reason
+
+    def _wrong_path(self) -> Iterator[tuple[ClaimVerdict, str]]:
+        """Yield that an arm did not take the paper's path: GPUDirect Storage in its arm a."""
+        arms = list(self.point.group.arms.values())
+        of_a, of_b = arms if self._straight else reversed(arms)
+        if not all(is_direct(run.record) for run in of_a):
+            yield "unmeasured", "against an arm that bounced: a is not proved to read directly"
+        if self._pair.between == "drives" and not all(is_direct(run.record) for run in of_b):
+            yield "unmeasured", "against an arm that bounced: b is not proved to read directly"
+        elif self._pair.between == "paths" and not all(
+            is_proved_indirect(run.record) for run in of_b
+        ):
+            yield "unmeasured", "b is not proved to read through host memory"
 
 
 def _agreement(
@@ -238,7 +272,9 @@ def _as_printed(claim: Claim, effect: Effect, straight: bool) -> _Ends:
     return _Ends(1 / effect.ratio, lower, upper, 1 / effect.medians)
 
 
-def _is_number(text: str, value: float) -> bool:
+def _is_value(text: str, value: float | str) -> bool:
+    if isinstance(value, str):
+        return text == value
     try:
         return float(text) == value
     except ValueError:
@@ -292,9 +328,12 @@ def conditions_for(pair: Pair, common: Sequence[Condition], workload: str) -> li
 def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -> bool:
     """Return whether a page's first arm is the paper's ``a``, and its second the paper's ``b``.
 
-    The first condition of the pair that matches one order better decides; without one, the order of
-    the page is used.
+    Of two paths the direct one into GPU memory is ``a``. Otherwise the first condition of the pair
+    that matches one order better decides; without one, the order of the page is used.
     """
+    direct = [bool(arm) and all(is_direct(run.record) for run in arm) for arm in (first, second)]
+    if pair.between == "paths" and direct[0] != direct[1]:
+        return direct[0]
     for condition in pair.conditions:
         a, b = condition.a, condition.b
         if b is None:

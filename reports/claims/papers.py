@@ -123,16 +123,6 @@ class Printed(Frozen):
         return self.value * self.factor
 
 
-class At(Frozen):
-    """The point of a sweep where a claim was made: last part of the swept key, and its value."""
-
-    axis: Text
-    value: float
-
-    def __str__(self) -> str:
-        return f"{self.axis} = {self.value:g}"
-
-
 class StatedConsistency(Frozen):
     """Whether a claim agrees with the paper's other figures, and the reason."""
 
@@ -143,6 +133,9 @@ class StatedConsistency(Frozen):
 class Claim(Frozen):
     """One published figure. ``figure`` is the key of the page's row that measures it.
 
+    ``point`` is where it was made: the last parts of swept keys, and their values. Of a figure that
+    is ``up_to``, the largest ratio of the points that it leaves open counts.
+
     A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
     what would be needed to measure it. With a workload it is optional.
     """
@@ -151,12 +144,20 @@ class Claim(Frozen):
     pair: Id
     workload: Text | None = None
     figure: Text | None = None
-    point: At | None = None
+    point: dict[Text, float | Text] = Field(default_factory=dict)
     formula: FormulaText
     printed: Printed
     consistency: StatedConsistency
     needs: str = ""
     remark: str = ""
+
+    @property
+    def point_text(self) -> str:
+        """The point: ``threads = 2048, load = busy``; empty for a claim on all points."""
+        return ", ".join(
+            f"{axis} = {value if isinstance(value, str) else f'{value:g}'}"
+            for axis, value in self.point.items()
+        )
 
     @cached_property
     def parsed(self) -> Formula:

@@ -20,6 +20,7 @@ from wattload.reports.claims.comparison import (
 )
 from wattload.reports.claims.papers import Claim, Paper
 from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
+from wattload.reports.runs.gpu_reads import gpu_paths, path_words
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen
 from wattload.reports.sections.ratios import by_quantity, method
@@ -34,6 +35,7 @@ from wattload.reports.stats.conditions import compared_group, differences
 from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import Quantity, RunFigure, quantities
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
+from wattload.reports.stats.loads import LoadedPoint, loaded_points, ratio_of_a
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.summary import (
     Answer,
@@ -193,6 +195,15 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
         ],
         "figures": {key: _figure(figure) for key, (_, figure) in quantities(record).items()},
         "energies": [_energy(energy) for energy in energies],
+        "gpu_paths": [
+            {
+                "effective": path.path_effective,
+                "words": path_words(path, record.workload.loader),
+                "counts": path.counts.model_dump() if path.counts else None,
+            }
+            for path in gpu_paths(record)
+        ],
+        "loads": [load.model_dump(mode="json") for load in record.loads],
     }
 
 
@@ -263,10 +274,37 @@ def comparison_data(subject: Subject, group: Group) -> dict[str, Any]:
         ],
         "rows": [_row(row) for row in rows],
         "sweeps": list(_sweeps(rows)),
+        "path_by_load": [_loaded(each) for each in loaded_points(subject, group)],
         "drive_limits": [
             {"arm": each.arm, "axis": each.axis, "from": each.first, "sentence": each.sentence}
             for each in drive_limits(subject, group)
         ],
+    }
+
+
+def _loaded(point: LoadedPoint) -> dict[str, Any]:
+    """Return A ÷ B idle and under a load, and the ratio of the two ratios."""
+    return {
+        "at": point.name,
+        "load": point.load,
+        "idle": _ratio_of_a(point.idle),
+        "busy": _ratio_of_a(point.busy),
+        "change": _ratio(
+            (point.change.ratio, point.change.lower, point.change.upper) if point.change else None
+        ),
+        "call": point.call or None,
+        "words": point.words,
+        "reason": point.reason,
+    }
+
+
+def _ratio_of_a(row: Row) -> dict[str, Any] | None:
+    return _ratio(ratio_of_a(row))
+
+
+def _ratio(ends: tuple[float, float | None, float | None] | None) -> dict[str, Any] | None:
+    return ends and {
+        name: finite(end) for name, end in zip(("ratio", "lower", "upper"), ends, strict=True)
     }
 
 

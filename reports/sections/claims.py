@@ -40,6 +40,7 @@ from wattload.reports.quantity import (
     scale_for,
     with_unit,
 )
+from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
 from wattload.reports.sections.wording import anchor, sentence_of
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
 
@@ -103,8 +104,10 @@ def _part(part: ComparedClaims) -> Section:
         f"{paper.publisher}, “{paper.name}”: {pair.a} (a) against {pair.b} (b). On this page, "
         f"{a} is a and {b} is b."
     )
+    if part.group.workload == GPU_READ and not any(is_direct(r.record) for r in part.group.runs):
+        roles += " The published path is not that of this page: no arm is proved to read directly."
     return Section(
-        anchor=anchor("claims", paper.id, part.group.workload),
+        anchor=anchor("claims", paper.id, part.group.workload, pair.between),
         title=f"{part.group.workload}: published figures for {pair.a} against {pair.b}",
         blocks=[Paragraph(roles), _claims(part), _setup(part)],
     )
@@ -158,7 +161,7 @@ def _remark(measured: Measured) -> str:
 
 def _published(claim: Claim) -> Cell:
     extent = "up to " if claim.printed.up_to else ""
-    at = f", {claim.point}" if claim.point else ""
+    at = f", {claim.point_text}" if claim.point else ""
     words, _ = _STANDINGS[claim.consistency.status]
     remark = f"{words}: {claim.consistency.reason}. {claim.remark}".strip()
     return Cell(f"{extent}“{claim.printed.words}”{at}", remark=remark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wattload.core.base_models import Observed
+from wattload.core.io import DataPath
 from wattload.core.record.controller import ControllerRecord, ControllerState
 from wattload.core.record.host import HostRecord
 from wattload.core.record.run import RunRecord
@@ -24,6 +25,7 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.quantity import MISSING, cpu_digits, number, percent, quantity, whole
+from wattload.reports.runs.gpu_reads import path_words, proof
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, target_words
 from wattload.reports.stats.conditions import link_text, links, slow_link
@@ -269,13 +271,19 @@ def _paths(record: RunRecord) -> Table:
             path.initiator.upper(),
             Cell(path.data_path, remark=path.engine),
             path.path_requested,
-            path.path_effective,
-            path.path_evidence,
+            Cell(path.path_effective, remark=_path_remark(path, record)),
+            Cell(path.path_evidence, remark=proof([path])),
         )
         for path in record.workload.paths
     ]
     titles = columns("initiator", "data path", "requested", "effective", "evidence")
     return Table(columns=titles, rows=rows, caption="Data paths")
+
+
+def _path_remark(path: DataPath, record: RunRecord) -> str:
+    """Return the path in words where these say more than its name."""
+    words = path_words(path, record.workload.loader)
+    return "" if words == path.path_effective else words
 
 
 def _ranks(record: RunRecord) -> Block:

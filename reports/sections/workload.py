@@ -34,6 +34,7 @@ from wattload.reports.charts.lines import (
     steady_figure,
     verdict,
 )
+from wattload.reports.charts.panels import PANELS_MAX, mean_panels, rate_panels, tail_panels
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
 from wattload.reports.quantity import (
     MISSING,
@@ -45,6 +46,7 @@ from wattload.reports.quantity import (
     whole,
     workload_title,
 )
+from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.random_writes import WORKLOAD
@@ -55,6 +57,7 @@ from wattload.reports.sections.first import (
     tracks_of,
     with_choice,
 )
+from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.random_writes import rate_figures, write_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
@@ -67,7 +70,15 @@ from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.summary import Bars, drive_limits, point_rows, rate_scale
-from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
+from wattload.reports.stats.sweeps import (
+    LoadCurves,
+    Point,
+    Scaling,
+    load_curves,
+    panels,
+    points,
+    scalings,
+)
 
 _STEADY_RULE = (
     "By SNIA's PTS: over five rounds of one minute the rate ranges over at most 20\u00a0% of its "
@@ -100,11 +111,13 @@ def _section(subject: Subject, group: Group) -> Section:
     blocks: list[Block] = [
         *_forced(subject, heads),
         *_missing_points(subject, group),
+        *path_blocks(subject, group),
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
     blocks += _over_time(subject, group, name, title, tracks)
     blocks += _folds(subject, group)
+    blocks += more_blocks(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
         blocks.append(confidence)
@@ -168,7 +181,7 @@ def _missing_points(subject: Subject, group: Group) -> Iterator[Notice]:
             if not any(is_compared(subject, run) for run in point.group.arms.get(arm, ()))
         ]
         if point.axis and lacking:
-            texts.append(f"{point.axis} = {point.value}: no valid run of {listed(lacking, 'or')}.")
+            texts.append(f"{point.words}: no valid run of {listed(lacking, 'or')}.")
     if texts:
         yield Notice("Missing points", texts, "warn")
 
@@ -176,6 +189,8 @@ def _missing_points(subject: Subject, group: Group) -> Iterator[Notice]:
 def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:
     """Yield the bars of one point, or of a sweep, whose points are never pooled."""
     name = anchor("workload", group.workload)
+    if len(panels(group)) > 1:
+        return  # the panels have every point
     if any(entry.axis for entry in heads):
         if figure := sweep_figure(f"{name}-points", subject, group):
             yield figure
@@ -213,6 +228,26 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         found = latency_figure(f"{name}-latency", title, records, group.letters)
         if found is not None:
             yield Fold("Latency", [_marked(found, clause)])
+    if len(panels(group)) > 1 or group.workload == GPU_READ:
+        yield from _panels(subject, group, name, title)
+    else:
+        yield from _curves(subject, group, name, title, is_swept=is_swept)
+    if not is_swept:
+        pairs = zip(group.letters, records.items(), strict=True)
+        bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
+        stages = stages_figure(f"{name}-stages", title, bars)
+        parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
+        if parts:
+            yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
+    # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.
+    if group.workload != WORKLOAD and (steady := list(_steady(subject, group))):
+        yield Fold("Steady state", steady)
+
+
+def _curves(
+    subject: Subject, group: Group, name: str, title: str, *, is_swept: bool
+) -> Iterator[Block]:
+    """Yield the curves of a sweep of one setting; of a search for accelerators in a fold."""
     curves: list[Block] = [
         load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", title, found)
         for found in load_curves(subject, group)
@@ -224,16 +259,31 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
             curves.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
-    if not is_swept:
-        pairs = zip(group.letters, records.items(), strict=True)
-        bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
-        stages = stages_figure(f"{name}-stages", title, bars)
-        parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
-        if parts:
-            yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
-    # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.
-    if group.workload != WORKLOAD and (steady := list(_steady(subject, group))):
-        yield Fold("Steady state", steady)
+
+
+def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[Block]:
+    """Yield the curves of a sweep of several settings, in panels; of too many only the data."""
+    figures = []
+    by_kind: dict[tuple[str, str], list[LoadCurves]] = defaultdict(list)
+    for curves in load_curves(subject, group):
+        by_kind[curves.phase, curves.kind].append(curves)
+    for kind, found in by_kind.items():
+        place = f"{name}-{anchor(*kind)}"
+        figures.append(mean_panels(f"{place}-mean", title, found))
+        if (tails := tail_panels(f"{place}-tails", title, found)) is not None:
+            figures.append(tails)
+    by_rate: dict[str, list[Scaling]] = defaultdict(list)
+    for scaling in scalings(subject, group):
+        if scaling.unit is Unit.BYTES_PER_SECOND:
+            by_rate[scaling.label].append(scaling)
+    figures += [
+        rate_panels(f"{name}-{anchor(rate)}-panels", title, found)
+        for rate, found in by_rate.items()
+    ]
+    if len(panels(group)) <= PANELS_MAX:
+        yield from figures
+    else:
+        yield from (Fold(each.title, [each.table], data=True) for each in figures)
 
 
 def _limits_table(subject: Subject, group: Group, caption: str) -> Table:

@@ -14,11 +14,12 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_percent
 from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
+from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
-from wattload.reports.stats.settings import settings
+from wattload.reports.stats.settings import LOAD, load_name, settings
 from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
 
 _WORK_PREFIXES = (
@@ -194,9 +195,19 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
                 arm: (listed([*values[arm]]) or _NOT_RECORDED) if arm in full else _NO_RUN
                 for arm in values
             }
-            is_work = name.startswith(_WORK_PREFIXES) and name != f"config {by}"
+            is_of_load = name == f"config {LOAD}" or name.startswith(f"config {LOAD}.")
+            is_work = is_of_load or name.startswith(_WORK_PREFIXES)
+            if name == f"config {by}" or (is_of_load and _is_of_loads(group, by)):
+                is_work = False
             found.append(Difference(name, shown, is_work))
     return tuple(sorted(found, key=lambda difference: not difference.is_work))
+
+
+def _is_of_loads(group: Group, by: str) -> bool:
+    """Return whether the load is what the arms of a group are compared in."""
+    return by.partition(".")[0] == LOAD or all(
+        load_name(run.record) == arm for arm, runs in group.arms.items() for run in runs
+    )
 
 
 def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
@@ -354,6 +365,7 @@ class Exclusions:
     another power state. ``simulated`` states that only some drives are. ``energy_models`` states
     that energies were made by different versions of the energy model. ``mixed`` states how the runs
     of one arm differ from each other.
+    ``failed_reads`` states in how many runs reads failed.
     ``faulty`` and ``faulty_energy`` count runs that only count because they were forced.
     """
 
@@ -365,18 +377,26 @@ class Exclusions:
     energy_models: str
     faulty: str
     faulty_energy: str
+    failed_reads: str = ""
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
-        found = [reason for reason in (self.work, self.mixed, self.simulated) if reason]
+        found = [reason for reason in self._of_all if reason]
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
-        if quantity.unit in (Unit.SECONDS, Unit.JOULES) and self.bytes_by_phase:
+        # Of reads for a given time, seconds are latencies, which do not depend on the bytes.
+        is_latency = quantity.unit is Unit.SECONDS and quantity.phase == GPU_READ
+        is_total = quantity.unit in (Unit.SECONDS, Unit.JOULES) and not is_latency
+        if is_total and self.bytes_by_phase:
             if quantity.phase in ("", energies.ALL_PHASES):
                 found.append(next(iter(self.bytes_by_phase.values())))
             elif quantity.phase in self.bytes_by_phase:
                 found.append(self.bytes_by_phase[quantity.phase])
         return tuple(found)
+
+    @property
+    def _of_all(self) -> tuple[str, ...]:
+        return self.work, self.mixed, self.simulated, self.failed_reads
 
     def forced(self, quantity: Quantity) -> str:
         """Return what would exclude a quantity if nothing were forced; empty for nothing."""
@@ -397,6 +417,7 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
+        failed_reads=failures_words([run.record for run in compared.runs]),
     )
 
 

@@ -19,6 +19,7 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import label, out_of_range
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
+from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import leading, stretches
 
@@ -107,7 +108,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
             ),
         )
     whole = energies.whole_energy(record)
-    parts = {phase.name for phase in stretches(record)}
+    parts = {phase.name for phase in stretches(record)} | {GPU_READ}
     for energy in (*evidence.values(), *([whole] if whole else [])):
         made = _energy(energy, is_part=energy.phase in parts)
         found.update({quantity.key: (quantity, figure) for quantity, figure in made})
@@ -168,7 +169,8 @@ def _in_range(figure: RunFigure) -> RunFigure:
 def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantity, RunFigure]]:
     """Yield energy, mean power and rate per watt, those that are known at least as bounds.
 
-    The bytes of a part are those of no given work, so less energy is not better there.
+    The bytes of a part, or of a given time, are those of no given work, so less energy is not
+    better there.
     """
     lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
     better: Better = "neither" if is_part else "lower"

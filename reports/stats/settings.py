@@ -10,6 +10,9 @@ from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.random_writes import random_writes
 
 NOT_SET = "not set"
+LOAD = "load"
+NO_LOAD = "none"
+"""The load that kept a run's host busy, and its name where there was none."""
 
 _NOT_CONDITIONS = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
 """Settings that name a run or a class and not its work, and tables for all scales."""
@@ -48,13 +51,21 @@ def flat(
         yield key, value
 
 
+def load_name(record: RunRecord) -> str:
+    """Return the name of the load of a run, ``none`` where nothing kept its host busy."""
+    return next((load.name for load in record.loads), NO_LOAD)
+
+
 @cache_by_identity
 def settings(record: RunRecord) -> Mapping[str, str]:
     """Return a run's settings as dotted keys and texts, without keys that only name the run.
 
-    Those of random writes that follow from others if they are not set have the value in effect.
+    A run without a load has ``none``. Settings of random writes that follow
+    from others if they are not set have the value in effect.
     """
     found = {key: str(value) for key, value in flat(record.config, without=_NOT_CONDITIONS)}
+    found.pop(f"{LOAD}.name", None)
+    found[LOAD] = load_name(record)
     writes = random_writes(record)
     if writes is None:
         return found

@@ -45,6 +45,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
+from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.runs.random_writes import (
@@ -85,8 +86,8 @@ _NAME_MAX = 40
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
-_BY_DRIVE_SIZE = frozenset({WORKLOAD})
-"""Workloads whose job is as large as the drive: their energies are per GB."""
+_PER_GB = frozenset({WORKLOAD, GPU_READ})
+"""Workloads whose job has no size of its own, but that of a drive or a time: energies per GB."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -431,6 +432,11 @@ class _Place:
             return f"{title}, all I/O"
         return self.based(title, self.energy_phase)
 
+    @property
+    def is_per_work(self) -> bool:
+        """Whether energies of GPUs and nodes are per unit of work, and not per GB."""
+        return self.group.workload not in _PER_GB
+
     def letter(self, arm: str) -> str:
         """Return the letter of an arm on the page."""
         return _letter(self.group.page or tuple(self.group.arms), arm)
@@ -695,7 +701,7 @@ def _place(subject: Subject, group: Group) -> _Place:
         per_watt=per_watt,
         phase=phase,
         energy_phase=energy_phase,
-        work=None if group.workload in _BY_DRIVE_SIZE else _work(compared, energy_phase),
+        work=None if group.workload in _PER_GB else _work(compared, energy_phase),
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -732,7 +738,7 @@ def _phase_names(records: Sequence[RunRecord]) -> tuple[str, ...]:
 def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
     if not point.axis:
         return ""
-    here = f"{point.axis} = {point.value}"
+    here = point.words
     if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
         return f"{here}, 1 of {counted(point_count, 'point')}"
     ends = sorted(map(rate.in_favour, ratios))
@@ -1048,13 +1054,12 @@ def _no_energy(place: _Place) -> str:
 
 def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
     """Yield the energies of GPUs and of whole nodes, which are never added to those of drives."""
-    work = place.work or _Work()
     for scope, name in OTHER_SCOPES.items():
         marks = {
             arm: [
-                energy_j / (scale.factor * work.count)
+                shown
                 for run in place.compared.arms.get(arm, ())
-                if (energy_j := scope_energy_j(run.record, scope, place.energy_phase)) is not None
+                if (shown := _device_energy(place, run.record, scope, scale)) is not None
             ]
             for arm in place.group.arms
         }
@@ -1069,8 +1074,22 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
                 )
                 for arm, own in marks.items()
             )
-            title = f"{name}, {place.per_work(scale.unit)}"
+            per = place.based("J per GB", place.energy_phase)
+            title = f"{name}, {place.per_work(scale.unit) if place.is_per_work else per}"
             yield Bars(title=title, better="lower", bars=bars)
+
+
+def _device_energy(place: _Place, record: RunRecord, scope: Scope, scale: Scale) -> float | None:
+    """Return a scope's energy per unit of work, or in J per GB where runs have no such unit."""
+    energy_j = scope_energy_j(record, scope, place.energy_phase)
+    if energy_j is None:
+        return None
+    if place.is_per_work:
+        return energy_j / (scale.factor * (place.work or _Work()).count)
+    moved = sum(
+        each.moved_bytes for each in leading(record) if _is_in(each.name, place.energy_phase)
+    )
+    return energy_j / moved * GB if moved else None
 
 
 def _answer(question: Question, place: _Place, row: Row | None, missing: str) -> Answer:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from statistics import median
+from statistics import fmean, median
 from typing import Literal
 
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import SHARES, percentile_s
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
-from wattload.reports.quantity import label, out_of_range, quantity
+from wattload.core.units import KIB, MIB, NS_PER_S, Unit
+from wattload.reports.quantity import UNIT_SPACE, label, out_of_range, quantity
+from wattload.reports.runs.gpu_reads import GPU_READ, failed_reads
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
-from wattload.reports.stats.settings import NOT_SET, facts_of
+from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 
 Kind = Literal["read", "write"]
-PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"]}
+PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}
 """The percentiles that are drawn, each with its share."""
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
@@ -45,6 +46,9 @@ _COUNTING = (
 )
 """Settings that count parallel workers: for these, a proportional rate is ideal."""
 
+_MEAN = "mean_latency_s"
+"""The metric of a program that reports a mean only, in the phase of its reads."""
+
 Rate = Callable[[RunRecord], float | None]
 
 
@@ -53,13 +57,35 @@ class Point:
     """One point of a sweep: the value of the swept setting, and the runs made there.
 
     ``axis`` is the last part of the swept key, or several joined by a comma; it is empty without a
-    sweep. ``number`` is ``value`` as a finite number, or ``None``.
+    sweep. ``number`` is ``value`` as a finite number, or ``None``. ``settings`` are the names of
+    all swept settings and their values as recorded.
     """
 
     axis: str
     value: str
     number: float | None
     group: Group
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The point in words: ``depth = 8``, or of several settings ``4 KiB blocks, 8 threads``."""
+        if len(self.settings) > 1:
+            return ", ".join(setting_words(*each) for each in self.settings)
+        return f"{self.axis} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The points of a sweep along one setting, at fixed values of the others.
+
+    ``name`` has these values in words, ``at`` their names and values; both are empty for a sweep of
+    one setting.
+    """
+
+    name: str
+    at: tuple[tuple[str, str], ...]
+    points: tuple[Point, ...]
 
 
 @cache_by_identity
@@ -81,6 +107,7 @@ def points(group: Group) -> tuple[Point, ...]:
             axis=", ".join(axis_names(keys)),
             value=", ".join(map(_shown, keys, at)),
             number=_number(at[0]) if len(at) == 1 else None,
+            settings=tuple(zip(axis_names(keys), at, strict=True)),
             group=Group(
                 workload=group.workload,
                 arms={arm: tuple(of_arm[arm]) for arm in group.arms if arm in of_arm},
@@ -89,6 +116,83 @@ def points(group: Group) -> tuple[Point, ...]:
         )
         for at, of_arm in _in_order(members)
     )
+
+
+@cache_by_identity
+def panels(group: Group) -> tuple[Panel, ...]:
+    """Return the points of a sweep by panel: along one setting at each combination of the others.
+
+    The points of a panel lie along the setting that counts parallel workers, or else along the one
+    with the most numbers. A sweep without a setting of two numbers is a single panel.
+    """
+    found = points(group)
+    names = [name for name, _ in found[0].settings]
+    along = _along(found, names) if len(names) > 1 else ""
+    if not along:
+        return (Panel("", (), found),)
+    rest = sorted((name for name in names if name != along), key=lambda name: name == LOAD)
+    has_load = LOAD in rest
+    members: dict[tuple[tuple[str, str], ...], list[Point]] = {}
+    for point in found:
+        own = dict(point.settings)
+        at = tuple((name, own[name]) for name in rest)
+        moved = replace(point, axis=along, value=own[along], number=_number(own[along]))
+        members.setdefault(at, []).append(moved)
+    # Loads are rows of panels, the other settings columns.
+    ordered = sorted(
+        members.items(),
+        key=lambda each: (
+            [_rank(value) for _, value in (*each[0][-1:], *each[0][:-1])]
+            if has_load
+            else [_rank(value) for _, value in each[0]]
+        ),
+    )
+    return tuple(
+        Panel(
+            ", ".join(setting_words(*each) for each in at),
+            at,
+            tuple(sorted(own, key=lambda point: point.number or 0.0)),
+        )
+        for at, own in ordered
+    )
+
+
+def _along(found: Sequence[Point], names: Sequence[str]) -> str:
+    """Return the setting along which the points of panels lie; empty without numbers."""
+    values = {
+        name: {dict(point.settings)[name] for point in found}
+        for name in names
+        if all(_number(dict(point.settings)[name]) is not None for point in found)
+    }
+    numeric = [name for name in names if name in values]
+    counting = [name for name in numeric if name.rpartition(".")[2] in _COUNTING]
+    return max(counting or numeric, key=lambda name: len(values[name]), default="")
+
+
+def _rank(value: str) -> tuple[bool, float, str]:
+    """Return what values are ordered by: numbers by size, then ``none``, then other words."""
+    known = _number(value)
+    return known is None, known or 0.0, "" if value == NO_LOAD else value
+
+
+def setting_words(name: str, value: str) -> str:
+    """Return a swept setting with its value: ``4 KiB blocks``, ``idle host`` or ``workers 8``."""
+    number = _number(value)
+    if name == LOAD:
+        return {NO_LOAD: "idle host", "busy": "busy host"}.get(value, f"load {value}")
+    if name.endswith("block_bytes") and number is not None:
+        return f"{block_text(number)} blocks"
+    if name.rpartition(".")[2] in _COUNTING and number is not None:
+        return f"{value} {label(name)}"
+    return f"{label(name)} {value}"
+
+
+def block_text(size_bytes: float) -> str:
+    """Return a size of blocks, which are powers of two: ``4 KiB``."""
+    for factor, unit in ((MIB, "MiB"), (KIB, "KiB")):
+        if size_bytes >= factor and size_bytes % factor == 0:
+            return f"{size_bytes / factor:g}{UNIT_SPACE}{unit}"
+    return quantity(size_bytes, Unit.BYTES)
 
 
 def setting_values(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:
@@ -184,15 +288,19 @@ def _in_order(
 class LoadPoint:
     """Latency at one point of a sweep: the value swept, the rate, and percentiles in seconds.
 
-    ``rate_bytes_per_s`` is the bytes of all valid runs ÷ their seconds. Percentiles are of the
-    merged histograms, ``None`` if there are too few operations.
+    ``rate_bytes_per_s`` is the bytes of all valid runs ÷ their seconds. Mean and percentiles are of
+    the merged histograms, ``None`` if there are too few operations; a program without histograms
+    gives a mean alone, which is then the mean of its runs. ``has_failures`` is whether reads failed
+    in a run.
     """
 
     value: str
     run_count: int
-    operation_count: int
+    operation_count: int | None
     rate_bytes_per_s: float
     percentiles_s: Mapping[str, float | None]
+    mean_s: float
+    has_failures: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +314,13 @@ class LoadCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCurves:
-    """The curves of one kind of operation in one phase; ``axis`` is the swept setting."""
+    """The curves of one kind of operation in one phase and panel; ``axis`` is the swept setting."""
 
     phase: str
     kind: Kind
     axis: str
     curves: tuple[LoadCurve, ...]
+    panel: Panel
 
 
 def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
@@ -219,21 +328,24 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
 
     Of a phase with a steady state only that is drawn, if every run has one.
     """
-    found = points(group)
-    keys = dict.fromkeys(
+    keys: dict[tuple[str, Kind], None] = dict.fromkeys(
         (row.phase, row.kind) for run in group.runs for row in run.record.latencies
     )
+    if any(run.record.metric(_MEAN) for run in group.runs):
+        keys.setdefault((GPU_READ, "read"))
     judged = [
         {parents(run.record)[part.name] for part in stretches(run.record)} for run in group.runs
     ]
     wholes = set.intersection(*judged) if judged else set()
     keys = {(phase, kind): None for phase, kind in keys if phase not in wholes}
-    made = (_load_curves(subject, found, phase, kind) for phase, kind in keys)
+    made = (
+        _load_curves(subject, panel, phase, kind) for phase, kind in keys for panel in panels(group)
+    )
     return tuple(curves for curves in made if curves.curves)
 
 
-def _load_curves(subject: Subject, found: Sequence[Point], phase: str, kind: Kind) -> LoadCurves:
-    curves = []
+def _load_curves(subject: Subject, panel: Panel, phase: str, kind: Kind) -> LoadCurves:
+    curves, found = [], panel.points
     for letter, name, arm in _arms(subject):
         loaded = tuple(
             at
@@ -243,7 +355,7 @@ def _load_curves(subject: Subject, found: Sequence[Point], phase: str, kind: Kin
         )
         if len(loaded) > 1:
             curves.append(LoadCurve(letter=letter, name=name, points=loaded))
-    return LoadCurves(phase=phase, kind=kind, axis=found[0].axis, curves=tuple(curves))
+    return LoadCurves(phase=phase, kind=kind, axis=found[0].axis, curves=tuple(curves), panel=panel)
 
 
 def _arms(subject: Subject) -> Iterator[tuple[str, str, str]]:
@@ -260,11 +372,12 @@ def _valid(subject: Subject, point: Point, arm: str) -> list[Run]:
 def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> LoadPoint | None:
     """Return a point's latency and rate over all of its runs that have both.
 
-    ``None`` if there are too few operations for any percentile.
+    ``None`` if there are too few operations for any percentile, and there is no mean.
     """
     parts = [part for run in runs if (part := _timed(run.record, phase, kind)) is not None]
+    has_failures = any(failed_reads(run.record) for run in runs)
     if not parts:
-        return None
+        return _mean_point(value, runs, phase, has_failures=has_failures)
     whole = reduce(Histogram.merged, (histogram for histogram, _, _ in parts))
     seconds = sum(active_s for _, _, active_s in parts)
     percentiles_s = {name: percentile_s(whole, share) for name, share in PERCENTILES.items()}
@@ -276,6 +389,36 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
         operation_count=whole.count,
         rate_bytes_per_s=sum(moved_bytes for _, moved_bytes, _ in parts) / seconds,
         percentiles_s=percentiles_s,
+        mean_s=(whole.mean_ns or 0.0) / NS_PER_S,
+        has_failures=has_failures,
+    )
+
+
+def _mean_point(
+    value: str, runs: Sequence[Run], phase: str, *, has_failures: bool
+) -> LoadPoint | None:
+    """Return a point of a program that reports a mean latency only."""
+    known = [
+        (metric.value, own)
+        for run in runs
+        if (metric := run.record.metric(_MEAN)) is not None
+        and metric.value
+        and metric.phase == phase
+        and not out_of_range(metric.value)
+        and (own := _phase(run.record, phase)) is not None
+        and own.active_s > 0
+    ]
+    if not known:
+        return None
+    moved_bytes = sum(own.read_bytes for _, own in known)
+    return LoadPoint(
+        value=value,
+        run_count=len(known),
+        operation_count=None,
+        rate_bytes_per_s=moved_bytes / sum(own.active_s for _, own in known),
+        percentiles_s=dict.fromkeys(PERCENTILES),
+        mean_s=fmean(mean_s for mean_s, _ in known),
+        has_failures=has_failures,
     )
 
 
@@ -334,6 +477,7 @@ class Scaling:
     unit: Unit
     is_count: bool
     curves: tuple[ScaleCurve, ...]
+    panel: Panel
 
 
 def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
@@ -341,16 +485,25 @@ def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
 
     Empty for a group without a sweep over numbers, and for one over a limit of the rate.
     """
-    axis, found = _numbered(points(group))
+    return tuple(
+        scaling
+        for name, unit, rate in _rates(group)
+        for panel in panels(group)
+        if (scaling := _scaling(subject, panel, (name, unit, rate))) is not None
+    )
+
+
+def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scaling | None:
+    """Return a rate along a panel's setting; ``None`` without two numbers, or over a limit."""
+    name, unit, rate = of
+    axis, found = _numbered(panel.points)
     if len(found) < 2 or axis.endswith(_RATE_LIMIT):  # noqa: PLR2004 - a line needs two points
-        return ()
-    made = []
-    for name, unit, rate in _rates(group):
-        curves = tuple(_scale_curves(subject, found, rate))
-        if curves:
-            is_count = axis.rpartition(".")[2] in _COUNTING
-            made.append(Scaling(axis=axis, label=name, unit=unit, is_count=is_count, curves=curves))
-    return tuple(made)
+        return None
+    curves = tuple(_scale_curves(subject, found, rate))
+    if not curves:
+        return None
+    is_count = axis.rpartition(".")[2] in _COUNTING
+    return Scaling(axis=axis, label=name, unit=unit, is_count=is_count, curves=curves, panel=panel)
 
 
 def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:

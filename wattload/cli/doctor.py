@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload.cli.terminal import NARROWEST
-from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
+from wattload.core.errors import (
+    ConfigError,
+    MissingExtraError,
+    PowerError,
+    PowerPermissionError,
+    RunError,
+    TargetError,
+)
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
@@ -35,6 +42,8 @@ from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.units import format_bytes
 from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
+from wattload.loaders.gpu.paths_here import Lack, PathName, paths_here
+from wattload.loaders.gpu.probe import Probe, probe
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.power_settings import left_text, sentence_of
@@ -54,6 +63,14 @@ _COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
 _TIMEOUT_S = 30.0
 
 _ENGINE_ADDS = "loader=direct at the speed of the drive, at little CPU"
+
+_CUFILE_ANY = "loader=cufile: GPUDirect Storage, or cuFile's path through host memory"
+
+_CUFILE_ADDS: dict[PathName, str] = {
+    "compat": "loader=cufile through host memory: not GPUDirect Storage",
+    "nvidia-fs": "GPUDirect Storage by NVIDIA's kernel module: loader=cufile loader.mode=direct",
+    "PCI P2PDMA": "GPUDirect Storage by the kernel alone: loader=cufile loader.mode=direct",
+}
 
 _GPU_ADDS = "the GPUs' power and energy (power=nvml), not the drive's"
 
@@ -125,6 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [
         *storage_findings(arguments.directory),
         *io_findings(),
+        *gpu_path_findings(),
         *power_findings(),
         *change_findings(),
         *software_findings(),
@@ -270,6 +288,34 @@ def _locked_memory() -> Finding:
         adds=adds,
         mend="" if mounted() else "ulimit -l unlimited",
     )
+
+
+def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> Iterator[Finding]:
+    """Yield a finding for each of cuFile's paths, and one for each thing that a path lacks.
+
+    Without an answer from CUDA and cuFile there is one, with the reason.
+    """
+    cufile = partial(Finding, name="cuFile", adds=_CUFILE_ANY, verdict=Verdict.NO)
+    try:
+        found = ask()
+    except (ConfigError, MissingExtraError, RunError) as error:
+        yield cufile(says=str(error))
+        return
+    if found.cufile_refusal is not None:
+        yield cufile(says=str(found.cufile_refusal))
+        return
+    for path in paths_here(found.cufile, roots):
+        finding = partial(Finding, adds=_CUFILE_ADDS[path.name])
+        name = f"cuFile by {path.name}"
+        if not path.lacks:
+            says = f"libcufile {found.cufile or 'of an unknown version'} has what it needs"
+            yield finding(name=name, verdict=Verdict.YES, says=says)
+        yield from (_lacking(finding, name, Verdict.NO, lack) for lack in path.lacks)
+        yield from (_lacking(finding, name, Verdict.PARTLY, lack) for lack in path.notes)
+
+
+def _lacking(finding: Callable[..., Finding], name: str, verdict: Verdict, lack: Lack) -> Finding:
+    return finding(name=name, verdict=verdict, says=lack.what, mend=lack.step)
 
 
 def power_findings(

@@ -61,7 +61,8 @@ class PathCounts(Frozen):
     through another GPU. These are cuFile's statistics of the process (level 3, summed over GPUs;
     ``n_dr_reads`` for peers), and KvikIO's count of the reads that it did by POSIX without cuFile.
     ``nvidia_fs_reads`` is the change of the driver's own count
-    (``/proc/driver/nvidia-fs/stats``), of all processes.
+    (``/proc/driver/nvidia-fs/stats``), of all processes; where no library counts, it proves the
+    path only if it equals ``reads``.
     """
 
     reads: int = Field(ge=0)
@@ -79,8 +80,7 @@ class PathCounts(Frozen):
     def word(self) -> PathWord:
         """The path that the counters prove for every read; ``unverified`` if they prove none."""
         if self.library_reads is None:
-            is_whole = self.pinned_copies and self.pinned_bytes == self.read_bytes
-            return "host_bounce" if is_whole else "unverified"
+            return self._word_without_library()
         parts = [n for n in (self.p2p_reads, self.nvfs_reads, self.posix_reads) if n is not None]
         is_sum = len(parts) == _PATHS and sum(parts) == self.library_reads
         if not is_sum or not self.reads or self.library_reads != self.reads:
@@ -115,6 +115,13 @@ class PathCounts(Frozen):
             self.nvfs_reads or 0
         )
         return self.library_reads != self.reads or is_apart or is_refuted
+
+    def _word_without_library(self) -> PathWord:
+        if self.pinned_copies is not None:
+            is_whole = self.pinned_copies and self.pinned_bytes == self.read_bytes
+            return "host_bounce" if is_whole else "unverified"
+        is_driver = self.reads and self.nvidia_fs_reads == self.reads
+        return "p2p_nvfs" if is_driver else "unverified"
 
     def _direct_word(self) -> PathWord:
         if self.p2p_reads:

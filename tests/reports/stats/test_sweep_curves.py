@@ -81,6 +81,7 @@ def test_a_percentile_of_too_few_operations_is_none(swept: list[Run]) -> None:
     assert found.curves[0].points[0].percentiles_s == {
         "p50": pytest.approx(1e-3, rel=1 / 64),
         "p99": None,
+        "p99.9": None,
     }
 
 

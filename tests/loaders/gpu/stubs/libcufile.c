@@ -1,6 +1,8 @@
 // A cuFile library for tests on machines without a GPU, beside the stub of libcuda: reads go
 // through pread into memory that the stub of libcuda has, and are counted as the environment says.
-// The layouts of statistics are those of the headers of 1.15 and 1.20.
+// The layouts of statistics are those of the headers of 1.15 and 1.20; return codes, and when counts
+// are current (at once; from the level on, without a start; no more after a stop), are those that
+// libcufile 1.15.1 returned on an H100 with driver 580 and without nvidia-fs.
 //
 //   STUB_CUFILE_VERSION=n         what cuFileGetVersion says (default 1150); from 1200 on level 1 of
 //                                 the statistics has the counts of readv and writev, and without a
@@ -9,15 +11,15 @@
 //                                 other one posix, else p2p), peer (p2p, and by dynamic routing),
 //                                 none (not at all)
 //   STUB_CUFILE_ZEROS=1           zeros are delivered instead of the file's bytes
-//   STUB_CUFILE_FAIL_EVERY=n      each nth read fails with -STUB_CUFILE_FAIL_CODE (default 5030); a
-//                                 code of 1 is -1 with errno EIO
+//   STUB_CUFILE_FAIL_EVERY=n      each nth read returns -1 with STUB_CUFILE_FAIL_CODE (default 5, EIO)
+//                                 in errno, where the real one puts its own codes above 5000 too
 //   STUB_CUFILE_OPEN_ERROR=n      cuFileDriverOpen returns n
 //   STUB_CUFILE_REGISTER_ERROR=n  cuFileHandleRegister returns n, such as 5027
 //   STUB_CUFILE_BUFFER_ERROR=n    cuFileBufRegister returns n
 //   STUB_CUFILE_HANG=driver_open  cuFileDriverOpen does not return; read: cuFileRead does not
 //
-// A configuration in CUFILE_ENV_PATH_JSON with "allow_compat_mode": false refuses files whose path
-// is posix or mixed.
+// With "allow_compat_mode": false in CUFILE_ENV_PATH_JSON and a path of posix, cuFileDriverOpen and
+// cuFileHandleRegister return 5001, as without nvidia-fs; with mixed, files are refused with 5008.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,17 +29,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 enum {
     DRIVER_NOT_INITIALIZED = 5001,
     IO_NOT_SUPPORTED = 5008,
-    POINTER_INVALID = 5012,
     INVALID_VALUE = 5022,
     MEMORY_ALREADY_REGISTERED = 5023,
     MEMORY_NOT_REGISTERED = 5024,
+    CUDA_DRIVER_ERROR = 5011,
+    POINTER_RANGE_ERROR = 5014,
+    INVALID_MAPPING_RANGE = 5017,
+    INVALID_FILE_TYPE = 5018,
     HANDLE_NOT_REGISTERED = 5027,
+    HANDLE_ALREADY_REGISTERED = 5028,
     INTERNAL_ERROR = 5030,
     NVFS_SETUP_ERROR = 5033,
 };
@@ -58,6 +65,7 @@ struct descriptor {
 };
 
 struct handle {
+    struct handle *next;
     int fd;
 };
 
@@ -91,8 +99,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_statistics statistics[MAX_GPUS];
 static uint64_t reads_ok, reads_failed, buffers_ok, handles_ok;
 static struct buffer *buffers;
+static struct handle *handles;
 static long open_count;
-static int level, is_counting;
+static int level, is_stopped;
 static atomic_llong read_number;
 
 static long long number(const char *name, long long otherwise) {
@@ -131,6 +140,23 @@ static int gpus(void) {
     return init && function && !init(0) && !function(&count) ? count : 0;
 }
 
+// Whether the run's own configuration forbids compatibility mode.
+static int is_compat_forbidden(void) {
+    char text[65536];
+    const char *path = getenv("CUFILE_ENV_PATH_JSON");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    if (!file)
+        return 0;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *key = strstr(text, "\"allow_compat_mode\"");
+    return key && !strncmp(key + strcspn(key, ":"), ": false", 7);
+}
+
+static int is_posix(void) {
+    return !getenv("STUB_CUFILE_PATH") || is_set_to("STUB_CUFILE_PATH", "posix");
+}
+
 static void hang(void) {
     for (;;)
         pause();
@@ -150,8 +176,12 @@ status cuFileDriverOpen(void) {
     if (!error && !gpus()) {
         if (version() >= 1200)
             hang();
+        if (driver_function("cuInit"))
+            return (status){CUDA_DRIVER_ERROR, 100};
         error = NVFS_SETUP_ERROR;
     }
+    if (!error && is_compat_forbidden() && is_posix())
+        error = DRIVER_NOT_INITIALIZED;
     if (error)
         return plain(error);
     int (*uuid)(void *, int) = (int (*)(void *, int))driver_function("cuDeviceGetUuid_v2");
@@ -194,56 +224,78 @@ status cuFileDriverGetProperties(struct properties *properties) {
     return plain(0);
 }
 
-// Whether the run's own configuration forbids compatibility mode.
-static int is_compat_forbidden(void) {
-    char text[65536];
-    const char *path = getenv("CUFILE_ENV_PATH_JSON");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    if (!file)
-        return 0;
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    const char *key = strstr(text, "\"allow_compat_mode\"");
-    return key && !strncmp(key + strcspn(key, ":"), ": false", 7);
+static int fstat_error(int fd) {
+    struct stat found;
+    if (fstat(fd, &found))
+        return INVALID_VALUE;
+    return S_ISREG(found.st_mode) ? 0 : INVALID_FILE_TYPE;
 }
 
-static int is_partly_posix(void) {
-    return !getenv("STUB_CUFILE_PATH") || is_set_to("STUB_CUFILE_PATH", "posix") ||
-           is_set_to("STUB_CUFILE_PATH", "mixed");
-}
-
+// Opens the driver, as the real one does, if nobody has.
 status cuFileHandleRegister(void **handle, struct descriptor *descriptor) {
-    int error = (int)number("STUB_CUFILE_REGISTER_ERROR", 0);
-    if (!handle || !descriptor || descriptor->type != 1)
+    if (!handle || !descriptor)
         return plain(INVALID_VALUE);
-    if (!error && is_compat_forbidden() && is_partly_posix())
+    if (!open_count) {
+        status opened = cuFileDriverOpen();
+        if (opened.err)
+            return opened;
+    }
+    int error = (int)number("STUB_CUFILE_REGISTER_ERROR", 0);
+    if (!error && descriptor->type != 1)
         error = IO_NOT_SUPPORTED;
-    if (error)
-        return plain(error);
-    struct handle *made = malloc(sizeof *made);
-    made->fd = descriptor->handle.fd;
-    *handle = made;
+    if (!error)
+        error = fstat_error(descriptor->handle.fd);
+    if (!error && is_compat_forbidden() && is_set_to("STUB_CUFILE_PATH", "mixed"))
+        error = IO_NOT_SUPPORTED;
     pthread_mutex_lock(&lock);
-    handles_ok++;
+    for (struct handle *known = handles; !error && known; known = known->next)
+        if (known->fd == descriptor->handle.fd)
+            error = HANDLE_ALREADY_REGISTERED;
+    if (!error) {
+        struct handle *made = malloc(sizeof *made);
+        *made = (struct handle){handles, descriptor->handle.fd};
+        *handle = handles = made;
+        handles_ok++;
+    }
     pthread_mutex_unlock(&lock);
-    return plain(0);
+    return plain(error);
 }
 
 void cuFileHandleDeregister(void *handle) {
-    free(handle);
+    pthread_mutex_lock(&lock);
+    for (struct handle **place = &handles; *place; place = &(*place)->next)
+        if (*place == handle) {
+            *place = (*place)->next;
+            free(handle);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
 }
 
+static int fd_of(const void *handle) {
+    pthread_mutex_lock(&lock);
+    struct handle *known = handles;
+    while (known && known != handle)
+        known = known->next;
+    int fd = known ? known->fd : -1;
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+// Memory that is not a GPU's is accepted, and nothing is done with it.
 status cuFileBufRegister(const void *memory, size_t size, int flags) {
     (void)flags;
     int error = (int)number("STUB_CUFILE_BUFFER_ERROR", 0);
+    if (!error && (!memory || !size))
+        error = INVALID_VALUE;
     int gpu = gpu_of(memory, size);
-    if (!error && gpu < 0)
-        error = POINTER_INVALID;
+    if (!error && gpu < 0 && gpu_of(memory, 1) >= 0)
+        error = POINTER_RANGE_ERROR;
     pthread_mutex_lock(&lock);
     for (struct buffer *buffer = buffers; !error && buffer; buffer = buffer->next)
         if (buffer->start == memory)
             error = MEMORY_ALREADY_REGISTERED;
-    if (!error) {
+    if (!error && gpu >= 0) {
         struct buffer *buffer = malloc(sizeof *buffer);
         *buffer = (struct buffer){buffers, memory, size, gpu};
         buffers = buffer;
@@ -276,19 +328,19 @@ status cuFileBufDeregister(const void *memory) {
 static void count(int gpu, long long index, ssize_t done) {
     struct gpu_statistics *of_gpu = &statistics[gpu];
     int is_mixed = is_set_to("STUB_CUFILE_PATH", "mixed");
-    if (!is_counting || level < 1 || is_set_to("STUB_CUFILE_PATH", "none"))
+    if (is_stopped || level < 3 || is_set_to("STUB_CUFILE_PATH", "none"))
         return;
     pthread_mutex_lock(&lock);
     if (done < 0) {
         reads_failed++;
         of_gpu->n_reads_err++;
     } else {
-        reads_ok++;
+        reads_ok += 2; // as the real one counts them on level 1
         of_gpu->n_total_reads++;
         of_gpu->read_bytes += (uint64_t)done;
         if (is_set_to("STUB_CUFILE_PATH", "nvfs"))
             of_gpu->n_nvfs_reads++;
-        else if (is_mixed ? index % 2 : is_partly_posix())
+        else if (is_mixed ? index % 2 : is_posix())
             of_gpu->n_posix_reads++;
         else
             of_gpu->n_p2p_reads++;
@@ -304,7 +356,7 @@ static ssize_t read_into(int fd, char *to, size_t size, off_t offset) {
     if (bounce_size < aligned) {
         free(bounce);
         if (posix_memalign((void **)&bounce, 4096, aligned))
-            return -INTERNAL_ERROR;
+            return -1;
         bounce_size = aligned;
     }
     ssize_t done = pread(fd, bounce, size, offset);
@@ -316,26 +368,41 @@ static ssize_t read_into(int fd, char *to, size_t size, off_t offset) {
     return done;
 }
 
+static ssize_t refuse(int error) {
+    errno = error;
+    return -1;
+}
+
+// The errno of a read that is refused: beyond what is registered, or beyond any memory of a GPU.
+static int range_error(const void *memory, const char *to, size_t size) {
+    pthread_mutex_lock(&lock);
+    struct buffer *buffer = buffers;
+    while (buffer && buffer->start != memory)
+        buffer = buffer->next;
+    int is_beyond = buffer && to + size > (const char *)buffer->start + buffer->size;
+    pthread_mutex_unlock(&lock);
+    return is_beyond ? INVALID_MAPPING_RANGE : EPERM;
+}
+
 ssize_t cuFileRead(void *handle, void *memory, size_t size, off_t offset, off_t memory_offset) {
     if (is_set_to("STUB_CUFILE_HANG", "read"))
         hang();
-    if (!handle)
-        return -HANDLE_NOT_REGISTERED;
+    if (!handle || !memory)
+        return refuse(EINVAL);
+    int fd = fd_of(handle);
+    if (fd < 0)
+        return refuse(HANDLE_NOT_REGISTERED);
+    if (offset < 0)
+        return refuse(INVALID_VALUE);
     char *to = (char *)memory + memory_offset;
     int gpu = gpu_of(to, size);
     if (gpu < 0)
-        return -POINTER_INVALID;
+        return refuse(range_error(memory, to, size));
     long long index = atomic_fetch_add(&read_number, 1) + 1;
     long long every = number("STUB_CUFILE_FAIL_EVERY", 0);
-    ssize_t done;
-    int error = 0;
-    if (every && index % every == 0) {
-        done = -(ssize_t)number("STUB_CUFILE_FAIL_CODE", INTERNAL_ERROR);
-        error = EIO;
-    } else {
-        done = read_into(((struct handle *)handle)->fd, to, size, offset);
-        error = errno;
-    }
+    int fails = every && index % every == 0;
+    ssize_t done = fails ? -1 : read_into(fd, to, size, offset);
+    int error = fails ? (int)number("STUB_CUFILE_FAIL_CODE", EIO) : errno;
     count(gpu, index, done);
     errno = error;
     return done;
@@ -345,6 +412,7 @@ status cuFileSetStatsLevel(int value) {
     if (value < 0 || value > 3)
         return plain(INVALID_VALUE);
     level = value;
+    is_stopped = 0;
     return plain(0);
 }
 
@@ -356,14 +424,13 @@ status cuFileGetStatsLevel(int *value) {
 status cuFileStatsStart(void) {
     if (!open_count)
         return plain(DRIVER_NOT_INITIALIZED);
-    is_counting = 1;
-    return plain(0);
+    return plain(is_stopped ? INTERNAL_ERROR : 0);
 }
 
 status cuFileStatsStop(void) {
     if (!open_count)
         return plain(DRIVER_NOT_INITIALIZED);
-    is_counting = 0;
+    is_stopped = 1;
     return plain(0);
 }
 
@@ -382,20 +449,20 @@ status cuFileStatsReset(void) {
 status cuFileGetStatsL3(void *stats) {
     if (!open_count)
         return plain(DRIVER_NOT_INITIALIZED);
-    if (!stats || level < 3)
+    if (!stats || level < 3 || is_stopped)
         return plain(INVALID_VALUE);
     size_t basic = version() >= 1200 ? LEVEL_1_WORDS_OF_1_20 : LEVEL_1_WORDS;
     uint64_t *words = stats;
     char *of_gpus = (char *)(words + basic + HISTOGRAM_WORDS);
     pthread_mutex_lock(&lock);
     memset(words, 0, (basic + HISTOGRAM_WORDS) * sizeof *words);
+    // What is behind the last GPU stays as the caller left it.
     words[0] = reads_ok;
     words[1] = reads_failed;
     words[4] = handles_ok;
     words[8] = buffers_ok;
-    *(uint64_t *)of_gpus = 0;
     *(uint32_t *)of_gpus = (uint32_t)gpus();
-    memcpy(of_gpus + sizeof(uint64_t), statistics, sizeof statistics);
+    memcpy(of_gpus + sizeof(uint64_t), statistics, (size_t)gpus() * sizeof *statistics);
     pthread_mutex_unlock(&lock);
     return plain(0);
 }

@@ -1,0 +1,160 @@
+"""gdsio run on our files: its command line, its end, and its figures."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from wattload.core.errors import RunError
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.sysfs import LIVE, Roots
+from wattload.core.units import KIB, NS_PER_S
+from wattload.loaders.gdsio.config import DIRECT, Config, gpu_number
+from wattload.loaders.gdsio.output import Totals, read_lines
+from wattload.loaders.gpu import nvidia_fs
+from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsCounter
+
+OUTPUT, COMMAND = "gdsio.log", "command.txt"
+RANDOM_READ = "2"
+START_S, START_S_PER_THREAD = 120.0, 0.1
+"""How long it may take besides reading; buffers of 512 threads were registered in 4 to 5 s."""
+_POLL_S = 0.02
+
+
+class GdsioReader:
+    """One call of gdsio, with a group of options for each file."""
+
+    def __init__(
+        self, config: Config, plan: GpuReadPlan, folder: Path, roots: Roots = LIVE
+    ) -> None:
+        self._config, self._plan, self._folder, self._roots = config, plan, folder, roots
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        """Return the command line."""
+        plan = self._plan
+        count = len(plan.files)
+        groups: list[str] = []
+        for number, file in enumerate(plan.files):
+            threads = len(range(number, plan.threads, count))
+            if not threads:
+                continue
+            groups += ["-f", str(file.path), "-d", str(gpu_number(file.gpu, self._roots))]
+            groups += ["-n", str(file.node)] if file.node is not None else []
+            groups += ["-w", str(threads), "-s", f"{file.size_bytes // KIB}K"]
+        return (
+            *(str(self._config.program()), *groups, "-i", f"{plan.block_bytes // KIB}K"),
+            *("-x", str(self._config.transfer), "-I", RANDOM_READ),
+            *("-T", f"{round(plan.duration_s)}", "-k", str(plan.seed)),
+        )
+
+    def path(self) -> DataPath:
+        """Return the requested path, and what of it can't be known."""
+        is_direct = self._config.transfer == DIRECT
+        return DataPath(
+            initiator="cpu",
+            data_path="cufile" if is_direct else "host_bounce",
+            path_requested="auto" if is_direct else "host_bounce",
+            engine=f"gdsio -x {self._config.transfer}, {self._plan.threads} threads",
+            remarks=(
+                "gdsio discards what it reads: its bytes are not checked",
+                "gdsio draws its own offsets",
+                "the CPU time is that of gdsio's whole process, its start included",
+            ),
+        )
+
+    def run(self, moved: ReadsCounter) -> GpuReadResult:
+        """Run the program; ``moved`` is called when it has ended, as it reports nothing before.
+
+        Raises:
+            RunError: it failed, took too long, or printed no result line.
+        """
+        plan, command = self._plan, self.command()
+        (self._folder / COMMAND).write_text(shlex.join(command) + "\n", encoding="utf-8")
+        before = nvidia_fs.reads(self._roots)
+        cpu_s = self._execute(command)
+        end_ns = time.monotonic_ns()
+        after = nvidia_fs.reads(self._roots)
+        log = self._folder / OUTPUT
+        totals = Totals(read_lines(log.read_text(encoding="utf-8", errors="replace")))
+        if not totals.operations:
+            raise RunError(f"gdsio printed no result line{self._last_line()}; its output is {log}")
+        moved(totals.operations, totals.moved_bytes)
+        driver_reads = None if before is None or after is None else after - before
+        version = nvidia_fs.version(self._roots)
+        planned_bytes = sum(file.size_bytes for file in plan.files)
+        return GpuReadResult(
+            operations=totals.operations,
+            moved_bytes=totals.moved_bytes,
+            start_ns=end_ns - round(totals.seconds * NS_PER_S),
+            end_ns=end_ns,
+            cpu_s=cpu_s,
+            latency=None,
+            mean_latency_s=totals.mean_latency_s,
+            counts=PathCounts(
+                reads=totals.operations,
+                read_bytes=totals.moved_bytes,
+                nvidia_fs_reads=driver_reads,
+            ),
+            software={} if version is None else {"nvidia_fs": version},
+            reported={
+                **totals.as_reported(),
+                "command": shlex.join(command),
+                "planned_file_bytes": planned_bytes,
+            },
+        )
+
+    def close(self) -> None:
+        """End the program if it runs; safe to call twice."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _execute(self, command: Sequence[str]) -> float:
+        """Run a command until its end and return its CPU seconds."""
+        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)  # it would renumber the GPUs
+        launch = [sys.executable, "-P", "-m", "wattload.loaders.gdsio.launch", str(os.getpid())]
+        limit_s = self._plan.duration_s + START_S + START_S_PER_THREAD * self._plan.threads
+        with (self._folder / OUTPUT).open("wb") as log:
+            self._process = subprocess.Popen(
+                [*launch, *command],
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            status, cpu_s = _wait(self._process, time.monotonic() + limit_s)
+        finally:
+            self.close()
+        if status is None:
+            raise RunError(f"gdsio did not end in {limit_s:.0f} s{self._last_line()}")
+        if status:
+            raise RunError(
+                f"gdsio failed with status {status}{self._last_line()}; its output is "
+                f"{self._folder / OUTPUT}"
+            )
+        return cpu_s
+
+    def _last_line(self) -> str:
+        text = (self._folder / OUTPUT).read_text(encoding="utf-8", errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return f": {lines[-1]}" if lines else ": it printed nothing"
+
+
+def _wait(process: subprocess.Popen[bytes], until_s: float) -> tuple[int | None, float]:
+    """Return the exit status, ``None`` if it still runs at ``until_s``, and CPU seconds."""
+    while time.monotonic() < until_s:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode, usage.ru_utime + usage.ru_stime
+        time.sleep(_POLL_S)
+    return None, 0.0

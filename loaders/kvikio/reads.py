@@ -1,0 +1,373 @@
+"""Reads by KvikIO, in the process of the reader: Python threads with one read in flight each.
+
+The same files, blocks, checks and figures as those of the engine's ways (``native.Reads``), from
+KvikIO's Python interface. KvikIO and CuPy are imported here alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE
+from wattload.core.io import BlockIdentity
+from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.engine.library import SHORT_READ
+from wattload.loaders.gpu import native
+from wattload.loaders.gpu.native import File, NativeError, Place, Progress, Result
+from wattload.loaders.kvikio.cufile_counts import CufileCounts
+from wattload.loaders.stamps import bad_blocks
+
+_PATTERN = 0xA5
+"""What memory is filled with before a checked read: no block of ours begins with it."""
+_CHUNK = 4096
+"""How many block numbers are drawn at once."""
+_OTHER = 0
+"""The code of failures without one."""
+_READY, _CHECKING, _TIMED, _OVERTIME, _DONE = range(5)
+"""The stages of ``wl_gpu_progress``."""
+
+ReadBlock = Callable[[int], int]
+"""Reads a block at this offset of its file, and returns the bytes that it got."""
+
+
+class KvikioReads:
+    """Threads with registered buffers, ready to read."""
+
+    def __init__(
+        self,
+        *,
+        way: str,
+        readers: int,
+        pollers: int,
+        block_bytes: int,
+        checked_reads: int,
+        duration_s: float,
+        seed: int,
+        files: Sequence[File],
+        gpus: Sequence[Place],
+    ) -> None:
+        """Set KvikIO up, open the files, and allocate and register all memory.
+
+        ``way`` is the method of ``kvikio.CuFile`` that reads: ``read``, which hands the read to a
+        thread of KvikIO's pool, as frameworks do, or ``raw_read``, which makes it at once. There
+        are no pollers, and their number is ignored.
+
+        Raises:
+            NativeError: a file can't be opened, or is shorter than planned, or a GPU refuses.
+        """
+        import cupy
+        import kvikio
+        import kvikio.defaults
+
+        self._cupy, self._kvikio = cupy, kvikio
+        self._files, self._duration_ns = files, round(duration_s * 1e9)
+        self._stage = _READY
+        if len({place.cpus for place in gpus}) == 1 and gpus[0].cpus:
+            os.sched_setaffinity(0, gpus[0].cpus)  # for the threads of KvikIO's pool
+        kvikio.defaults.set(
+            {
+                "gds_threshold": 0,
+                "auto_direct_io_read": True,
+                "num_threads": readers,
+                "task_size": max(block_bytes, PAGE_BYTES),
+                "bounce_buffer_size": max(block_bytes, PAGE_BYTES),
+            }
+        )
+        self._monitor = kvikio.SummaryMonitor()
+        self._opened = [self._open(file) for file in files]
+        self._cufile = CufileCounts()
+        slots = Counter(files[number % len(files)].gpu for number in range(readers))
+        self._memory = [self._allocate(gpu, slots[i], block_bytes) for i, gpu in enumerate(gpus)]
+        taken: Counter[int] = Counter()
+        self._readers: list[_Reader] = []
+        for number in range(readers):
+            file = files[number % len(files)]
+            device, memory = self._memory[file.gpu]
+            start = taken[file.gpu] * block_bytes
+            taken[file.gpu] += 1
+            self._readers.append(
+                _Reader(
+                    reads=self,
+                    file=file,
+                    device=device,
+                    slot=memory[start : start + block_bytes],
+                    read=self._reading(way, number, memory, start, block_bytes),
+                    cpus=gpus[file.gpu].cpus,
+                    blocks=(seed, number, file.size_bytes // block_bytes),
+                    checked_reads=checked_reads,
+                )
+            )
+        self._barrier = threading.Barrier(readers + 1)
+        self.deadline_ns = 0
+
+    def run(self) -> Result:
+        """Make all reads and return the result."""
+        threads = [threading.Thread(target=reader.run, daemon=True) for reader in self._readers]
+        for thread in threads:
+            thread.start()
+        self._stage = _CHECKING
+        self.wait()  # for the reads that are checked first
+        start_ns, start_cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        self.deadline_ns = start_ns + self._duration_ns
+        self._stage = _TIMED
+        self.wait()
+        time.sleep(max(self.deadline_ns - time.monotonic_ns(), 0) / 1e9)
+        cpu_ns = time.process_time_ns() - start_cpu_ns
+        self._stage = _OVERTIME
+        for thread in threads:
+            thread.join()
+        self._stage = _DONE
+        for reader in self._readers:
+            if reader.error is not None:
+                raise reader.error
+        return self._result(start_ns, cpu_ns)
+
+    def wait(self) -> None:
+        """Wait for all threads, one of which is that of ``run``."""
+        self._barrier.wait()
+
+    def progress(self) -> Progress:
+        """Return what has been done so far."""
+        operations = sum(len(reader.latencies_ns) for reader in self._readers)
+        return Progress(
+            reads=operations,
+            bytes=sum(reader.timed_bytes for reader in self._readers),
+            ended=sum(reader.number for reader in self._readers),
+            stage=self._stage,
+        )
+
+    def file_operations(self) -> list[int]:
+        """Return the timed reads of each file, after ``run``."""
+        counts = [0] * len(self._files)
+        for number, reader in enumerate(self._readers):
+            counts[number % len(counts)] += len(reader.latencies_ns)
+        return counts
+
+    def software(self) -> dict[str, str]:
+        """Return the versions of the libraries that read, by name."""
+        version = native.cufile_version()
+        return {
+            "kvikio": str(self._kvikio.__version__),
+            "cupy": str(self._cupy.__version__),
+            **({} if version is None else {"cufile": version}),
+        }
+
+    def close(self) -> None:
+        """Close the files and release the memory."""
+        for _, memory in self._memory:
+            self._kvikio.memory_deregister(memory)
+        for file in self._opened:
+            file.close()
+        self._monitor.stop()
+
+    def _open(self, file: File) -> Any:  # noqa: ANN401 - KvikIO has no types
+        try:
+            size_bytes = Path(file.path).stat().st_size
+            if size_bytes < file.size_bytes:
+                raise _error(native.OTHER_SIZE, "it is shorter", file.path, offset=size_bytes)
+            return self._kvikio.CuFile(file.path, "r")
+        except OSError as error:
+            raise _error(error.errno or errno.EIO, "open", file.path) from error
+        except RuntimeError as error:  # what KvikIO's C++ throws
+            raise _error(errno.EIO, f"kvikio.CuFile: {error}", file.path) from error
+
+    def _allocate(self, gpu: Place, slots: int, block_bytes: int) -> tuple[Any, Any]:
+        """Return a GPU and its memory, one allocation that is registered as a whole."""
+        runtime = self._cupy.cuda.runtime
+        try:
+            device = self._cupy.cuda.Device(runtime.deviceGetByPCIBusId(gpu.address))
+            with device:
+                self._cupy.cuda.set_allocator(None)  # without a pool: each has its own base
+                memory = self._cupy.empty(slots * block_bytes, dtype=np.uint8)
+                self._kvikio.memory_register(memory)
+        except (RuntimeError, MemoryError) as error:
+            raise _error(native.CUDA, f"{gpu.address}: {error}") from error
+        return device, memory
+
+    def _reading(
+        self,
+        way: str,
+        number: int,
+        memory: Any,  # noqa: ANN401 - CuPy has no types
+        start: int,
+        size: int,
+    ) -> ReadBlock:
+        file = self._opened[number % len(self._opened)]
+        if way == "raw_read":  # the base of what is registered, and an offset in it
+            return lambda offset: int(file.raw_read(memory, size, offset, start))
+        slot = memory[start : start + size]
+        return lambda offset: int(file.read(slot, size, offset))
+
+    def _result(self, start_ns: int, cpu_ns: int) -> Result:
+        readers = self._readers
+        latencies = np.concatenate(
+            [np.frombuffer(reader.latencies_ns, dtype=np.uint64) for reader in readers]
+        )
+        result = Result(
+            start_ns=start_ns,
+            end_ns=self.deadline_ns,
+            cpu_ns=cpu_ns,
+            operations=latencies.size,
+            bytes=sum(reader.timed_bytes for reader in readers),
+            reads=sum(reader.successes for reader in readers),
+            read_bytes=sum(reader.read_bytes for reader in readers),
+            compared_bytes=sum(reader.compared_bytes for reader in readers),
+            bad_blocks=sum(reader.bad_blocks for reader in readers),
+        )
+        if latencies.size:
+            result.latency_sum_ns = int(latencies.sum())
+            result.latency_min_ns, result.latency_max_ns = (
+                int(latencies.min()),
+                int(latencies.max()),
+            )
+        counts = np.bincount(buckets_of(latencies), minlength=BUCKET_COUNT)
+        result.counts[:] = [int(count) for count in counts]
+        failures = sum((reader.failures for reader in readers), Counter[int]())
+        for place, (code, count) in zip(result.failures, failures.most_common(), strict=False):
+            place.code, place.count = code, count
+        self._count_library(result)
+        return result
+
+    def _count_library(self, result: Result) -> None:
+        """Add up KvikIO's reads without cuFile, and cuFile's own count of the others."""
+        totals = self._monitor.get().by_backend
+        done = {name: each["num_ops"] - each["num_errors"] for name, each in totals.items()}
+        posix, by_cufile = done.get("POSIX", 0), done.get("GDS", 0)
+        counted = self._cufile.reads() if by_cufile else native.LibraryReads()
+        if counted is None:
+            return
+        counted.total += posix
+        counted.posix += posix
+        result.library, result.has_library = counted, 1
+
+
+class _Reader:
+    """One thread: its place in memory, its figures, and its reads."""
+
+    def __init__(
+        self,
+        *,
+        reads: KvikioReads,
+        file: File,
+        device: Any,  # noqa: ANN401 - CuPy has no types
+        slot: Any,  # noqa: ANN401 - CuPy has no types
+        read: ReadBlock,
+        cpus: tuple[int, ...],
+        blocks: tuple[int, int, int],
+        checked_reads: int,
+    ) -> None:
+        self._reads, self._file, self._device, self._slot = reads, file, device, slot
+        self._read, self._cpus, self._checked_reads = read, cpus, checked_reads
+        self._seed, self._reader, self._blocks = blocks
+        self._drawn: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self.number = 0
+        self.latencies_ns = array("Q")
+        self.failures: Counter[int] = Counter()
+        self.successes = self.read_bytes = self.timed_bytes = 0
+        self.compared_bytes = self.bad_blocks = 0
+        self.error: NativeError | None = None
+
+    def run(self) -> None:
+        """Make the reads that are checked, the timed ones, and those that are checked again."""
+        if self._cpus:
+            os.sched_setaffinity(0, self._cpus)
+        self._device.use()
+        size = int(self._slot.size)
+        try:
+            for _ in range(self._checked_reads):
+                self._checked(size)
+        except RuntimeError as error:
+            self.error = _error(native.CUDA, str(error))
+        self._reads.wait()
+        self._reads.wait()
+        if self.error is not None:
+            return
+        try:
+            offset = self._timed(size)
+            if offset is not None:
+                self._compare(offset, size)
+            for _ in range(self._checked_reads):
+                self._checked(size)
+        except RuntimeError as error:
+            self.error = _error(native.CUDA, str(error))
+
+    def _timed(self, size: int) -> int | None:
+        """Read until the deadline; return the offset of the last read, ``None`` if it failed."""
+        last: int | None = None
+        deadline_ns = self._reads.deadline_ns
+        while (start_ns := time.monotonic_ns()) < deadline_ns:
+            offset = self._next_offset(size)
+            succeeded = self._attempt(offset, size)
+            end_ns = time.monotonic_ns()
+            last = offset if succeeded else None
+            if succeeded and end_ns <= deadline_ns:
+                self.latencies_ns.append(end_ns - start_ns)
+                self.timed_bytes += size
+        return last
+
+    def _checked(self, size: int) -> None:
+        self._slot.fill(_PATTERN)
+        self._device.synchronize()
+        offset = self._next_offset(size)
+        if self._attempt(offset, size):
+            self._compare(offset, size)
+
+    def _attempt(self, offset: int, size: int) -> bool:
+        """Make one read; count it, or its failure."""
+        try:
+            done = self._read(offset)
+        except OSError as error:
+            self.failures[error.errno or errno.EIO] += 1
+            return False
+        except RuntimeError:
+            self.failures[_OTHER] += 1
+            return False
+        if done != size:
+            self.failures[SHORT_READ] += 1
+            return False
+        self.successes += 1
+        self.read_bytes += size
+        return True
+
+    def _compare(self, offset: int, size: int) -> None:
+        content = np.ascontiguousarray(self._slot.get())
+        identity = BlockIdentity(self._file.nonce, self._file.word)
+        self.bad_blocks += bad_blocks(
+            content, identity, offset_bytes=offset, first_block=self._file.first_block
+        )
+        self.compared_bytes += size
+
+    def _next_offset(self, size: int) -> int:
+        place = self.number % _CHUNK
+        if not place:
+            numbers = np.arange(self.number, self.number + _CHUNK, dtype=np.uint64)
+            self._drawn = native.block_numbers(self._seed, self._reader, numbers, self._blocks)
+        self.number += 1
+        return int(self._drawn[place]) * size
+
+
+open_reads = KvikioReads
+"""What the process of the reader opens, in place of ``native.Reads``."""
+
+
+def buckets_of(values_ns: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the histogram's bucket of each value, as ``histogram.bucket_of``, for many values."""
+    _, exponents = np.frexp(np.maximum(values_ns, 1).astype(np.float64))
+    octaves = np.maximum(exponents.astype(np.int64) - BUCKETS_PER_OCTAVE.bit_length(), 0)
+    within = (values_ns >> octaves.astype(np.uint64)).astype(np.int64)
+    return np.minimum(octaves * BUCKETS_PER_OCTAVE + within, BUCKET_COUNT - 1)
+
+
+def _error(code: int, text: str, path: str = "", *, offset: int = 0) -> NativeError:
+    return NativeError(code=code, detail=0, offset=offset, path=path, text=text)

@@ -1,0 +1,141 @@
+"""Reads into GPU memory as recorded: failures, the path in words and its proof, Little's law."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from wattload.core.io import DIRECT_WORDS, DataPath
+from wattload.core.record.run import RunRecord
+from wattload.reports.quantity import counted, whole
+
+GPU_READ = "gpu_read"
+"""The name of the workload and of its only phase."""
+
+_PATH_WORDS: Mapping[str, str] = {
+    "p2p_nvfs": "GPUDirect Storage (nvidia-fs)",
+    "p2p_pci": "GPUDirect Storage (PCI P2PDMA)",
+    "p2p_via_peer_gpu": "GPUDirect Storage through another GPU",
+    "posix_bounce": "through host memory (cuFile compatibility mode)",
+    "host_bounce": "through pinned host memory",
+    "mixed": "partly direct, partly through host memory",
+    "unverified": "path not proved",
+}
+_COUNTERS: Mapping[str, str] = {
+    "reads": "own count",
+    "library_reads": "library",
+    "p2p_reads": "by PCI P2PDMA",
+    "nvfs_reads": "by nvidia-fs",
+    "posix_reads": "through host memory",
+    "peer_reads": "through another GPU",
+    "nvidia_fs_reads": "nvidia-fs driver, all processes",
+    "pinned_copies": "copies from pinned memory",
+}
+_SOFTWARE_ORDER = ("cuda", "nvidia_driver", "cufile", "kvikio", "nvidia_fs")
+_SOFTWARE_NAMES: Mapping[str, str] = {
+    "cuda": "CUDA",
+    "nvidia_driver": "NVIDIA driver",
+    "cufile": "cuFile",
+    "kvikio": "KvikIO",
+    "nvidia_fs": "nvidia-fs",
+}
+
+
+def gpu_paths(record: RunRecord) -> tuple[DataPath, ...]:
+    """Return the paths whose bytes end in GPU memory, which have counters."""
+    return tuple(path for path in record.workload.paths if path.counts is not None)
+
+
+def path_words(path: DataPath, loader: str = "") -> str:
+    """Return the effective path in words; only a proved direct path is GPUDirect Storage.
+
+    Args:
+        path: of any workload; other paths are returned as recorded.
+        loader: the loader of the run: KvikIO reads by POSIX without cuFile.
+    """
+    if path.counts is None:
+        return path.path_effective
+    if path.path_effective == "posix_bounce" and loader == "kvikio":
+        return "through host memory (KvikIO, POSIX)"
+    return _PATH_WORDS.get(path.path_effective, path.path_effective)
+
+
+def is_direct(record: RunRecord) -> bool:
+    """Return whether counters prove that the drive wrote into GPU memory in every read."""
+    paths = gpu_paths(record)
+    return bool(paths) and all(path.path_effective in DIRECT_WORDS for path in paths)
+
+
+def is_proved_indirect(record: RunRecord) -> bool:
+    """Return whether counters prove that every read went through host memory."""
+    words = {path.path_effective for path in gpu_paths(record)}
+    return bool(words) and words <= {"posix_bounce", "host_bounce"}
+
+
+def proof(paths: Sequence[DataPath]) -> str:
+    """Return the counters of paths, summed: ``own count 1,000, through host memory 1,000``."""
+    known = [path.counts for path in paths if path.counts is not None]
+    parts = []
+    for name, words in _COUNTERS.items():
+        values = [value for counts in known if (value := getattr(counts, name)) is not None]
+        if values and (sum(values) or name == "reads"):
+            parts.append(f"{words} {whole(sum(values))}")
+    if known and len(parts) == 1:
+        parts.append("nothing else counts")
+    return ", ".join(parts)
+
+
+def failed_reads(record: RunRecord) -> int:
+    """Return how many reads failed; none is tried again."""
+    found = record.workload.details.get("failed_reads")
+    return found if isinstance(found, int) and found > 0 else 0
+
+
+def failures_words(records: Sequence[RunRecord]) -> str:
+    """Return how many reads failed in how many runs; empty if none did."""
+    known = [count for record in records if (count := failed_reads(record))]
+    if not known:
+        return ""
+    return f"{counted(sum(known), 'read')} failed in {counted(len(known), 'run')}"
+
+
+def failure_reasons(record: RunRecord) -> Mapping[str, int]:
+    """Return the numbers of failed reads by reason."""
+    found = record.workload.details.get("failures")
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(key): count for key, count in found.items() if isinstance(count, int)}
+
+
+def outside_latency(record: RunRecord) -> float | None:
+    """Return the share of a thread's time in no latency, by Little's law.
+
+    It is 1 - IOPS x mean latency / threads; ``None`` where one of them is missing. A small negative
+    share is within the error of the rate.
+    """
+    rate, mean = record.metric("read_iops"), record.metric("mean_latency_s")
+    threads = record.workload.details.get("threads")
+    if rate is None or mean is None or rate.value is None or mean.value is None:
+        return None
+    if not isinstance(threads, int) or threads < 1:
+        return None
+    return 1 - rate.value * mean.value / threads
+
+
+def topology(record: RunRecord) -> list[Mapping[str, Any]]:
+    """Return which GPU each target is read into, and how they are linked."""
+    found = record.workload.details.get("topology")
+    if not isinstance(found, (list, tuple)):
+        return []
+    return [each for each in found if isinstance(each, Mapping)]
+
+
+def software_versions(record: RunRecord) -> Iterator[tuple[str, str]]:
+    """Yield the versions of CUDA, driver, libraries and others that the reader's process saw."""
+    found = record.workload.details.get("software")
+    if not isinstance(found, Mapping):
+        return
+    rest = sorted(set(found) - set(_SOFTWARE_ORDER))
+    for name in (*_SOFTWARE_ORDER, *rest):
+        if found.get(name):
+            yield _SOFTWARE_NAMES.get(name, name), str(found[name])

@@ -1,0 +1,141 @@
+"""The load that kept a host busy: what was asked, what was measured, and what the job kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter
+from wattload.core.units import Unit
+from wattload.reports.blocks import Block, Cell, Fold, Table, columns, row
+from wattload.reports.quantity import MISSING, percent, quantity, scale_for, scaled
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.subject import Group, Subject, lettered
+
+METER_WORDS: dict[MemoryMeter, str] = {
+    "uncore": "memory controllers' counters",
+    "resctrl": "resctrl, all memory traffic",
+    "self_reported": "the load's own count",
+}
+_STRETCHES = {"alone": "before the workload", "during": "during it", "after": "after it"}
+_NOTE = (
+    "Medians of the arm's valid runs, with their range. The quotas of a load are settled without "
+    "the workload and then left as they are. Waiting for I/O counts as idle; other CPU is of "
+    "neither the load nor the run. Pressure (PSI) is the share of time in which some task waited "
+    "for CPU, I/O or memory."
+)
+_OWN_COUNT = (
+    " Memory traffic is the load's own count: it leaves out what the workload and others moved, "
+    "and its share is that of the load's own peak."
+)
+
+
+def load_blocks(subject: Subject, group: Group) -> Iterator[Block]:
+    """Yield a table for each arm and load of a workload; nothing without a load."""
+    tables = []
+    for letter, (arm, runs) in zip(group.letters, group.arms.items(), strict=False):
+        own = [run for run in runs if is_compared(subject, run)] or list(runs)
+        names = dict.fromkeys(load.name for run in own for load in run.record.loads)
+        title = lettered(letter, arm) if len(group.arms) > 1 else ""
+        tables += [_table(title, name, own) for name in names]
+    if tables:
+        yield Fold("Load on the host", tables)
+
+
+def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
+    loads = [load for run in runs for load in run.record.loads if load.name == name]
+    meters = list(dict.fromkeys(load.meter for load in loads))
+    is_own = "self_reported" in meters
+    rows = [_asked(loads)]
+    for stretch, words in _STRETCHES.items():
+        levels = [level for load in loads for level in load.levels if level.stretch == stretch]
+        if levels:
+            rows.append(_level(words, levels))
+    kept = [load.kept_fraction for load in loads if load.kept_fraction is not None]
+    caption = f"Load {name}: {', '.join(METER_WORDS[meter] for meter in meters)} of memory traffic"
+    if title:
+        caption = f"{title}, {caption[0].lower()}{caption[1:]}"
+    what = f" The load kept {_spread(kept)} of its work during the workload." if kept else ""
+    return Table(
+        columns=columns(
+            "stretch",
+            "#CPU busy",
+            "#of it load",
+            "#of it run",
+            "#other CPU",
+            "#stolen",
+            "#memory traffic",
+            "#of load's peak" if is_own else "#of peak",
+            "#load's work",
+            "#pressure CPU, I/O, memory",
+        ),
+        rows=rows,
+        caption=caption,
+        note=_NOTE + (_OWN_COUNT if is_own else "") + what,
+    )
+
+
+def _asked(loads: Sequence[LoadRecord]) -> tuple[Cell, ...]:
+    cpu = {load.cpu_share_asked for load in loads}
+    memory = {load.memory_share_asked for load in loads}
+    peaks = [load.peak_bytes_per_s for load in loads if load.peak_bytes_per_s is not None]
+    of = loads[0].peak_of
+    remark = f"peak {of}: {quantity(median(peaks), Unit.BYTES_PER_SECOND, 3)}" if peaks else ""
+    missing = loads[0].missing.get("peak_bytes_per_s", "")
+    return row(
+        Cell("asked", remark="without the workload's reads"),
+        ", ".join(percent(each) for each in sorted(cpu, key=str)),
+        *[""] * 4,
+        Cell("", remark=remark or missing),
+        ", ".join(percent(each) for each in sorted(memory, key=str)),
+        "",
+        "",
+    )
+
+
+def _level(words: str, levels: Sequence[LoadLevel]) -> tuple[Cell, ...]:
+    traffic = [each.memory_bytes_per_s for each in levels if each.memory_bytes_per_s is not None]
+    reason = next((text for each in levels if (text := each.missing.get("memory_bytes_per_s"))), "")
+    pressures = [
+        _middle([getattr(each, f"pressure_{name}_share") for each in levels])
+        for name in ("cpu", "io", "memory")
+    ]
+    return row(
+        words,
+        _shares(levels, "cpu_share"),
+        _shares(levels, "load_cpu_share"),
+        _shares(levels, "run_cpu_share"),
+        _shares(levels, "other_cpu_share"),
+        _shares(levels, "steal_share"),
+        _traffic(traffic) if traffic else Cell(MISSING, remark=reason),
+        _shares(levels, "memory_share"),
+        _shares(levels, "work_fraction"),
+        ", ".join(pressures),
+    )
+
+
+def _shares(levels: Sequence[LoadLevel], name: str) -> Cell:
+    known = [value for each in levels if (value := getattr(each, name)) is not None]
+    reason = next((text for each in levels if (text := each.missing.get(name))), "")
+    if not known:
+        return Cell(MISSING, remark=reason)
+    ends = (percent(min(known)), percent(max(known)))
+    return Cell(percent(median(known)), remark="" if ends[0] == ends[1] else " to ".join(ends))
+
+
+def _traffic(values: Sequence[float]) -> Cell:
+    scale = scale_for(Unit.BYTES_PER_SECOND, max(values))
+    ends = [scaled(end, scale, 3) for end in (min(values), max(values))]
+    text = quantity(median(values), Unit.BYTES_PER_SECOND, 3)
+    return Cell(text, remark="" if ends[0] == ends[1] else " to ".join(ends))
+
+
+def _middle(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return percent(median(known)) if known else MISSING
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, high = percent(min(values)), percent(max(values))
+    return low if low == high else f"{percent(median(values))} ({low} to {high})"

@@ -1,0 +1,159 @@
+"""What doctor says of cuFile's paths: on a machine like a DGX, and on those that lack something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.loaders.gpu.conftest import stub_environment, stub_libraries, stubs
+from wattload.cli.doctor import Finding, Verdict, gpu_path_findings
+from wattload.core.errors import ConfigError
+from wattload.core.sysfs import Roots
+from wattload.loaders.gpu.probe import Probe, ProbedGpu
+
+__all__ = ["stub_environment", "stub_libraries", "stubs"]
+
+COMPAT, NVIDIA_FS, P2PDMA = (f"cuFile by {n}" for n in ("compat", "nvidia-fs", "PCI P2PDMA"))
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
+CLOSED = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
+)
+KEYS = 'RegistryDwords: "RMForceStaticBar1=1;RmForceDisableIomapWC=1;"\n'
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def dgx(tmp_path: Path) -> Roots:
+    """Return eight GPUs and eight NVMe drives, with all that each path needs."""
+    roots = Roots(sys=tmp_path / "sys", proc=tmp_path / "proc", top=tmp_path)
+    write(roots.proc / "sys/kernel/osrelease", "6.8.0-1024-nvidia\n")
+    write(roots.proc / "kallsyms", "0 r p2pdma_pgmap_ops\n0 T pci_p2pdma_add_resource\n")
+    write(roots.proc / "driver/nvidia/version", OPEN)
+    write(roots.proc / "driver/nvidia/params", f"OpenRmEnableUnsupportedGpus: 1\n{KEYS}")
+    write(roots.proc / "driver/nvidia-fs/stats", "GDS Version: 1.15\nReads\t: n=0 ok=0 err=0\n")
+    write(roots.sys / "module/nvidia_fs/parameters/rw_stats_enabled", "1\n")
+    write(roots.sys / "module/nvme_core/parameters/multipath", "N\n")
+    write(roots.sys / "kernel/iommu_groups/3/type", "identity\n")
+    for number in range(8):
+        write(roots.sys / f"class/nvme/nvme{number}/transport", "pcie\n")
+        write(roots.top / f"run/udev/data/b259:{number}", "E:ID_FS_TYPE=ext4\n")
+    return roots
+
+
+def found(roots: Roots, cufile: str | None = "1.15", refusal: str = "") -> dict[str, list[Finding]]:
+    probed = Probe(
+        cuda="13.0",
+        gpus=tuple(ProbedGpu(f"0000:{bus:02x}:00.0", "NVIDIA A100") for bus in range(8)),
+        cufile=cufile,
+        cufile_refusal=ConfigError(refusal) if refusal else None,
+    )
+    by_name: dict[str, list[Finding]] = {}
+    for finding in gpu_path_findings(lambda: probed, roots):
+        by_name.setdefault(finding.name, []).append(finding)
+    return by_name
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+def test_a_machine_with_everything_has_all_paths(dgx: Roots) -> None:
+    findings = found(dgx)
+    assert list(findings) == [COMPAT, NVIDIA_FS, P2PDMA]
+    assert all(only(each).verdict is Verdict.YES for each in findings.values())
+    assert "not GPUDirect Storage" in only(findings[COMPAT]).adds
+
+
+@pytest.mark.parametrize(
+    ("file", "says", "mend"),
+    [
+        ({"proc/sys/kernel/osrelease": "5.15.0-91-generic"}, "Linux 5.15.0-91", ""),
+        ({"proc/kallsyms": "0 T start_kernel"}, "CONFIG_PCI_P2PDMA", ""),
+        (
+            {"proc/driver/nvidia/params": 'RegistryDwords: ""'},
+            "RMForceStaticBar1=1 and",
+            "NVreg_RegistryDwords",
+        ),
+        ({"sys/module/nvme_core/parameters/multipath": "Y"}, "multipath", "multipath=N"),
+    ],
+)
+def test_each_thing_that_p2pdma_lacks_is_named_with_its_step(
+    file: dict[str, str], says: str, mend: str, dgx: Roots
+) -> None:
+    for name, text in file.items():
+        write(dgx.top / name, text)
+    findings = found(dgx)
+    lacking = only(findings.pop(P2PDMA))
+    assert lacking.verdict is Verdict.NO
+    assert says in lacking.says
+    assert mend in lacking.mend
+    assert bool(mend) is bool(lacking.mend)
+    assert all(only(each).verdict is Verdict.YES for each in findings.values())
+
+
+def test_a_closed_and_old_driver_has_two_steps(dgx: Roots) -> None:
+    write(dgx.proc / "driver/nvidia/version", CLOSED)
+    closed, old = found(dgx)[P2PDMA]
+    assert "closed" in closed.says
+    assert "driver 535.104, 565 or newer" in old.says
+    assert closed.mend == old.mend == "sudo apt-get install nvidia-open"
+
+
+def test_without_nvidia_fs_the_module_is_loaded_or_installed(dgx: Roots) -> None:
+    (dgx.proc / "driver/nvidia-fs/stats").unlink()
+    assert only(found(dgx)[NVIDIA_FS]).mend == "sudo apt-get install nvidia-gds"
+    modules = dgx.top / "lib/modules/6.8.0-1024-nvidia/modules.dep"
+    write(modules, "updates/dkms/nvidia-fs.ko.zst: kernel/nvidia.ko\n")
+    assert only(found(dgx)[NVIDIA_FS]).mend == "sudo modprobe nvidia-fs"
+
+
+def test_a_driver_that_does_not_count_proves_nothing(dgx: Roots) -> None:
+    write(dgx.sys / "module/nvidia_fs/parameters/rw_stats_enabled", "0\n")
+    has, hides = found(dgx)[NVIDIA_FS]
+    assert (has.verdict, hides.verdict) == (Verdict.YES, Verdict.PARTLY)
+    assert "rw_stats_enabled" in hides.mend
+
+
+def test_an_iommu_that_translates_is_in_the_way_of_both_direct_paths(dgx: Roots) -> None:
+    write(dgx.sys / "kernel/iommu_groups/4/type", "DMA-FQ\n")
+    findings = found(dgx)
+    assert "iommu=pt" in only(findings[NVIDIA_FS]).says
+    assert "iommu=pt" in only(findings[P2PDMA]).says
+    assert only(findings[COMPAT]).verdict is Verdict.YES
+
+
+def test_a_container_without_udev_has_not_even_compat(dgx: Roots) -> None:
+    for entry in (dgx.top / "run/udev/data").iterdir():
+        entry.unlink()
+    finding = only(found(dgx)[COMPAT])
+    assert "5027" in finding.says
+    assert "udevadm trigger" in finding.mend
+
+
+def test_an_old_libcufile_has_no_p2pdma(dgx: Roots) -> None:
+    assert "libcufile 1.11, 1.13" in only(found(dgx, "1.11")[P2PDMA]).says
+    assert only(found(dgx, None)[P2PDMA]).verdict is Verdict.YES
+
+
+def test_no_answer_is_one_finding_with_its_reason(dgx: Roots) -> None:
+    findings = found(dgx, refusal="libcufile 1.20 did not answer in 20 s")
+    assert list(findings) == ["cuFile"]
+    assert only(findings["cuFile"]).says == "libcufile 1.20 did not answer in 20 s"
+
+    def refuse() -> Probe:
+        raise ConfigError("no CUDA driver (libcuda.so.1)")
+
+    (finding,) = gpu_path_findings(refuse, dgx)
+    assert finding.says == "no CUDA driver (libcuda.so.1)"
+
+
+@pytest.mark.usefixtures("stubs")
+def test_the_libraries_themselves_are_asked(dgx: Roots) -> None:
+    names = [finding.name for finding in gpu_path_findings(roots=dgx)]
+    assert names == [COMPAT, NVIDIA_FS, P2PDMA]

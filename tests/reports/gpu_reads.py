@@ -1,0 +1,362 @@
+"""Runs of reads into GPU memory, in memory: two loaders, idle and busy, over threads and blocks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tests.records import Scenario, make_run
+from wattload.core.histogram import Histogram
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter, Stretch
+from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.results import Check, Metric, latencies_of
+from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.units import NS_PER_S, Unit
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.traces import Traces
+
+SECONDS = 30
+BLOCKS = (4096, 131_072, 1_048_576)
+THREADS = (8, 32, 128, 512, 2048)
+EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
+NEAR = "0000:65:00.0"
+
+
+@dataclass(kw_only=True)
+class Reads:
+    """What a made-up run was; a rate of ``None`` follows from blocks, threads, loader and load."""
+
+    name: str = "run-1"
+    loader: str = "bounce"
+    load: str = "none"
+    block_bytes: int = 4096
+    threads: int = 8
+    repeat: int = 0
+    rate: float | None = None
+    word: str = "host_bounce"
+    meter: MemoryMeter = "self_reported"
+    failed: int = 0
+    in_latency: float = 1.0
+    """The part of a thread's time that is in a latency."""
+    load_at: float = 0.86
+    seed: int = 1
+
+
+def counts_of(word: str, reads: int, block_bytes: int) -> PathCounts:
+    """Return counters that prove a path."""
+    common: dict[str, Any] = {"reads": reads, "read_bytes": reads * block_bytes}
+    if word == "host_bounce":
+        return PathCounts(**common, pinned_copies=reads, pinned_bytes=reads * block_bytes)
+    if word == "unverified":
+        return PathCounts(**common)
+    own: dict[str, int] = {"p2p_reads": 0, "nvfs_reads": 0, "posix_reads": 0, "peer_reads": 0}
+    if word == "mixed":
+        own |= {"p2p_reads": reads // 2, "posix_reads": reads - reads // 2}
+    elif word == "p2p_nvfs":
+        own["nvfs_reads"] = common["nvidia_fs_reads"] = reads
+    else:
+        own["posix_reads" if word == "posix_bounce" else "p2p_reads"] = reads
+        own["peer_reads"] = reads if word == "p2p_via_peer_gpu" else 0
+    return PathCounts(**common, **own, library_reads=reads)
+
+
+def rate_of(made: Reads) -> float:
+    """Return a plausible rate: saturating in threads, slower when busy, most so by the host."""
+    if made.rate is not None:
+        return made.rate
+    most = {4096: 2.6e9, 131_072: 5.2e9, 1_048_576: 6.6e9}[made.block_bytes]
+    half = {4096: 160.0, 131_072: 40.0, 1_048_576: 12.0}[made.block_bytes]
+    by_host = 0.75 if made.loader == "bounce" else 1.0
+    busy = {"bounce": 0.45, "cufile": 0.93}.get(made.loader, 0.6) if made.load != "none" else 1.0
+    noise = 1 + 0.01 * np.random.default_rng(made.seed).standard_normal()
+    return float(most * by_host * busy * made.threads / (made.threads + half) * noise)
+
+
+def reads_run(**changes: Any) -> Run:
+    """Return a run of reads into GPU memory without traces."""
+    made = Reads(**changes)
+    scenario = Scenario(
+        run_id=made.name,
+        label=made.loader,
+        loader=made.loader,
+        workload="checkpoint",
+        virtual=False,
+        serial="SERIAL01",
+        model="MICRON_9400",
+        power="measured",
+        path="/mnt/n0",
+    )
+    base, _ = make_run(scenario)
+    return Run(record=_record(made, base), traces=EMPTY)
+
+
+def _record(made: Reads, base: RunRecord) -> RunRecord:
+    moved = int(rate_of(made) * SECONDS) // made.block_bytes * made.block_bytes
+    start_ns = int(base.windows[0].start_ns)
+    span = PhaseSpan(
+        name="gpu_read",
+        parent=None,
+        host="box",
+        rank=0,
+        timed=True,
+        start_ns=start_ns,
+        end_ns=start_ns + SECONDS * NS_PER_S,
+        read_bytes=moved,
+        written_bytes=0,
+        operations=moved // made.block_bytes,
+        cpu_s=SECONDS * 4.0,
+    )
+    reads = moved // made.block_bytes
+    mean_s = made.in_latency * made.threads * SECONDS / reads
+    counts = counts_of(made.word, reads + 16, made.block_bytes)
+    latency = Histogram.of(
+        [round(mean_s * factor * NS_PER_S) for factor in _latencies(made.seed, 1000)]
+    )
+    energy = base.power.energy[0].model_copy(
+        update={
+            "phase": "gpu_read",
+            "seconds": float(SECONDS),
+            "energy_j": 14.0 * SECONDS,
+            "mean_w": 14.0,
+            "net_j": 10.0 * SECONDS,
+            "uncertainty_j": 4.0,
+            "uncertainty_parts_j": {"gain": 4.0},
+            "states": (),
+            "statistics": None,
+        }
+    )
+    minute, second = divmod(made.repeat, 60)
+    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
+    return base.model_copy(
+        update={
+            "started_utc": f"{clock}.000+00:00",
+            "finished_utc": f"{clock}.900+00:00",
+            "command": (
+                "wattload", "run", "workload=gpu_read", f"loader={made.loader}",
+                f"load={made.load}", f"workload.block_bytes={made.block_bytes}",
+                f"workload.threads={made.threads}",
+            ),
+            "config": _config(made, base),
+            "comparison": Comparison(
+                session_id="s1",
+                arm=made.loader,
+                block=made.repeat // 2,
+                order=made.repeat,
+                interleave="abba",
+            ),
+            "workload": base.workload.model_copy(
+                update={
+                    "name": "gpu_read",
+                    "loader": made.loader,
+                    "details": _details(made),
+                    "paths": (_path(made, counts),),
+                    "data": None,
+                }
+            ),
+            "spans": (span,),
+            "windows": phase_windows([span]),
+            "power": base.power.model_copy(update={"energy": (energy,)}),
+            "metrics": tuple(_metrics(made, moved, mean_s)),
+            "latencies": latencies_of(
+                latency, phase="gpu_read", kind="read", operation_bytes=made.block_bytes
+            ),
+            "counters": (),
+            "totals": (),
+            "checks": _checks(made, reads, mean_s),
+            "loads": (_load(made),) if made.load != "none" else (),
+        }
+    )  # fmt: skip
+
+
+def _latencies(seed: int, count: int) -> np.ndarray[Any, Any]:
+    drawn = np.random.default_rng(seed).lognormal(0, 0.35, count)
+    drawn[:3] *= 6
+    found: np.ndarray[Any, Any] = drawn / drawn.mean()
+    return found
+
+
+def _config(made: Reads, base: RunRecord) -> dict[str, Any]:
+    load: dict[str, Any] = {"name": made.load}
+    if made.load != "none":
+        load |= {"cpu_share": 0.86, "memory_share": 0.5}
+    return {
+        **base.config,
+        "workload": {
+            "block_bytes": made.block_bytes,
+            "threads": made.threads,
+            "duration_s": SECONDS,
+            "file_bytes": 5_000_000_000,
+            "files": "per_target",
+        },
+        "loader": {"name": made.loader},
+        "load": load,
+        "target": {"path": "/mnt/n0"},
+    }
+
+
+def _path(made: Reads, counts: PathCounts) -> DataPath:
+    word = counts.word
+    return DataPath(
+        data_path="gpu",
+        path_requested="direct" if word.startswith("p2p") else "auto",
+        path_effective=word,
+        path_evidence=f"{counts.reads} reads",
+        engine=f"{made.threads} threads",
+        counts=counts,
+    )
+
+
+def _details(made: Reads) -> dict[str, Any]:
+    return {
+        "block_bytes": made.block_bytes,
+        "threads": made.threads,
+        "duration_s": float(SECONDS),
+        "file_bytes": 5_000_000_000,
+        "files": "per_target",
+        "file_count": 1,
+        "failed_reads": made.failed,
+        "failures": {"cuFileRead returned 5011": made.failed} if made.failed else {},
+        "topology": [
+            {
+                "target": 0,
+                "path": "/mnt/n0",
+                "gpu": NEAR,
+                "gpu_name": "NVIDIA H100 80GB HBM3",
+                "gpu_node": 0,
+                "drive_node": 0,
+                "link": "same switch",
+            }
+        ],
+        "software": {"cuda": "12.8", "nvidia_driver": "570.86", "cufile": "1.15"},
+        "compared_bytes": 16 * made.block_bytes,
+        "bad_blocks": 0,
+    }
+
+
+def _metrics(made: Reads, moved: int, mean_s: float) -> Iterator[Metric]:
+    phase = "gpu_read"
+    reads = moved // made.block_bytes
+    cpu = 4.0 if made.loader == "bounce" else 1.5
+
+    def of(
+        name: str, value: float | None, unit: Unit, better: Any, *, head: bool = False
+    ) -> Metric:
+        return Metric.of(name, value, unit, better, name, phase=phase, headline=head)
+
+    yield of("read_bytes_per_s", moved / SECONDS, Unit.BYTES_PER_SECOND, "higher", head=True)
+    yield of("read_iops", reads / SECONDS, Unit.SAMPLES_PER_SECOND, "higher")
+    yield of("mean_latency_s", mean_s, Unit.SECONDS, "lower")
+    yield of("cpu_s_per_gb", cpu * SECONDS / moved, Unit.SECONDS_PER_BYTE, "lower")
+    yield of("failed_reads", float(made.failed), Unit.COUNT, "neither")
+    if made.load != "none":
+        kept = 0.93 if made.loader == "cufile" else 0.81
+        yield of("load_kept_fraction", kept, Unit.FRACTION, "higher")
+
+
+def _checks(made: Reads, reads: int, mean_s: float) -> tuple[Check, ...]:
+    in_latency = reads / SECONDS * mean_s / made.threads
+    off = in_latency < 1 / 1.02
+    return (
+        Check(
+            name="littles_law",
+            verdict="warn" if off else "pass",
+            sentence=f"{1 - in_latency:.0%} of a thread's time is in no latency."
+            if off
+            else "Threads = IOPS x mean latency.",
+            figures={"threads": made.threads, "ratio": 1 / in_latency},
+        ),
+        Check(name="data_path", verdict="pass", sentence="The counters prove the path."),
+    )
+
+
+def _load(made: Reads) -> LoadRecord:
+    lost = 0.93 if made.loader == "cufile" else 0.81
+    levels = [
+        _level(stretch, cpu, work, made)
+        for stretch, cpu, work in (
+            ("alone", made.load_at, 1.0),
+            ("during", min(1.0, made.load_at + 0.1), lost),
+            ("after", made.load_at, 1.0),
+        )
+    ]
+    return LoadRecord(
+        host="box",
+        name=made.load,
+        program="wattload",
+        cpus="0-15",
+        thread_count=16,
+        cpu_share_asked=0.86,
+        memory_share_asked=0.5,
+        meter=made.meter,
+        peak_of="measured",
+        peak_bytes_per_s=169e9,
+        measured_peak_bytes_per_s=169e9,
+        theoretical_peak_bytes_per_s=None,
+        settle_s=31.0,
+        copy_bytes_per_s_quota=84e9,
+        arithmetic_per_s_quota=1e9,
+        kept_fraction=lost,
+        levels=tuple(levels),
+        missing={"theoretical_peak_bytes_per_s": "DMI has no memory modules"},
+    )
+
+
+def _level(stretch: Any, cpu: float, work: float, made: Reads) -> LoadLevel:
+    known: Stretch = stretch
+    return LoadLevel(
+        host="box",
+        stretch=known,
+        start_ns=0,
+        end_ns=10 * NS_PER_S,
+        cpu_share=cpu,
+        steal_share=0.0,
+        load_cpu_share=0.86 * work,
+        run_cpu_share=max(0.0, cpu - 0.86 * work),
+        other_cpu_share=0.004,
+        memory_bytes_per_s=84e9 * work,
+        memory_share=0.5 * work,
+        copied_bytes_per_s=84e9 * work,
+        work_fraction=work,
+        pressure_cpu_share=0.3,
+        pressure_io_share=0.1,
+        pressure_memory_share=0.0,
+    )
+
+
+def reads_sweep(
+    *,
+    words: tuple[str, str] = ("posix_bounce", "host_bounce"),
+    loaders: tuple[str, str] = ("cufile", "bounce"),
+    blocks: Sequence[int] = BLOCKS,
+    loads: Sequence[str] = ("none", "busy"),
+    threads: Sequence[int] = THREADS,
+    pairs: int = 6,
+    **changes: Any,
+) -> list[Run]:
+    """Return a session in which two loaders alternate at every point."""
+    runs = []
+    place = 0
+    for pair, block, load, count in itertools.product(range(pairs), blocks, loads, threads):
+        order = (0, 1) if pair % 2 == 0 else (1, 0)
+        for side in order:
+            runs.append(
+                reads_run(
+                    name=f"r-{loaders[side]}-{load}-{block}-{count}-{pair}",
+                    loader=loaders[side],
+                    load=load,
+                    block_bytes=block,
+                    threads=count,
+                    repeat=place,
+                    word=words[side],
+                    seed=place + 1,
+                    **changes,
+                )
+            )
+            place += 1
+        place += place % 2
+    return [replace(run) for run in runs]
