@@ -99,12 +99,13 @@ def _out_of_band(load: LoadRecord) -> Iterator[str]:
             )
             if share is None and wanted is not None:
                 yield f"its {what} share {level.stretch} is unknown"
-            elif share is not None and reference is not None:
-                if abs(share - reference) > band + _TOLERANCE:
-                    yield (
-                        f"its {what} share was {share:.3f} {_when(level)}, {reference:.3f} {source}, "
-                        f"with at most {band:g} between them; {_others(level)}"
-                    )
+            elif share is None or reference is None:
+                continue
+            elif abs(share - reference) > band + _TOLERANCE:
+                yield (
+                    f"its {what} share was {share:.3f} {_when(level)}, {reference:.3f} {source}, "
+                    f"with at most {band:g} between them; {_others(level)}"
+                )
 
 
 def _when(level: LoadLevel) -> str:
@@ -121,14 +122,20 @@ def _contradictions(record: RunRecord, load: LoadRecord) -> Iterator[str]:
     """Yield where figures of the load do not follow from others."""
     for level in load.levels:
         peak, traffic = load.peak_bytes_per_s, level.memory_bytes_per_s
-        if peak and traffic is not None and level.memory_share is not None:
-            if not isclose(level.memory_share, traffic / peak, rel_tol=_TOLERANCE):
-                yield f"its memory share {level.stretch} is not its traffic over the peak"
+        if not peak or traffic is None or level.memory_share is None:
+            follows = True
+        else:
+            follows = isclose(level.memory_share, traffic / peak, rel_tol=_TOLERANCE)
+        if not follows:
+            yield f"its memory share {level.stretch} is not its traffic over the peak"
         parts = (level.load_cpu_share, level.run_cpu_share, level.other_cpu_share)
-        known = [part for part in parts if part is not None]
-        if level.cpu_share is not None and len(known) == len(parts):
-            if sum(known) < level.cpu_share - _TOLERANCE:
-                yield f"its parts of the CPU share {level.stretch} do not add up"
+        whole = sum(part for part in parts if part is not None)
+        if (
+            None not in parts
+            and level.cpu_share is not None
+            and whole < level.cpu_share - _TOLERANCE
+        ):
+            yield f"its parts of the CPU share {level.stretch} do not add up"
     kept = kept_fraction(load.levels)
     if not _same(load.kept_fraction, kept):
         yield "what it kept of its work does not follow from its levels"

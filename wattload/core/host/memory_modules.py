@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wattload.core.sysfs import LIVE, Roots, explain
 
-_TYPE = 17
+_TYPE, _HEADER_BYTES = 17, 4
 _SIZE, _DATA_WIDTH, _LOCATOR, _BANK = 0x0C, 0x0A, 0x10, 0x11
 _SPEED, _LONG_SPEED = 0x20, 0x58
 _LONG = 0xFFFF
@@ -69,9 +69,9 @@ def memory_rate(roots: Roots = LIVE) -> tuple[float | None, str]:
 def _modules(roots: Roots) -> Iterator[MemoryModule]:
     table = (roots.sys / "firmware/dmi/tables/DMI").read_bytes()
     at = 0
-    while at + 4 <= len(table):
+    while at + _HEADER_BYTES <= len(table):
         kind, length = table[at], table[at + 1]
-        if length < 4:
+        if length < _HEADER_BYTES:
             raise ValueError("a structure of it is too short")
         body = table[at : at + length]
         end = table.find(b"\0\0", at + length)

@@ -214,8 +214,9 @@ def _events(roots: Roots) -> Iterator[Event]:
     umc = sorted(units.glob("amd_umc_*"))
     for unit in umc:
         yield from _coded_events(unit, (_UMC_EVENT,))
-    if not umc and _has_known_fabric(roots):
-        for unit in sorted(units.glob("amd_df")):
+    fabric = [] if umc else sorted(units.glob("amd_df"))
+    if fabric and _has_known_fabric(roots):
+        for unit in fabric:
             yield from _coded_events(unit, _DF_EVENTS)
 
 

@@ -96,8 +96,8 @@ def thread_bytes(cpus: Collection[int], *, other_bytes: int = 0, roots: Roots = 
     available = read_meminfo(roots.proc / "meminfo")["MemAvailable"] - other_bytes
     if least * len(cpus) > MOST_SHARE * available:
         raise ConfigError(
-            f"load=busy needs {format_bytes(least * len(cpus))} of buffers, {CACHE_MULTIPLE} times "
-            f"the L3 caches, but {format_bytes(max(available, 0))} of memory are available and half "
-            "must stay free; use fewer CPUs (taskset) or load=none"
+            f"load=busy needs {format_bytes(least * len(cpus))} of buffers, {CACHE_MULTIPLE} "
+            f"times the L3 caches, but {format_bytes(max(available, 0))} of memory are available "
+            "and half must stay free; use fewer CPUs (taskset) or load=none"
         )
     return max(least, min(wanted, int(MEMORY_SHARE * available) // len(cpus)))

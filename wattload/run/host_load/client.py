@@ -46,7 +46,7 @@ class LoadProcess:
         self.died_s: float | None = None
         self._ends = False
         self._lock = threading.Lock()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         command = [*COMMAND, "--parent", str(os.getpid()), "--cpus", format_cpus(set(cpus))]
         command += ["--program", *program] if program else ["--thread-bytes", str(thread_bytes)]
         root = str(Path(wattload.__file__).parent.parent)
@@ -67,13 +67,10 @@ class LoadProcess:
         except OSError as error:
             raise RunError(f"the load can't be started: {error}") from error
         try:
-            first = self._answer()
-            if "error" in first:
-                raise RunError(f"the load can't be started: {first['error']}")
+            self.words = self._greeting()
         except BaseException:
             self.close()
             raise
-        self.words = str(first.get("ready"))
 
     @property
     def pid(self) -> int:
@@ -132,6 +129,13 @@ class LoadProcess:
             except OSError:
                 self._raise_death()
             return self._answer()
+
+    def _greeting(self) -> str:
+        """Return how it works, once its threads are ready."""
+        first = self._answer()
+        if "error" in first:
+            raise RunError(f"the load can't be started: {first['error']}")
+        return str(first.get("ready"))
 
     def _answer(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process.stdout is not None else b""

@@ -131,10 +131,10 @@ class HostMeter:
 
 
 def _pressure_share(first: float | str, last: float | str, seconds: float) -> float:
-    for value in (first, last):
-        if isinstance(value, str):
-            raise ValueError(value)  # the reason why there is none
-    return min(max((float(last) - float(first)) / seconds, 0.0), 1.0)
+    """Return the share; raises ``ValueError`` with the reason why a reading has none."""
+    if isinstance(first, float) and isinstance(last, float):
+        return min(max((last - first) / seconds, 0.0), 1.0)
+    raise ValueError(first if isinstance(first, str) else last)
 
 
 def work_fraction(first: LoadCounts, last: LoadCounts) -> float | None:

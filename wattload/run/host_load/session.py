@@ -91,7 +91,7 @@ class LoadSession:
                 alone = self._settled.alone
             else:
                 time.sleep(config.warm_up_s)
-                alone = self._alone("alone", meter)
+                alone = self._level("alone", meter, config.alone_s)
         self._recorder.add_span(ALONE_PHASE, alone.start_ns, alone.end_ns)
         self._levels.append(alone)
         self._edges = [meter.read()]
@@ -114,14 +114,13 @@ class LoadSession:
 
     def _settle_shares(self, config: Busy, process: LoadProcess, meter: HostMeter) -> Settled:
         self._peak = measure_peak(process, meter)
-        reference = self._reference() or self._peak.traffic_bytes_per_s
         return Settling(
             config,
-            process,
-            meter,
             cpu_count=len(self._cpus),
             peak=self._peak,
-            reference_bytes_per_s=reference,
+            reference_bytes_per_s=self._reference() or self._peak.traffic_bytes_per_s,
+            set_quotas=lambda copied, units: process.set("QUOTAS", copy_bytes=copied, units=units),
+            measure=lambda seconds: self._level("alone", meter, seconds),
         ).settle()
 
     def _reference(self) -> float | None:
@@ -156,12 +155,12 @@ class LoadSession:
             last = meter.read()
         self._levels.append(meter.level("during", first, last, self._reference()))
         with self._phase(AFTER_PHASE, self._config.alone_s):
-            self._levels.append(self._alone("after", meter))
+            self._levels.append(self._level("after", meter, self._config.alone_s))
         self.close()
 
-    def _alone(self, stretch: Stretch, meter: HostMeter) -> LoadLevel:
+    def _level(self, stretch: Stretch, meter: HostMeter, seconds: float) -> LoadLevel:
         first = meter.read()
-        time.sleep(self._config.alone_s)
+        time.sleep(seconds)
         return meter.level(stretch, first, meter.read(), self._reference())
 
     @contextmanager

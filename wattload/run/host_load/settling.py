@@ -7,6 +7,7 @@ both. Arithmetic is added or taken away by the CPU time that lacks, copies in pr
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from wattload.core.errors import RunError
@@ -97,16 +98,20 @@ class Settling:
     def __init__(
         self,
         config: Config,
-        process: LoadProcess,
-        meter: HostMeter,
         *,
         cpu_count: int,
         peak: Peak,
         reference_bytes_per_s: float,
+        set_quotas: Callable[[int, int], None],
+        measure: Callable[[float], LoadLevel],
     ) -> None:
-        """Settle to shares of the CPUs and of ``reference_bytes_per_s`` of memory traffic."""
-        self._config, self._process, self._meter = config, process, meter
-        self._cpu_count, self._peak, self._reference = cpu_count, peak, reference_bytes_per_s
+        """Settle to shares of the CPUs and of ``reference_bytes_per_s`` of memory traffic.
+
+        ``set_quotas`` sets the bytes and the units of each thread and period; ``measure`` returns
+        the level over so many seconds.
+        """
+        self._config, self._cpu_count, self._peak = config, cpu_count, peak
+        self._set_quotas, self._measure = set_quotas, measure
         copies = config.memory_share * reference_bytes_per_s / max(peak.traffic_bytes_per_s, 1.0)
         self._copied = min(copies, 1.0) * peak.copied_bytes_per_s
         self._units = 0.0
@@ -119,7 +124,7 @@ class Settling:
         """
         start_s, stuck = time.monotonic(), 0
         while True:
-            self._apply()
+            self._set_quotas(*self._per_thread())
             level = self._measure(STEP_S)
             if self._is_in_band(level, CLOSE):
                 level = self._measure(self._config.alone_s)
@@ -131,10 +136,6 @@ class Settling:
                 raise RunError(self._sentence(level))
             self._adjust(level)
 
-    def _apply(self) -> None:
-        copied, units = self._per_thread()
-        self._process.set("QUOTAS", copy_bytes=copied, units=units)
-
     def _per_thread(self) -> tuple[int, int]:
         """Return the quotas of each thread and period, in whole pieces."""
         parts = self._cpu_count * _PERIODS_PER_S
@@ -144,11 +145,6 @@ class Settling:
         copied, units = self._per_thread()
         parts = self._cpu_count * _PERIODS_PER_S
         return Quotas(copied_bytes_per_s=copied * parts, units_per_s=units * parts)
-
-    def _measure(self, seconds: float) -> LoadLevel:
-        first = self._meter.read()
-        time.sleep(seconds)
-        return self._meter.level("alone", first, self._meter.read(), self._reference)
 
     def _apart(self, level: LoadLevel) -> tuple[float, float]:
         """Return how far CPU and memory share are above what was asked for."""
