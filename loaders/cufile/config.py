@@ -19,7 +19,6 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
-from wattload.loaders.aligned_io import round_up
 from wattload.loaders.gpu.limits import check_limits
 from wattload.loaders.gpu.probe import probe
 from wattload.loaders.gpu.process import ProcessReader, Way
@@ -29,9 +28,11 @@ from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 DIRECT, AUTO = "direct", "auto"
 CONFIGURATION = "cufile.json"
 
-_LEAST_IO_KB = 64
+_LEAST_IO_KB = 1024
 _MOST_IO_KB = 16384
-"""The range of ``max_direct_io_size_kb``; its default is the most."""
+"""The range of ``max_direct_io_size_kb``: with less, cuFile 1.15 does not start (-22)."""
+_SPLIT_KB = 8192
+"""cuFile's default of ``min_io_threshold_size_kb``: larger reads are cut in parallel parts."""
 
 _POOL_SIZES_KB = (4, 1024, 16384)
 _POOL_COUNTS = (128, 64, 64)
@@ -79,7 +80,7 @@ class Config:
         """Return the reader; ``folder`` gets ``cufile.json`` and cuFile's log."""
         place = folder.absolute()
         with open_folder(place) as opened:
-            opened.write(CONFIGURATION, json.dumps(self.configuration(plan, place), indent=2))
+            opened.write(CONFIGURATION, json.dumps(self._configuration(plan, place), indent=2))
         path = DataPath(
             data_path="cufile",
             path_requested=self.mode,
@@ -88,7 +89,7 @@ class Config:
         variables = {"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)}
         return ProcessReader(plan, Way(name="cufile", path=path, library=True, variables=variables))
 
-    def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
+    def _configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
         """Return the configuration; it allows the path through host memory with ``auto`` only.
 
         With each registered buffer cuFile 1.15 pins a host buffer of ``max_direct_io_size_kb``,
@@ -104,7 +105,10 @@ class Config:
         return {
             "logging": {"dir": str(folder), "level": "NOTICE"},
             "profile": {"nvtx": False, "cufile_stats": 3},
-            "execution": {"parallel_io": False},
+            "execution": {
+                "parallel_io": False,
+                "min_io_threshold_size_kb": max(plan.block_bytes >> 10, _SPLIT_KB),
+            },
             "properties": {
                 "allow_compat_mode": self.mode == AUTO,
                 "force_compat_mode": False,
@@ -128,4 +132,4 @@ def _io_kb(plan: GpuReadPlan) -> int:
             f"loader=cufile reads blocks of at most {_MOST_IO_KB << 10} bytes in one piece; "
             f"workload.block_bytes is {plan.block_bytes}"
         )
-    return round_up(plan.block_bytes >> 10, _LEAST_IO_KB)
+    return max(plan.block_bytes >> 10, _LEAST_IO_KB)

@@ -34,8 +34,6 @@ _CHUNK = 4096
 """How many block numbers are drawn at once."""
 _OTHER = 0
 """The code of failures without one."""
-_READY, _CHECKING, _TIMED, _OVERTIME, _DONE = range(5)
-"""The stages of ``wl_gpu_progress``."""
 
 ReadBlock = Callable[[int], int]
 """Reads a block at this offset of its file, and returns the bytes that it got."""
@@ -72,7 +70,7 @@ class KvikioReads:
 
         self._cupy, self._kvikio = cupy, kvikio
         self._files, self._duration_ns = files, round(duration_s * 1e9)
-        self._stage = _READY
+        self._stage = native.READY
         if len({place.cpus for place in gpus}) == 1 and gpus[0].cpus:
             os.sched_setaffinity(0, gpus[0].cpus)  # for the threads of KvikIO's pool
         kvikio.defaults.set(
@@ -116,18 +114,18 @@ class KvikioReads:
         threads = [threading.Thread(target=reader.run, daemon=True) for reader in self._readers]
         for thread in threads:
             thread.start()
-        self._stage = _CHECKING
+        self._stage = native.CHECKING
         self.wait()  # for the reads that are checked first
         start_ns, start_cpu_ns = time.monotonic_ns(), time.process_time_ns()
         self.deadline_ns = start_ns + self._duration_ns
-        self._stage = _TIMED
+        self._stage = native.TIMED
         self.wait()
         time.sleep(max(self.deadline_ns - time.monotonic_ns(), 0) / 1e9)
         cpu_ns = time.process_time_ns() - start_cpu_ns
-        self._stage = _OVERTIME
+        self._stage = native.OVER
         for thread in threads:
             thread.join()
-        self._stage = _DONE
+        self._stage = native.DONE
         for reader in self._readers:
             if reader.error is not None:
                 raise reader.error
