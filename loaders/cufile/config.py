@@ -31,6 +31,8 @@ CONFIGURATION = "cufile.json"
 _SLAB_SIZES_KB = (4, 1024, 16384)
 _SLAB_COUNTS = (128, 64, 64)
 """cuFile's defaults: host buffers for reads that do not go direct, by size."""
+_LEAST_DIRECT_KB = 1024
+"""cuFile's own default without a `cufile.json`; its driver does not open with 64 (1.15)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,14 +88,18 @@ class Config:
     def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
         """Return the configuration: cuFile's defaults where it says nothing.
 
-        A read that does not go direct takes a host buffer of the smallest size that holds it. With
-        fewer of them than threads, reads have failed from 64 threads on.
+        Where reads do not go direct, each registered buffer has a host buffer of
+        ``max_direct_io_size_kb`` (16 MiB by default: 32 GiB for 2048 threads), so that is no larger
+        than a block. A read into memory that shares a registration takes a slab of the pool, of
+        the smallest size that holds it; cuFile 1.15 spins while none is free. Reads are not split,
+        so that cuFile's statistics count each once.
         """
         if plan.block_bytes > _SLAB_SIZES_KB[-1] << 10 and self.mode == AUTO:
             raise ConfigError(
                 f"workload.block_bytes must be at most {_SLAB_SIZES_KB[-1] << 10} with "
                 f"loader.mode=auto, got {plan.block_bytes}"
             )
+        block_kb = plan.block_bytes >> 10
         size_kb = next((kb for kb in _SLAB_SIZES_KB if plan.block_bytes <= kb << 10), 0)
         counts = [
             max(count, plan.threads) if kb == size_kb else count
@@ -102,10 +108,12 @@ class Config:
         return {
             "logging": {"dir": str(folder), "level": "NOTICE"},
             "profile": {"nvtx": False, "cufile_stats": 3},
+            "execution": {"parallel_io": False, "min_io_threshold_size_kb": max(block_kb, 8192)},
             "properties": {
                 "allow_compat_mode": self.mode == AUTO,
                 "force_compat_mode": False,
                 "use_pci_p2pdma": True,
+                "max_direct_io_size_kb": max(block_kb, _LEAST_DIRECT_KB),
                 "posix_pool_slab_size_kb": list(_SLAB_SIZES_KB),
                 "posix_pool_slab_count": counts,
             },

@@ -9,7 +9,7 @@ from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
-from wattload.core.units import format_bytes, format_percent, format_seconds
+from wattload.core.units import MICRO, format_bytes, format_percent
 from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
 from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, is_cold, residency
 from wattload.loaders.gpu_reads import GpuReadResult
@@ -166,7 +166,7 @@ def littles_law(config: Config, result: GpuReadResult) -> Check:
         name=name,
         verdict="pass" if closes(figures) else "warn",
         sentence=(
-            f"IOPS x mean latency ({format_seconds(mean_s)}) are {in_flight:.1f} reads in flight "
+            f"IOPS x mean latency ({mean_s / MICRO:,.0f} µs) are {in_flight:.1f} reads in flight "
             f"of {config.threads} threads" + rest
         ),
         figures={**figures, "ratio": ratio},

@@ -45,11 +45,12 @@ class Connection:
 
     def text(self) -> str:
         """Return it in words: ``/mnt/n0 into GPU 0000:07:00.0 (A100, node 3), same switch``."""
-        known = [self.gpu.name, None if self.gpu.node is None else f"node {self.gpu.node}"]
-        about = ", ".join(each for each in known if each)
-        gpu = f"{self.gpu.address} ({about})" if about else self.gpu.address
+        gpu = self.gpu
+        node = "" if gpu.node is None else f"node {gpu.node}"
+        cpus = f" with CPUs {gpu.cpus}" if node and gpu.cpus else ""
+        about = ", ".join(filter(None, [gpu.name, node + cpus]))
         link = "link unknown" if self.link == "unknown" else self.link
-        return f"{self.target.path} into GPU {gpu}, {link}"
+        return f"{self.target.path} into GPU {gpu.address}{f' ({about})' if about else ''}, {link}"
 
 
 def connect(

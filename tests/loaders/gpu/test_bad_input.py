@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loaders.gpu.plans import plan_of, read, stamped_file
+from tests.loaders.gpu.plans import Watch, plan_of, read, stamped_file
 from wattload.core.errors import ConfigError, RunError, TargetError
 from wattload.core.sysfs import Roots
 from wattload.loaders.bounce.config import Config as Bounce
@@ -178,7 +178,7 @@ def test_a_process_that_is_killed(plan: GpuReadPlan, tmp_path: Path) -> None:
     threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
     sentence = "the process that reads into GPU memory was ended by signal 9"
     with pytest.raises(RunError, match=sentence):
-        reader.run(lambda reads, read_bytes: None)
+        reader.run(Watch())
     reader.close()
 
 
@@ -189,7 +189,7 @@ def test_readers_end_with_the_run(tmp_path: Path) -> None:
         "from wattload.loaders.bounce.config import Config; folder = Path(sys.argv[1]);"
         "plan = plan_of(stamped_file(folder / 'file'), duration_s=60.0);"
         "reader = Config().gpu_reader(plan, folder); print('ready', flush=True);"
-        "reader.run(lambda reads, size: None)"
+        "reader.run(Watch())"
     )
     before = children()
     run = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.loaders.gpu.plans import BLOCK, FILE_BYTES, plan_of, read, stamped_file
+from tests.loaders.gpu.plans import BLOCK, FILE_BYTES, Watch, plan_of, read, stamped_file
 from wattload.core.io import PathCounts
 from wattload.loaders.bounce.config import Config as Bounce
 from wattload.loaders.cufile.config import Config as CuFile
@@ -155,7 +155,7 @@ def test_a_file_that_is_cut_during_the_run(way: str, tmp_path: Path) -> None:
     reader = CONFIGS[way].gpu_reader(plan_of(file, threads=8), tmp_path)
     with file.path.open("r+b") as opened:
         opened.truncate(FILE_BYTES // 2)
-    result = reader.run(lambda reads, read_bytes: None)
+    result = reader.run(Watch())
     reader.close()
     assert set(result.failures) == {"fewer bytes than asked for"}
     assert result.operations > 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def children_of(pid: int) -> list[int]:
     return [*found, *(below for child in found for below in children_of(child))]
 
 
-def test_a_run_through_pinned_memory(tmp_path: Path, stub_environment: dict[str, str]) -> None:
+def test_a_run_through_pinned_memory(tmp_path: Path, stub_environment: dict[str, Any]) -> None:
     done = run(tmp_path, *WORDS, "workload.threads=8", **stub_environment)
     assert done.returncode == 0, done.stderr
     record = record_of(tmp_path)
@@ -63,7 +64,7 @@ def test_a_run_through_pinned_memory(tmp_path: Path, stub_environment: dict[str,
 
 
 def test_any_path_that_bounces_is_a_warning(
-    tmp_path: Path, stub_environment: dict[str, str]
+    tmp_path: Path, stub_environment: dict[str, Any]
 ) -> None:
     done = run(tmp_path, *WORDS, "loader=cufile", "loader.mode=auto", **stub_environment)
     record = record_of(tmp_path)
@@ -75,7 +76,7 @@ def test_any_path_that_bounces_is_a_warning(
     )
 
 
-def test_a_killed_run_leaves_no_process(tmp_path: Path, stub_environment: dict[str, str]) -> None:
+def test_a_killed_run_leaves_no_process(tmp_path: Path, stub_environment: dict[str, Any]) -> None:
     words = (*WORDS, "workload.duration_s=60")
     is_reading = "loaders.gpu"
     with launched(tmp_path, *words, **stub_environment) as process:
@@ -101,7 +102,7 @@ def command_of(pid: int) -> str:
 
 
 def test_the_plan_names_the_gpu_and_the_link(
-    tmp_path: Path, stub_environment: dict[str, str]
+    tmp_path: Path, stub_environment: dict[str, Any]
 ) -> None:
     words = [word for word in WORDS if not word.startswith("workload=")]
     command = [sys.executable, "-m", "wattload", "plan", "gpu_read", f"target.path={tmp_path}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,7 +158,8 @@ def test_the_preview_says_what_goes_where(target: Path) -> None:
     plan = workload_of().plan(several(target, 2))
     assert [name for name, _ in plan.lines] == ["blocks", "gpu", "gpu"]
     assert plan.lines[1][1] == (
-        f"{target / '0'} into GPU {gpu_address(0)} (NVIDIA A100-SXM4-40GB, node 0), same switch"
+        f"{target / '0'} into GPU {gpu_address(0)} (NVIDIA A100-SXM4-40GB, node 0 with CPUs "
+        "0-63), same switch"
     )
     assert (plan.reading_s, plan.maximum_ranks) == (0.1, 1)
     assert plan.data_bytes == plan.prepare_bytes == 2 * FILE_BYTES
@@ -177,7 +179,7 @@ def test_fewer_threads_than_targets_are_refused(target: Path) -> None:
         ({"block_bytes": 8 << 20}, "must be at least workload.block_bytes, 8388608 bytes"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings: dict[str, object], message: str) -> None:
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         workload_of(**settings)
 

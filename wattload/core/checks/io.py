@@ -267,7 +267,7 @@ def _path_check(counts: PathCounts, effective: str, *, must_be_direct: bool) -> 
         "path_effective": effective,
         **counts.model_dump(),
     }
-    asked = "path direct asked, " if must_be_direct else ""
+    asked = "path direct asked, " if must_be_direct else "path "
     taken = f"{asked}{word} taken by {counts.reads:,} of {counts.reads:,} reads"
     if word == "mixed" and counts.posix_reads:
         taken = f"{asked}posix_bounce taken by {counts.posix_reads:,} of {counts.reads:,} reads"
@@ -282,7 +282,8 @@ def _path_check(counts: PathCounts, effective: str, *, must_be_direct: bool) -> 
         verdict, sentence = "warn", f"Not GPUDirect Storage: {taken}"
     elif word == "unverified":
         verdict = "fail" if must_be_direct else "not_checked"
-        sentence = f"{asked}but no counter tells which path was taken"
+        asked = "path direct asked, but " if must_be_direct else ""
+        sentence = f"{asked}no counter shows which path was taken"
     else:
         verdict, sentence = "fail", taken
     return Check(
