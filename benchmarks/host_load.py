@@ -94,9 +94,13 @@ def level(windows: int) -> Iterator[Result]:
     finally:
         meter.close()
         process.close()
+    shares = [(each.cpu_share, each.memory_share) for each in held]
+    known = [(cpu, memory) for cpu, memory in shares if cpu is not None and memory is not None]
+    if len(known) < windows:
+        raise NotMeasuredError("the CPUs' time or the memory traffic is not counted here")
     apart = {
-        "CPU": [abs((each.cpu_share or 0.0) - config.cpu_share) for each in held],
-        "memory": [abs((each.memory_share or 0.0) - config.memory_share) for each in held],
+        "CPU": [abs(cpu - config.cpu_share) for cpu, _ in known],
+        "memory": [abs(memory - config.memory_share) for _, memory in known],
     }
     for name, values in apart.items():
         yield Result(
