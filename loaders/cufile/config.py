@@ -1,8 +1,8 @@
 """The settings of loader=cufile: cuFileRead into registered GPU memory, as gdsio's type 0.
 
-Each run has a configuration of cuFile of its own, kept with the record: whatever ``cufile.json`` of
-the host or ``CUFILE_*`` in the environment say, two runs with the same settings are configured
-alike.
+Each run has a configuration of cuFile of its own, kept with the record. cuFile reads
+``/etc/cufile.json`` first and then replaces what the run's own configuration names, so it names all
+that matters here. ``CUFILE_*`` variables of the environment do not reach the reader.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 DIRECT, AUTO = "direct", "auto"
 CONFIGURATION = "cufile.json"
 
-_SLAB_SIZES_KB = (4, 1024, 16384)
-_SLAB_COUNTS = (128, 64, 64)
-"""cuFile's defaults: host buffers for reads that do not go direct, by size."""
-_LEAST_DIRECT_KB = 1024
-"""cuFile's own default without a `cufile.json`; its driver does not open with 64 (1.15)."""
+_LEAST_IO_KB = 1024
+_MOST_IO_KB = 16384
+"""The range of ``max_direct_io_size_kb``: with less, cuFile 1.15 does not start (-22)."""
+_SPLIT_KB = 8192
+"""cuFile's default of ``min_io_threshold_size_kb``: larger reads are cut in parallel parts."""
+
+_POOL_SIZES_KB = (4, 1024, 16384)
+_POOL_COUNTS = (128, 64, 64)
+"""cuFile's defaults: host buffers by size, for reads into GPU memory that has none of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +70,7 @@ class Config:
         """
         self.check()
         check_targets(plan, targets)
-        check_limits(plan)
+        check_limits(plan, buffer_bytes=_io_kb(plan) << 10)
         found = probe()
         check_gpus(plan, found)
         if found.cufile is None and found.cufile_refusal is not None:
@@ -76,7 +80,7 @@ class Config:
         """Return the reader; ``folder`` gets ``cufile.json`` and cuFile's log."""
         place = folder.absolute()
         with open_folder(place) as opened:
-            opened.write(CONFIGURATION, json.dumps(self.configuration(plan, place), indent=2))
+            opened.write(CONFIGURATION, json.dumps(self._configuration(plan, place), indent=2))
         path = DataPath(
             data_path="cufile",
             path_requested=self.mode,
@@ -85,36 +89,47 @@ class Config:
         variables = {"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)}
         return ProcessReader(plan, Way(name="cufile", path=path, library=True, variables=variables))
 
-    def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
-        """Return the configuration: cuFile's defaults where it says nothing.
+    def _configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
+        """Return the configuration; it allows the path through host memory with ``auto`` only.
 
-        Where reads do not go direct, each registered buffer has a host buffer of
-        ``max_direct_io_size_kb`` (16 MiB by default: 32 GiB for 2048 threads), so that is no larger
-        than a block. A read into memory that shares a registration takes a slab of the pool, of
-        the smallest size that holds it; cuFile 1.15 spins while none is free. Reads are not split,
-        so that cuFile's statistics count each once.
+        With each registered buffer cuFile 1.15 pins a host buffer of ``max_direct_io_size_kb``,
+        whatever the length: with its default, 2048 buffers take 32 GiB. Reads without one of
+        their own take one of the pool, and wait in a busy loop when it is empty. Parallel I/O
+        would cut one read into several, which the statistics count.
         """
-        if plan.block_bytes > _SLAB_SIZES_KB[-1] << 10 and self.mode == AUTO:
-            raise ConfigError(
-                f"workload.block_bytes must be at most {_SLAB_SIZES_KB[-1] << 10} with "
-                f"loader.mode=auto, got {plan.block_bytes}"
-            )
-        block_kb = plan.block_bytes >> 10
-        size_kb = next((kb for kb in _SLAB_SIZES_KB if plan.block_bytes <= kb << 10), 0)
+        size_kb = next(kb for kb in _POOL_SIZES_KB if plan.block_bytes <= kb << 10)
         counts = [
             max(count, plan.threads) if kb == size_kb else count
-            for kb, count in zip(_SLAB_SIZES_KB, _SLAB_COUNTS, strict=True)
+            for kb, count in zip(_POOL_SIZES_KB, _POOL_COUNTS, strict=True)
         ]
         return {
             "logging": {"dir": str(folder), "level": "NOTICE"},
             "profile": {"nvtx": False, "cufile_stats": 3},
-            "execution": {"parallel_io": False, "min_io_threshold_size_kb": max(block_kb, 8192)},
+            "execution": {
+                "parallel_io": False,
+                "min_io_threshold_size_kb": max(plan.block_bytes >> 10, _SPLIT_KB),
+            },
             "properties": {
                 "allow_compat_mode": self.mode == AUTO,
                 "force_compat_mode": False,
                 "use_pci_p2pdma": True,
-                "max_direct_io_size_kb": max(block_kb, _LEAST_DIRECT_KB),
-                "posix_pool_slab_size_kb": list(_SLAB_SIZES_KB),
+                "use_poll_mode": False,
+                "max_direct_io_size_kb": _io_kb(plan),
+                "posix_pool_slab_size_kb": list(_POOL_SIZES_KB),
                 "posix_pool_slab_count": counts,
             },
         }
+
+
+def _io_kb(plan: GpuReadPlan) -> int:
+    """Return the least ``max_direct_io_size_kb`` that does not cut the reads of a plan.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if plan.block_bytes > _MOST_IO_KB << 10:
+        raise ConfigError(
+            f"loader=cufile reads blocks of at most {_MOST_IO_KB << 10} bytes in one piece; "
+            f"workload.block_bytes is {plan.block_bytes}"
+        )
+    return max(plan.block_bytes >> 10, _LEAST_IO_KB)

@@ -32,7 +32,7 @@ _REFUSALS = {
     5020: "it was not opened with O_DIRECT; use a file system that supports O_DIRECT",
     5025: "permission denied; start wattload as a user who may read it",
     5027: "udev knows nothing of its disk; start systemd-udevd, or in a container mount the host's "
-    "/run/udev",
+    "/run/udev (tmpfs and overlay file systems have no disk)",
     5033: "the driver of GPUDirect Storage could not be set up; cuFile's log in the run's folder "
     "has the reason",
     5034: "the configuration of cuFile disables it for this file",
@@ -57,6 +57,8 @@ _MEANINGS = {
 
 def failure_clause(code: int) -> str:
     """Return why a read failed, by its code: see ``wl_gpu_failure`` in the header."""
+    if code == errno.EPERM:  # pread has no such error; cuFile 1.15 has it for all without a code
+        return "an error without a code, which cuFile's log in the run's folder explains"
     if code > 0:
         return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
     if code == library.SHORT_READ:
