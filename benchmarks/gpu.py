@@ -223,7 +223,7 @@ def ours(config: GpuReadLoaderConfig, plan: GpuReadPlan) -> Taken:
             config.check_gpu_reads(plan, [])
             reader = config.gpu_reader(plan, Path(folder))
             try:
-                result = reader.run(lambda reads, read_bytes: None)
+                result = reader.run(_Unwatched())
             finally:
                 reader.close()
         except (WattloadError, OSError) as error:
@@ -312,6 +312,17 @@ def build_peers(folder: Path) -> dict[str, Path]:
         except (OSError, subprocess.CalledProcessError) as error:
             raise NotMeasuredError(f"cc can't build {name}.c: {error}") from error
     return programs
+
+
+class _Unwatched:
+    def begin(self) -> None:
+        pass
+
+    def moved(self, reads: int, read_bytes: int) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
 
 
 def _gpu() -> ProbedGpu | str:

@@ -16,7 +16,7 @@ from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.gdsio.output import Totals, read_lines
 from wattload.loaders.gpu import nvidia_fs
-from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsCounter
+from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
 DIRECT, THROUGH_CPU = 0, 2
 """gdsio's transfer types: storage to GPU by cuFile, and storage to pinned memory to GPU."""
@@ -66,12 +66,13 @@ class GdsioReader:
             remarks=(
                 "gdsio discards what it reads: its bytes are not checked",
                 "gdsio draws its own offsets",
-                "the CPU time is that of gdsio's whole process, its start included",
+                "the CPU time is that of gdsio's whole process, its start included, and so is the "
+                "time of its phase",
             ),
         )
 
-    def run(self, moved: ReadsCounter) -> GpuReadResult:
-        """Run the program; ``moved`` is called when it has ended, as it reports nothing before.
+    def run(self, watch: ReadsWatch) -> GpuReadResult:
+        """Run the program; its reads are counted when it has ended, as it reports nothing before.
 
         Raises:
             RunError: it failed, took too long, or printed no result line.
@@ -79,6 +80,7 @@ class GdsioReader:
         plan, command = self._plan, self.command()
         (self._folder / COMMAND).write_text(shlex.join(command) + "\n", encoding="utf-8")
         before = nvidia_fs.reads(self._roots)
+        watch.begin()
         cpu_s = self._execute(command)
         end_ns = time.monotonic_ns()
         after = nvidia_fs.reads(self._roots)
@@ -86,7 +88,8 @@ class GdsioReader:
         totals = Totals(read_lines(log.read_text(encoding="utf-8", errors="replace")))
         if not totals.operations:
             raise RunError(f"gdsio printed no result line{self._last_line()}; its output is {log}")
-        moved(totals.operations, totals.moved_bytes)
+        watch.moved(totals.operations, totals.moved_bytes)
+        watch.end()
         driver_reads = None if before is None or after is None else after - before
         version = nvidia_fs.version(self._roots)
         planned_bytes = sum(file.size_bytes for file in plan.files)
