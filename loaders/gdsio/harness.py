@@ -17,7 +17,7 @@ from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.gdsio.config import DIRECT, Config, gpu_number
 from wattload.loaders.gdsio.output import Totals, read_lines
 from wattload.loaders.gpu import nvidia_fs
-from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsCounter
+from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
 OUTPUT, COMMAND = "gdsio.log", "command.txt"
 RANDOM_READ = "2"
@@ -68,8 +68,10 @@ class GdsioReader:
             ),
         )
 
-    def run(self, moved: ReadsCounter) -> GpuReadResult:
-        """Run the program; ``moved`` is called when it has ended, as it reports nothing before.
+    def run(self, watch: ReadsWatch) -> GpuReadResult:
+        """Run the program; its reads are counted when it has ended, as it reports nothing before.
+
+        The stretch that ``watch`` sees has the program's start and end in it.
 
         Raises:
             RunError: it failed, took too long, or printed no result line.
@@ -77,6 +79,7 @@ class GdsioReader:
         plan, command = self._plan, self.command()
         (self._folder / COMMAND).write_text(shlex.join(command) + "\n", encoding="utf-8")
         before = nvidia_fs.reads(self._roots)
+        watch.begin()
         cpu_s = self._execute(command)
         end_ns = time.monotonic_ns()
         after = nvidia_fs.reads(self._roots)
@@ -84,7 +87,8 @@ class GdsioReader:
         totals = Totals(read_lines(log.read_text(encoding="utf-8", errors="replace")))
         if not totals.operations:
             raise RunError(f"gdsio printed no result line{self._last_line()}; its output is {log}")
-        moved(totals.operations, totals.moved_bytes)
+        watch.moved(totals.operations, totals.moved_bytes)
+        watch.end()
         driver_reads = None if before is None or after is None else after - before
         version = nvidia_fs.version(self._roots)
         planned_bytes = sum(file.size_bytes for file in plan.files)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaders.gpu.plans import Watch
 from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.io import Stamps
 from wattload.core.sysfs import Roots
@@ -79,10 +80,6 @@ def reader(tmp_path: Path, binary: str, roots: Roots, transfer: int = 0) -> Gdsi
     return GdsioReader(Config(binary=binary, transfer=transfer), make_plan(tmp_path), output, roots)
 
 
-def ignore(count: int, size_bytes: int) -> None:
-    pass
-
-
 def test_its_yaml_composes_to_its_own_settings() -> None:
     run, _ = compose(["loader=gdsio", "target.path=/tmp", "loader.transfer=2"])
     assert run.loader == Config(transfer=2)
@@ -115,15 +112,16 @@ def test_jobs_of_several_groups_are_summed_and_their_latency_is_weighted() -> No
 
 def test_its_figures_become_ours_and_its_path_stays_unverified(tmp_path: Path) -> None:
     made = reader(tmp_path, make_program(tmp_path, [READ]), make_roots(tmp_path))
-    seen: list[tuple[int, int]] = []
-    result = made.run(lambda count, size_bytes: seen.append((count, size_bytes)))
+    watch = Watch()
+    result = made.run(watch)
     assert (result.operations, result.moved_bytes) == (102_400, 409_600 * 1024)
     assert result.seconds == pytest.approx(2.0)
     assert result.latency is None
     assert result.mean_latency_s == pytest.approx(589.436984e-6)
     assert result.compared_bytes == 0
     assert result.counts.word == "unverified"
-    assert seen == [(102_400, 409_600 * 1024)]
+    assert (watch.reads, watch.read_bytes) == (102_400, 409_600 * 1024)
+    assert watch.events == ["begin", "end"]
     assert (tmp_path / "output/gdsio.log").read_text() == READ + "\n"
     assert "-x 0" in (tmp_path / "output/command.txt").read_text()
 
@@ -134,7 +132,7 @@ def test_only_a_driver_that_counted_these_reads_proves_a_direct_path(tmp_path: P
     counts = "Reads : n=103400 ok=103400 err=0"
     program = make_program(tmp_path, [READ], f"echo '{counts}' > {shlex.quote(str(stats))}")
     made = reader(tmp_path, program, roots)
-    result = made.run(ignore)
+    result = made.run(Watch())
     assert result.counts.nvidia_fs_reads == 102_400
     assert result.counts.word == "p2p_nvfs"
     other = replace(result, counts=result.counts.model_copy(update={"nvidia_fs_reads": 102_401}))
@@ -155,7 +153,7 @@ def test_a_failure_is_one_sentence_with_the_last_line(
 ) -> None:
     made = reader(tmp_path, make_program(tmp_path, lines, after), make_roots(tmp_path))
     with pytest.raises(RunError, match=says):
-        made.run(ignore)
+        made.run(Watch())
 
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +162,7 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     made = reader(tmp_path, program, make_roots(tmp_path))
     began = time.monotonic()
     with pytest.raises(RunError, match="did not end in 1 s"):
-        made.run(ignore)
+        made.run(Watch())
     assert time.monotonic() - began < 30
 
 
