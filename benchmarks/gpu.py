@@ -318,9 +318,10 @@ def build_peers(folder: Path) -> dict[str, Path]:
     programs = {}
     for name in ("bounce", "cufile", "copy"):
         programs[name] = folder / name
-        build = ["cc", "-O2", "-std=gnu11", "-pthread", "-o", programs[name]]
+        build = ["cc", "-O2", "-std=gnu11", "-pthread", "-o", str(programs[name])]
+        source = str(SOURCES / f"{name}.c")
         try:
-            subprocess.run([*build, SOURCES / f"{name}.c", "-ldl"], check=True, capture_output=True)
+            subprocess.run([*build, source, "-ldl"], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise NotMeasuredError(f"cc can't build {name}.c: {error}") from error
     return programs

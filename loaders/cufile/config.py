@@ -1,8 +1,8 @@
 """The settings of loader=cufile: cuFileRead into registered GPU memory, as gdsio's type 0.
 
-Each run has a configuration of cuFile of its own, kept with the record: whatever ``cufile.json`` of
-the host or ``CUFILE_*`` in the environment say, two runs with the same settings are configured
-alike.
+Each run has a configuration of cuFile of its own, kept with the record. cuFile reads
+``/etc/cufile.json`` first and then replaces what the run's own configuration names, so it names all
+that matters here. ``CUFILE_*`` variables of the environment do not reach the reader.
 """
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 DIRECT, AUTO = "direct", "auto"
 CONFIGURATION = "cufile.json"
 
-_SLAB_SIZES_KB = (4, 1024, 16384)
-_SLAB_COUNTS = (128, 64, 64)
-"""cuFile's defaults: host buffers for reads that do not go direct, by size."""
+_LEAST_IO_KB = 1024
+_MOST_IO_KB = 16384
+"""The range of ``max_direct_io_size_kb``: with less, cuFile 1.15 does not start (-22)."""
+_SPLIT_KB = 8192
+"""cuFile's default of ``min_io_threshold_size_kb``: larger reads are cut in parallel parts."""
+
+_POOL_SIZES_KB = (4, 1024, 16384)
+_POOL_COUNTS = (128, 64, 64)
+"""cuFile's defaults: host buffers by size, for reads into GPU memory that has none of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class Config:
         """
         self.check()
         check_targets(plan, targets)
-        check_limits(plan)
+        check_limits(plan, buffer_bytes=_io_kb(plan) << 10)
         found = probe()
         check_gpus(plan, found)
         if found.cufile is None and found.cufile_refusal is not None:
@@ -74,7 +80,7 @@ class Config:
         """Return the reader; ``folder`` gets ``cufile.json`` and cuFile's log."""
         place = folder.absolute()
         with open_folder(place) as opened:
-            opened.write(CONFIGURATION, json.dumps(self.configuration(plan, place), indent=2))
+            opened.write(CONFIGURATION, json.dumps(self._configuration(plan, place), indent=2))
         path = DataPath(
             data_path="cufile",
             path_requested=self.mode,
@@ -83,30 +89,47 @@ class Config:
         variables = {"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)}
         return ProcessReader(plan, Way(name="cufile", path=path, library=True, variables=variables))
 
-    def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
-        """Return the configuration: cuFile's defaults where it says nothing.
+    def _configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
+        """Return the configuration; it allows the path through host memory with ``auto`` only.
 
-        A read that does not go direct takes a host buffer of the smallest size that holds it. With
-        fewer of them than threads, reads have failed from 64 threads on.
+        With each registered buffer cuFile 1.15 pins a host buffer of ``max_direct_io_size_kb``,
+        whatever the length: with its default, 2048 buffers take 32 GiB. Reads without one of
+        their own take one of the pool, and wait in a busy loop when it is empty. Parallel I/O
+        would cut one read into several, which the statistics count.
         """
-        if plan.block_bytes > _SLAB_SIZES_KB[-1] << 10 and self.mode == AUTO:
-            raise ConfigError(
-                f"workload.block_bytes must be at most {_SLAB_SIZES_KB[-1] << 10} with "
-                f"loader.mode=auto, got {plan.block_bytes}"
-            )
-        size_kb = next((kb for kb in _SLAB_SIZES_KB if plan.block_bytes <= kb << 10), 0)
+        size_kb = next(kb for kb in _POOL_SIZES_KB if plan.block_bytes <= kb << 10)
         counts = [
             max(count, plan.threads) if kb == size_kb else count
-            for kb, count in zip(_SLAB_SIZES_KB, _SLAB_COUNTS, strict=True)
+            for kb, count in zip(_POOL_SIZES_KB, _POOL_COUNTS, strict=True)
         ]
         return {
             "logging": {"dir": str(folder), "level": "NOTICE"},
             "profile": {"nvtx": False, "cufile_stats": 3},
+            "execution": {
+                "parallel_io": False,
+                "min_io_threshold_size_kb": max(plan.block_bytes >> 10, _SPLIT_KB),
+            },
             "properties": {
                 "allow_compat_mode": self.mode == AUTO,
                 "force_compat_mode": False,
                 "use_pci_p2pdma": True,
-                "posix_pool_slab_size_kb": list(_SLAB_SIZES_KB),
+                "use_poll_mode": False,
+                "max_direct_io_size_kb": _io_kb(plan),
+                "posix_pool_slab_size_kb": list(_POOL_SIZES_KB),
                 "posix_pool_slab_count": counts,
             },
         }
+
+
+def _io_kb(plan: GpuReadPlan) -> int:
+    """Return the least ``max_direct_io_size_kb`` that does not cut the reads of a plan.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if plan.block_bytes > _MOST_IO_KB << 10:
+        raise ConfigError(
+            f"loader=cufile reads blocks of at most {_MOST_IO_KB << 10} bytes in one piece; "
+            f"workload.block_bytes is {plan.block_bytes}"
+        )
+    return max(plan.block_bytes >> 10, _LEAST_IO_KB)

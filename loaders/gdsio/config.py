@@ -15,13 +15,10 @@ from typing import ClassVar
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
-from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import KIB
 from wattload.core.workload import Requirement
+from wattload.loaders.gdsio.harness import DIRECT, THROUGH_CPU, GdsioReader, gpu_number
 from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
-
-DIRECT, THROUGH_CPU = 0, 2
-"""gdsio's transfer types: storage to GPU by cuFile, and storage to pinned memory to GPU."""
 
 _TOOLS = "gds/tools/gdsio"
 _CUDA = Path("/usr/local/cuda")
@@ -75,9 +72,7 @@ class Config:
 
     def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
         """Return the program, ready to run."""
-        from wattload.loaders.gdsio.harness import GdsioReader
-
-        return GdsioReader(self, plan, folder)
+        return GdsioReader(self.program(), self.transfer, plan, folder)
 
     def program(self, environment: Mapping[str, str] = os.environ, installed: Path = _CUDA) -> Path:
         """Return the path of gdsio.
@@ -104,20 +99,3 @@ class Config:
                 "package gds-tools, set loader.binary, or use loader=bounce and loader=cufile"
             )
         return found or Path(in_path or "")
-
-
-def gpu_number(address: str, roots: Roots = LIVE) -> int:
-    """Return nvidia-smi's number of a GPU: its place in the order of PCI addresses.
-
-    Raises:
-        ConfigError: NVIDIA's driver does not list it.
-    """
-    folder = roots.proc / "driver/nvidia/gpus"
-    listed = sorted(entry.name.lower() for entry in folder.iterdir()) if folder.is_dir() else []
-    if address.lower() not in listed:
-        known = ", ".join(listed) or "none"
-        raise ConfigError(
-            f"GPU {address} is not in {folder}, which lists {known}; name one of these, or load "
-            "NVIDIA's driver"
-        )
-    return listed.index(address.lower())

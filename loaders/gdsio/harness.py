@@ -10,15 +10,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattload.core.errors import RunError
+from wattload.core.errors import ConfigError, RunError
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import KIB, NS_PER_S
-from wattload.loaders.gdsio.config import DIRECT, Config, gpu_number
 from wattload.loaders.gdsio.output import Totals, read_lines
 from wattload.loaders.gpu import nvidia_fs
 from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
+DIRECT, THROUGH_CPU = 0, 2
+"""gdsio's transfer types: storage to GPU by cuFile, and storage to pinned memory to GPU."""
 OUTPUT, COMMAND = "gdsio.log", "command.txt"
 RANDOM_READ = "2"
 START_S, START_S_PER_THREAD = 120.0, 0.1
@@ -30,9 +31,10 @@ class GdsioReader:
     """One call of gdsio, with a group of options for each file."""
 
     def __init__(
-        self, config: Config, plan: GpuReadPlan, folder: Path, roots: Roots = LIVE
+        self, program: Path, transfer: int, plan: GpuReadPlan, folder: Path, roots: Roots = LIVE
     ) -> None:
-        self._config, self._plan, self._folder, self._roots = config, plan, folder, roots
+        self._program, self._transfer = program, transfer
+        self._plan, self._folder, self._roots = plan, folder, roots
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> Sequence[str]:
@@ -48,19 +50,19 @@ class GdsioReader:
             groups += ["-n", str(file.node)] if file.node is not None else []
             groups += ["-w", str(threads), "-s", f"{file.size_bytes // KIB}K"]
         return (
-            *(str(self._config.program()), *groups, "-i", f"{plan.block_bytes // KIB}K"),
-            *("-x", str(self._config.transfer), "-I", RANDOM_READ),
+            *(str(self._program), *groups, "-i", f"{plan.block_bytes // KIB}K"),
+            *("-x", str(self._transfer), "-I", RANDOM_READ),
             *("-T", f"{round(plan.duration_s)}", "-k", str(plan.seed)),
         )
 
     def path(self) -> DataPath:
         """Return the requested path, and what of it can't be known."""
-        is_direct = self._config.transfer == DIRECT
+        is_direct = self._transfer == DIRECT
         return DataPath(
             initiator="cpu",
             data_path="cufile" if is_direct else "host_bounce",
             path_requested="auto" if is_direct else "host_bounce",
-            engine=f"gdsio -x {self._config.transfer}, {self._plan.threads} threads",
+            engine=f"gdsio -x {self._transfer}, {self._plan.threads} threads",
             remarks=(
                 "gdsio discards what it reads: its bytes are not checked",
                 "gdsio draws its own offsets",
@@ -162,3 +164,20 @@ def _wait(process: subprocess.Popen[bytes], until_s: float) -> tuple[int | None,
             return process.returncode, usage.ru_utime + usage.ru_stime
         time.sleep(_POLL_S)
     return None, 0.0
+
+
+def gpu_number(address: str, roots: Roots = LIVE) -> int:
+    """Return nvidia-smi's number of a GPU: its place in the order of PCI addresses.
+
+    Raises:
+        ConfigError: NVIDIA's driver does not list it.
+    """
+    folder = roots.proc / "driver/nvidia/gpus"
+    listed = sorted(entry.name.lower() for entry in folder.iterdir()) if folder.is_dir() else []
+    if address.lower() not in listed:
+        known = ", ".join(listed) or "none"
+        raise ConfigError(
+            f"GPU {address} is not in {folder}, which lists {known}; name one of these, or load "
+            "NVIDIA's driver"
+        )
+    return listed.index(address.lower())

@@ -32,7 +32,7 @@ _REFUSALS = {
     5020: "it was not opened with O_DIRECT; use a file system that supports O_DIRECT",
     5025: "permission denied; start wattload as a user who may read it",
     5027: "udev knows nothing of its disk; start systemd-udevd, or in a container mount the host's "
-    "/run/udev",
+    "/run/udev (tmpfs and overlay file systems have no disk)",
     5033: "the driver of GPUDirect Storage could not be set up; cuFile's log in the run's folder "
     "has the reason",
     5034: "the configuration of cuFile disables it for this file",
@@ -57,6 +57,8 @@ _MEANINGS = {
 
 def failure_clause(code: int) -> str:
     """Return why a read failed, by its code: see ``wl_gpu_failure`` in the header."""
+    if code == errno.EPERM:  # pread has no such error; cuFile 1.15 has it for all without a code
+        return "an error without a code, which cuFile's log in the run's folder explains"
     if code > 0:
         return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
     if code == library.SHORT_READ:
@@ -114,23 +116,23 @@ def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception
     """Return the exception for readers that could not be prepared."""
     if error.code > 0:
         return _of_errno(error, plan)
-    if error.code == native.OTHER_SIZE:
+    if error.code == library.OTHER_SIZE:
         planned = {str(file.path): file.size_bytes for file in plan.files}[error.path]
         return TargetError(
             f"file of {format_bytes(error.offset)}, {format_bytes(planned)} planned: {error.path}; "
             "remove the data folder to generate it again"
         )
     kinds: dict[int, Exception] = {
-        native.NO_LIBRARY: missing_library(error.text),
-        native.CUDA: ConfigError(f"CUDA refuses: {error.text}; check the GPU with nvidia-smi"),
-        native.NO_GPU: ConfigError(
+        library.NO_LIBRARY: missing_library(error.text),
+        library.CUDA: ConfigError(f"CUDA refuses: {error.text}; check the GPU with nvidia-smi"),
+        library.NO_GPU: ConfigError(
             f"{error.text}: check workload.gpus and CUDA_VISIBLE_DEVICES, and whether MIG is on, "
             "which wattload does not support"
         ),
-        native.GPU_MEMORY: ConfigError(
+        library.GPU_MEMORY: ConfigError(
             f"{error.text}; use fewer threads or smaller blocks, or end what uses the GPU"
         ),
-        native.CUFILE: cufile_refusal(error.detail, error.path),
+        library.CUFILE: cufile_refusal(error.detail, error.path),
         library.NOT_DIRECT: TargetError(refuses_direct(error.path)),
         library.UNAVAILABLE: ConfigError(f"{error.text}; use loader.submit=thread"),
     }

@@ -21,15 +21,19 @@ _IPC_LOCK = 14
 _MIB = 1 << 20
 
 
-def check_limits(plan: GpuReadPlan, *, ring: bool = False, roots: Roots = LIVE) -> None:
+def check_limits(
+    plan: GpuReadPlan, *, buffer_bytes: int = 0, ring: bool = False, roots: Roots = LIVE
+) -> None:
     """Raise for threads or buffers that a limit forbids; ``ring`` registers buffers in io_uring.
+
+    ``buffer_bytes`` is the pinned host memory of each thread, by default a block.
 
     Raises:
         ConfigError: the message has the limit's name and value, and what to do.
     """
     _check_tasks(plan, roots)
     _check_files(plan)
-    pinned_bytes = plan.threads * plan.block_bytes
+    pinned_bytes = plan.threads * (buffer_bytes or plan.block_bytes)
     limit_bytes, _ = memory_limit_bytes(roots)
     if limit_bytes is not None and pinned_bytes > limit_bytes:
         raise ConfigError(

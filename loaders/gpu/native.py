@@ -20,13 +20,6 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 
-NO_LIBRARY = -11
-CUDA = -12
-CUFILE = -13
-GPU_MEMORY = -14
-OTHER_SIZE = -15
-NO_GPU = -16
-
 READY, CHECKING, TIMED, OVER, DONE = range(5)
 """The stages of ``wl_gpu_progress``."""
 

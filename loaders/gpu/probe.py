@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattload.core.errors import ConfigError, RunError, WattloadError
+from wattload.loaders.engine import library
 from wattload.loaders.gpu import failures, native
 from wattload.loaders.gpu.process import Child, environment_of, native_error
 
@@ -86,8 +87,8 @@ def _ask(what: str) -> dict[str, Any]:
 
 
 def _refusal(error: native.NativeError) -> WattloadError:
-    if error.code == native.NO_LIBRARY:
+    if error.code == library.NO_LIBRARY:
         return failures.missing_library(error.text)
-    if error.code == native.CUFILE:
+    if error.code == library.CUFILE:
         return failures.cufile_refusal(error.detail, "")
     return ConfigError(f"CUDA refuses: {error.text}; check the GPU with nvidia-smi")

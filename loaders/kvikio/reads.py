@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE
 from wattload.core.io import BlockIdentity
 from wattload.loaders.aligned_io import PAGE_BYTES
-from wattload.loaders.engine.library import SHORT_READ
+from wattload.loaders.engine import library
 from wattload.loaders.gpu import native
 from wattload.loaders.gpu.native import File, NativeError, Place, Progress, Result
 from wattload.loaders.kvikio.cufile_counts import CufileCounts
@@ -34,8 +34,6 @@ _CHUNK = 4096
 """How many block numbers are drawn at once."""
 _OTHER = 0
 """The code of failures without one."""
-_READY, _CHECKING, _TIMED, _OVERTIME, _DONE = range(5)
-"""The stages of ``wl_gpu_progress``."""
 
 ReadBlock = Callable[[int], int]
 """Reads a block at this offset of its file, and returns the bytes that it got."""
@@ -72,7 +70,7 @@ class KvikioReads:
 
         self._cupy, self._kvikio = cupy, kvikio
         self._files, self._duration_ns = files, round(duration_s * 1e9)
-        self._stage = _READY
+        self._stage = native.READY
         if len({place.cpus for place in gpus}) == 1 and gpus[0].cpus:
             os.sched_setaffinity(0, gpus[0].cpus)  # for the threads of KvikIO's pool
         kvikio.defaults.set(
@@ -116,18 +114,18 @@ class KvikioReads:
         threads = [threading.Thread(target=reader.run, daemon=True) for reader in self._readers]
         for thread in threads:
             thread.start()
-        self._stage = _CHECKING
+        self._stage = native.CHECKING
         self.wait()  # for the reads that are checked first
         start_ns, start_cpu_ns = time.monotonic_ns(), time.process_time_ns()
         self.deadline_ns = start_ns + self._duration_ns
-        self._stage = _TIMED
+        self._stage = native.TIMED
         self.wait()
         time.sleep(max(self.deadline_ns - time.monotonic_ns(), 0) / 1e9)
         cpu_ns = time.process_time_ns() - start_cpu_ns
-        self._stage = _OVERTIME
+        self._stage = native.OVER
         for thread in threads:
             thread.join()
-        self._stage = _DONE
+        self._stage = native.DONE
         for reader in self._readers:
             if reader.error is not None:
                 raise reader.error
@@ -175,7 +173,7 @@ class KvikioReads:
         try:
             size_bytes = Path(file.path).stat().st_size
             if size_bytes < file.size_bytes:
-                raise _error(native.OTHER_SIZE, "it is shorter", file.path, offset=size_bytes)
+                raise _error(library.OTHER_SIZE, "it is shorter", file.path, offset=size_bytes)
             return self._kvikio.CuFile(file.path, "r")
         except OSError as error:
             raise _error(error.errno or errno.EIO, "open", file.path) from error
@@ -192,7 +190,7 @@ class KvikioReads:
                 memory = self._cupy.empty(slots * block_bytes, dtype=np.uint8)
                 self._kvikio.memory_register(memory)
         except (RuntimeError, MemoryError) as error:
-            raise _error(native.CUDA, f"{gpu.address}: {error}") from error
+            raise _error(library.CUDA, f"{gpu.address}: {error}") from error
         return device, memory
 
     def _reading(
@@ -288,7 +286,7 @@ class _Reader:
             for _ in range(self._checked_reads):
                 self._checked(size)
         except RuntimeError as error:
-            self.error = _error(native.CUDA, str(error))
+            self.error = _error(library.CUDA, str(error))
         self._reads.wait()
         self._reads.wait()
         if self.error is not None:
@@ -300,7 +298,7 @@ class _Reader:
             for _ in range(self._checked_reads):
                 self._checked(size)
         except RuntimeError as error:
-            self.error = _error(native.CUDA, str(error))
+            self.error = _error(library.CUDA, str(error))
 
     def _timed(self, size: int) -> int | None:
         """Read until the deadline; return the offset of the last read, ``None`` if it failed."""
@@ -334,7 +332,7 @@ class _Reader:
             self.failures[_OTHER] += 1
             return False
         if done != size:
-            self.failures[SHORT_READ] += 1
+            self.failures[library.SHORT_READ] += 1
             return False
         self.successes += 1
         self.read_bytes += size

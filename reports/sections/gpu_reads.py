@@ -226,9 +226,7 @@ def _path_by_load(group: Group, found: Sequence[LoadedPoint]) -> Table:
                 _ratio_cell(each.idle),
                 *_rate_cells(each.busy, group, scale),
                 _ratio_cell(each.busy),
-                Cell(
-                    f"{each.change_text}{TIMES if each.change else ''}", remark=each.interval_text
-                ),
+                Cell(each.change_text, remark=each.interval_text),
                 Cell("", tone, each.words, "" if each.call else each.reason),
                 *([_kept(each, group)] if _has_kept(found) else []),
             )
@@ -328,27 +326,30 @@ _COSTS: tuple[tuple[str, Unit, Cost], ...] = (
 
 def _costs(subject: Subject, group: Group) -> Table:
     """Return CPU seconds and joules per GB at each point, those of different devices apart."""
-    rows, known = [], set()
+    found: list[tuple[str, dict[tuple[str, str], str]]] = []
     for panel in panels(group):
         for point in panel.points:
-            for title, arm in zip(_titles(group), group.arms, strict=True):
-                records = [
-                    run.record for run in point.group.arms.get(arm, ()) if is_compared(subject, run)
-                ]
-                cells = []
-                for name, unit, cost in _COSTS:
-                    values = [value for each in records if (value := cost(each)) is not None]
-                    if values:
-                        known.add(name)
-                    cells.append(quantity(fmean(values), unit, 3) if values else MISSING)
-                swept = [setting_words(point.axis, point.value)] if point.axis else []
-                at = ", ".join(filter(None, [panel.name, *swept]))
-                rows.append((at, title, cells))
-    shown = [index for index, (name, _, _) in enumerate(_COSTS) if name in known]
+            swept = [setting_words(point.axis, point.value)] if point.axis else []
+            cells = {}
+            for letter, (arm, name, unit, cost) in (
+                (letter, (arm, *each))
+                for letter, arm in zip(group.letters, group.arms, strict=True)
+                for each in _COSTS
+            ):
+                runs = [r for r in point.group.arms.get(arm, ()) if is_compared(subject, r)]
+                values = [value for run in runs if (value := cost(run.record)) is not None]
+                if values:
+                    cells[name, letter] = quantity(fmean(values), unit, 3)
+            found.append((", ".join(filter(None, [panel.name, *swept])), cells))
+    known = {name for _, cells in found for name, _ in cells}
+    shown = [(name, letter) for name, _, _ in _COSTS if name in known for letter in group.letters]
     missing = [name for name, _, _ in _COSTS if name not in known]
+    alone = len(group.arms) == 1
     return Table(
-        columns=columns("at", "arm", *(f"#{_COSTS[index][0]}" for index in shown)),
-        rows=[row(at, title, *(cells[index] for index in shown)) for at, title, cells in rows],
+        columns=columns(
+            "at", *(f"#{name}" if alone else f"#{name} {letter}" for name, letter in shown)
+        ),
+        rows=[row(at, *(cells.get(key, MISSING) for key in shown)) for at, cells in found],
         caption="Per GB read into GPU memory: CPU seconds of the reader, joules by device",
         note="Means of valid runs. Energies of drives, GPUs and the node are never added: a node's "
         "includes the others. The CPU time of a load is left out."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
 from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter
@@ -40,6 +41,7 @@ def load_blocks(subject: Subject, group: Group) -> Iterator[Block]:
         title = lettered(letter, arm) if len(group.arms) > 1 else ""
         tables += [_table(title, name, own) for name in names]
     if tables:
+        tables[-1] = replace(tables[-1], note=f"{_NOTE} {tables[-1].note}")
         yield Fold("Load on the host", tables)
 
 
@@ -72,7 +74,7 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
         ),
         rows=rows,
         caption=caption,
-        note=_NOTE + (_OWN_COUNT if is_own else "") + what,
+        note=(what + (_OWN_COUNT if is_own else "")).strip(),
     )
 
 

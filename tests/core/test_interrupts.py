@@ -136,3 +136,32 @@ def test_a_forked_worker_is_ended_by_a_signal_at_once() -> None:
         [sys.executable, "-c", FORKED], capture_output=True, text=True, check=False
     )
     assert (done.stdout.strip(), done.stderr) == (str(-signal.SIGTERM), "")
+
+
+def test_another_thread_can_break_the_main_thread_off() -> None:
+    with interruptible():
+        other = threading.Timer(0.05, interrupts.break_off)
+        other.start()
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(30)
+        other.join()
+        assert interruption() is None
+
+
+def test_a_break_is_held_back_like_a_signal() -> None:
+    with interruptible():
+        interrupts.hold()
+        interrupts.break_off()
+        time.sleep(0)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.release()
+
+
+def test_where_signals_are_not_heeded_nothing_is_broken_off() -> None:
+    interrupts.break_off()
+    time.sleep(0)
+
+
+def test_a_signal_that_nobody_here_sent_breaks_nothing_off() -> None:
+    with interruptible():
+        send(signal.SIGUSR1)

@@ -134,6 +134,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         seconds = asdict(estimated) if estimated else None
         lacking = {str(t.path): lacking_bytes(t, plan, len(targets)) for t in targets}
         document = {**asdict(plan), "lacking_bytes": lacking, "time": seconds, "power_w": power_w}
+        document["load"] = {"name": config.load.name, "expected_s": config.load.expected_s}
         if drives:
             document["drives"] = [
                 drive_document(target, drives[target.index], plan) for target in targets
@@ -143,6 +144,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
         print(_line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
         print("\n".join(run_lines(targets, plan, estimated, power_w)))
+        if config.load.expected_s:
+            print(_line("load", _load_text(config)))
         for target in targets:
             if target.index in drives:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))
@@ -158,6 +161,18 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         config = replace(config, target=permitted)
     preflight(config, targets, plan, max(plan.minimum_ranks, 1))
     return 0
+
+
+def _load_text(config: RunConfig) -> str:
+    """Return what keeps the host busy, and the time that it adds."""
+    load = config.load
+    shares = ""
+    if hasattr(load, "cpu_share"):
+        shares = (
+            f", {format_percent(load.cpu_share)} of CPU time and "
+            f"{format_percent(load.memory_share)} of memory traffic"
+        )
+    return f"{load.name}{shares}; adds about {format_seconds(load.expected_s)} to the run"
 
 
 def _refuse_near_own(overrides: Sequence[str]) -> None:

@@ -16,11 +16,20 @@ from wattload.core.errors import ConfigError
 from wattload.run.compose import options
 from wattload.run.settings import SettingRow, general_settings, option_settings, options_of
 
-NAMED_GROUPS = ("workload", "loader", "power")
+NAMED_GROUPS = ("workload", "loader", "power", "load")
 """Groups whose options have settings of their own."""
 ALIKE = 0.8
 """How alike a misspelt name and the one that is suggested must be: all names are listed anyway."""
-LISTED_GROUPS = ("workload", "loader", "power", "power/profile", "accelerator", "scale", "sweep")
+LISTED_GROUPS = (
+    "workload",
+    "loader",
+    "load",
+    "power",
+    "power/profile",
+    "accelerator",
+    "scale",
+    "sweep",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +150,7 @@ def markdown() -> str:
         rows = [f"| `{o.name}` | {_escaped(o.summary)} |" for o in options_of(group)]
         parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]) + "\n")
     tables = [("Every run", list(general_settings()))]
-    for group in ("workload", "loader"):
+    for group in ("workload", "loader", "load"):
         tables += [
             (f"{group}={option.name}", list(option_settings(group, option.name)))
             for option in options_of(group)

@@ -25,6 +25,9 @@ SILENCE_S = 10.0
 """Longer than child processes are given to end. A signal after it is obeyed again, because code
 of a library may have swallowed the first exception."""
 
+_BREAK = signal.SIGUSR1
+"""What ``break_off`` sends: a signal also ends a system call that the main thread waits in."""
+
 RETRY_S = 0.02
 """Longer than the callbacks that no exception leaves: those of weak references, and finalizers."""
 
@@ -34,6 +37,7 @@ class _State:
     reason: str | None = None
     number: int = signal.SIGINT
     is_pending: bool = False
+    is_broken_off: bool = False
     holds: int = 0
     silent_until_s: float = 0.0
 
@@ -63,6 +67,7 @@ def interruptible() -> Iterator[None]:
     outer, _state = _state, _State()
     heeded = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in heeded}
+    before[_BREAK] = signal.signal(_BREAK, _break)
     outer_hook = sys.unraisablehook
     sys.unraisablehook = partial(_retry_unraisable, outer_hook)
     try:
@@ -72,6 +77,18 @@ def interruptible() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler if _state.reason is None else signal.SIG_IGN)
         _state = outer
+
+
+def break_off() -> None:
+    """Raise ``KeyboardInterrupt`` in the main thread, from another one, as a signal would.
+
+    It is raised when code in C returns to Python, and not while signals are held back or where
+    they are not heeded. ``interruption`` stays ``None``: the caller has to know why it came.
+    """
+    main = threading.main_thread().ident
+    if main is not None and signal.getsignal(_BREAK) is _break:
+        _state.is_broken_off = True
+        signal.pthread_kill(main, _BREAK)
 
 
 def hold() -> None:
@@ -131,6 +148,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         _raise()
 
 
+def _break(number: int, frame: FrameType | None) -> None:
+    if _state.is_broken_off:  # else somebody else sent it, who asks for nothing
+        _state.number = number
+        _state.is_pending = True
+        if not _state.holds:
+            _raise()
+
+
 def _retry_unraisable(
     outer_hook: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
 ) -> None:
@@ -160,6 +185,8 @@ def _use_defaults_in_child() -> None:
         if signal.getsignal(number) is _interrupt:
             default = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if default else signal.SIG_DFL)
+    if signal.getsignal(_BREAK) is _break:
+        signal.signal(_BREAK, signal.SIG_DFL)
 
 
 os.register_at_fork(after_in_child=_use_defaults_in_child)

@@ -32,7 +32,11 @@ LEAST_LIKENESS = 0.65
 WORD_WEIGHT = 0.9
 """How much the likeness of one word of a name counts, compared with that of all of it."""
 
-CODED_GROUPS = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
+CODED_GROUPS = {
+    "workload": "wattload.workloads",
+    "loader": "wattload.loaders",
+    "load": "wattload.run.host_load",
+}
 """Groups whose options have code: the settings of ``workload=unet3d`` are those of
 ``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
 

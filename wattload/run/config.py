@@ -156,12 +156,16 @@ class SweepConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the selected option."""
+    """One run.
+
+    ``workload``, ``loader``, ``power`` and ``load`` are the ``Config`` of the selected option.
+    """
 
     workload: Any = MISSING
     loader: Any = MISSING
     target: TargetConfig = MISSING
     power: Any = MISSING
+    load: Any = MISSING
     accelerator: Accelerator = MISSING
     scale: ScaleConfig = MISSING
     sweep: SweepConfig = MISSING
@@ -209,6 +213,7 @@ class RunConfig:
         self.workload.check(self.scale.name)
         self.loader.check()
         self.power.check()
+        self.load.check()
         self.sweep.check()
         check_settings(self.accelerator, "accelerator")
         if not _names_keys(self.interleave_by):

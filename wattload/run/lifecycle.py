@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -19,6 +20,7 @@ from wattload.core.errors import (
     MisplacedRecordError,
     RankLostError,
     TargetError,
+    WattloadError,
 )
 from wattload.core.faults import host_fault
 from wattload.core.files import Lock
@@ -39,11 +41,12 @@ from wattload.run.compose import (
 )
 from wattload.run.folder import make_run_folder, new_run_id
 from wattload.run.host import HostCapture, devices_under
+from wattload.run.host_load.session import LoadSession, Rank, is_wanted
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import preflight, require_controllers, writes_of
 from wattload.run.process import ProcessContext
-from wattload.run.ranks import is_host_leader
+from wattload.run.ranks import is_host_leader, rest_until_all_here
 from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspect_drives
 from wattload.run.record import (
     Findings,
@@ -184,12 +187,18 @@ class RunLifecycle:
         self._resources.enter_context(self._process.live())
         power_session = self._process.on_all_ranks(lambda: self._open_power(folder, capture))
         self._process.on_all_ranks(lambda: self._begin_writes(folder))
-        data = self._prepare(workload, context, power_session)
-        self._world.barrier()
-        if capture is not None:
-            capture.read_histories()
-            capture.read_clocks()
-        outcome = self._with_all_latencies(workload.run(context))
+        load = self._plan_load(context)
+        with load.watched() if load is not None else nullcontext():
+            data = self._prepare(workload, context, power_session, load)
+            self._world.barrier()
+            if capture is not None:
+                capture.read_histories()
+                capture.read_clocks()
+            outcome = workload.run(context)
+            if is_wanted(self._config.load):
+                rest_until_all_here(self._world)
+                self._while_others_rest(load.end if load is not None else None)
+        outcome = self._with_all_latencies(outcome)
         if capture is not None:
             capture.read_clocks()
         verification = tuple(workload.verify(context))
@@ -200,7 +209,7 @@ class RunLifecycle:
             capture.finish(_data_files(targets, data), readings)
         self._end_writes("complete")
         self._resources.close()
-        reports = self._gather(context, capture, power)
+        reports = self._gather(context, capture, power, load)
         findings = Findings(
             data=data,
             outcome=outcome,
@@ -356,18 +365,65 @@ class RunLifecycle:
                 self._process.note(f"warning: {error}")
 
     def _prepare(
-        self, workload: Workload, context: Context, power_session: PowerSession | None
+        self,
+        workload: Workload,
+        context: Context,
+        power_session: PowerSession | None,
+        load: LoadSession | None,
     ) -> DataFacts | None:
-        """Prepare the data, and measure idle power before it if no rest may follow it."""
+        """Prepare the data, measure idle power, and settle the load.
+
+        If no rest may follow the preparation, both come before it.
+        """
         is_last = getattr(workload, "prepares_last", False)
         if is_last:
             if power_session is not None:
                 power_session.up(context.recorder)
+            self._settle(load)
             self._world.barrier()
         data = workload.prepare(context)
-        if not is_last and power_session is not None:
-            power_session.up(context.recorder)
+        if not is_last:
+            if power_session is not None:
+                power_session.up(context.recorder)
+            self._settle(load)
         return data
+
+    def _plan_load(self, context: Context) -> LoadSession | None:
+        """Return this host's load on its leader, if there is to be one."""
+        if not is_wanted(self._config.load):
+            return None
+        host = self._process.host
+        own = Rank(host=host, pid=os.getpid(), cpus=frozenset(os.sched_getaffinity(0)))
+        ranks = self._world.all_gather(own)
+        if not is_host_leader():
+            return None
+        load = LoadSession(self._config.load, host=host, ranks=ranks, recorder=context.recorder)
+        self._resources.callback(load.close)
+        return load
+
+    def _settle(self, load: LoadSession | None) -> None:
+        if is_wanted(self._config.load):
+            rest_until_all_here(self._world)
+            self._while_others_rest(load.settle if load is not None else None)
+
+    def _while_others_rest(self, step: Callable[[], None] | None) -> None:
+        """Do a step on the hosts' leaders while the other ranks sleep.
+
+        If it fails on one, all ranks raise, as in ``on_all_ranks``.
+        """
+        failure: WattloadError | None = None
+        try:
+            if step is not None:
+                step()
+        except WattloadError as error:
+            failure = error
+        rest_until_all_here(self._world)
+
+        def report() -> None:
+            if failure is not None:
+                raise failure
+
+        self._process.on_all_ranks(report)
 
     def _open_folder(
         self, workload: Workload, context: Context, capture: HostCapture | None
@@ -454,7 +510,11 @@ class RunLifecycle:
         return [row for rows in self._world.gather(own) for row in rows]
 
     def _gather(
-        self, context: Context, capture: HostCapture | None, power: PowerReport | None
+        self,
+        context: Context,
+        capture: HostCapture | None,
+        power: PowerReport | None,
+        load: LoadSession | None = None,
     ) -> list[RankReport]:
         return self._world.gather(
             RankReport(
@@ -465,6 +525,7 @@ class RunLifecycle:
                 traffic=context.recorder.traffic_of_phases(),
                 capture=capture.report() if capture is not None else None,
                 power=power,
+                load=load.record() if load is not None else None,
             )
         )
 

@@ -145,6 +145,8 @@ class PhaseRecorder:
         self.read_stats = read_stats
         self._stack = threading.local()
         self.progress = progress or RankProgress()
+        self.at_timed_edge: Callable[[], None] | None = None
+        """Called just before a timed phase begins and just after it ends, in its thread."""
 
     def write_to(self, journal: RankJournal) -> None:
         """Write the phases from now on to a journal."""
@@ -167,8 +169,11 @@ class PhaseRecorder:
         """Return when this rank's last timed span ended, ``None`` before the first."""
         return max((span["end_ns"] for span, *_ in self._marked if span["timed"]), default=None)
 
-    def add_span(self, name: str, start_ns: int) -> None:
-        """Add an untimed span from ``start_ns`` to now, without bytes or counters."""
+    def add_span(self, name: str, start_ns: int, end_ns: int | None = None) -> None:
+        """Add an untimed span from ``start_ns`` to ``end_ns``, without bytes or counters.
+
+        It ends now if it has no end.
+        """
         span = {
             "name": name,
             "parent": None,
@@ -176,7 +181,7 @@ class PhaseRecorder:
             "rank": self._rank,
             "timed": False,
             "start_ns": start_ns,
-            "end_ns": time.monotonic_ns(),
+            "end_ns": time.monotonic_ns() if end_ns is None else end_ns,
             "read_bytes": 0,
             "written_bytes": 0,
             "operations": 0,
@@ -227,6 +232,9 @@ class PhaseRecorder:
         stack: list[str] = self._stack.__dict__.setdefault("names", [])
         parent = stack[-1] if stack else None
         opened = OpenPhase(name, self)
+        at_edge = self.at_timed_edge if timed else None
+        if at_edge is not None:
+            at_edge()
         at_start = self.read_stats()
         cpu_s = self.tree.cpu_s()
         self._note("begin", {"name": name, "parent": parent})
@@ -236,6 +244,8 @@ class PhaseRecorder:
                 start_ns = time.monotonic_ns()
                 yield opened
                 end_ns = time.monotonic_ns()
+            if at_edge is not None:
+                at_edge()
         finally:
             stack.pop()
         span = {

@@ -60,6 +60,7 @@ def preflight(
         _check_target(config, target, plan, len(targets))
         (ledger or WriteLedger()).check(config, target, writes_of(plan))
     _check_memory(plan, world_size)
+    config.load.require_possible(plan.memory_bytes_per_rank * world_size)
     return _announce(targets, plan)
 
 

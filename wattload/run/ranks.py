@@ -11,6 +11,7 @@ import os
 import signal
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+REST_S = 0.02
+"""How often a resting rank looks for the others."""
 
 CONNECT_TIMEOUT_S = 60
 """How long ``MPI_Init`` may wait for the other ranks, which may import from a slow file system."""
@@ -170,11 +173,23 @@ class MpiCommunicator:
         shared: T = self._communicator.bcast(value, root=0)
         return shared
 
+    def rest(self) -> None:
+        """Wait until every rank is here, asleep: in ``barrier`` a rank takes a whole CPU."""
+        request = self._communicator.Ibarrier()
+        while not request.Test():
+            time.sleep(REST_S)
+
     def abort(self, exit_code: int) -> None:
         """End every rank at once; does not return. MPICH's own message is not shown."""
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         self._communicator.Abort(exit_code)
+
+
+def rest_until_all_here(communicator: Communicator) -> None:
+    """Wait for all ranks without taking CPU time."""
+    if isinstance(communicator, MpiCommunicator):
+        communicator.rest()
 
 
 def end_other_ranks(communicator: Communicator, error: BaseException) -> None:

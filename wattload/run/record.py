@@ -32,11 +32,13 @@ from wattload.core.record.file import (
     write_record_in,
 )
 from wattload.core.record.host import RankRecord
+from wattload.core.record.load import KEPT_METRIC, LoadRecord, mean_kept_fraction
 from wattload.core.record.phase import PhaseWindow, Total, TraceFile, phase_windows
-from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.record.results import Check, Latency, Metric, latencies_of
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
+from wattload.core.units import Unit
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.energy.trace import TraceBuilder
 from wattload.power.sampler.aborted_record import finish_aborted, finish_in
@@ -92,13 +94,14 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """The report of one rank; only each host's leader has ``capture`` and ``power``."""
+    """The report of one rank; only each host's leader has ``capture``, ``power`` and ``load``."""
 
     rank: RankRecord
     marked: Sequence[MarkedSpan]
     traffic: Sequence[PhaseTraffic]
     capture: CaptureReport | None
     power: PowerReport | None
+    load: LoadRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +233,7 @@ def build_record(
     captures = [report.capture for report in reports if report.capture is not None]
     marked = [item for report in reports for item in report.marked]
     windows = windows_of(reports)
+    loads = tuple(report.load for report in reports if report.load is not None)
     record = RunRecord(
         run_id=header.folder.name,
         status=status,
@@ -243,7 +247,7 @@ def build_record(
         ranks=tuple(report.rank for report in reports),
         spans=tuple(item.span for item in marked),
         windows=windows,
-        metrics=tuple(findings.outcome.metrics),
+        metrics=(*findings.outcome.metrics, *_load_metrics(loads)),
         counters=(*application_counters(windows), *block_counters(marked)),
         totals=(_moved(windows), _drive_energy(power, windows)),
         power=power,
@@ -251,6 +255,7 @@ def build_record(
         limits=(),
         traces=tuple(traces),
         latencies=tuple(findings.outcome.latencies),
+        loads=loads,
     )
     return _judged(record, findings)
 
@@ -406,6 +411,24 @@ def _data_record(data: DataFacts) -> DataRecord:
         data_bytes=data.data_bytes,
         reused=data.reused,
         parameters=dict(data.parameters),
+    )
+
+
+def _load_metrics(loads: Sequence[LoadRecord]) -> tuple[Metric, ...]:
+    """Return the metric of what the workload left to the load, if there was one."""
+    if not loads:
+        return ()
+    kept = mean_kept_fraction(loads)
+    reasons = (load.missing.get("kept_fraction", "") for load in loads)
+    return (
+        Metric.of(
+            KEPT_METRIC,
+            kept,
+            Unit.FRACTION,
+            "higher",
+            "work of the load per second during the workload over that before it",
+            reason=next(filter(None, reasons), ""),
+        ),
     )
 
 

@@ -485,6 +485,47 @@ WL_API int32_t wl_data_decode(const uint8_t *page, size_t bytes, uint32_t count,
 /* Rows of 40 int32 from columns that are `stride` apart. */
 WL_API void wl_rows_pack(const int32_t *columns, size_t stride, uint32_t rows, int32_t *packed);
 
+/* A load on the host: threads that copy memory and compute, each pinned to one CPU with buffers of
+ * its own, which it touches first. Its work is counted in copied bytes (each is read once and
+ * written once) and in units of 1024 rounds of integer arithmetic. */
+typedef struct wl_load wl_load;
+
+enum {
+    WL_LOAD_STOP = 0,
+    WL_LOAD_COPY = 1,   /* every thread copies as fast as it can */
+    WL_LOAD_COMPUTE = 2, /* every thread computes as fast as it can */
+    WL_LOAD_QUOTAS = 3  /* so much per thread and period; what is missed is not made up for */
+};
+
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_load_setup) */
+    uint32_t threads;      /* 1 to 65536 */
+    uint32_t period_us;    /* 1000 to 1000000 */
+    uint32_t reserved;
+    uint64_t thread_bytes; /* both buffers of a thread, at least 256 KiB */
+    const uint32_t *cpus;  /* of each thread */
+} wl_load_setup;
+
+/* Over all threads since the load was opened; `due_` is what the quotas of the periods asked for
+ * that have begun. May be read at any time. */
+typedef struct {
+    uint64_t time_ns; /* CLOCK_MONOTONIC */
+    uint64_t copied_bytes;
+    uint64_t due_bytes;
+    uint64_t units;
+    uint64_t due_units;
+} wl_load_counts;
+
+/* How this CPU copies, in words. */
+WL_API const char *wl_load_copier(void);
+/* Returns when all threads wait with their buffers touched; WL_OK, WL_BAD_SETUP or an errno. */
+WL_API int32_t wl_load_open(const wl_load_setup *setup, wl_load **opened, wl_error *error);
+/* The quotas count with WL_LOAD_QUOTAS only; `copy_bytes` is rounded down to a multiple of 128. */
+WL_API void wl_load_set(wl_load *load, uint32_t mode, uint64_t copy_bytes, uint64_t units);
+WL_API void wl_load_read(const wl_load *load, wl_load_counts *total);
+/* Ends the threads, within a period. */
+WL_API void wl_load_close(wl_load *load);
+
 /* Parses a plan and discards it: for tests and fuzzing. */
 WL_API int32_t wl_plan_check(const uint8_t *plan, size_t plan_bytes, wl_error *error);
 

@@ -18,8 +18,8 @@ from tests.loaders.gpu.plans import Watch
 from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.io import Stamps
 from wattload.core.sysfs import Roots
-from wattload.loaders.gdsio.config import Config, gpu_number
-from wattload.loaders.gdsio.harness import GdsioReader
+from wattload.loaders.gdsio.config import Config
+from wattload.loaders.gdsio.harness import GdsioReader, gpu_number
 from wattload.loaders.gdsio.output import Totals, read_lines
 from wattload.loaders.gpu_reads import GpuFile, GpuReadLoaderConfig, GpuReadPlan
 from wattload.run.compose import compose
@@ -77,7 +77,7 @@ def make_program(folder: Path, lines: Sequence[str], after: str = "") -> str:
 def reader(tmp_path: Path, binary: str, roots: Roots, transfer: int = 0) -> GdsioReader:
     output = tmp_path / "output"
     output.mkdir()
-    return GdsioReader(Config(binary=binary, transfer=transfer), make_plan(tmp_path), output, roots)
+    return GdsioReader(Path(binary), transfer, make_plan(tmp_path), output, roots)
 
 
 def test_its_yaml_composes_to_its_own_settings() -> None:
@@ -88,7 +88,8 @@ def test_its_yaml_composes_to_its_own_settings() -> None:
 
 def test_each_file_has_a_group_with_its_gpu_its_node_and_its_threads(tmp_path: Path) -> None:
     made = GdsioReader(
-        Config(binary=make_program(tmp_path, [])),
+        Path(make_program(tmp_path, [])),
+        0,
         make_plan(tmp_path, threads=5),
         tmp_path,
         make_roots(tmp_path),

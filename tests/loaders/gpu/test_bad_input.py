@@ -205,6 +205,11 @@ def test_readers_end_with_the_run(tmp_path: Path) -> None:
     assert not children() - before
 
 
+def test_blocks_that_cufile_would_cut(plan: GpuReadPlan, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"at most 16777216 bytes .*block_bytes is 33554432"):
+        AUTO.check_gpu_reads(replace(plan, block_bytes=32 << 20), [])
+
+
 @pytest.fixture
 def roots(tmp_path: Path) -> Roots:
     """A host whose cgroup allows 1024 tasks, of which 30 are in use."""

@@ -48,6 +48,7 @@ from wattload.core.checks.io import (
     rate_closure,
     written_bytes,
 )
+from wattload.core.checks.load import load_level
 from wattload.core.checks.power_settings import (
     power_setting_held,
     power_state_held,
@@ -101,6 +102,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     written_bytes,
     start_temperature,
     pair_together,
+    load_level,
 )
 
 

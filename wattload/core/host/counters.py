@@ -31,6 +31,10 @@ _WRAP_S = 2**32 / _MS_PER_S
 """The kernel prints busy and weighted time as 32-bit milliseconds: they wrap after 49.7 days."""
 
 _US_PER_S = 1_000_000
+
+PRESSURES = ("cpu", "io", "memory")
+"""What tasks wait for, by the names of the kernel's pressure files."""
+
 _IDLE = slice(3, 5)
 _STEAL = 7
 _COUNTED = 8
@@ -121,15 +125,23 @@ def read_block_stats(device_names: Sequence[str]) -> Mapping[str, BlockStat]:
 class ProcessTree:
     """The process tree of one rank, without the processes named in ``excluded``.
 
-    The sampler is a child of the run but no part of its cost.
+    The sampler and a load are children of the run but no part of its cost. ``root`` is the rank's
+    process, by default this one.
     """
 
-    def __init__(self, excluded: frozenset[int] = frozenset()) -> None:
-        self._excluded = excluded
+    def __init__(self, excluded: frozenset[int] = frozenset(), root: int | None = None) -> None:
+        self._excluded = set(excluded)
+        self._root = root
+
+    def exclude(self, pid: int) -> None:
+        """Leave out a process that was started since; see ``reap_apart`` for its end."""
+        self._excluded.add(pid)
 
     def cpu_s(self) -> float:
         """Return user plus system seconds of the tree (``proc(5)``, stat fields 14 to 17)."""
-        return sum(_own_and_reaped_s(pid) for pid in self._members(os.getpid()))
+        root = os.getpid() if self._root is None else self._root
+        apart_s = _apart.cpu_s if root == os.getpid() else 0.0
+        return sum(_own_and_reaped_s(pid) for pid in self._members(root)) - apart_s
 
     def _members(self, pid: int) -> Iterator[int]:
         yield pid
@@ -155,6 +167,29 @@ def _own_and_reaped_s(pid: int) -> float:
         return 0.0  # ended in between; its parent's reaped time has it at the next look
     fields = text.rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / _TICKS_PER_S
+
+
+@dataclass(slots=True)
+class _Apart:
+    """The CPU time of ended children that are no part of this process's cost."""
+
+    cpu_s: float = 0.0
+
+
+_apart = _Apart()
+
+
+def reap_apart(pid: int) -> int:
+    """Wait for a child whose CPU time no ``ProcessTree`` counts; return its ``Popen.returncode``.
+
+    The kernel adds the time of a child that was waited for to its parent's.
+
+    Raises:
+        ChildProcessError: there is no such child, or it was waited for.
+    """
+    _, status, usage = os.wait4(pid, 0)
+    _apart.cpu_s += usage.ru_utime + usage.ru_stime
+    return os.waitstatus_to_exitcode(status)
 
 
 def rank_facts(rank: int, host: str, cpu_s: float | None = None, roots: Roots = LIVE) -> RankRecord:
@@ -202,9 +237,8 @@ def host_state(roots: Roots = LIVE) -> HostState:
     observation.read("steal_s", lambda: _cpu_ticks(roots)[_STEAL] / ticks_per_s)
     observation.read("load_1min", lambda: float(read_text(roots.proc / "loadavg").split()[0]))
     _read_memory(observation, roots)
-    for resource in ("cpu", "io", "memory"):
-        file = roots.proc / "pressure" / resource
-        observation.read(f"pressure_{resource}_some_s", partial(_some_s, file))
+    for resource in PRESSURES:
+        observation.read(f"pressure_{resource}_some_s", partial(pressure_s, resource, roots))
     _read_sync(observation)
     return observation.build(HostState, clock=anchor())
 
@@ -243,8 +277,16 @@ def _swap_used_bytes(file: Path) -> int:
     return amounts.get("SwapTotal", 0) - amounts.get("SwapFree", 0)
 
 
-def _some_s(file: Path) -> float:
-    """Return the time in which some task waited (``Documentation/accounting/psi.rst``)."""
+def pressure_s(resource: str, roots: Roots = LIVE) -> float:
+    """Return how long some task has waited for one of ``PRESSURES`` since boot, in seconds.
+
+    See ``Documentation/accounting/psi.rst``.
+
+    Raises:
+        OSError: the kernel does not show it.
+        ValueError: the file has another form.
+    """
+    file = roots.proc / "pressure" / resource
     for line in read_text(file).splitlines():
         kind, *pairs = line.split()
         if kind == "some":

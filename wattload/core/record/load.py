@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -10,6 +11,17 @@ from wattload.core.base_models import Observed
 
 Stretch = Literal["alone", "during", "after"]
 MemoryMeter = Literal["uncore", "resctrl", "self_reported"]
+
+CPU_BAND = 0.02
+MEMORY_BAND = 0.03
+"""How far the shares may be from what was asked for, as parts of the whole."""
+ALONE_S = 10.0
+"""How long the shares must hold without the workload."""
+
+KEPT_METRIC = "load_kept_fraction"
+
+NONE = "none"
+"""The name of the load that is none."""
 
 
 class LoadLevel(Observed):
@@ -70,8 +82,26 @@ class LoadRecord(Observed):
     copy_bytes_per_s_quota: float | None
     arithmetic_per_s_quota: float | None
     kept_fraction: float | None
+    remarks: tuple[str, ...] = ()
     levels: tuple[LoadLevel, ...] = ()
 
     def level(self, stretch: Stretch) -> LoadLevel | None:
         """Return what was measured in a stretch, ``None`` if nothing was."""
         return next((level for level in self.levels if level.stretch == stretch), None)
+
+
+def kept_fraction(levels: Sequence[LoadLevel]) -> float | None:
+    """Return the part of its work that a load still did during the workload.
+
+    Its quotas per second are the same in every stretch. ``None`` if its work was not counted.
+    """
+    work = {level.stretch: level.work_fraction for level in levels}
+    alone, during = work.get("alone"), work.get("during")
+    return during / alone if alone and during is not None else None
+
+
+def mean_kept_fraction(loads: Sequence[LoadRecord]) -> float | None:
+    """Return the mean of what the hosts' loads kept; ``None`` if one did not count its work."""
+    kept = [load.kept_fraction for load in loads]
+    known = [each for each in kept if each is not None]
+    return sum(known) / len(known) if known and len(known) == len(kept) else None

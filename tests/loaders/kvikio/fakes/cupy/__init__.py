@@ -14,7 +14,7 @@ _driver = ctypes.CDLL("libcuda.so.1")
 _contexts: dict[int, ctypes.c_void_p] = {}
 
 
-class _Array(np.ndarray):  # type: ignore[type-arg]
+class _Array(np.ndarray[Any, Any]):
     def get(self) -> Any:
         return np.array(self, copy=True)
 

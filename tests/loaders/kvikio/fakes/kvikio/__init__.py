@@ -59,7 +59,7 @@ class CuFile:
     def raw_read(self, buf: Any, size: int, file_offset: int, dev_offset: int) -> int:
         context = ctypes.c_void_p()
         _driver.cuCtxGetCurrent(ctypes.byref(context))
-        if not context:
+        if context.value is None:
             raise RuntimeError("CUDA_ERROR_INVALID_CONTEXT(invalid device context)")
         return self._read(buf, size, file_offset, dev_offset)
 

@@ -1,0 +1,176 @@
+"""``load_level``: a load that was another one after the workload fails the run."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.record_machine import read
+from tests.records import Scenario, make_run
+from wattload.core.base_models import Observed
+from wattload.core.checks.evaluation import rechecked
+from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter, Stretch
+from wattload.core.record.results import Check, Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S, Unit
+
+Part = TypeVar("Part", bound=Observed)
+
+PEAK = 20e9
+REASON = "it was not read"
+
+
+def made(kind: type[Part], values: dict[str, Any]) -> Part:
+    return read(kind, REASON, **{name: each for name, each in values.items() if each is not None})
+
+
+def level(stretch: Stretch, cpu: float = 0.86, memory: float = 0.5, **other: Any) -> LoadLevel:
+    start_s = {"alone": 0, "during": 10, "after": 20}[stretch]
+    values: dict[str, Any] = {
+        "start_ns": start_s * NS_PER_S,
+        "end_ns": (start_s + 10) * NS_PER_S,
+        "cpu_share": cpu,
+        "steal_share": 0.0,
+        "load_cpu_share": cpu - 0.03,
+        "run_cpu_share": 0.01,
+        "other_cpu_share": 0.02,
+        "memory_bytes_per_s": memory * PEAK,
+        "memory_share": memory,
+        "copied_bytes_per_s": memory * PEAK / 2,
+        "work_fraction": 0.6 if stretch == "during" else 1.0,
+    }
+    return made(LoadLevel, {"host": "box", "stretch": stretch} | values | other)
+
+
+def load(*levels: LoadLevel, **changes: Any) -> LoadRecord:
+    meter: MemoryMeter = "uncore"
+    values: dict[str, Any] = {
+        "name": "busy",
+        "program": "non-temporal copies (AVX2)",
+        "cpus": "0-15",
+        "thread_count": 16,
+        "cpu_share_asked": 0.86,
+        "memory_share_asked": 0.5,
+        "meter": meter,
+        "peak_of": "measured",
+        "peak_bytes_per_s": PEAK,
+        "measured_peak_bytes_per_s": PEAK,
+        "settle_s": 15.0,
+        "copy_bytes_per_s_quota": PEAK / 4,
+        "arithmetic_per_s_quota": 1e6,
+        "kept_fraction": 0.6,
+        "levels": levels or (level("alone"), level("during"), level("after")),
+    }
+    return made(LoadRecord, {"host": "box"} | values | changes)
+
+
+def busy(*loads: LoadRecord, kept: float | None = 0.6, name: str = "busy") -> RunRecord:
+    record, _ = make_run(Scenario(power="measured", virtual=False))
+    (host,) = {host.facts.name for host in record.hosts}
+    metric = Metric.of(
+        "load_kept_fraction", kept, Unit.FRACTION, "higher", "what it kept", reason=REASON
+    )
+
+    def named(each: LoadRecord) -> LoadRecord:
+        levels = tuple(found.model_copy(update={"host": host}) for found in each.levels)
+        return each.model_copy(update={"host": host, "levels": levels})
+
+    return record.model_copy(
+        update={
+            "config": {**record.config, "load": {"name": name}},
+            "loads": tuple(map(named, loads)),
+            "metrics": (*record.metrics, metric),
+        }
+    )
+
+
+def judged(record: RunRecord) -> Check:
+    (check,) = [each for each in rechecked(record).checks if each.name == "load_level"]
+    return check
+
+
+def test_levels_within_the_bands_pass() -> None:
+    check = judged(busy(load(level("alone", 0.875, 0.475), level("during", 0.99), level("after"))))
+    assert check.verdict == "pass"
+    assert check.sentence.startswith("Load busy: CPU 0.875, memory 0.475 before the workload and")
+
+
+@pytest.mark.parametrize("stretch", ["alone", "after"])
+@pytest.mark.parametrize(("cpu", "memory"), [(0.83, 0.5), (0.89, 0.5), (0.86, 0.46), (0.86, 0.54)])
+def test_a_level_outside_of_a_band_fails(stretch: Stretch, cpu: float, memory: float) -> None:
+    levels = [level("alone"), level("during"), level("after")]
+    levels[0 if stretch == "alone" else 2] = level(stretch, cpu, memory)
+    check = judged(busy(load(*levels)))
+    assert check.verdict == "fail"
+    assert check.fails_run
+
+
+def test_another_load_after_the_workload_is_named() -> None:
+    after = level("after", 0.95, other_cpu_share=0.3)
+    check = judged(busy(load(level("alone"), level("during"), after)))
+    assert check.sentence == (
+        "Load busy: its CPU share was 0.950 after the workload, 0.860 asked, with at most 0.02 "
+        "between them; other processes took 0.300 of the CPUs."
+    )
+
+
+def test_a_missing_level_fails() -> None:
+    check = judged(busy(load(level("alone"), level("during"))))
+    assert (check.verdict, "after the workload is missing" in check.sentence) == ("fail", True)
+
+
+def test_a_load_that_was_asked_for_and_is_not_recorded_fails() -> None:
+    assert judged(busy()).verdict == "fail"
+
+
+def test_a_load_under_another_name_fails() -> None:
+    assert judged(busy(load(), name="stressapptest")).verdict == "fail"
+
+
+def test_a_run_without_a_load_has_no_such_check() -> None:
+    record, _ = make_run(Scenario())
+    assert not [check for check in rechecked(record).checks if check.name == "load_level"]
+
+
+def test_a_short_measurement_warns() -> None:
+    after = level("after", end_ns=22 * NS_PER_S)
+    check = judged(busy(load(level("alone"), level("during"), after)))
+    assert check.verdict == "warn"
+    assert check.sentence.endswith("it was measured over 2.0 s, less than 10 s.")
+
+
+@pytest.mark.parametrize(
+    "tampered",
+    [
+        load(level("alone", memory_bytes_per_s=9e9), level("during"), level("after")),
+        load(level("alone"), level("during", load_cpu_share=0.1), level("after")),
+        load(kept_fraction=0.9),
+        load(peak_bytes_per_s=PEAK * 2),
+    ],
+)
+def test_an_edited_load_fails(tampered: LoadRecord) -> None:
+    assert judged(busy(tampered)).verdict == "fail"
+
+
+def test_an_edited_metric_fails() -> None:
+    assert judged(busy(load(), kept=0.9)).verdict == "fail"
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(0.99, "pass"), (0.9, "fail")])
+def test_a_program_without_shares_is_compared_with_itself(after: float, verdict: str) -> None:
+    unknown = {"memory_share": None, "memory_bytes_per_s": None, "work_fraction": None}
+    levels = (
+        level("alone", 1.0, **unknown),
+        level("during", 1.0, **unknown),
+        level("after", after, **unknown),
+    )
+    program = load(
+        *levels,
+        name="stressapptest",
+        cpu_share_asked=None,
+        memory_share_asked=None,
+        kept_fraction=None,
+    )
+    check = judged(busy(program, kept=None, name="stressapptest"))
+    assert check.verdict == verdict

@@ -1,0 +1,273 @@
+"""What a host's memory moves, by counters of its memory controllers.
+
+Uncore counters count every byte at the controllers: Intel's ``uncore_imc`` by the events that the
+kernel names, AMD's ``amd_umc`` and ``amd_df`` by those of the kernel's event tables
+(``tools/perf/pmu-events/arch/x86/amdzen*``). Without them, resctrl's ``mbm_total_bytes`` counts
+what the L3 caches and memory exchange ("Memory Bandwidth Monitoring" in
+``Documentation/filesystems/resctrl.rst``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from platform import machine
+from typing import Literal, Protocol
+
+from wattload.core.host.topology import parse_cpus
+from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.units import MIB
+
+Kind = Literal["uncore", "resctrl"]
+
+NEEDS_PERMISSION = "uncore counters need perf_event_paranoid 0"
+
+_SYSCALL = {"x86_64": 298, "aarch64": 241}
+_ATTRIBUTE_BYTES = 112
+_TIMES = 0b11  # PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING
+
+_INTEL_EVENT = re.compile(r"(cas_count_(read|write)(_sch\d+)?|data_(read|write)s?)")
+_LINE_BYTES = 64
+_UNIT_BYTES = {"MiB": float(MIB), "Bytes": 1.0, "": 1.0}
+
+_UMC_EVENT = {"event": 0x0A}
+"""``umc_cas_cmd.all``: every column access, a read or a write of one line."""
+_DF_EVENTS = tuple(
+    {"event": event, "umask": 0x38}
+    for event in (0x07, 0x47, 0x87, 0xC7, 0x107, 0x147, 0x187, 0x1C7)
+)
+"""``dram_channel_data_controller_0`` to ``_7`` of Zen 1 to Zen 3, each counting lines."""
+_DF_FAMILIES = {0x17: range(0x100), 0x19: (*range(0x10), *range(0x20, 0x60))}
+"""Models by family whose data fabric has these events: Zen 1, 2 and 3."""
+
+
+class Counter(Protocol):
+    """A hardware counter that counts on."""
+
+    def read(self) -> float:
+        """Return its count since it was opened."""
+        ...
+
+    def close(self) -> None:
+        """Stop it."""
+        ...
+
+
+OpenCounter = Callable[[int, int, int], Counter]
+"""Opens a counter of a unit (perf type) for an event (config) on a CPU; raises ``OSError``."""
+
+
+class TrafficMeter(Protocol):
+    """Counts bytes that memory read and wrote."""
+
+    kind: Kind
+
+    def read_bytes(self) -> float:
+        """Return the bytes since the meter was opened or earlier; raises ``OSError``."""
+        ...
+
+    def close(self) -> None:
+        """Stop counting."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMeter:
+    """The meter that this host offers, ``None`` without one, and remarks on what is refused."""
+
+    meter: TrafficMeter | None
+    remarks: tuple[str, ...] = ()
+
+
+def find_meter(roots: Roots = LIVE, open_counter: OpenCounter | None = None) -> FoundMeter:
+    """Return the best meter of memory traffic on this host."""
+    remarks: list[str] = []
+    events: list[Event] = []
+    try:
+        events = list(_events(roots))
+    except (OSError, ValueError, KeyError) as error:
+        remarks.append(f"the uncore counters' events can't be read: {explain(error)}")
+    if events:
+        try:
+            return FoundMeter(UncoreMeter(events, open_counter or PerfCounter))
+        except OSError as error:
+            refused = error.errno in (errno.EACCES, errno.EPERM)
+            reason = error.strerror or str(error)
+            remarks.append(NEEDS_PERMISSION if refused else f"uncore counters failed: {reason}")
+    try:
+        return FoundMeter(ResctrlMeter(roots), tuple(remarks))
+    except (OSError, ValueError) as error:
+        if (roots.sys / "fs/resctrl/mon_data").exists():
+            remarks.append(f"resctrl does not count memory traffic: {explain(error)}")
+    return FoundMeter(None, tuple(remarks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event of an uncore unit; one count is ``bytes_each`` bytes."""
+
+    type: int
+    config: int
+    cpu: int
+    bytes_each: float
+
+
+class UncoreMeter:
+    """The bytes at all memory controllers, read and written."""
+
+    kind: Kind = "uncore"
+
+    def __init__(self, events: Sequence[Event], open_counter: OpenCounter) -> None:
+        """Start counting; raises ``OSError`` if the kernel refuses an event."""
+        self._counters: list[tuple[Counter, float]] = []
+        try:
+            for event in events:
+                counter = open_counter(event.type, event.config, event.cpu)
+                self._counters.append((counter, event.bytes_each))
+        except OSError:
+            self.close()
+            raise
+
+    def read_bytes(self) -> float:
+        """Return the bytes since the meter was opened."""
+        return sum(counter.read() * bytes_each for counter, bytes_each in self._counters)
+
+    def close(self) -> None:
+        """Close all counters."""
+        for counter, _ in self._counters:
+            counter.close()
+
+
+class ResctrlMeter:
+    """The bytes between L3 caches and memory, over all groups of resctrl."""
+
+    kind: Kind = "resctrl"
+
+    def __init__(self, roots: Roots = LIVE) -> None:
+        """Find the counters; raises ``OSError`` or ``ValueError`` if one gives no number."""
+        top = roots.sys / "fs/resctrl"
+        groups = (top, *top.glob("*/"), *top.glob("*/mon_groups/*/"), *top.glob("mon_groups/*/"))
+        self._files = [
+            file
+            for group in dict.fromkeys(groups)
+            for file in sorted(group.glob("mon_data/mon_L3_*/mbm_total_bytes"))
+        ]
+        if not self._files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "mbm_total_bytes")
+        self.read_bytes()
+
+    def read_bytes(self) -> float:
+        """Return the bytes that the counters show."""
+        return float(sum(read_int(file) for file in self._files))
+
+    def close(self) -> None:
+        """Do nothing: the files are opened for each reading."""
+
+
+class PerfCounter:
+    """A counter of ``perf_event_open(2)`` over all processes."""
+
+    def __init__(self, kind: int, config: int, cpu: int) -> None:
+        """Start counting; raises ``OSError``."""
+        number = _SYSCALL.get(machine())
+        if number is None:
+            raise OSError(errno.ENOSYS, f"perf_event_open has no known number on {machine()}")
+        attribute = struct.pack("=IIQQQQ", kind, _ATTRIBUTE_BYTES, config, 0, 0, _TIMES)
+        buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
+        library = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = library.syscall(
+            ctypes.c_long(number), buffer, *map(ctypes.c_long, (-1, cpu, -1, 0))
+        )
+        if self._descriptor < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFD)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFD, flags | fcntl.FD_CLOEXEC)
+
+    def read(self) -> float:
+        """Return the count, scaled up if the kernel let events take turns on one counter."""
+        value, enabled_ns, running_ns = struct.unpack("=QQQ", os.read(self._descriptor, 24))
+        return float(value) * (enabled_ns / running_ns) if running_ns else 0.0
+
+    def close(self) -> None:
+        """Stop it."""
+        os.close(self._descriptor)
+
+
+def _events(roots: Roots) -> Iterator[Event]:
+    """Yield the events that together count each byte once, of all memory controllers."""
+    units = roots.sys / "bus/event_source/devices"
+    intel = sorted(units.glob("uncore_imc*"))
+    if intel:
+        # The free-running counters of some CPUs count the same bytes as the others.
+        own = [unit for unit in intel if "free_running" not in unit.name] or intel
+        for unit in own:
+            yield from _named_events(unit)
+        return
+    umc = sorted(units.glob("amd_umc_*"))
+    for unit in umc:
+        yield from _coded_events(unit, (_UMC_EVENT,))
+    fabric = [] if umc else sorted(units.glob("amd_df"))
+    if fabric and _has_known_fabric(roots):
+        for unit in fabric:
+            yield from _coded_events(unit, _DF_EVENTS)
+
+
+def _named_events(unit: Path) -> Iterator[Event]:
+    for file in sorted((unit / "events").glob("*")):
+        if _INTEL_EVENT.fullmatch(file.name):
+            terms = dict(_term(word) for word in read_text(file).split(","))
+            yield from _on_cpus(unit, terms, _bytes_each(file))
+
+
+def _coded_events(unit: Path, events: Sequence[dict[str, int]]) -> Iterator[Event]:
+    for terms in events:
+        yield from _on_cpus(unit, terms, float(_LINE_BYTES))
+
+
+def _on_cpus(unit: Path, terms: dict[str, int], bytes_each: float) -> Iterator[Event]:
+    config = 0
+    for name, value in terms.items():
+        config |= _placed(read_text(unit / "format" / name), value)
+    for cpu in sorted(parse_cpus(read_text(unit / "cpumask"))):
+        yield Event(type=read_int(unit / "type"), config=config, cpu=cpu, bytes_each=bytes_each)
+
+
+def _term(word: str) -> tuple[str, int]:
+    name, _, value = word.partition("=")
+    return name.strip(), int(value or "1", 0)
+
+
+def _placed(form: str, value: int) -> int:
+    """Return a value in its bits of the config, such as ``config:0-7,32-35``."""
+    placed = 0
+    for bits in form.removeprefix("config:").split(","):
+        first, _, last = bits.partition("-")
+        low, high = int(first), int(last or first)
+        width = high - low + 1
+        placed |= (value & ((1 << width) - 1)) << low
+        value >>= width
+    return placed
+
+
+def _bytes_each(event: Path) -> float:
+    scale, unit = event.with_name(f"{event.name}.scale"), event.with_name(f"{event.name}.unit")
+    if not scale.exists():
+        return float(_LINE_BYTES)
+    return float(read_text(scale)) * _UNIT_BYTES[read_text(unit) if unit.exists() else ""]
+
+
+def _has_known_fabric(roots: Roots) -> bool:
+    fields: dict[str, str] = {}
+    for line in read_text(roots.proc / "cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    family, model = int(fields.get("cpu family", "0")), int(fields.get("model", "0"))
+    return model in _DF_FAMILIES.get(family, ())

@@ -1,0 +1,159 @@
+"""The run's side of the load's process: start it, ask it, notice its death, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import wattload
+from wattload.core import interrupts
+from wattload.core.errors import RunError
+from wattload.core.host.counters import format_cpus, reap_apart
+from wattload.loaders.engine.load import LoadCounts
+
+COMMAND = (sys.executable, "-P", "-m", "wattload.run.host_load")
+
+END_TIMEOUT_S = 10.0
+_WORDS_BYTES = 400
+
+
+class LoadProcess:
+    """A process that keeps the host busy until it is closed, or this process ends."""
+
+    def __init__(
+        self, cpus: Sequence[int], *, thread_bytes: int = 0, program: Sequence[str] = ()
+    ) -> None:
+        """Start it, and return when its threads are ready.
+
+        Args:
+            cpus: where its threads are pinned to.
+            thread_bytes: of the buffers of each thread.
+            program: a program to run instead of threads of ours.
+
+        Raises:
+            RunError: it can't be started.
+        """
+        self.started_s = time.monotonic()
+        self.died_s: float | None = None
+        self._ends = False
+        self._lock = threading.Lock()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        command = [*COMMAND, "--parent", str(os.getpid()), "--cpus", format_cpus(set(cpus))]
+        command += ["--program", *program] if program else ["--thread-bytes", str(thread_bytes)]
+        root = str(Path(wattload.__file__).parent.parent)
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        try:
+            with interrupts.held():
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._log,
+                    start_new_session=True,
+                    cwd="/",
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                )
+                self._watcher = threading.Thread(target=self._watch, daemon=True)
+                self._watcher.start()
+        except OSError as error:
+            raise RunError(f"the load can't be started: {error}") from error
+        try:
+            self.words = self._greeting()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        return self._process.pid
+
+    def set(self, mode: str, *, copy_bytes: int = 0, units: int = 0) -> None:
+        """Change what its threads do; see ``EngineLoad.set``."""
+        self._ask({"mode": mode, "copy_bytes": copy_bytes, "units": units})
+
+    def counts(self) -> LoadCounts | None:
+        """Return its counts now; ``None`` of a program, which has none."""
+        answer = self._ask({})
+        return LoadCounts(**answer) if answer else None
+
+    def death(self) -> RunError | None:
+        """Return the error to raise if it has died, else ``None``."""
+        if self.died_s is None:
+            return None
+        words = self._last_words()
+        return RunError(
+            f"the load died at {self.died_s - self.started_s:.0f} s: run failed"
+            + (f"; its last words: {words}" if words else "")
+        )
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        if self._process.returncode is not None:
+            return
+        self._ends = True
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        self._watcher.join(END_TIMEOUT_S)
+        if self._watcher.is_alive():
+            self._process.kill()
+            self._watcher.join()
+        self._process.returncode = reap_apart(self._process.pid)
+        self._log.close()
+
+    def _watch(self) -> None:
+        """Wait for its end, leaving it to be waited for; break the run off if it came too early."""
+        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        if not self._ends:
+            self.died_s = time.monotonic()
+            interrupts.break_off()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            try:
+                stdin = self._process.stdin
+                if stdin is not None:
+                    stdin.write(json.dumps(request).encode() + b"\n")
+                    stdin.flush()
+            except OSError:
+                self._raise_death()
+            return self._answer()
+
+    def _greeting(self) -> str:
+        """Return how it works, once its threads are ready."""
+        first = self._answer()
+        if "error" in first:
+            raise RunError(f"the load can't be started: {first['error']}")
+        return str(first.get("ready"))
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline() if self._process.stdout is not None else b""
+        if not line:
+            self._raise_death()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _raise_death(self) -> None:
+        self._watcher.join(END_TIMEOUT_S)
+        death = self.death()
+        raise death or RunError("the load closed its pipe: run failed")
+
+    def _last_words(self) -> str:
+        try:
+            end = self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, end - _WORDS_BYTES))
+            lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+        except (OSError, ValueError):
+            return ""
+        return lines[-1].strip() if lines else ""

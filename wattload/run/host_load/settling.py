@@ -1,0 +1,204 @@
+"""Settling a load: its peak, then the quotas at which a host is as busy as was asked for.
+
+CPU time and memory traffic are those of the whole host, so that what else runs there is part of
+both. Arithmetic is added or taken away by the CPU time that lacks, copies in proportion to traffic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from wattload.core.errors import RunError
+from wattload.core.host.facts import cpu_limit
+from wattload.core.record.load import CPU_BAND, MEMORY_BAND, LoadLevel
+from wattload.core.sysfs import LIVE
+from wattload.core.units import NS_PER_S
+from wattload.loaders.engine.load import PERIOD_US
+from wattload.run.host_load.busy import Config
+from wattload.run.host_load.client import LoadProcess
+from wattload.run.host_load.meter import HostMeter, Reading
+
+PEAK_WINDOWS, PEAK_S = 5, 0.5
+STEP_S = 1.0
+CLOSE = 0.5
+"""The part of a band in which a step must be before the shares are held."""
+STUCK_STEPS = 10
+"""So many steps in a row without an effect show that the shares are out of reach."""
+UNMET = 0.95
+NOTABLE = 0.02
+
+_PERIODS_PER_S = 1e6 / PERIOD_US
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """What all CPUs together reach: memory traffic by the meter, copied bytes, and arithmetic."""
+
+    traffic_bytes_per_s: float
+    copied_bytes_per_s: float
+    units_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """The work per second over all threads."""
+
+    copied_bytes_per_s: float
+    units_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The quotas at which the shares held, the level while they did, and the seconds it took."""
+
+    quotas: Quotas
+    alone: LoadLevel
+    seconds: float
+
+
+def measure_peak(process: LoadProcess, meter: HostMeter) -> Peak:
+    """Return the best of five short windows in which all threads copy, and one of arithmetic."""
+    process.set("COPY")
+    time.sleep(PEAK_S)
+    windows = [_window(meter) for _ in range(PEAK_WINDOWS)]
+    process.set("COMPUTE")
+    computing = _window(meter)
+    process.set("STOP")
+    return Peak(
+        traffic_bytes_per_s=max(_traffic(*window) for window in windows),
+        copied_bytes_per_s=max(_rate(*window, "copied_bytes") for window in windows),
+        units_per_s=_rate(*computing, "units"),
+    )
+
+
+def _window(meter: HostMeter) -> tuple[Reading, Reading]:
+    first = meter.read()
+    time.sleep(PEAK_S)
+    return first, meter.read()
+
+
+def _seconds(first: Reading, last: Reading) -> float:
+    return max((last.cpu.time_ns - first.cpu.time_ns) / NS_PER_S, 1e-9)
+
+
+def _traffic(first: Reading, last: Reading) -> float:
+    return ((last.traffic_bytes or 0.0) - (first.traffic_bytes or 0.0)) / _seconds(first, last)
+
+
+def _rate(first: Reading, last: Reading, name: str) -> float:
+    """Return a count of the load per second."""
+    return float(getattr(last.counts, name) - getattr(first.counts, name)) / _seconds(first, last)
+
+
+class Settling:
+    """Adjusts the quotas until both shares hold; then nothing changes them."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        cpu_count: int,
+        peak: Peak,
+        reference_bytes_per_s: float,
+        set_quotas: Callable[[int, int], None],
+        measure: Callable[[float], LoadLevel],
+    ) -> None:
+        """Settle to shares of the CPUs and of ``reference_bytes_per_s`` of memory traffic.
+
+        ``set_quotas`` sets the bytes and the units of each thread and period; ``measure`` returns
+        the level over so many seconds.
+        """
+        self._config, self._cpu_count, self._peak = config, cpu_count, peak
+        self._set_quotas, self._measure = set_quotas, measure
+        copies = config.memory_share * reference_bytes_per_s / max(peak.traffic_bytes_per_s, 1.0)
+        self._copied = min(copies, 1.0) * peak.copied_bytes_per_s
+        self._units = 0.0
+
+    def settle(self) -> Settled:
+        """Return the quotas that hold the shares, which stay in force.
+
+        Raises:
+            RunError: the shares are not reached in ``load.settle_max_s``, or the load has died.
+        """
+        start_s, stuck = time.monotonic(), 0
+        while True:
+            self._set_quotas(*self._per_thread())
+            level = self._measure(STEP_S)
+            if self._is_in_band(level, CLOSE):
+                level = self._measure(self._config.alone_s)
+                if self._is_in_band(level, 1.0):
+                    seconds = time.monotonic() - start_s
+                    return Settled(quotas=self._quotas(), alone=level, seconds=seconds)
+            stuck = stuck + 1 if self._is_stuck(level) else 0
+            if stuck >= STUCK_STEPS or time.monotonic() - start_s >= self._config.settle_max_s:
+                raise RunError(self._sentence(level))
+            self._adjust(level)
+
+    def _per_thread(self) -> tuple[int, int]:
+        """Return the quotas of each thread and period, in whole pieces."""
+        parts = self._cpu_count * _PERIODS_PER_S
+        return round(self._copied / parts), round(self._units / parts)
+
+    def _quotas(self) -> Quotas:
+        copied, units = self._per_thread()
+        parts = self._cpu_count * _PERIODS_PER_S
+        return Quotas(copied_bytes_per_s=copied * parts, units_per_s=units * parts)
+
+    def _apart(self, level: LoadLevel) -> tuple[float, float]:
+        """Return how far CPU and memory share are above what was asked for."""
+        cpu, memory = level.cpu_share or 0.0, level.memory_share or 0.0
+        return cpu - self._config.cpu_share, memory - self._config.memory_share
+
+    def _is_in_band(self, level: LoadLevel, part: float) -> bool:
+        cpu, memory = self._apart(level)
+        return abs(cpu) <= CPU_BAND * part and abs(memory) <= MEMORY_BAND * part
+
+    def _is_stuck(self, level: LoadLevel) -> bool:
+        """Return whether more quota, or less, would change nothing."""
+        cpu, memory = self._apart(level)
+        is_unmet = level.work_fraction is not None and level.work_fraction < UNMET
+        lacks = cpu < -CPU_BAND or memory < -MEMORY_BAND
+        is_too_busy = cpu > CPU_BAND and not self._units
+        return (is_unmet and lacks) or is_too_busy
+
+    def _adjust(self, level: LoadLevel) -> None:
+        cpu, _ = self._apart(level)
+        memory = level.memory_share or 0.0
+        if memory:
+            ratio = min(max(self._config.memory_share / memory, 0.5), 2.0)
+            self._copied = min(self._copied * ratio, self._peak.copied_bytes_per_s)
+        most = self._peak.units_per_s
+        self._units = min(max(self._units - cpu * most, 0.0), most)
+
+    def _sentence(self, level: LoadLevel) -> str:
+        cpu, _ = self._apart(level)
+        if abs(cpu) > CPU_BAND:
+            reached = f"load reached {level.cpu_share or 0.0:.2f} of {self._config.cpu_share:.2f}"
+        else:
+            reached = (
+                f"load reached {level.memory_share or 0.0:.2f} of {self._config.memory_share:.2f} "
+                "of memory traffic"
+            )
+        return f"{reached}: {self._reason(level)}"
+
+    def _reason(self, level: LoadLevel) -> str:
+        """Return the clause on what keeps the load from its shares."""
+        cpu, memory = self._apart(level)
+        limit, _ = cpu_limit(LIVE)
+        if cpu < 0 and limit is not None and limit < self._config.cpu_share * self._cpu_count:
+            return f"a CPU quota of {limit:g} cores binds"
+        other = level.other_cpu_share or 0.0
+        if other > NOTABLE:
+            return (
+                f"other processes take {other:.2f} of the CPUs; stop them, or give the run CPUs of "
+                "its own (taskset)"
+            )
+        if (level.steal_share or 0.0) > NOTABLE:
+            return f"the hypervisor takes {level.steal_share:.2f} of the CPUs"
+        if cpu > CPU_BAND and not self._units:
+            return "copies alone take more; use a smaller load.memory_share"
+        if memory < -MEMORY_BAND:
+            return "copies need more CPU time; use a larger load.cpu_share"
+        return f"it did not hold still within load.settle_max_s={self._config.settle_max_s:g}"
