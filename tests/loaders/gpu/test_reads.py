@@ -182,7 +182,7 @@ def test_the_configuration_of_cufile_is_kept(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "cufile.json").read_text())
     assert kept["properties"]["allow_compat_mode"] is True
     assert kept["properties"]["posix_pool_slab_count"] == [200, 64, 64]
-    assert kept["properties"]["max_direct_io_size_kb"] == 64
+    assert kept["properties"]["max_direct_io_size_kb"] == 1024
     assert kept["logging"]["dir"] == str(tmp_path)
 
 
