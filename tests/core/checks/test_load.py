@@ -159,7 +159,11 @@ def test_an_edited_metric_fails() -> None:
 
 @pytest.mark.parametrize(("after", "verdict"), [(0.99, "pass"), (0.9, "fail")])
 def test_a_program_without_shares_is_compared_with_itself(after: float, verdict: str) -> None:
-    unknown = {"memory_share": None, "memory_bytes_per_s": None, "work_fraction": None}
+    unknown: dict[str, Any] = {
+        "memory_share": None,
+        "memory_bytes_per_s": None,
+        "work_fraction": None,
+    }
     levels = (
         level("alone", 1.0, **unknown),
         level("during", 1.0, **unknown),
