@@ -80,7 +80,7 @@ class Config:
         """Return the reader; ``folder`` gets ``cufile.json`` and cuFile's log."""
         place = folder.absolute()
         with open_folder(place) as opened:
-            opened.write(CONFIGURATION, json.dumps(self._configuration(plan, place), indent=2))
+            opened.write(CONFIGURATION, json.dumps(self.configuration(plan, place), indent=2))
         path = DataPath(
             data_path="cufile",
             path_requested=self.mode,
@@ -89,7 +89,7 @@ class Config:
         variables = {"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)}
         return ProcessReader(plan, Way(name="cufile", path=path, library=True, variables=variables))
 
-    def _configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
+    def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
         """Return the configuration; it allows the path through host memory with ``auto`` only.
 
         With each registered buffer cuFile 1.15 pins a host buffer of ``max_direct_io_size_kb``,
