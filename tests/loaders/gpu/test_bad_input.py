@@ -25,6 +25,7 @@ from wattload.loaders.gpu_reads import GpuReadPlan
 
 Stubs = Callable[..., None]
 AUTO = CuFile(mode="auto")
+MARK = "WATTLOAD_TEST_OF_READERS"
 
 
 @pytest.fixture
@@ -33,15 +34,23 @@ def plan(tmp_path: Path) -> GpuReadPlan:
     return plan_of(stamped_file(tmp_path / "file"))
 
 
+@pytest.fixture(autouse=True)
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mark the processes that a test starts, since other tests run beside it."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+
+
 def children() -> set[int]:
-    """Return the processes of readers that are there, of any parent."""
+    """Return the readers that this test has started, of any parent."""
+    own = f"{MARK}={os.environ[MARK]}".encode()
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().split(b"\0")
+            variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"wattload.loaders.gpu" in command:
+        if b"wattload.loaders.gpu" in command and own in variables:
             found.add(int(folder.name))
     return found
 
@@ -68,10 +77,9 @@ def test_what_the_libraries_refuse(
 ) -> None:
     config, variables, sentence = refusal
     stubs(**variables)
-    before = children()
     with pytest.raises(ConfigError, match=sentence):
         read(config, plan, tmp_path)
-    assert children() <= before
+    assert not children()
 
 
 @pytest.mark.usefixtures("stubs")
@@ -134,11 +142,10 @@ def test_the_probe_says_what_is_there(stubs: Stubs) -> None:
 def test_a_cufile_that_hangs(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     stubs(STUB_CUFILE_HANG="driver_open", STUB_CUFILE_VERSION="1200")
     monkeypatch.setattr(probe, "TIMEOUT_S", 1.0)
-    before = children()
     found = probe.probe()
     assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 1 s")
     assert found.gpus
-    assert children() <= before
+    assert not children()
 
 
 def test_a_preparation_that_hangs(
@@ -155,10 +162,9 @@ def test_reads_that_hang(
 ) -> None:
     stubs(STUB_CUFILE_HANG="read")
     monkeypatch.setattr(process, "HANG_S", 1.0)
-    before = children()
     with pytest.raises(RunError, match="reads hang: none has ended for 1 s, after 0 reads"):
         read(AUTO, plan, tmp_path)
-    assert children() <= before
+    assert not children()
 
 
 @pytest.mark.parametrize("config", [Bounce(), Bounce(submit="ring")])
@@ -172,9 +178,8 @@ def test_a_gpu_that_is_lost(
 
 @pytest.mark.usefixtures("stubs")
 def test_a_process_that_is_killed(plan: GpuReadPlan, tmp_path: Path) -> None:
-    before = children()
     reader = Bounce().gpu_reader(replace(plan, duration_s=20.0), tmp_path)
-    (child,) = children() - before
+    (child,) = children()
     threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
     sentence = "the process that reads into GPU memory was ended by signal 9"
     with pytest.raises(RunError, match=sentence):
@@ -191,18 +196,17 @@ def test_readers_end_with_the_run(tmp_path: Path) -> None:
         "reader = Config().gpu_reader(plan, folder); print('ready', flush=True);"
         "reader.run(Watch())"
     )
-    before = children()
     run = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stdout.readline() == b"ready\n"
-    assert children() - before
+    assert children()
     run.kill()
     run.wait()
     run.stdout.close()
     end_s = time.monotonic() + 10
-    while children() - before and time.monotonic() < end_s:
+    while children() and time.monotonic() < end_s:
         time.sleep(0.05)
-    assert not children() - before
+    assert not children()
 
 
 def test_blocks_that_cufile_would_cut(plan: GpuReadPlan, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.loaders.gpu.plans import BLOCK, FILE_BYTES, Watch, plan_of, read, stamped_file
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.io import PathCounts
 from wattload.loaders.bounce.config import Config as Bounce
 from wattload.loaders.cufile.config import Config as CuFile
@@ -134,7 +135,7 @@ def test_the_formula_is_that_of_the_library() -> None:
 
 
 def test_failed_reads_are_counted_and_not_repeated(stubs: Stubs, tmp_path: Path) -> None:
-    stubs(STUB_CUFILE_FAIL_EVERY="5")
+    stubs(STUB_CUFILE_FAIL_EVERY="5", STUB_CUFILE_FAIL_CODE="5030")
     result = read(CuFile(mode="auto"), plan_of(stamped_file(tmp_path / "file")), tmp_path)
     assert set(result.failures) == {"cuFile error 5030: an internal error"}
     failed = sum(result.failures.values())
@@ -144,7 +145,7 @@ def test_failed_reads_are_counted_and_not_repeated(stubs: Stubs, tmp_path: Path)
 
 
 def test_a_run_without_any_read_is_an_error(stubs: Stubs, tmp_path: Path) -> None:
-    stubs(STUB_CUFILE_FAIL_EVERY="1", STUB_CUFILE_FAIL_CODE="1")
+    stubs(STUB_CUFILE_FAIL_EVERY="1", STUB_CUFILE_FAIL_CODE="5")
     with pytest.raises(OSError, match=r"no read succeeded: Input/output error \(EIO\)"):
         read(CuFile(mode="auto"), plan_of(stamped_file(tmp_path / "file")), tmp_path)
 
@@ -187,7 +188,10 @@ def test_the_configuration_of_cufile_is_kept(tmp_path: Path) -> None:
 
 def test_a_direct_run_is_refused_where_reads_would_bounce(stubs: Stubs, tmp_path: Path) -> None:
     plan = plan_of(stamped_file(tmp_path / "file"))
-    with pytest.raises(OSError, match=r"\(5008\).*use loader.mode=auto"):
+    with pytest.raises(ConfigError, match=r"\(5001\): nvidia-fs is not loaded.*loader.mode=auto"):
+        read(CuFile(), plan, tmp_path)
+    stubs(STUB_CUFILE_PATH="mixed")
+    with pytest.raises(TargetError, match=r"\(5008\).*use loader.mode=auto"):
         read(CuFile(), plan, tmp_path)
     stubs(STUB_CUFILE_PATH="p2p")
     assert read(CuFile(), plan, tmp_path).counts.word == "p2p_pci"

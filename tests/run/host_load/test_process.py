@@ -104,7 +104,7 @@ def test_a_program_that_ends_by_itself_is_a_death() -> None:
 def test_what_keeps_it_from_starting_is_in_the_error() -> None:
     with pytest.raises(RunError, match=r"the load can't be started: .*on CPU 100000"):
         LoadProcess([100_000], thread_bytes=MIB)
-    with pytest.raises(RunError, match="the load can't be started: .*no-such-program"):
+    with pytest.raises(RunError, match=r"the load can't be started: .*no-such-program"):
         LoadProcess(CPUS, program=["no-such-program"])
 
 
