@@ -68,9 +68,13 @@ class LoadProcess:
             raise RunError(f"the load can't be started: {error}") from error
         try:
             self.words = self._greeting()
-        except BaseException:
-            self.close()
-            raise
+        except BaseException as error:
+            with interrupts.ignored():
+                death = self.death()
+                self.close()
+            if death is None or isinstance(error, RunError):
+                raise
+            raise death from error
 
     @property
     def pid(self) -> int:
