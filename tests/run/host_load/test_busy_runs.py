@@ -139,8 +139,7 @@ def test_a_busy_run_from_end_to_end(tmp_path: Path, workload: str) -> None:
 
 @pytest.mark.slow
 def test_a_load_that_is_cut_during_the_workload_fails_the_check(tmp_path: Path) -> None:
-    variables = {"WATTLOAD_TEST_STOP": "nap"}
-    with launched(tmp_path, *SLOW, *BUSY, **variables) as process:
+    with launched(tmp_path, *SLOW, *BUSY, WATTLOAD_TEST_STOP="nap") as process:
         until(lambda: list((tmp_path / "target").glob("waiting-*")), process)
         for task in Path(f"/proc/{started_load(process)[0]}/task").iterdir():
             os.sched_setaffinity(int(task.name), CPUS[:1])
