@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wattload.cli.main import dispatch
-from wattload.cli.settings import markdown
+from wattload.cli.settings import LISTED_GROUPS, markdown
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
 from wattload.run.compose import compose, options
@@ -25,12 +25,12 @@ def test_the_page_of_settings_is_what_the_command_prints() -> None:
 
 def test_every_setting_has_a_meaning_and_every_option_a_summary() -> None:
     rows = list(general_settings())
-    for group in ("workload", "loader"):
+    for group in ("workload", "loader", "load"):
         for option in options(group):
             rows += option_settings(group, option)
     assert len(rows) > 90
     assert [row.name for row in rows if not row.meaning] == []
-    for group in ("workload", "loader", "power", "power/profile", "accelerator", "scale", "sweep"):
+    for group in LISTED_GROUPS:
         assert all(option.summary for option in options_of(group))
 
 
@@ -39,6 +39,7 @@ def test_every_setting_of_a_composed_run_is_documented() -> None:
     documented = {row.name for row in general_settings()}
     documented |= {row.name for row in option_settings("workload", "dlrm")}
     documented |= {row.name for row in option_settings("loader", "direct")}
+    documented |= {row.name for row in option_settings("load", "none")}
     internal = {"workload._target_", "loader._target_", "workload.scales", "power.profile"}
     assert set(_leaves(values, "")) - documented - internal - {"power.replay"} <= {
         key for key in _leaves(values, "") if key.startswith("scale.")
