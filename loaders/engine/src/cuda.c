@@ -13,6 +13,7 @@ static const wl_symbol symbols[] = {
     {"cuDeviceGetByPCIBusId", offsetof(wl_cuda, device_by_address)},
     {"cuDeviceGetPCIBusId", offsetof(wl_cuda, device_address)},
     {"cuDeviceGetName", offsetof(wl_cuda, device_name)},
+    {"cuDevicePrimaryCtxSetFlags_v2", offsetof(wl_cuda, context_flags)},
     {"cuDevicePrimaryCtxRetain", offsetof(wl_cuda, context_retain)},
     {"cuDevicePrimaryCtxRelease_v2", offsetof(wl_cuda, context_release)},
     {"cuCtxSetCurrent", offsetof(wl_cuda, context_set)},

@@ -20,6 +20,7 @@ enum {
     WL_CU_NOT_READY = 600
 };
 enum {
+    WL_CU_CONTEXT_BLOCKING = 4, /* waits sleep instead of spinning */
     WL_CU_STREAM_NON_BLOCKING = 1,
     WL_CU_EVENT_DISABLE_TIMING = 2,
     WL_CU_HOST_PORTABLE = 1
@@ -34,6 +35,7 @@ typedef struct {
     wl_cu_result (*device_by_address)(wl_cu_device *device, const char *address);
     wl_cu_result (*device_address)(char *address, int32_t room, wl_cu_device device);
     wl_cu_result (*device_name)(char *name, int32_t room, wl_cu_device device);
+    wl_cu_result (*context_flags)(wl_cu_device device, uint32_t flags);
     wl_cu_result (*context_retain)(wl_cu_context *context, wl_cu_device device);
     wl_cu_result (*context_release)(wl_cu_device device);
     wl_cu_result (*context_set)(wl_cu_context context);

@@ -15,6 +15,10 @@
 enum { READER_LIMIT = 65536, POLLER_LIMIT = 64, BLOCK_LIMIT = 1 << 30 };
 /* Of a thread: there may be thousands, and cuFile and the driver need little of it. */
 enum { STACK_BYTES = 512 << 10 };
+/* From here on a thread that waits for a copy sleeps. A spinning wait costs as much CPU time as the
+ * copy takes (26 us a MiB on an H100, and more while copies queue up); one that sleeps ends 10 to 30
+ * us later, which is much for 4 KiB and little for a block that the drive reads in milliseconds. */
+enum { SLEEP_BYTES = 512 << 10 };
 /* What the memory holds where nothing was delivered: the GPU's, and that of a copy back. */
 enum { GPU_PATTERN = 0xa5, HOST_PATTERN = 0x5a };
 
@@ -344,6 +348,8 @@ static int32_t pin(wl_gpu_reads *reads, wl_read_gpu *gpu, wl_error *error) {
     gpu->host = map(bytes);
     if (!gpu->host)
         return wl_fail(error, errno, NULL, WL_NOWHERE, "allocating %zu bytes", bytes);
+    /* The kernel pins large pages with less work for each read; without them it takes small ones. */
+    madvise(gpu->host, bytes, MADV_HUGEPAGE);
     memset(gpu->host, HOST_PATTERN, bytes);
     wl_cu_result code = reads->cuda->host_register(gpu->host, bytes, WL_CU_HOST_PORTABLE);
     if (code)
@@ -360,6 +366,10 @@ static int32_t open_gpu(wl_gpu_reads *reads, wl_read_gpu *gpu, const wl_gpu_plac
     if (code)
         return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s",
                        place->address);
+    if (reads->block_bytes >= SLEEP_BYTES)
+        code = cuda->context_flags(gpu->device, WL_CU_CONTEXT_BLOCKING);
+    if (code)
+        return wl_cuda_fail(error, code, "cuDevicePrimaryCtxSetFlags");
     code = cuda->context_retain(&gpu->context, gpu->device);
     if (code)
         return wl_cuda_fail(error, code, "cuDevicePrimaryCtxRetain");
