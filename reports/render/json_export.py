@@ -483,6 +483,7 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "printed": claim.printed.value,
         "read": claim.printed.read,
         "up_to": claim.printed.up_to,
+        "point": dict(claim.point) or None,
         "formula": claim.formula,
         "words": claim.printed.words,
     }

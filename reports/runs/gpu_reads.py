@@ -7,7 +7,8 @@ from typing import Any
 
 from wattload.core.io import DIRECT_WORDS, DataPath
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import counted, whole
+from wattload.core.units import Unit
+from wattload.reports.quantity import counted, quantity, whole
 
 GPU_READ = "gpu_read"
 """The name of the workload and of its only phase."""
@@ -39,6 +40,18 @@ _SOFTWARE_NAMES: Mapping[str, str] = {
     "kvikio": "KvikIO",
     "nvidia_fs": "nvidia-fs",
 }
+
+
+def reads_words(records: Sequence[RunRecord]) -> str:
+    """Return how long runs read, from files of which size; empty for another workload."""
+    details = records[0].workload.details if records else {}
+    seconds, size = details.get("duration_s"), details.get("file_bytes")
+    if not records or records[0].workload.name != GPU_READ:
+        return ""
+    parts = [f"{quantity(seconds, Unit.SECONDS, 3)}"] if isinstance(seconds, int | float) else []
+    if isinstance(size, int | float):
+        parts.append(f"files of {quantity(size, Unit.BYTES, 3)}")
+    return ", ".join(["random reads", *parts])
 
 
 def gpu_paths(record: RunRecord) -> tuple[DataPath, ...]:

@@ -45,7 +45,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.gpu_reads import GPU_READ
+from wattload.reports.runs.gpu_reads import GPU_READ, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.runs.random_writes import (
@@ -922,6 +922,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     if (writes := random_writes(record)) is not None:
         took = _times(place) if len(place.group.arms) == 1 else ""
         return ", ".join(filter(None, [*parts, writes.words, took]))
+    if (reads := reads_words(place.records)) != "":
+        return ", ".join([*parts, reads])
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")

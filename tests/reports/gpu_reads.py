@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ class Reads:
     in_latency: float = 1.0
     """The part of a thread's time that is in a latency."""
     load_at: float = 0.86
+    serial: str = "SERIAL01"
     seed: int = 1
 
 
@@ -86,7 +87,7 @@ def reads_run(**changes: Any) -> Run:
         loader=made.loader,
         workload="checkpoint",
         virtual=False,
-        serial="SERIAL01",
+        serial=made.serial,
         model="MICRON_9400",
         power="measured",
         path="/mnt/n0",
@@ -336,6 +337,7 @@ def reads_sweep(
     loads: Sequence[str] = ("none", "busy"),
     threads: Sequence[int] = THREADS,
     pairs: int = 6,
+    serials: tuple[str, str] = ("SERIAL01", "SERIAL01"),
     **changes: Any,
 ) -> list[Run]:
     """Return a session in which two loaders alternate at every point."""
@@ -353,10 +355,11 @@ def reads_sweep(
                     threads=count,
                     repeat=place,
                     word=words[side],
+                    serial=serials[side],
                     seed=place + 1,
                     **changes,
                 )
             )
             place += 1
         place += place % 2
-    return [replace(run) for run in runs]
+    return runs

@@ -115,7 +115,7 @@ def test_what_was_forced_is_said_in_its_rows(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, scale="demo"))]
     text = ratios_report(make_subject(runs, forced=True))
     found = list(csv.DictReader(io.StringIO(text)))
-    assert {row["forced"] for row in found} == {"different work: scale differ"}
+    assert {row["forced"] for row in found} == {"different work: scale differs"}
     text = ratios_report(make_subject(runs))
     assert {row["forced"] for row in csv.DictReader(io.StringIO(text))} == {""}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from wattload.reports.claims.comparison import Measured, compare_claims
 from wattload.reports.render.json_export import document
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.comparison import compare
@@ -261,6 +263,48 @@ def test_the_direct_path_is_the_papers_a_in_any_order() -> None:
     part = next(each for each in compare_claims(subject_of(runs)) if each.pair.between == "paths")
     assert not part.straight
     assert part.claims[0][1][0].ratio == pytest.approx(0.93 / 0.45 / 0.75, rel=0.03)
+
+
+def test_of_two_drives_the_largest_ratio_of_the_sweep_counts() -> None:
+    runs = reads_sweep(
+        words=("p2p_nvfs", "p2p_nvfs"),
+        serials=("SERIAL01", "SERIAL02"),
+        blocks=(4096,),
+        loads=("busy",),
+        threads=(8, 512),
+    )
+    part = next(each for each in compare_claims(subject_of(runs)) if each.pair.between == "drives")
+    found = {claim.id: measured for claim, measured in part.claims}["drives_4k_rate"]
+    (largest,) = found
+    assert "the largest of 2 points" in largest.at
+    subject = subject_of(runs)
+    ratios = [
+        1 / row.effect.ratio
+        for row in compare(subject, subject.groups[0])
+        if row.effect and row.quantity.key == "read_bytes_per_s"
+    ]
+    assert largest.ratio == pytest.approx(max(ratios))
+
+
+def test_of_two_drives_both_must_read_directly() -> None:
+    runs = reads_sweep(
+        words=("p2p_nvfs", "posix_bounce"),
+        serials=("SERIAL01", "SERIAL02"),
+        blocks=(4096,),
+        loads=("busy",),
+        threads=(8, 512),
+    )
+    part = next(each for each in compare_claims(subject_of(runs)) if each.pair.between == "drives")
+    ((_, (largest,)), *_) = part.claims
+    assert largest.reason == "against an arm that bounced: b is not proved to read directly"
+
+
+def test_redaction_keeps_addresses_of_gpus_and_masks_serials() -> None:
+    record = reads_run(load="busy").record
+    masked = replace(reads_run(), record=Masker([record]).record(record))
+    text = visible(page_of(make_subject([masked])))
+    assert "0000:65:00.0" in text
+    assert "SERIAL01" not in text
 
 
 def test_a_large_sweep_is_a_page_of_moderate_size() -> None:
