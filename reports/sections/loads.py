@@ -7,10 +7,11 @@ from dataclasses import replace
 from statistics import median
 
 from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter
-from wattload.core.units import Unit
+from wattload.core.units import GB
 from wattload.reports.blocks import Block, Cell, Fold, Table, columns, row
-from wattload.reports.quantity import MISSING, percent, quantity, scale_for, scaled
+from wattload.reports.quantity import MISSING, UNIT_SPACE, Scale, scaled, with_unit
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.wording import sentence_of, unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered
 
@@ -19,6 +20,7 @@ METER_WORDS: dict[MemoryMeter, str] = {
     "resctrl": "resctrl, all memory traffic",
     "self_reported": "the load's own count",
 }
+_TRAFFIC = Scale(GB, "GB/s")
 _STRETCHES = {"alone": "before the workload", "during": "during it", "after": "after it"}
 _NOTE = (
     "Medians of the arm's valid runs, with their range. The quotas of a load are settled without "
@@ -58,6 +60,9 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
     caption = f"Load {name}: {', '.join(METER_WORDS[meter] for meter in meters)} of memory traffic"
     if title:
         caption = f"{title}, {caption[0].lower()}{caption[1:]}"
+    remarks = "".join(
+        f" {sentence_of(text)}" for text in unique(text for load in loads for text in load.remarks)
+    )
     what = f" The load kept {_spread(kept)} of its work during the workload." if kept else ""
     return Table(
         columns=columns(
@@ -74,7 +79,7 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
         ),
         rows=rows,
         caption=caption,
-        note=(what + (_OWN_COUNT if is_own else "")).strip(),
+        note=(what + (_OWN_COUNT if is_own else "") + remarks).strip(),
     )
 
 
@@ -83,14 +88,16 @@ def _asked(loads: Sequence[LoadRecord]) -> tuple[Cell, ...]:
     memory = {load.memory_share_asked for load in loads}
     peaks = [load.peak_bytes_per_s for load in loads if load.peak_bytes_per_s is not None]
     of = loads[0].peak_of
-    remark = f"peak {of}: {quantity(median(peaks), Unit.BYTES_PER_SECOND, 3)}" if peaks else ""
+    remark = (
+        f"peak {of}: {with_unit(scaled(median(peaks), _TRAFFIC, 3), _TRAFFIC)}" if peaks else ""
+    )
     missing = loads[0].missing.get("peak_bytes_per_s", "")
     return row(
         Cell("asked", remark="without the workload's reads"),
-        ", ".join(percent(each) for each in sorted(cpu, key=str)),
+        ", ".join(_percent(each) for each in sorted(cpu, key=str)),
         *[""] * 4,
         Cell("", remark=remark or missing),
-        ", ".join(percent(each) for each in sorted(memory, key=str)),
+        ", ".join(_percent(each) for each in sorted(memory, key=str)),
         "",
         "",
     )
@@ -117,27 +124,31 @@ def _level(words: str, levels: Sequence[LoadLevel]) -> tuple[Cell, ...]:
     )
 
 
+def _percent(share: float | None) -> str:
+    """Return a share to a tenth of a percent, which is as much as such levels are worth."""
+    return MISSING if share is None else f"{share * 100:.1f}{UNIT_SPACE}%"
+
+
 def _shares(levels: Sequence[LoadLevel], name: str) -> Cell:
     known = [value for each in levels if (value := getattr(each, name)) is not None]
     reason = next((text for each in levels if (text := each.missing.get(name))), "")
     if not known:
         return Cell(MISSING, remark=reason)
-    ends = (percent(min(known)), percent(max(known)))
-    return Cell(percent(median(known)), remark="" if ends[0] == ends[1] else " to ".join(ends))
+    ends = (_percent(min(known)), _percent(max(known)))
+    return Cell(_percent(median(known)), remark="" if ends[0] == ends[1] else " to ".join(ends))
 
 
 def _traffic(values: Sequence[float]) -> Cell:
-    scale = scale_for(Unit.BYTES_PER_SECOND, max(values))
-    ends = [scaled(end, scale, 3) for end in (min(values), max(values))]
-    text = quantity(median(values), Unit.BYTES_PER_SECOND, 3)
+    ends = [scaled(end, _TRAFFIC, 3) for end in (min(values), max(values))]
+    text = with_unit(scaled(median(values), _TRAFFIC, 3), _TRAFFIC)
     return Cell(text, remark="" if ends[0] == ends[1] else " to ".join(ends))
 
 
 def _middle(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
-    return percent(median(known)) if known else MISSING
+    return _percent(median(known)) if known else MISSING
 
 
 def _spread(values: Sequence[float]) -> str:
-    low, high = percent(min(values)), percent(max(values))
-    return low if low == high else f"{percent(median(values))} ({low} to {high})"
+    low, high = _percent(min(values)), _percent(max(values))
+    return low if low == high else f"{_percent(median(values))} ({low} to {high})"
