@@ -25,7 +25,7 @@ from wattload.core.errors import RunError
 from wattload.core.histogram import BUCKET_COUNT, Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots, read_text
-from wattload.loaders.gpu import failures
+from wattload.loaders.gpu import failures, nvidia_fs
 from wattload.loaders.gpu.native import OVER, TIMED, NativeError
 from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
@@ -41,7 +41,6 @@ END_S = 5.0
 _TAIL_BYTES = 2000
 
 _NVIDIA_DRIVER = re.compile(r"Kernel Module\s+(?:for \S+\s+)?([0-9.]+)")
-_NVIDIA_FS_READS = re.compile(r"^Reads\s*:.*\bok=(\d+)", re.MULTILINE)
 
 
 def specification(
@@ -231,7 +230,7 @@ class ProcessReader:
             RunError: the process ended, or did not answer.
         """
         self._plan, self._way = plan, way
-        self._fs_reads = nvidia_fs_reads()
+        self._fs_reads = nvidia_fs.reads()
         self._child = Child(
             specification(plan, way=way.name, module=way.module, pollers=way.pollers),
             environment_of(**way.variables),
@@ -315,7 +314,7 @@ class ProcessReader:
         if self._way.library:
             names = ("library_reads", "p2p_reads", "nvfs_reads", "posix_reads", "peer_reads")
             own |= dict(zip(names, figures["library"] or [None] * len(names), strict=True))
-            now = nvidia_fs_reads()
+            now = nvidia_fs.reads()
             if now is not None and self._fs_reads is not None:
                 own["nvidia_fs_reads"] = max(now - self._fs_reads, 0)
         return PathCounts(reads=figures["reads"], read_bytes=figures["read_bytes"], **own)
@@ -339,24 +338,11 @@ def _histogram(figures: Mapping[str, Any]) -> Histogram:
     return Histogram(counts, *figures["latency_ns"])
 
 
-def nvidia_fs_reads(roots: Roots = LIVE) -> int | None:
-    """Return the reads that the driver nvidia-fs has done, of all processes; ``None`` without it.
-
-    It counts only with its module parameter ``rw_stats_enabled``.
-    """
-    try:
-        found = _NVIDIA_FS_READS.search(read_text(roots.proc / "driver/nvidia-fs/stats"))
-    except OSError:
-        return None
-    return int(found[1]) if found else None
-
-
 def _driver_versions(roots: Roots = LIVE) -> dict[str, str]:
     versions: dict[str, str] = {}
     with contextlib.suppress(OSError):
         found = _NVIDIA_DRIVER.search(read_text(roots.proc / "driver/nvidia/version"))
         if found:
             versions["nvidia_driver"] = found[1]
-    with contextlib.suppress(OSError):
-        versions["nvidia_fs"] = read_text(roots.sys / "module/nvidia_fs/version")
-    return versions
+    module = nvidia_fs.version(roots)
+    return versions if module is None else {**versions, "nvidia_fs": module}

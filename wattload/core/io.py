@@ -48,6 +48,8 @@ DIRECT_WORDS: frozenset[PathWord] = frozenset({"p2p_nvfs", "p2p_pci", "p2p_via_p
 
 
 _PATHS = 3
+_MOST_MEMORY_BYTES_PER_BYTE = 0.5
+"""More than an idle host's memory moves for each byte that is read past it."""
 
 
 class PathCounts(Frozen):
@@ -62,7 +64,10 @@ class PathCounts(Frozen):
     ``n_dr_reads`` for peers), and KvikIO's count of the reads that it did by POSIX without cuFile.
     ``nvidia_fs_reads`` is the change of the driver's own count
     (``/proc/driver/nvidia-fs/stats``), of all processes; where no library counts, it proves the
-    path only if it equals ``reads``.
+    path only if it equals ``reads``. ``memory_bytes_per_byte`` is what the host's memory moved in
+    the timed stretch, by hardware counters, for each byte read; ``None`` also under a load, which
+    moves more. A direct path does not touch that memory, but a bounce may stay in caches: the
+    figure can refute a direct path, and proves none.
     """
 
     reads: int = Field(ge=0)
@@ -75,10 +80,20 @@ class PathCounts(Frozen):
     posix_reads: int | None = Field(default=None, ge=0)
     peer_reads: int | None = Field(default=None, ge=0)
     nvidia_fs_reads: int | None = Field(default=None, ge=0)
+    memory_bytes_per_byte: float | None = Field(default=None, ge=0)
 
     @property
     def word(self) -> PathWord:
         """The path that the counters prove for every read; ``unverified`` if they prove none."""
+        word = self._counted_word
+        return "unverified" if word in DIRECT_WORDS and self._is_memory_busy else word
+
+    @property
+    def _is_memory_busy(self) -> bool:
+        return (self.memory_bytes_per_byte or 0) > _MOST_MEMORY_BYTES_PER_BYTE
+
+    @property
+    def _counted_word(self) -> PathWord:
         if self.library_reads is None:
             return self._word_without_library()
         parts = [n for n in (self.p2p_reads, self.nvfs_reads, self.posix_reads) if n is not None]
@@ -97,7 +112,9 @@ class PathCounts(Frozen):
         """The counters that have a figure, in words."""
         figures = {name: getattr(self, name) for name in type(self).model_fields}
         return ", ".join(
-            f"{name.replace('_', ' ')} {figure:,}"
+            f"{name.replace('_', ' ')} {figure:,.4g}"
+            if isinstance(figure, float)
+            else f"{name.replace('_', ' ')} {figure:,}"
             for name, figure in figures.items()
             if figure is not None
         )
@@ -105,6 +122,8 @@ class PathCounts(Frozen):
     @property
     def is_contradictory(self) -> bool:
         """Whether counters leave reads out, or do not add up; one that is missing can't."""
+        if self._counted_word in DIRECT_WORDS and self._is_memory_busy:
+            return True
         if self.library_reads is None:
             return self.pinned_copies is not None and self.word == "unverified"
         parts = (self.p2p_reads, self.nvfs_reads, self.posix_reads)

@@ -21,6 +21,7 @@ from wattload.core.errors import ForeignFileError, RecordError, RunError, Wattlo
 from wattload.core.files import open_folder
 from wattload.core.histogram import Histogram
 from wattload.core.host.facts import software_facts
+from wattload.core.io import PathCounts
 from wattload.core.power import Evidence, Scope
 from wattload.core.record.energy import PowerSection, Recomputation
 from wattload.core.record.file import (
@@ -498,13 +499,20 @@ def with_effective_paths(record: RunRecord) -> RunRecord:
                 "path_evidence": evidence,
             }
             if path.counts is None
-            else {"path_effective": path.counts.word, "path_evidence": path.counts.evidence}
+            else _proof(path.counts, under_load=bool(record.loads))
         )
         for path in record.workload.paths
     )
     return record.model_copy(
         update={"workload": record.workload.model_copy(update={"paths": paths})}
     )
+
+
+def _proof(counts: PathCounts, *, under_load: bool) -> dict[str, object]:
+    """Return what counts prove; under a load memory moves more than the reads make it."""
+    if under_load:
+        counts = counts.model_copy(update={"memory_bytes_per_byte": None})
+    return {"counts": counts, "path_effective": counts.word, "path_evidence": counts.evidence}
 
 
 def _name(requested: str) -> str:

@@ -7,6 +7,8 @@ from contextlib import ExitStack, closing
 from typing import Any, ClassVar
 
 from wattload.core.errors import ConfigError, RunError
+from wattload.core.host.memory_traffic import find_meter
+from wattload.core.io import PathCounts
 from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import format_bytes, format_seconds
@@ -113,7 +115,8 @@ class GpuRead:
             cold = cold_cache_check(dataset.paths)
             context.progress.begin("reading into GPU memory")
             with ExitStack() as opened:
-                result = reader.run(_Watch(context, opened))
+                watch = _Watch(context, opened)
+                result = reader.run(watch)
             context.progress.end()
             path = reader.path()
         if not result.operations:
@@ -124,7 +127,7 @@ class GpuRead:
             )
         return Outcome(
             metrics=tuple(metrics(result)),
-            paths=(path.model_copy(update={"counts": result.counts}),),
+            paths=(path.model_copy(update={"counts": _with_memory(result, watch)}),),
             checks=(
                 cold,
                 still_cold(dataset.paths),
@@ -214,10 +217,16 @@ class _Watch:
         self._context = context
         self._opened = opened
         self._phase: Phase | None = None
+        self._meter = find_meter().meter
+        self._from_bytes = 0.0
+        if self._meter is not None:
+            opened.callback(self._meter.close)
+        self.memory_bytes: float | None = None
 
     def begin(self) -> None:
         """Open the phase."""
         self._phase = self._opened.enter_context(self._context.phase(PHASE))
+        self._from_bytes = self._memory_bytes() or 0.0
 
     def moved(self, reads: int, read_bytes: int) -> None:
         """Count reads into the phase."""
@@ -227,4 +236,20 @@ class _Watch:
 
     def end(self) -> None:
         """Close the phase."""
+        until_bytes = self._memory_bytes()
+        self.memory_bytes = None if until_bytes is None else until_bytes - self._from_bytes
         self._opened.close()
+
+    def _memory_bytes(self) -> float | None:
+        try:
+            return None if self._meter is None else self._meter.read_bytes()
+        except OSError:
+            return None
+
+
+def _with_memory(result: GpuReadResult, watch: _Watch) -> PathCounts:
+    """Return the counts with what the host's memory moved for each byte read in time."""
+    if watch.memory_bytes is None or not result.moved_bytes:
+        return result.counts
+    each = max(watch.memory_bytes, 0.0) / result.moved_bytes
+    return result.counts.model_copy(update={"memory_bytes_per_byte": each})

@@ -69,6 +69,9 @@ def judged(record: RunRecord) -> Check:
         (APART, "unverified", "fail", "fail"),
         (LESS_COPIED, "unverified", "fail", "fail"),
         (REFUTED, "unverified", "fail", "fail"),
+        (P2P.model_copy(update={"memory_bytes_per_byte": 0.02}), "p2p_pci", "pass", "pass"),
+        (P2P.model_copy(update={"memory_bytes_per_byte": 1.9}), "unverified", "fail", "fail"),
+        (POSIX.model_copy(update={"memory_bytes_per_byte": 1.9}), "posix_bounce", "warn", "fail"),
     ],
 )
 def test_verdicts_by_counts(found: PathCounts, word: str, free: str, asked: str) -> None:
