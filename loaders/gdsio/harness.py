@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, RunError
+from wattload.core.files import open_folder
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import KIB, NS_PER_S
@@ -52,7 +53,7 @@ class GdsioReader:
         return (
             *(str(self._program), *groups, "-i", f"{plan.block_bytes // KIB}K"),
             *("-x", str(self._transfer), "-I", RANDOM_READ),
-            *("-T", f"{round(plan.duration_s)}", "-k", str(plan.seed)),
+            *("-T", f"{max(1, round(plan.duration_s))}", "-k", str(plan.seed)),
         )
 
     def path(self) -> DataPath:
@@ -78,7 +79,8 @@ class GdsioReader:
             RunError: it failed, took too long, or printed no result line.
         """
         plan, command = self._plan, self.command()
-        (self._folder / COMMAND).write_text(shlex.join(command) + "\n", encoding="utf-8")
+        with open_folder(self._folder) as folder:
+            folder.write(COMMAND, shlex.join(command) + "\n")
         before = nvidia_fs.reads(self._roots)
         watch.begin()
         cpu_s = self._execute(command)
@@ -126,7 +128,7 @@ class GdsioReader:
         environment.pop("CUDA_VISIBLE_DEVICES", None)  # it would renumber the GPUs
         launch = [sys.executable, "-P", "-m", "wattload.loaders.gdsio.launch", str(os.getpid())]
         limit_s = self._plan.duration_s + START_S + START_S_PER_THREAD * self._plan.threads
-        with (self._folder / OUTPUT).open("wb") as log:
+        with open_folder(self._folder) as folder, open(folder.create(OUTPUT), "wb") as log:
             self._process = subprocess.Popen(
                 [*launch, *command],
                 cwd=self._folder,
