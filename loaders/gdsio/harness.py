@@ -128,7 +128,7 @@ class GdsioReader:
         environment.pop("CUDA_VISIBLE_DEVICES", None)  # it would renumber the GPUs
         launch = [sys.executable, "-P", "-m", "wattload.loaders.gdsio.launch", str(os.getpid())]
         limit_s = self._plan.duration_s + START_S + START_S_PER_THREAD * self._plan.threads
-        with open_folder(self._folder) as folder, open(folder.create(OUTPUT), "wb") as log:
+        with open_folder(self._folder) as folder, os.fdopen(folder.create(OUTPUT), "wb") as log:
             self._process = subprocess.Popen(
                 [*launch, *command],
                 cwd=self._folder,
