@@ -54,16 +54,17 @@ run: setup
 # pytest comes last in each: its summary is the last line. Coverage doubles the time of a test, so it
 # is taken only of the tests that stay in their process, and the others run without it.
 test: setup check
-	@$(PYTEST) -m "not thorough"
+	@$(PYTEST) -m "not thorough and not alone"
 
 test-fast: setup lint
 	@$(PYTEST) -m "not thorough and not slow"
 
 test-all: setup check
 	@status=0; \
-	$(PYTEST) -m "not thorough" --cov --cov-report=term:skip-covered \
+	$(PYTEST) -m "not thorough and not alone" --cov --cov-report=term:skip-covered \
 		--cov-fail-under=$(COVERAGE_FLOOR) || status=$$?; \
-	$(PYTEST) -m thorough || status=$$?; \
+	$(PYTEST) -m "thorough and not alone" || status=$$?; \
+	$(BIN)/python -m pytest -m alone || status=$$?; \
 	exit $$status
 
 lint: setup

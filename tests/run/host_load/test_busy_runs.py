@@ -13,10 +13,11 @@ import pytest
 
 from tests.run.host_load.test_process import lives, members
 from tests.run.running import SLOW, launched, record_of, run, until
+from wattload.core.record.load import LoadLevel
 from wattload.core.record.run import RunRecord
 
 CPUS = sorted(os.sched_getaffinity(0))
-BUSY = ("load=busy", "load.alone_s=4", "power=none")
+BUSY = ("load=busy", "load.alone_s=4", "load.settle_max_s=300", "power=none")
 LONG = ("load=busy", "load.alone_s=3600", "load.settle_max_s=3600", "power=none")
 STRESS = ("load=stressapptest", "load.alone_s=1", "load.warm_up_s=0", "load.memory_bytes=67108864")
 
@@ -46,6 +47,12 @@ def started_load(process: subprocess.Popen[str]) -> list[int]:
 def level_check(record: RunRecord) -> tuple[str, str]:
     (check,) = [check for check in record.checks if check.name == "load_level"]
     return check.verdict, check.sentence
+
+
+def is_in_bands(level: LoadLevel) -> bool:
+    assert level.cpu_share is not None
+    assert level.memory_share is not None
+    return abs(level.cpu_share - 0.86) <= 0.02 and abs(level.memory_share - 0.50) <= 0.03
 
 
 @pytest.mark.slow
@@ -114,18 +121,23 @@ def test_an_impossible_load_is_refused_before_the_run(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").glob("2*"))
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["null", "unet3d"])
 def test_a_busy_run_from_end_to_end(tmp_path: Path, workload: str) -> None:
     done = run(tmp_path, f"workload={workload}", "scale=demo", *BUSY)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode in (0, 3), done.stdout + done.stderr
     record = record_of(tmp_path)
     (load,) = record.loads
-    verdict, sentence = level_check(record)
-    assert verdict == "warn"  # it held for 4 s, and 10 s are due
-    assert "less than 10 s" in sentence
+    assert [level.stretch for level in load.levels] == ["alone", "during", "after"]
     for level in load.levels:
         assert None not in (level.cpu_share, level.memory_share, level.work_fraction)
+    # It settled, which is in the bands. Whether a shared host stays as fast is not ours to assert.
+    alone, _, after = load.levels
+    assert is_in_bands(alone)
+    verdict, sentence = level_check(record)
+    assert (verdict, done.returncode) == (("warn", 0) if is_in_bands(after) else ("fail", 3))
+    assert ("less than 10 s" in sentence) == (verdict == "warn")  # it held for 4 s
     names = [span.name for span in record.spans]
     assert names.index("load_settle") < names.index("load_alone") < names.index("load_after")
     kept = record.metric("load_kept_fraction")
@@ -137,6 +149,7 @@ def test_a_busy_run_from_end_to_end(tmp_path: Path, workload: str) -> None:
     assert rank.cpu_s < work_s * len(CPUS) * 0.8  # the load's seconds are not the run's
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_load_that_is_cut_during_the_workload_fails_the_check(tmp_path: Path) -> None:
     with launched(tmp_path, *SLOW, *BUSY, WATTLOAD_TEST_STOP="nap") as process:
@@ -151,6 +164,7 @@ def test_a_load_that_is_cut_during_the_workload_fails_the_check(tmp_path: Path) 
     assert "after the workload" in sentence
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_second_load_outside_fails_the_check(tmp_path: Path) -> None:
     with launched(tmp_path, *SLOW, *BUSY, WATTLOAD_TEST_STOP="nap") as process:
