@@ -319,7 +319,7 @@ class _Unwatched:
     def moved(self, reads: int, read_bytes: int) -> None:
         pass
 
-    def end(self) -> None:
+    def end(self, start_ns: int, end_ns: int) -> None:
         pass
 
 

@@ -22,15 +22,18 @@ class ReadsWatch(Protocol):
     """Receives the start and end of the timed stretch, and the reads within it; on one thread."""
 
     def begin(self) -> None:
-        """Note that the timed reads have begun, at most some milliseconds ago."""
+        """Note that the timed reads begin as soon as this returns."""
         ...
 
     def moved(self, reads: int, read_bytes: int) -> None:
         """Count reads that have ended since the last call, at least every 50 ms."""
         ...
 
-    def end(self) -> None:
-        """Note that their time is over and ``moved`` has counted them all."""
+    def end(self, start_ns: int, end_ns: int) -> None:
+        """Note that their time is over and ``moved`` has counted them all.
+
+        ``start_ns`` and ``end_ns`` (CLOCK_MONOTONIC) are the reader's own edges of the stretch.
+        """
         ...
 
 

@@ -143,6 +143,9 @@ class RecordedPhase:
     parts: list[tuple[str, Mark, Mark]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    def set_edges(self, start_ns: int, end_ns: int) -> None:
+        self.edges_ns = start_ns, end_ns
+
     def mark(self) -> Mark:
         return Mark(
             time_ns=time.monotonic_ns(),

@@ -91,7 +91,7 @@ class GdsioReader:
         if not totals.operations:
             raise RunError(f"gdsio printed no result line{self._last_line()}; its output is {log}")
         watch.moved(totals.operations, totals.moved_bytes)
-        watch.end()
+        watch.end(end_ns - round(totals.seconds * NS_PER_S), end_ns)
         driver_reads = None if before is None or after is None else after - before
         version = nvidia_fs.version(self._roots)
         planned_bytes = sum(file.size_bytes for file in plan.files)

@@ -2,9 +2,10 @@
 
 ``process.py`` starts it. The first line that it gets is ``{"probe": ...}`` or a specification (see
 ``process.specification``). It answers ``{"ready": ...}`` or ``{"error": ...}``, and reads when it
-gets ``go``. Meanwhile it sends ``{"moved": [reads, bytes, ended, stage]}`` every 50 ms, and within
-2 ms of the beginning and the end of the timed stretch, and ``{"result": ...}`` at the end. It ends
-when its standard input ends, whatever it is doing: it outlives nobody.
+gets ``go``: first what is checked, then, when it gets ``start``, what is timed. Meanwhile it sends
+``{"moved": [reads, bytes, ended, stage, start_ns, deadline_ns]}`` every 50 ms, and within 2 ms of a
+new stage, and ``{"result": ...}`` at the end. It ends when its standard input ends, whatever it is
+doing: it outlives nobody.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.readline() or "null")
     if request is None:
         return
-    go = threading.Event()
-    threading.Thread(target=_watch_input, args=(go,), daemon=True).start()
+    go, start = threading.Event(), threading.Event()
+    threading.Thread(target=_watch_input, args=(go, start), daemon=True).start()
     try:
         if "probe" in request:
             _probe(request["probe"], send)
         else:
-            _read(request, go, send)
+            _read(request, go, start, send)
     except NativeError as error:
         send({"error": _fields(error)})
     # Without the destructors of libraries, which may wait for threads that hang.
@@ -60,11 +61,12 @@ def _take_output() -> Send:
     return send
 
 
-def _watch_input(go: threading.Event) -> None:
+def _watch_input(go: threading.Event, start: threading.Event) -> None:
     """End the process with its parent, or with the parent's interest."""
+    events = {b"go\n": go, b"start\n": start}
     while line := sys.stdin.buffer.readline():
-        if line == b"go\n":
-            go.set()
+        if line in events:
+            events[line].set()
     os._exit(_ORPHANED)
 
 
@@ -88,7 +90,7 @@ def _probe(what: str, send: Send) -> None:
     send({"probe": found})
 
 
-def _read(spec: Mapping[str, Any], go: threading.Event, send: Send) -> None:
+def _read(spec: Mapping[str, Any], go: threading.Event, start: threading.Event, send: Send) -> None:
     start_s = time.monotonic()
     # Ways that are not the engine's are in modules above this package, which their loaders name.
     open_reads = import_module(spec["module"]).open_reads if spec["module"] else Reads
@@ -106,12 +108,12 @@ def _read(spec: Mapping[str, Any], go: threading.Event, send: Send) -> None:
     software = {"cuda": native.cuda_gpus()[0], **reads.software()}
     send({"ready": {"prepared_s": time.monotonic() - start_s, "software": software}})
     go.wait()
-    result = _run(reads, spec["duration_s"], send)
+    result = _run(reads, start, send)
     send({"result": _figures(result, reads.file_operations())})
     reads.close()
 
 
-def _run(reads: Reads, duration_s: float, send: Send) -> Result:
+def _run(reads: Reads, start: threading.Event, send: Send) -> Result:
     ended: list[Result | BaseException] = []
 
     def run() -> None:
@@ -122,20 +124,24 @@ def _run(reads: Reads, duration_s: float, send: Send) -> Result:
 
     thread = threading.Thread(target=run)
     thread.start()
-    stage, sent_s, deadline_s = native.READY, 0.0, 0.0
+    stage, sent_s, started = native.READY, 0.0, False
+    done = reads.progress()
     while thread.is_alive():
-        left_s = deadline_s - time.monotonic()
-        thread.join(min(PROGRESS_S, left_s) if stage == native.TIMED else EDGE_S)
+        left_s = done.deadline_ns / 1e9 - time.monotonic()
+        thread.join(max(min(PROGRESS_S, left_s), 0) if stage == native.TIMED else EDGE_S)
         done, now_s = reads.progress(), time.monotonic()
         now = done.stage
-        if now == native.TIMED and stage < native.TIMED:
-            deadline_s = now_s + duration_s
-        elif now == native.TIMED and now_s >= deadline_s:
+        if now == native.TIMED and now_s * 1e9 >= done.deadline_ns:
             now = native.OVER  # for the reads in flight no clock runs
         if now != stage or now_s - sent_s >= PROGRESS_S:
-            send({"moved": [done.reads, done.bytes, done.ended, now]})
+            edges = [done.start_ns, done.deadline_ns]
+            send({"moved": [done.reads, done.bytes, done.ended, now, *edges]})
             sent_s = now_s
         stage = now
+        if stage == native.CHECKED and not started:
+            start.wait()  # the run opens its timed phase meanwhile
+            reads.start()
+            started = True
     (outcome,) = ended
     if isinstance(outcome, BaseException):
         raise outcome

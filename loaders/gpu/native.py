@@ -20,7 +20,7 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 
-READY, CHECKING, TIMED, OVER, DONE = range(5)
+READY, CHECKING, CHECKED, TIMED, OVER, DONE = range(6)
 """The stages of ``wl_gpu_progress``."""
 
 WAYS = {"bounce": 0, "ring": 1, "cufile": 2}
@@ -102,6 +102,8 @@ class Progress(ctypes.Structure):
         ("ended", c_uint64),
         ("stage", c_uint32),
         ("reserved", c_uint32),
+        ("start_ns", c_uint64),
+        ("deadline_ns", c_uint64),
     )
 
 
@@ -147,6 +149,7 @@ _PROTOTYPES = {
     "wl_cufile_number": ([], c_int32),
     "wl_gpu_block": ([c_uint64] * 4, c_uint64),
     "wl_gpu_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
+    "wl_gpu_start": ([c_void_p], None),
     "wl_gpu_run": ([c_void_p, POINTER(Result), _ERROR], c_int32),
     "wl_gpu_progress_of": ([c_void_p, POINTER(Progress)], None),
     "wl_gpu_file_operations": ([c_void_p, POINTER(c_uint64)], None),
@@ -328,8 +331,14 @@ class Reads:
         if code != OK:
             raise NativeError.of(error)
 
+    def start(self) -> None:
+        """Let the clock start once the first reads have been checked; from any thread."""
+        load().wl_gpu_start(self._reads)
+
     def run(self) -> Result:
         """Make all reads and return the result; other Python threads run meanwhile.
+
+        Between the checked reads and the timed ones it waits for ``start``.
 
         Raises:
             NativeError: CUDA failed, such as by the loss of a GPU.

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ from wattload.core.histogram import BUCKET_COUNT, Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.loaders.gpu import failures, nvidia_fs
-from wattload.loaders.gpu.native import OVER, TIMED, NativeError
+from wattload.loaders.gpu.native import CHECKED, OVER, NativeError
 from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.loaders.gpu")
@@ -198,22 +198,23 @@ class Way:
 class _Counted:
     """Reports the reads of the timed stretch to a watch, within its beginning and its end."""
 
-    def __init__(self, watch: ReadsWatch) -> None:
-        self._watch = watch
+    def __init__(self, watch: ReadsWatch, start: Callable[[], None]) -> None:
+        self._watch, self._start = watch, start
         self._is_open = self._is_over = False
         self.reads = self.read_bytes = 0
 
-    def now(self, reads: int, read_bytes: int, stage: int) -> None:
+    def now(self, reads: int, read_bytes: int, stage: int, edges_ns: tuple[int, int]) -> None:
         """Report what has been read so far; once the time is over, nothing is added."""
-        if not self._is_open and stage >= TIMED:
+        if not self._is_open and stage >= CHECKED:
             self._watch.begin()
             self._is_open = True
+            self._start()
         if not self._is_open or self._is_over:
             return
         self._watch.moved(reads - self.reads, read_bytes - self.read_bytes)
         self.reads, self.read_bytes = reads, read_bytes
         if stage >= OVER:
-            self._watch.end()
+            self._watch.end(*edges_ns)
             self._is_over = True
 
 
@@ -269,20 +270,21 @@ class ProcessReader:
         return result
 
     def _follow(self, watch: ReadsWatch) -> dict[str, Any]:
-        counted = _Counted(watch)
+        counted = _Counted(watch, lambda: self._child.send("start"))
         seen: tuple[int, int] | None = None
         seen_s = time.monotonic()
         while True:
             message = self._child.receive(HANG_S)
             if message and "result" in message:
                 result: dict[str, Any] = message["result"]
-                counted.now(result["operations"], result["bytes"], OVER)
+                edges_ns = (result["start_ns"], result["end_ns"])
+                counted.now(result["operations"], result["bytes"], OVER, edges_ns)
                 return result
             if message and "error" in message:
                 raise failures.lost_error(native_error(message["error"]))
             if message:
-                reads, read_bytes, ended, stage = message["moved"]
-                counted.now(reads, read_bytes, stage)
+                reads, read_bytes, ended, stage, *edges = message["moved"]
+                counted.now(reads, read_bytes, stage, (edges[0], edges[1]))
                 if seen != (ended, stage):
                     seen, seen_s = (ended, stage), time.monotonic()
             if time.monotonic() - seen_s >= HANG_S:

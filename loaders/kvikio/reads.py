@@ -70,6 +70,7 @@ class KvikioReads:
 
         self._cupy, self._kvikio = cupy, kvikio
         self._files, self._duration_ns = files, round(duration_s * 1e9)
+        self._block_bytes = block_bytes
         self._stage = native.READY
         if len({place.cpus for place in gpus}) == 1 and gpus[0].cpus:
             os.sched_setaffinity(0, gpus[0].cpus)  # for the threads of KvikIO's pool
@@ -107,7 +108,12 @@ class KvikioReads:
                 )
             )
         self._barrier = threading.Barrier(readers + 1)
-        self.deadline_ns = 0
+        self.start_ns = self.deadline_ns = 0
+        self._started = threading.Event()
+
+    def start(self) -> None:
+        """Let the clock start once the first reads have been checked; from any thread."""
+        self._started.set()
 
     def run(self) -> Result:
         """Make all reads and return the result."""
@@ -116,8 +122,10 @@ class KvikioReads:
             thread.start()
         self._stage = native.CHECKING
         self.wait()  # for the reads that are checked first
+        self._stage = native.CHECKED
+        self._started.wait()
         start_ns, start_cpu_ns = time.monotonic_ns(), time.process_time_ns()
-        self.deadline_ns = start_ns + self._duration_ns
+        self.start_ns, self.deadline_ns = start_ns, start_ns + self._duration_ns
         self._stage = native.TIMED
         self.wait()
         time.sleep(max(self.deadline_ns - time.monotonic_ns(), 0) / 1e9)
@@ -140,9 +148,11 @@ class KvikioReads:
         operations = sum(len(reader.latencies_ns) for reader in self._readers)
         return Progress(
             reads=operations,
-            bytes=sum(reader.timed_bytes for reader in self._readers),
+            bytes=operations * self._block_bytes,  # while readers go on, sums would differ
             ended=sum(reader.number for reader in self._readers),
             stage=self._stage,
+            start_ns=self.start_ns,
+            deadline_ns=self.deadline_ns,
         )
 
     def file_operations(self) -> list[int]:
@@ -217,7 +227,7 @@ class KvikioReads:
             end_ns=self.deadline_ns,
             cpu_ns=cpu_ns,
             operations=latencies.size,
-            bytes=sum(reader.timed_bytes for reader in readers),
+            bytes=latencies.size * self._block_bytes,
             reads=sum(reader.successes for reader in readers),
             read_bytes=sum(reader.read_bytes for reader in readers),
             compared_bytes=sum(reader.compared_bytes for reader in readers),
@@ -272,7 +282,7 @@ class _Reader:
         self.number = 0
         self.latencies_ns = array("Q")
         self.failures: Counter[int] = Counter()
-        self.successes = self.read_bytes = self.timed_bytes = 0
+        self.successes = self.read_bytes = 0
         self.compared_bytes = self.bad_blocks = 0
         self.error: NativeError | None = None
 
@@ -311,7 +321,6 @@ class _Reader:
             last = offset if succeeded else None
             if succeeded and end_ns <= deadline_ns:
                 self.latencies_ns.append(end_ns - start_ns)
-                self.timed_bytes += size
         return last
 
     def _checked(self, size: int) -> None:

@@ -37,6 +37,7 @@ int main(int argc, char **argv) {
         .duration_ns = 200000000u, .seed = 3, .files = files, .gpus = &gpu};
     int32_t code = wl_gpu_open(&setup, &reads, &error);
     if (!code) {
+        wl_gpu_start(reads);
         code = wl_gpu_run(reads, &result, &error);
         wl_gpu_progress_of(reads, &progress);
         wl_gpu_file_operations(reads, operations);

@@ -165,6 +165,14 @@ class Phase(Protocol):
         """Return the counts at this moment."""
         ...
 
+    def set_edges(self, start_ns: int, end_ns: int) -> None:
+        """Take the edges of the stretch from another process, which moves the bytes.
+
+        Times are CLOCK_MONOTONIC, within the time that the phase is open: who opens and closes it
+        hears of the edges late.
+        """
+        ...
+
     def add_part(self, name: str, start: Mark, end: Mark) -> None:
         """Add a timed phase that ran inside this one, from one mark to another.
 

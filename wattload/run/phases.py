@@ -87,6 +87,11 @@ class OpenPhase:
         self.read_bytes = 0
         self.written_bytes = 0
         self.operations = 0
+        self.edges_ns: tuple[int, int] | None = None
+
+    def set_edges(self, start_ns: int, end_ns: int) -> None:
+        """Take the edges of the stretch from the process that moves the bytes."""
+        self.edges_ns = start_ns, end_ns
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
         """Count bytes that have just moved."""
@@ -244,6 +249,7 @@ class PhaseRecorder:
                 start_ns = time.monotonic_ns()
                 yield opened
                 end_ns = time.monotonic_ns()
+            start_ns, end_ns = opened.edges_ns or (start_ns, end_ns)
             if at_edge is not None:
                 at_edge()
         finally:

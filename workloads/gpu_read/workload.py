@@ -234,10 +234,12 @@ class _Watch:
             raise RuntimeError("reads were counted before the timed stretch began")
         self._phase.moved(read_bytes=read_bytes, operations=reads)
 
-    def end(self) -> None:
-        """Close the phase."""
+    def end(self, start_ns: int, end_ns: int) -> None:
+        """Close the phase, with the reader's own edges."""
         until_bytes = self._memory_bytes()
         self.memory_bytes = None if until_bytes is None else until_bytes - self._from_bytes
+        if self._phase is not None:
+            self._phase.set_edges(start_ns, end_ns)
         self._opened.close()
 
     def _memory_bytes(self) -> float | None:

@@ -209,10 +209,26 @@ static void collect(const wl_gpu_reads *reads, wl_gpu_result *result) {
     memcpy(result->failures, reads->failures, sizeof result->failures);
 }
 
+void wl_gpu_start(wl_gpu_reads *reads) {
+    pthread_mutex_lock(&reads->mutex);
+    reads->is_started = true;
+    pthread_cond_broadcast(&reads->changed);
+    pthread_mutex_unlock(&reads->mutex);
+}
+
+static void wait_for_start(wl_gpu_reads *reads) {
+    pthread_mutex_lock(&reads->mutex);
+    atomic_store_explicit(&reads->stage, WL_CHECKED, memory_order_release);
+    while (!reads->is_started)
+        pthread_cond_wait(&reads->changed, &reads->mutex);
+    pthread_mutex_unlock(&reads->mutex);
+}
+
 int32_t wl_gpu_run(wl_gpu_reads *reads, wl_gpu_result *result, wl_error *error) {
     memset(result, 0, sizeof *result);
     open_stage(reads, WL_CHECKING);
     wait_for_workers(reads, 0);
+    wait_for_start(reads);
     uint64_t cpu_ns = wl_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     reads->start_ns = wl_now_ns();
     reads->deadline_ns = reads->start_ns + reads->duration_ns;
@@ -241,6 +257,10 @@ void wl_gpu_progress_of(const wl_gpu_reads *reads, wl_gpu_progress *progress) {
         progress->ended += wl_own(&reads->workers[i].failed);
     }
     progress->bytes = progress->reads * reads->block_bytes;
+    if (progress->stage >= WL_TIMED) {
+        progress->start_ns = reads->start_ns;
+        progress->deadline_ns = reads->deadline_ns;
+    }
 }
 
 void wl_gpu_file_operations(const wl_gpu_reads *reads, uint64_t *operations) {

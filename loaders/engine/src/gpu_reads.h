@@ -82,7 +82,7 @@ typedef struct {
 
 extern const wl_way wl_way_bounce, wl_way_ring, wl_way_cufile;
 
-enum { WL_READY, WL_CHECKING, WL_TIMED, WL_OVERTIME, WL_DONE };
+enum { WL_READY, WL_CHECKING, WL_CHECKED, WL_TIMED, WL_OVERTIME, WL_DONE };
 
 struct wl_gpu_reads {
     const wl_way *way;
@@ -108,6 +108,7 @@ struct wl_gpu_reads {
     pthread_cond_t changed;
     uint32_t opened;       /* the stage that workers may enter */
     uint32_t arrived;      /* workers that wait for a later one */
+    bool is_started; /* by wl_gpu_start */
     bool is_closing;
     uint64_t halted_ns;
     wl_error error;

@@ -72,11 +72,14 @@ static void end_bounce(wl_worker *worker) {
 static int32_t cufile_one(wl_worker *worker, wl_read_slot *slot) {
     uint32_t bytes = worker->reads->block_bytes;
     void *memory = (void *)(uintptr_t)slot->memory;
+    errno = 0; /* cuFile may fail without setting it */
     ssize_t got = worker->reads->cufile->read(slot->file->handle, memory, bytes,
                                               (off_t)slot->offset, 0);
     if (got >= 0)
         return outcome(got, bytes);
     int32_t code = got == -1 ? errno : (int32_t)-got;
+    if (!code)
+        return EIO;
     return code > WL_CUFILE_BASE ? -code : code;
 }
 

@@ -326,8 +326,10 @@ typedef struct {
     uint64_t reads; /* timed ones that ended before the deadline */
     uint64_t bytes;
     uint64_t ended; /* of all reads, failed and checked ones too */
-    uint32_t stage;  /* 0 ready, 1 checking, 2 timed, 3 the deadline has passed, 4 done */
+    uint32_t stage;  /* 0 ready, 1 checking, 2 checked, 3 timed, 4 the deadline has passed, 5 done */
     uint32_t reserved;
+    uint64_t start_ns; /* CLOCK_MONOTONIC; both 0 before the clock starts */
+    uint64_t deadline_ns;
 } wl_gpu_progress;
 
 /* `operations`, `bytes` and the latencies are those of timed reads that ended before the deadline.
@@ -373,7 +375,10 @@ WL_API uint64_t wl_gpu_block(uint64_t seed, uint64_t reader, uint64_t number, ui
 /* Opens the files, allocates and registers all memory, and starts the threads. Takes seconds with
  * many registered buffers. */
 WL_API int32_t wl_gpu_open(const wl_gpu_setup *setup, wl_gpu_reads **reads, wl_error *error);
-/* Makes all reads, once; returns when the last one has ended and everything is compared. */
+/* Lets the clock start, as soon as the first reads have been checked; on any thread. */
+WL_API void wl_gpu_start(wl_gpu_reads *reads);
+/* Makes all reads, once; returns when the last one has ended and everything is compared. Between the
+ * checked reads and the timed ones it waits for wl_gpu_start. */
 WL_API int32_t wl_gpu_run(wl_gpu_reads *reads, wl_gpu_result *result, wl_error *error);
 WL_API void wl_gpu_progress_of(const wl_gpu_reads *reads, wl_gpu_progress *progress);
 /* Timed operations of each file, in the order of the setup; after wl_gpu_run. */

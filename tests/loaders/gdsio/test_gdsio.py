@@ -89,7 +89,7 @@ class Watch:
     def moved(self, reads: int, read_bytes: int) -> None:
         self.seen.append((reads, read_bytes))
 
-    def end(self) -> None:
+    def end(self, start_ns: int, end_ns: int) -> None:
         self.seen.append("end")
 
 

@@ -48,7 +48,7 @@ class Watch:
         self.reads += reads
         self.read_bytes += read_bytes
 
-    def end(self) -> None:
+    def end(self, start_ns: int, end_ns: int) -> None:
         self.events.append("end")
 
 

@@ -97,7 +97,7 @@ class FakeReader:
             operations[index] += 1
             watch.moved(1, plan.block_bytes)
         end_ns = time.monotonic_ns()
-        watch.end()
+        watch.end(start_ns, end_ns)
         for descriptor in descriptors:
             os.close(descriptor)
         count = sum(operations)
