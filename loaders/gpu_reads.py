@@ -80,7 +80,8 @@ class GpuReadResult:
     figures. ``compared_bytes`` were copied back, and of their 4096-byte blocks ``bad_blocks`` were
     not what the file has. ``latency`` is ``None`` and ``mean_latency_s`` set for a program that
     reports a mean only. ``software`` has versions by name (``cuda``, ``nvidia_driver``, ``cufile``,
-    ``nvidia_fs``); ``reported`` an outside program's own figures.
+    ``nvidia_fs``); ``reported`` an outside program's own figures. ``cut_s`` is the time until the
+    end, over all threads, of the reads that were then in flight: they are in no other figure.
     """
 
     operations: int
@@ -97,6 +98,7 @@ class GpuReadResult:
     bad_blocks: int = 0
     software: Mapping[str, str] = field(default_factory=dict)
     reported: Mapping[str, object] = field(default_factory=dict)
+    cut_s: float = 0.0
 
     @property
     def seconds(self) -> float:

@@ -128,16 +128,13 @@ def _run(reads: Reads, start: threading.Event, send: Send) -> Result:
     done = reads.progress()
     while thread.is_alive():
         left_s = done.deadline_ns / 1e9 - time.monotonic()
-        thread.join(max(min(PROGRESS_S, left_s), 0) if stage == native.TIMED else EDGE_S)
+        thread.join(max(min(PROGRESS_S, left_s), EDGE_S) if stage == native.TIMED else EDGE_S)
         done, now_s = reads.progress(), time.monotonic()
-        now = done.stage
-        if now == native.TIMED and now_s * 1e9 >= done.deadline_ns:
-            now = native.OVER  # for the reads in flight no clock runs
-        if now != stage or now_s - sent_s >= PROGRESS_S:
+        if done.stage != stage or now_s - sent_s >= PROGRESS_S:
             edges = [done.start_ns, done.deadline_ns]
-            send({"moved": [done.reads, done.bytes, done.ended, now, *edges]})
+            send({"moved": [done.reads, done.bytes, done.ended, done.stage, *edges]})
             sent_s = now_s
-        stage = now
+        stage = done.stage
         if stage == native.CHECKED and not started:
             start.wait()  # the run opens its timed phase meanwhile
             reads.start()
@@ -163,6 +160,7 @@ def _figures(result: Result, file_operations: list[int]) -> dict[str, Any]:
         "compared_bytes": result.compared_bytes,
         "bad_blocks": result.bad_blocks,
         "latency_ns": [result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns],
+        "cut_ns": result.cut_ns,
         "latencies": [[i, count] for i, count in enumerate(result.counts) if count],
         "library": [library.total, library.p2p, library.nvfs, library.posix, library.peer]
         if result.has_library

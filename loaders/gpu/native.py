@@ -125,6 +125,7 @@ class Result(ctypes.Structure):
         ("latency_sum_ns", c_uint64),
         ("latency_min_ns", c_uint64),
         ("latency_max_ns", c_uint64),
+        ("cut_ns", c_uint64),
         ("library", LibraryReads),
         ("has_library", c_uint32),
         ("reserved", c_uint32),

@@ -301,6 +301,7 @@ class ProcessReader:
             end_ns=figures["end_ns"],
             cpu_s=figures["cpu_ns"] / 1e9,
             latency=_histogram(figures),
+            cut_s=figures["cut_ns"] / 1e9,
             counts=self._counts(figures),
             file_operations=tuple(figures["file_operations"]),
             failures={failures.failure_clause(code): count for code, count in figures["failures"]},

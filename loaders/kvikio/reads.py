@@ -130,6 +130,7 @@ class KvikioReads:
         self.wait()
         time.sleep(max(self.deadline_ns - time.monotonic_ns(), 0) / 1e9)
         cpu_ns = time.process_time_ns() - start_cpu_ns
+        self.wait()  # for the reads in flight
         self._stage = native.OVER
         for thread in threads:
             thread.join()
@@ -232,6 +233,7 @@ class KvikioReads:
             read_bytes=sum(reader.read_bytes for reader in readers),
             compared_bytes=sum(reader.compared_bytes for reader in readers),
             bad_blocks=sum(reader.bad_blocks for reader in readers),
+            cut_ns=sum(reader.cut_ns for reader in readers),
         )
         if latencies.size:
             result.latency_sum_ns = int(latencies.sum())
@@ -282,7 +284,7 @@ class _Reader:
         self.number = 0
         self.latencies_ns = array("Q")
         self.failures: Counter[int] = Counter()
-        self.successes = self.read_bytes = 0
+        self.successes = self.read_bytes = self.cut_ns = 0
         self.compared_bytes = self.bad_blocks = 0
         self.error: NativeError | None = None
 
@@ -299,10 +301,14 @@ class _Reader:
             self.error = _error(library.CUDA, str(error))
         self._reads.wait()
         self._reads.wait()
+        try:
+            offset = self._timed(size) if self.error is None else None
+        except RuntimeError as error:
+            self.error = _error(library.CUDA, str(error))
+        self._reads.wait()
         if self.error is not None:
             return
         try:
-            offset = self._timed(size)
             if offset is not None:
                 self._compare(offset, size)
             for _ in range(self._checked_reads):
@@ -319,7 +325,9 @@ class _Reader:
             succeeded = self._attempt(offset, size)
             end_ns = time.monotonic_ns()
             last = offset if succeeded else None
-            if succeeded and end_ns <= deadline_ns:
+            if end_ns > deadline_ns:
+                self.cut_ns += deadline_ns - start_ns
+            elif succeeded:
                 self.latencies_ns.append(end_ns - start_ns)
         return last
 

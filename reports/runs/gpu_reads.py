@@ -123,16 +123,12 @@ def failure_reasons(record: RunRecord) -> Mapping[str, int]:
 def outside_latency(record: RunRecord) -> float | None:
     """Return the share of a thread's time in no latency, by Little's law.
 
-    It is 1 - IOPS x mean latency / threads; ``None`` where one of them is missing. A small negative
-    share is within the error of the rate.
+    It is that of the check, which leaves out the reads that the end cut off; ``None`` where the
+    check was not made. A small negative share is within the error of the rate.
     """
-    rate, mean = record.metric("read_iops"), record.metric("mean_latency_s")
-    threads = record.workload.details.get("threads")
-    if rate is None or mean is None or rate.value is None or mean.value is None:
-        return None
-    if not isinstance(threads, int) or threads < 1:
-        return None
-    return 1 - rate.value * mean.value / threads
+    found = [check for check in record.checks if check.name == "littles_law"]
+    ratio = found[0].figures.get("ratio") if found else None
+    return 1 - 1 / ratio if isinstance(ratio, (int, float)) and ratio > 0 else None
 
 
 def topology(record: RunRecord) -> list[Mapping[str, Any]]:

@@ -63,10 +63,10 @@ class PathCounts(Frozen):
     through another GPU. These are cuFile's statistics of the process (level 3, summed over GPUs;
     ``n_dr_reads`` for peers), and KvikIO's count of the reads that it did by POSIX without cuFile.
     ``nvidia_fs_reads`` is the change of the driver's own count
-    (``/proc/driver/nvidia-fs/stats``), of all processes; where no library counts, it proves the
-    path only if it equals ``reads``. ``memory_bytes_per_byte`` is what the host's memory moved in
-    the timed stretch, by hardware counters, for each byte read; ``None`` also under a load, which
-    moves more. A direct path does not touch that memory, but a bounce may stay in caches: the
+    (``/proc/driver/nvidia-fs/stats``), of all processes: where a library counts, it can refute
+    that count; where none does, it proves the path only if it equals ``reads``.
+    ``memory_bytes_per_byte`` is what the host's memory moved in the timed stretch, by hardware
+    counters, for each byte read; ``None`` also under a load, which moves more. A direct path does not touch that memory, but a bounce may stay in caches: the
     figure can refute a direct path, and proves none.
     """
 
@@ -101,6 +101,8 @@ class PathCounts(Frozen):
         if not is_sum or not self.reads or self.library_reads != self.reads:
             return "unverified"
         by_peer = self.peer_reads or 0
+        if by_peer > self.reads:
+            return "unverified"
         if max(parts) < self.reads or 0 < by_peer < self.reads:
             return "mixed"
         if self.posix_reads:
@@ -126,6 +128,8 @@ class PathCounts(Frozen):
             return True
         if self.library_reads is None:
             return self.pinned_copies is not None and self.word == "unverified"
+        if not self.library_reads:  # a library that does not count shows nothing
+            return False
         parts = (self.p2p_reads, self.nvfs_reads, self.posix_reads)
         sums = [n for n in parts if n is not None]
         is_apart = len(sums) == _PATHS and sum(sums) != self.library_reads
@@ -146,8 +150,8 @@ class PathCounts(Frozen):
         if self.p2p_reads:
             return "p2p_pci"
         # The driver counts other processes too, so it can only contradict.
-        is_counted = self.nvidia_fs_reads is not None and self.nvidia_fs_reads >= self.reads
-        return "p2p_nvfs" if is_counted else "unverified"
+        is_refuted = self.nvidia_fs_reads is not None and self.nvidia_fs_reads < self.reads
+        return "unverified" if is_refuted else "p2p_nvfs"
 
 
 class DataPath(Frozen):

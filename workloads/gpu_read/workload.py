@@ -182,6 +182,8 @@ class GpuRead:
             "duration_s": config.duration_s,
             "operations": result.operations,
             "seconds": result.seconds,
+            "cpu_s": result.cpu_s,
+            "reported_mean_latency_s": result.mean_latency_s,
             "file_bytes": dataset.file_bytes,
             "files": config.files.value,
             "file_count": dataset.file_count,

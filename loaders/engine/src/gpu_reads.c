@@ -44,6 +44,8 @@ static void count_failure(wl_gpu_reads *reads, int32_t code) {
 void wl_slot_ended(wl_worker *worker, wl_read_slot *slot, int32_t code, uint64_t end_ns,
                    bool is_timed) {
     slot->is_delivered = !code;
+    if (is_timed && end_ns > worker->reads->deadline_ns)
+        worker->cut_ns += worker->reads->deadline_ns - slot->start_ns;
     if (code) {
         wl_count(&worker->failed, 1);
         count_failure(worker->reads, code);
@@ -195,6 +197,7 @@ static void collect(const wl_gpu_reads *reads, wl_gpu_result *result) {
         result->compared_bytes += worker->compared_bytes;
         result->bad_blocks += worker->bad_blocks;
         result->latency_sum_ns += worker->latency_sum_ns;
+        result->cut_ns += worker->cut_ns;
         if (worker->latency_min_ns < result->latency_min_ns)
             result->latency_min_ns = worker->latency_min_ns;
         if (worker->latency_max_ns > result->latency_max_ns)

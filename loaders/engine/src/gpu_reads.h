@@ -65,7 +65,7 @@ struct wl_worker {
 
     uint64_t pinned_copies, pinned_bytes, compared_bytes, bad_blocks;
     _Atomic uint64_t operations, succeeded, failed; /* in time; and of all reads */
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns, cut_ns;
     uint64_t counts[WL_BUCKETS];
 };
 

@@ -326,7 +326,7 @@ typedef struct {
     uint64_t reads; /* timed ones that ended before the deadline */
     uint64_t bytes;
     uint64_t ended; /* of all reads, failed and checked ones too */
-    uint32_t stage;  /* 0 ready, 1 checking, 2 checked, 3 timed, 4 the deadline has passed, 5 done */
+    uint32_t stage; /* 0 ready, 1 checking, 2 checked, 3 timed, 4 all timed reads ended, 5 done */
     uint32_t reserved;
     uint64_t start_ns; /* CLOCK_MONOTONIC; both 0 before the clock starts */
     uint64_t deadline_ns;
@@ -345,6 +345,7 @@ typedef struct {
     uint64_t pinned_copies, pinned_bytes;
     uint64_t compared_bytes, bad_blocks;
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    uint64_t cut_ns; /* of the reads in flight at the deadline, the time until then */
     wl_library_reads library;
     uint32_t has_library;
     uint32_t reserved;

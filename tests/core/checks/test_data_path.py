@@ -44,7 +44,7 @@ REFUTED = counts(
 def record_of(found: PathCounts, *, must_be_direct: bool = False, **path: Any) -> RunRecord:
     record, _ = make_run(Scenario(virtual=False, power="measured"))
     paths = (DataPath(data_path="gpu", path_requested="direct", counts=found, **path),)
-    details = {"must_be_direct": must_be_direct}
+    details = {"must_be_direct": must_be_direct, "operations": READS, "block_bytes": 4096}
     update = {"name": "gpu_read", "paths": paths, "details": details}
     record = record.model_copy(update={"workload": record.workload.model_copy(update=update)})
     return record if path else with_effective_paths(record)
@@ -64,10 +64,12 @@ def judged(record: RunRecord) -> Check:
         (POSIX, "posix_bounce", "warn", "fail"),
         (MIXED, "mixed", "warn", "fail"),
         (SILENT, "unverified", "not_checked", "fail"),
-        (ZEROS, "unverified", "fail", "fail"),
+        (ZEROS, "unverified", "not_checked", "fail"),
         (FEWER, "unverified", "fail", "fail"),
         (APART, "unverified", "fail", "fail"),
         (LESS_COPIED, "unverified", "fail", "fail"),
+        (NVFS.model_copy(update={"nvidia_fs_reads": None}), "p2p_nvfs", "pass", "pass"),
+        (P2P.model_copy(update={"peer_reads": READS + 1}), "unverified", "not_checked", "fail"),
         (REFUTED, "unverified", "fail", "fail"),
         (P2P.model_copy(update={"memory_bytes_per_byte": 0.02}), "p2p_pci", "pass", "pass"),
         (P2P.model_copy(update={"memory_bytes_per_byte": 1.9}), "unverified", "fail", "fail"),
@@ -120,3 +122,16 @@ def test_a_stored_verdict_needs_figures_that_support_it() -> None:
     assert not declared.supports("pass", {**figures, "path_effective": "p2p_pci"})
     with pytest.raises(KeyError):
         declared.supports("pass", {"must_be_direct": 0})
+
+
+def test_counts_of_a_few_reads_do_not_prove_the_path_of_all() -> None:
+    few = {"reads": 10, "read_bytes": 40960, "library_reads": 10, "p2p_reads": 10}
+    check = judged(record_of(P2P.model_copy(update=few)))
+    assert check.verdict == "fail"
+    assert f"do not cover the {READS} timed reads" in check.sentence
+
+
+def test_evidence_that_is_not_of_the_counts_fails() -> None:
+    check = judged(record_of(P2P, path_effective="p2p_pci", path_evidence="reads 5"))
+    assert check.verdict == "fail"
+    assert "evidence" in check.sentence

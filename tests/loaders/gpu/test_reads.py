@@ -71,7 +71,7 @@ def test_the_pinned_copies_prove_a_bounce(tmp_path: Path) -> None:
         ("peer", "p2p_via_peer_gpu"),
         ("mixed", "mixed"),
         ("none", "unverified"),
-        ("nvfs", "unverified"),  # there is no nvidia-fs here that has counted them too
+        ("nvfs", "p2p_nvfs"),
     ],
 )
 def test_the_statistics_of_cufile_are_the_path(

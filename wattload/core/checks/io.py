@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from wattload.core.checks.conditions import is_paced
-from wattload.core.io import DIRECT_WORDS, PathCounts
+from wattload.core.io import DIRECT_WORDS, DataPath, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.results import PACED, Check, Metric, RateOf, Verdict, amount
@@ -236,7 +236,7 @@ def data_path(record: RunRecord) -> Sequence[Check]:
     """
     must_be_direct = bool(record.workload.details.get("must_be_direct"))
     return [
-        _path_check(path.counts, path.path_effective, must_be_direct=must_be_direct)
+        _path_check(path, path.counts, record.workload.details, must_be_direct=must_be_direct)
         for path in record.workload.paths
         if path.counts is not None
     ]
@@ -246,25 +246,39 @@ def is_path_as_requested(figures: Mapping[str, float | int | str | None]) -> boo
     """Return whether the figures of ``data_path`` are of a path that was requested."""
     word = _counts_of(figures).word
     is_bounce = word == "host_bounce" and not amount(figures, "must_be_direct")
-    return word == figures["path_effective"] and (word in DIRECT_WORDS or is_bounce)
+    is_as_counted = word == figures["path_effective"] and _covers(figures)
+    return is_as_counted and (word in DIRECT_WORDS or is_bounce)
 
 
 def is_path_as_counted(figures: Mapping[str, float | int | str | None]) -> bool:
     """Return whether the figures of ``data_path`` prove a path where any is allowed."""
     word = _counts_of(figures).word
-    is_any = not amount(figures, "must_be_direct")
+    is_any = not amount(figures, "must_be_direct") and _covers(figures)
     return word == figures["path_effective"] and is_any and word != "unverified"
+
+
+def _covers(figures: Mapping[str, float | int | str | None]) -> bool:
+    """Return whether the counts are of all timed reads, and of whole blocks."""
+    counts = _counts_of(figures)
+    operations, block_bytes = figures.get("operations"), figures.get("block_bytes")
+    if not isinstance(operations, int) or not isinstance(block_bytes, int):
+        return False
+    return counts.reads >= operations and counts.read_bytes == counts.reads * block_bytes
 
 
 def _counts_of(figures: Mapping[str, float | int | str | None]) -> PathCounts:
     return PathCounts.model_validate({name: figures[name] for name in PathCounts.model_fields})
 
 
-def _path_check(counts: PathCounts, effective: str, *, must_be_direct: bool) -> Check:
-    word = counts.word
+def _path_check(
+    path: DataPath, counts: PathCounts, details: Mapping[str, Any], *, must_be_direct: bool
+) -> Check:
+    word, effective = counts.word, path.path_effective
     figures: dict[str, float | int | str | None] = {
         "must_be_direct": int(must_be_direct),
         "path_effective": effective,
+        "operations": details.get("operations"),
+        "block_bytes": details.get("block_bytes"),
         **counts.model_dump(),
     }
     asked = "path direct asked, " if must_be_direct else "path "
@@ -274,6 +288,12 @@ def _path_check(counts: PathCounts, effective: str, *, must_be_direct: bool) -> 
     if effective != word:
         verdict: Verdict = "fail"
         sentence = f"The record says {effective}, but its counts give {word}"
+    elif path.path_evidence != counts.evidence:
+        verdict = "fail"
+        sentence = f"The record's evidence ({path.path_evidence}) is not that of its counts"
+    elif not _covers(figures):
+        verdict = "fail"
+        sentence = f"The counts do not cover the {figures['operations']} timed reads"
     elif counts.is_contradictory:
         verdict, sentence = "fail", "The counts of the path do not add up"
     elif is_path_as_requested(figures):
