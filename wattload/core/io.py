@@ -66,8 +66,9 @@ class PathCounts(Frozen):
     (``/proc/driver/nvidia-fs/stats``), of all processes: where a library counts, it can refute
     that count; where none does, it proves the path only if it equals ``reads``.
     ``memory_bytes_per_byte`` is what the host's memory moved in the timed stretch, by hardware
-    counters, for each byte read; ``None`` also under a load, which moves more. A direct path does not touch that memory, but a bounce may stay in caches: the
-    figure can refute a direct path, and proves none.
+    counters, for each byte read; ``None`` also under a load, which moves more. A direct path does
+    not touch that memory, but a bounce may stay in caches: the figure can refute a direct path,
+    and proves none.
     """
 
     reads: int = Field(ge=0)

@@ -68,17 +68,28 @@ def load(*levels: LoadLevel, **changes: Any) -> LoadRecord:
 def busy(*loads: LoadRecord, kept: float | None = 0.6, name: str = "busy") -> RunRecord:
     record, _ = make_run(Scenario(power="measured", virtual=False))
     (host,) = {host.facts.name for host in record.hosts}
+    shares = {} if name == "stressapptest" else {"cpu_share": 0.86, "memory_share": 0.5}
     metric = Metric.of(
         "load_kept_fraction", kept, Unit.FRACTION, "higher", "what it kept", reason=REASON
     )
 
+    windows = record.timed_windows()
+    first_ns = min(window.start_ns for window in windows)
+    last_ns = max(window.end_ns for window in windows)
+
+    def placed(found: LoadLevel) -> LoadLevel:
+        length_ns = found.end_ns - found.start_ns
+        start_ns = {"alone": first_ns - length_ns, "during": first_ns, "after": last_ns}
+        edges = {"start_ns": start_ns[found.stretch], "end_ns": start_ns[found.stretch] + length_ns}
+        return found.model_copy(update={"host": host, **edges})
+
     def named(each: LoadRecord) -> LoadRecord:
-        levels = tuple(found.model_copy(update={"host": host}) for found in each.levels)
+        levels = tuple(map(placed, each.levels))
         return each.model_copy(update={"host": host, "levels": levels})
 
     return record.model_copy(
         update={
-            "config": {**record.config, "load": {"name": name}},
+            "config": {**record.config, "load": {"name": name, **shares}},
             "loads": tuple(map(named, loads)),
             "metrics": (*record.metrics, metric),
         }
@@ -146,6 +157,9 @@ def test_a_short_measurement_warns() -> None:
         load(level("alone", memory_bytes_per_s=9e9), level("during"), level("after")),
         load(level("alone"), level("during", load_cpu_share=0.1), level("after")),
         load(kept_fraction=0.9),
+        load(level("alone", 0.3), level("during"), level("after", 0.3), cpu_share_asked=0.3),
+        load(level("alone"), level("during", load_cpu_share=2.0), level("after")),
+        load(level("alone"), level("after"), kept_fraction=None),
         load(peak_bytes_per_s=PEAK * 2),
     ],
 )
@@ -178,3 +192,14 @@ def test_a_program_without_shares_is_compared_with_itself(after: float, verdict:
     )
     check = judged(busy(program, kept=None, name="stressapptest"))
     assert check.verdict == verdict
+
+
+def test_a_level_of_another_time_fails() -> None:
+    record = busy(load())
+    (each,) = record.loads
+    alone, during, after = each.levels
+    late = after.model_copy(update={"start_ns": alone.start_ns, "end_ns": alone.end_ns})
+    tampered = each.model_copy(update={"levels": (alone, during, late)})
+    check = judged(record.model_copy(update={"loads": (tampered,)}))
+    assert check.verdict == "fail"
+    assert "after the workload was measured earlier" in check.sentence

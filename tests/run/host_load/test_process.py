@@ -93,6 +93,16 @@ def test_its_death_breaks_the_main_thread_off(load: LoadProcess) -> None:
     until(lambda: not any(map(lives, all_of_it)))
 
 
+def test_one_that_does_not_answer_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = start_threads()
+    monkeypatch.setattr("wattload.run.host_load.client.ANSWER_TIMEOUT_S", 0.2)
+    os.kill(load.pid, signal.SIGSTOP)
+    with pytest.raises(RunError, match="the load did not answer in"):
+        load.counts()
+    load.close()
+    assert not lives(load.pid)
+
+
 def test_a_program_that_ends_by_itself_is_a_death() -> None:
     load = LoadProcess(CPUS, program=[sys.executable, "-c", "print('no memory')"])
     until(lambda: load.death() is not None)

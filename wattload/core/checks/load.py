@@ -24,6 +24,8 @@ from wattload.core.units import NS_PER_S
 NAME = "load_level"
 
 SHORTEST_S = 0.95 * ALONE_S
+SHARE_ERROR = 0.05
+"""Of a share of CPU time: the kernel counts in ticks."""
 _TOLERANCE = 1e-6
 
 
@@ -120,7 +122,16 @@ def _others(level: LoadLevel) -> str:
 
 def _contradictions(record: RunRecord, load: LoadRecord) -> Iterator[str]:
     """Yield where figures of the load do not follow from others."""
+    config = record.config.get("load")
+    for name in ("cpu_share", "memory_share"):
+        asked = config.get(name) if isinstance(config, Mapping) else None
+        if getattr(load, f"{name}_asked") != asked:
+            yield f"it was asked for another {name} than load.{name}={asked}"
+    yield from _misplaced(record, load)
     for level in load.levels:
+        shares = (level.cpu_share, level.load_cpu_share, level.run_cpu_share)
+        if any(share is not None and not 0 <= share <= 1 + SHARE_ERROR for share in shares):
+            yield f"a share of the CPUs {level.stretch} is not from 0 to 1"
         peak, traffic = load.peak_bytes_per_s, level.memory_bytes_per_s
         if not peak or traffic is None or level.memory_share is None:
             follows = True
@@ -142,6 +153,22 @@ def _contradictions(record: RunRecord, load: LoadRecord) -> Iterator[str]:
     metric = record.metric(KEPT_METRIC)
     if metric is None or not _same(metric.value, mean_kept_fraction(record.loads)):
         yield f"{KEPT_METRIC} does not follow from the loads"
+
+
+def _misplaced(record: RunRecord, load: LoadRecord) -> Iterator[str]:
+    """Yield which level is missing, or was not measured before, during or after the workload."""
+    windows = [each for each in record.timed_windows() if each.host == load.host]
+    first_ns = min((window.start_ns for window in windows), default=None)
+    last_ns = max((window.end_ns for window in windows), default=None)
+    alone, during, after = (load.level(each) for each in ("alone", "during", "after"))
+    if first_ns is None or last_ns is None:
+        return
+    if during is None:
+        yield "its level during the workload is missing"
+    if alone is not None and alone.end_ns > first_ns:
+        yield "its level before the workload was measured later"
+    if after is not None and after.start_ns < last_ns:
+        yield "its level after the workload was measured earlier"
 
 
 def _same(one: float | None, other: float | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ from wattload.loaders.engine.load import LoadCounts
 COMMAND = (sys.executable, "-P", "-m", "wattload.run.host_load")
 
 END_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 30.0
+"""Longer than its threads take to touch their buffers."""
 _WORDS_BYTES = 400
 
 
@@ -142,7 +145,17 @@ class LoadProcess:
         return str(first.get("ready"))
 
     def _answer(self) -> dict[str, Any]:
-        line = self._process.stdout.readline() if self._process.stdout is not None else b""
+        """Return the next line; one line answers one request, so none is buffered."""
+        stdout = self._process.stdout
+        if stdout is None:
+            self._raise_death()
+        elif not select.select([stdout], [], [], ANSWER_TIMEOUT_S)[0]:
+            self._ends = True  # what follows is not a death of its own
+            self._process.kill()
+            raise RunError(
+                f"the load did not answer in {ANSWER_TIMEOUT_S:.0f} s: run failed; is it stopped?"
+            )
+        line = b"" if stdout is None else stdout.readline()
         if not line:
             self._raise_death()
         answer: dict[str, Any] = json.loads(line)
