@@ -21,13 +21,16 @@ CUFILE_BASE = 5000
 NO_DRIVER = "install NVIDIA's driver, or in a container pass the GPU into it"
 
 _REFUSALS = {
-    5001: "nvidia-fs is not loaded, and PCI P2PDMA is not available; load it with "
-    "`modprobe nvidia-fs`, or use loader.mode=auto, which reads through host memory",
-    5007: "this platform does not support GPUDirect Storage; use loader=bounce",
+    5001: "nvidia-fs is not loaded, and PCI P2PDMA is not available; `wattload doctor` says what "
+    "is missing; load it with `modprobe nvidia-fs`, or use loader=cufile_auto, which reads through "
+    "host memory",
+    5007: "this platform does not support GPUDirect Storage; `wattload doctor` says what is "
+    "missing; use loader=cufile_auto, which reads through host memory",
     5008: "GPUDirect Storage does not support this file system or disk here, and "
-    "loader.mode=direct forbids the path through host memory; cuFile's log in the run's folder has "
-    "the reason; use loader.mode=auto",
-    5009: "GPUDirect Storage does not support this GPU; use loader=bounce",
+    "loader=cufile forbids the path through host memory; `wattload doctor` says what is missing, "
+    "and cuFile's log in the run's folder has the reason; use loader=cufile_auto, which allows it",
+    5009: "GPUDirect Storage does not support this GPU; use loader=cufile_auto, which reads through "
+    "host memory",
     5018: "it is not a regular file",
     5020: "it was not opened with O_DIRECT; use a file system that supports O_DIRECT",
     5025: "permission denied; start wattload as a user who may read it",

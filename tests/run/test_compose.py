@@ -128,6 +128,7 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("Scale=demo", ["did you mean scale?"]),
         ("workload.queue_depth=3", ["did you mean loader.queue_depth?"]),
         ("loader.batch=3", ["unknown setting loader.batch; did you mean loader.prefetch_batches?"]),
+        ("load.cpu_share=0.7", ["load.cpu_share is a setting of load=busy, not of the default"]),
         ("workload.zzz.bar=1", ["unknown setting workload.zzz.bar; workload has batch_samples"]),
         ("hydra.run.dir=/x", ["unknown setting hydra.run.dir"]),
         ("target=/mnt/ssd", ["did you mean target.path=/mnt/ssd?"]),

@@ -117,6 +117,15 @@ def test_arms_are_the_values_of_what_is_compared(swept: list[str], arms: set[str
         assert config.label == turn.arm
 
 
+def test_an_arm_is_without_a_setting_that_only_the_other_has() -> None:
+    fixed = ("target.path=/mnt/a", "loader.mode=auto", "interleave=abba", "repeat=2")
+    turns = turns_of("loader=cufile,bounce", *fixed)
+    assert {turn.arm: "loader.mode=auto" in turn.overrides for turn in turns} == {
+        "cufile": True,
+        "bounce": False,
+    }
+
+
 def test_a_drive_and_its_state_can_be_one_arm() -> None:
     turns = turns_of(
         TWO,

@@ -186,7 +186,8 @@ def _left(standing: Standing, now_s: float) -> str:
             return ""
         if phase.expected_s is None:
             return _whole(now_s - phase.start_s)
-        return _left_text(max(0.0, phase.expected_s - (now_s - phase.start_s)))
+        left_s = phase.expected_s - (now_s - phase.start_s)
+        return _left_text(left_s) if left_s >= 1 else ""  # it may last longer than expected
     share, elapsed_s = _share(standing), now_s - standing.since_s
     if not share or elapsed_s < ESTIMATE_AFTER_S:
         return ""

@@ -138,6 +138,14 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
     return typed, {str(key): value for key, value in config_values.items()}
 
 
+def has_setting(group: str, option: str, key: str) -> bool:
+    """Return whether ``key`` is a setting of an option; ``False`` if there is no such option."""
+    if option not in options(group):
+        return False
+    of_group = {group: compose_values([f"{group}={option}"])[group]}
+    return key in _flatten(of_group, "")
+
+
 def compose_values(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the composed values as plain data; a required setting without one has ``MISSING``."""
     from omegaconf import OmegaConf
@@ -369,9 +377,17 @@ def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
 
 
 def _unknown_key(key: str, overrides: Sequence[str]) -> str:
-    """Return the sentence on an unknown setting: the nearest one, else those of its group."""
+    """Return the sentence on an unknown setting.
+
+    It names a selected setting of that name, else the options of the group that have the setting,
+    else the nearest one, else those of the group.
+    """
     known = sorted(key for key in _known_keys(overrides) if not key.endswith("._target_"))
     near = nearest_setting(key, known)
+    has_same_name = near.rpartition(".")[2] == key.rpartition(".")[2]
+    elsewhere = "" if has_same_name else _setting_of_others(key, overrides)
+    if elsewhere:
+        return elsewhere
     if near:
         return f"unknown setting {key}; did you mean {near}?"
     group = key.partition(".")[0]
@@ -383,6 +399,19 @@ def _unknown_key(key: str, overrides: Sequence[str]) -> str:
         parent = parent.rpartition(".")[0]
     names = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent]
     return f"unknown setting {key}; {parent or 'the top level'} has {', '.join(names)}"
+
+
+def _setting_of_others(key: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on a setting of other options of its group; empty if none has it."""
+    group, dot, _ = key.partition(".")
+    if not dot or group not in CODED_GROUPS:
+        return ""
+    having = [option for option in options(group) if has_setting(group, option, key)]
+    if not having:
+        return ""
+    chosen = [text for text in _selected(overrides) if text.startswith(f"{group}=")]
+    instead = chosen[-1] if chosen else f"the default {group}"
+    return f"{key} is a setting of {group}={','.join(having)}, not of {instead}"
 
 
 def nearest_setting(key: str, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from wattload.core.errors import ConfigError
+from wattload.run.compose import groups, has_setting
 from wattload.run.overrides import override_of, plain_text, quote_text
 
 GROUPS = ("target", "power", "loader")
@@ -89,6 +90,39 @@ def product(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
     yield from itertools.product(*(axis.texts for axis in axes))
 
 
+def fitting(overrides: Sequence[str], axes: Sequence[Axis]) -> tuple[str, ...]:
+    """Return the overrides of one run without settings that only other swept options have.
+
+    With ``load=none,busy load.cpu_share=0.7`` the share is left out where ``load=none``. A key that
+    no swept option has stays, and is refused as unknown.
+
+    Raises:
+        ConfigError: such a setting is swept itself: runs without it would repeat each other.
+    """
+    kept = list(overrides)
+    for group in axes:
+        if not group.is_swept or group.key not in groups():
+            continue
+        option = next(text for text in overrides if text in group.texts).partition("=")[2]
+        for axis in axes:
+            if axis.key.startswith(f"{group.key}.") and _is_of_others(axis.key, option, group):
+                if axis.is_swept:
+                    raise ConfigError(
+                        f"{axis.key} is swept, but {group.key}={plain_text(option)} does not have "
+                        f"it, and its runs would repeat each other; sweep {axis.key} without "
+                        f"{group.key}={plain_text(option)}, or give it one value"
+                    )
+                kept = [text for text in kept if text not in axis.texts]
+    return tuple(kept)
+
+
+def _is_of_others(key: str, option: str, group: Axis) -> bool:
+    """Return whether another swept option of the group has the setting, and this one has not."""
+    return not has_setting(group.key, plain_text(option), key) and any(
+        has_setting(group.key, plain_text(other), key) for other in group.values
+    )
+
+
 def makes_arms(axis: Axis) -> bool:
     """Return whether the values of an axis are compared: drives, loaders or power states."""
     return axis.is_swept and axis.key.partition(".")[0] in GROUPS
@@ -104,7 +138,7 @@ def labelled(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
     Raises:
         ConfigError: the number of labels is not that of the arms, or several keys make arms.
     """
-    own = [axis for axis in axes if makes_arms(axis)]
+    every, own = axes, [axis for axis in axes if makes_arms(axis)]
     given = [axis for axis in axes if axis.key == "label"]
     names = dict(zip([axis.key for axis in own], axis_names(own), strict=True))
     if own and given and given[0].is_swept:
@@ -115,10 +149,10 @@ def labelled(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
         picked = list(zip(axes, indices, strict=True))
         overrides = tuple(axis.texts[index] for axis, index in picked)
         if is_named or not own:
-            yield overrides
+            yield fitting(overrides, every)
         else:
             label = "-".join(names[axis.key][index] for axis, index in picked if axis in own)
-            yield (*overrides, override_of("label", label))
+            yield (*fitting(overrides, every), override_of("label", label))
 
 
 def _label_values(label: Axis, own: Sequence[Axis]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from wattload.run.compose import compose
 from wattload.run.config import RunConfig, TargetConfig
 from wattload.run.overrides import override_of, plain_text
 from wattload.run.process import ProcessContext
-from wattload.session.axes import Axis, axis_names, makes_arms, product
+from wattload.session.axes import Axis, axis_names, fitting, makes_arms, product
 from wattload.session.cooldown import Cooldown
 from wattload.session.journal import Point, SessionJournal, point_key
 from wattload.session.schedule import Schedule, SessionReporter, Step
@@ -73,7 +73,9 @@ def plan_turns(axes: Sequence[Axis], config: RunConfig) -> tuple[Turn, ...]:
     by = [] if config.interleave == "aa" else _arm_axes(axes, config.interleave_by)
     arms = _arms(by) if by else _identical_arms(config.label)
     others = [axis for axis in axes if axis not in by]
-    points = [[(arm.name, (*rest, *arm.texts)) for arm in arms] for rest in product(others)]
+    points = [
+        [(arm.name, fitting((*rest, *arm.texts), axes)) for arm in arms] for rest in product(others)
+    ]
     rounds = (
         (round_number, point) for round_number in range(config.repeat // 2) for point in points
     )

@@ -188,10 +188,10 @@ def test_the_configuration_of_cufile_is_kept(tmp_path: Path) -> None:
 
 def test_a_direct_run_is_refused_where_reads_would_bounce(stubs: Stubs, tmp_path: Path) -> None:
     plan = plan_of(stamped_file(tmp_path / "file"))
-    with pytest.raises(ConfigError, match=r"\(5001\): nvidia-fs is not loaded.*loader.mode=auto"):
+    with pytest.raises(ConfigError, match=r"\(5001\).*`wattload doctor`.*loader=cufile_auto"):
         read(CuFile(), plan, tmp_path)
     stubs(STUB_CUFILE_PATH="mixed")
-    with pytest.raises(TargetError, match=r"\(5008\).*use loader.mode=auto"):
+    with pytest.raises(TargetError, match=r"\(5008\).*`wattload doctor`.*use loader=cufile_auto"):
         read(CuFile(), plan, tmp_path)
     stubs(STUB_CUFILE_PATH="p2p")
     assert read(CuFile(), plan, tmp_path).counts.word == "p2p_pci"

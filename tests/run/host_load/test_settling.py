@@ -87,17 +87,26 @@ def test_both_shares_are_reached_with_what_else_runs(
 
 def test_other_programs_are_named() -> None:
     sentence = (
-        r"load reached 0\.95 of 0\.86: other processes take 0\.95 of the CPUs; stop them, or give "
-        r"the run CPUs of its own \(taskset\)"
+        r"the host reached 0\.95 of CPU, 0\.86 asked: other processes take 0\.95 of the CPUs; stop "
+        r"them, or give the run CPUs of its own \(taskset\)"
     )
+    host = Host(other=0.95, limit=0.0)
     with pytest.raises(RunError, match=sentence):
-        settle(Host(other=0.95, limit=0.0), memory_share=0.0)
+        settle(host, memory_share=0.0)
+    assert len(host.steps) == 1  # waiting would change nothing
+
+
+def test_other_programs_are_not_named_for_idle_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wattload.run.host_load.settling.cpu_limit", lambda roots: (None, ""))
+    sentence = r"the host reached 0\.46 of CPU, 0\.86 asked: the load's threads did only 0\.\d\d of"
+    with pytest.raises(RunError, match=sentence):
+        settle(Host(other=0.1, limit=0.36))
 
 
 def test_a_quota_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = "wattload.run.host_load.settling.cpu_limit"
     monkeypatch.setattr(limit, lambda roots: (0.71 * CPUS, ""))
-    with pytest.raises(RunError, match=r"load reached 0\.71 of 0\.86: a CPU quota of 11\.36 cores"):
+    with pytest.raises(RunError, match=r"0\.71 of CPU, 0\.86 asked: a CPU quota of 11\.36 cores"):
         settle(Host(limit=0.71))
 
 
@@ -109,5 +118,5 @@ def test_too_little_cpu_time_for_the_copies_is_named() -> None:
 def test_time_that_runs_out_ends_it() -> None:
     host = Host()
     host.limit = 0.7
-    with pytest.raises(RunError, match=r"load reached 0\.70 of 0\.86"):
+    with pytest.raises(RunError, match=r"the host reached 0\.70 of CPU, 0\.86 asked"):
         settle(host, settle_max_s=1.0)

@@ -284,7 +284,11 @@ def _path_check(
     asked = "path direct asked, " if must_be_direct else "path "
     taken = f"{asked}{word} taken by {counts.reads:,} of {counts.reads:,} reads"
     if word == "mixed" and counts.posix_reads:
-        taken = f"{asked}posix_bounce taken by {counts.posix_reads:,} of {counts.reads:,} reads"
+        direct = counts.reads - counts.posix_reads
+        taken = (
+            f"{asked if must_be_direct else ''}{direct:,} of {counts.reads:,} reads by GPUDirect "
+            f"Storage, {counts.posix_reads:,} through host memory"
+        )
     if effective != word:
         verdict: Verdict = "fail"
         sentence = f"The record says {effective}, but its counts give {word}"
@@ -299,7 +303,8 @@ def _path_check(
     elif is_path_as_requested(figures):
         verdict, sentence = "pass", taken
     elif is_path_as_counted(figures):
-        verdict, sentence = "warn", f"Not GPUDirect Storage: {taken}"
+        only = "only " if word == "mixed" else ""
+        verdict, sentence = "warn", f"Not {only}GPUDirect Storage: {taken}"
     elif word == "unverified":
         verdict = "fail" if must_be_direct else "not_checked"
         asked = "path direct asked, but " if must_be_direct else ""

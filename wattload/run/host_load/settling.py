@@ -120,12 +120,15 @@ class Settling:
         """Return the quotas that hold the shares, which stay in force.
 
         Raises:
-            RunError: the shares are not reached in ``load.settle_max_s``, or the load has died.
+            RunError: the shares are not reached in ``load.settle_max_s``, what else runs takes more
+                CPU time than was asked for, or the load has died.
         """
         start_s, stuck = time.monotonic(), 0
         while True:
             self._set_quotas(*self._per_thread())
             level = self._measure(STEP_S)
+            if (level.other_cpu_share or 0.0) > self._config.cpu_share + CPU_BAND:
+                raise RunError(self._sentence(level))
             if self._is_in_band(level, CLOSE):
                 level = self._measure(self._config.alone_s)
                 if self._is_in_band(level, 1.0):
@@ -158,10 +161,9 @@ class Settling:
     def _is_stuck(self, level: LoadLevel) -> bool:
         """Return whether more quota, or less, would change nothing."""
         cpu, memory = self._apart(level)
-        is_unmet = level.work_fraction is not None and level.work_fraction < UNMET
         lacks = cpu < -CPU_BAND or memory < -MEMORY_BAND
         is_too_busy = cpu > CPU_BAND and not self._units
-        return (is_unmet and lacks) or is_too_busy
+        return (_is_unmet(level) and lacks) or is_too_busy
 
     def _adjust(self, level: LoadLevel) -> None:
         cpu, _ = self._apart(level)
@@ -175,22 +177,26 @@ class Settling:
     def _sentence(self, level: LoadLevel) -> str:
         cpu, _ = self._apart(level)
         if abs(cpu) > CPU_BAND:
-            reached = f"load reached {level.cpu_share or 0.0:.2f} of {self._config.cpu_share:.2f}"
+            what, share, asked = "CPU", level.cpu_share, self._config.cpu_share
         else:
-            reached = (
-                f"load reached {level.memory_share or 0.0:.2f} of {self._config.memory_share:.2f} "
-                "of memory traffic"
-            )
+            what, share, asked = "memory traffic", level.memory_share, self._config.memory_share
+        reached = f"the host reached {share or 0.0:.2f} of {what}, {asked:.2f} asked"
         return f"{reached}: {self._reason(level)}"
 
     def _reason(self, level: LoadLevel) -> str:
-        """Return the clause on what keeps the load from its shares."""
+        """Return the clause on what keeps the load from its shares.
+
+        Others' CPU time counts towards the share, so they can make a host too busy, or leave too
+        little time for copies, but they can't be why its CPUs are idle.
+        """
         cpu, memory = self._apart(level)
         limit, _ = cpu_limit(LIVE)
         if cpu < 0 and limit is not None and limit < self._config.cpu_share * self._cpu_count:
             return f"a CPU quota of {limit:g} cores binds"
         other = level.other_cpu_share or 0.0
-        if other > NOTABLE:
+        is_too_busy = cpu > CPU_BAND and cpu - other <= CPU_BAND
+        lacks_time = abs(cpu) <= CPU_BAND and memory < -MEMORY_BAND and _is_unmet(level)
+        if other > NOTABLE and (is_too_busy or lacks_time):
             return (
                 f"other processes take {other:.2f} of the CPUs; stop them, or give the run CPUs of "
                 "its own (taskset)"
@@ -199,6 +205,13 @@ class Settling:
             return f"the hypervisor takes {level.steal_share:.2f} of the CPUs"
         if cpu > CPU_BAND and not self._units:
             return "copies alone take more; use a smaller load.memory_share"
-        if memory < -MEMORY_BAND:
+        if abs(cpu) <= CPU_BAND and memory < -MEMORY_BAND:
             return "copies need more CPU time; use a larger load.cpu_share"
+        if cpu < -CPU_BAND and _is_unmet(level):
+            return f"the load's threads did only {level.work_fraction:.2f} of their work"
         return f"it did not hold still within load.settle_max_s={self._config.settle_max_s:g}"
+
+
+def _is_unmet(level: LoadLevel) -> bool:
+    """Return whether the load's threads had no time for part of their work."""
+    return level.work_fraction is not None and level.work_fraction < UNMET
