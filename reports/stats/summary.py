@@ -577,7 +577,7 @@ def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
     if unsealed := sum(run.is_unsealed for run in subject.runs):
         yield f"{counted(unsealed, 'run')} without a seal: edits can't be detected."
     yield from _slow_links(subject)
-    for compared in (place.compared for place in places if place.group.is_pair):
+    for compared in (place.compared for place in places if place.compared.is_pair):
         first, second = (named(*pair) for pair in zip(compared.letters, compared.arms, strict=True))
         if together := changed_together(compared, subject.by):
             yield (

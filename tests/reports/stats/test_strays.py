@@ -107,3 +107,16 @@ def test_a_run_on_another_drive_or_host_is_left_out_and_named(change: dict[str, 
     subject = make_subject([*arms, odd])
     assert list(subject.strays) == [odd.id]
     assert f"{change.get('serial', '') or change['host']}; it is" in subject.strays[odd.id]
+
+
+def test_an_arm_of_failed_runs_with_other_settings_leaves_a_page_of_one() -> None:
+    valid = run("valid", label="A", **REAL)
+    failed = []
+    for number, share in enumerate((0.7, 0.86)):
+        each = run(f"failed-{number}", label="B", status="failed", **REAL)
+        config = {**each.record.config, "load": {"name": "busy", "cpu_share": share}}
+        record = each.record.model_copy(update={"config": config})
+        failed.append(Run(record=record, traces=each.traces))
+    screen = first_screen(make_subject([valid, *failed]))
+    assert screen.rows
+    assert len(screen.excluded) == len(failed)
