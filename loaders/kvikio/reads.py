@@ -86,22 +86,18 @@ class KvikioReads:
         self._monitor = kvikio.SummaryMonitor()
         self._opened = [self._open(file) for file in files]
         self._cufile = CufileCounts()
-        slots = Counter(files[number % len(files)].gpu for number in range(readers))
-        self._memory = [self._allocate(gpu, slots[i], block_bytes) for i, gpu in enumerate(gpus)]
-        taken: Counter[int] = Counter()
+        self._registered: list[Any] = []
         self._readers: list[_Reader] = []
         for number in range(readers):
             file = files[number % len(files)]
-            device, memory = self._memory[file.gpu]
-            start = taken[file.gpu] * block_bytes
-            taken[file.gpu] += 1
+            device, memory = self._allocate(gpus[file.gpu], block_bytes)
             self._readers.append(
                 _Reader(
                     reads=self,
                     file=file,
                     device=device,
-                    slot=memory[start : start + block_bytes],
-                    read=self._reading(way, number, memory, start, block_bytes),
+                    slot=memory,
+                    read=self._reading(way, number, memory),
                     cpus=gpus[file.gpu].cpus,
                     blocks=(seed, number, file.size_bytes // block_bytes),
                     checked_reads=checked_reads,
@@ -174,7 +170,7 @@ class KvikioReads:
 
     def close(self) -> None:
         """Close the files and release the memory."""
-        for _, memory in self._memory:
+        for memory in self._registered:
             self._kvikio.memory_deregister(memory)
         for file in self._opened:
             file.close()
@@ -191,15 +187,20 @@ class KvikioReads:
         except RuntimeError as error:  # what KvikIO's C++ throws
             raise _error(errno.EIO, f"kvikio.CuFile: {error}", file.path) from error
 
-    def _allocate(self, gpu: Place, slots: int, block_bytes: int) -> tuple[Any, Any]:
-        """Return a GPU and its memory, one allocation that is registered as a whole."""
+    def _allocate(self, gpu: Place, block_bytes: int) -> tuple[Any, Any]:
+        """Return a GPU and the memory of one reader, allocated and registered by itself.
+
+        In compatibility mode reads into one registration share its host buffer: 64 threads of
+        4 KiB then made 43,000 reads a second on an H100, and 105,000 with one for each.
+        """
         runtime = self._cupy.cuda.runtime
         try:
             device = self._cupy.cuda.Device(runtime.deviceGetByPCIBusId(gpu.address))
             with device:
                 self._cupy.cuda.set_allocator(None)  # without a pool: each has its own base
-                memory = self._cupy.empty(slots * block_bytes, dtype=np.uint8)
+                memory = self._cupy.empty(block_bytes, dtype=np.uint8)
                 self._kvikio.memory_register(memory)
+                self._registered.append(memory)
         except (RuntimeError, MemoryError) as error:
             raise _error(library.CUDA, f"{gpu.address}: {error}") from error
         return device, memory
@@ -209,14 +210,11 @@ class KvikioReads:
         way: str,
         number: int,
         memory: Any,  # noqa: ANN401 - CuPy has no types
-        start: int,
-        size: int,
     ) -> ReadBlock:
-        file = self._opened[number % len(self._opened)]
-        if way == "raw_read":  # the base of what is registered, and an offset in it
-            return lambda offset: int(file.raw_read(memory, size, offset, start))
-        slot = memory[start : start + size]
-        return lambda offset: int(file.read(slot, size, offset))
+        file, size = self._opened[number % len(self._opened)], self._block_bytes
+        if way == "raw_read":
+            return lambda offset: int(file.raw_read(memory, size, offset, 0))
+        return lambda offset: int(file.read(memory, size, offset))
 
     def _result(self, start_ns: int, cpu_ns: int) -> Result:
         readers = self._readers
@@ -297,13 +295,13 @@ class _Reader:
         try:
             for _ in range(self._checked_reads):
                 self._checked(size)
-        except RuntimeError as error:
+        except Exception as error:  # of any kind, or the others would wait for this thread
             self.error = _error(library.CUDA, str(error))
         self._reads.wait()
         self._reads.wait()
         try:
             offset = self._timed(size) if self.error is None else None
-        except RuntimeError as error:
+        except Exception as error:
             self.error = _error(library.CUDA, str(error))
         self._reads.wait()
         if self.error is not None:
@@ -313,7 +311,7 @@ class _Reader:
                 self._compare(offset, size)
             for _ in range(self._checked_reads):
                 self._checked(size)
-        except RuntimeError as error:
+        except Exception as error:
             self.error = _error(library.CUDA, str(error))
 
     def _timed(self, size: int) -> int | None:
