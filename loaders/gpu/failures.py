@@ -9,7 +9,7 @@ import errno
 import os
 from pathlib import Path
 
-from wattload.core.errors import ConfigError, RunError, TargetError, WattloadError
+from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError, WattloadError
 from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.core.units import format_bytes
 from wattload.loaders.aligned_io import refuses_direct
@@ -112,7 +112,7 @@ def missing_library(text: str) -> ConfigError:
         )
     if "has no function" in text:
         return ConfigError(f"{text}: the NVIDIA driver is too old; install a newer one")
-    return ConfigError(f"no CUDA driver (libcuda.so.1): {NO_DRIVER}; the loader said: {text}")
+    return NoGpuError(f"no CUDA driver (libcuda.so.1): {NO_DRIVER}; the loader said: {text}")
 
 
 def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception:

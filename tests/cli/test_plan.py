@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from tests.record_power import PowerKind
 from tests.records import Scenario, WorkloadName, write_run
 from wattload.__main__ import main
 from wattload.core.record.file import RECORD_FILE
+from wattload.core.storage.targets import Target
+from wattload.core.sysfs import Roots
+from wattload.workloads.gpu_read.topology import Connection, connect
 
 Captured = pytest.CaptureFixture[str]
 
@@ -302,3 +306,23 @@ def test_a_run_that_is_not_named_is_one_sentence(
 def test_an_unknown_workload_is_one_sentence(capsys: Captured) -> None:
     assert main(["plan", "unet4d", "target.path=/mnt"]) == 2
     assert "unknown option workload=unet4d; did you mean unet3d?" in capsys.readouterr().err
+
+
+def test_gpu_reads_are_planned_without_a_gpu_and_refused_when_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def found(targets: Sequence[Target], named: Sequence[str]) -> tuple[Connection, ...]:
+        return connect(targets, named, Roots(sys=tmp_path, proc=tmp_path))
+
+    monkeypatch.setattr("wattload.workloads.gpu_read.workload.connect", found)
+    target = tmp_path / "target"
+    target.mkdir()
+    settings = ["scale=demo", "power=none", f"target.path={target}", f"runs={tmp_path / 'runs'}"]
+    assert main(["plan", "gpu_read", *settings]) == 0
+    shown = capsys.readouterr().out
+    assert "gpu     unknown: no NVIDIA GPU with its driver here, which a run needs" in shown
+    assert "\ndata " in shown
+    assert "\nspace " in shown
+    assert main(["run", "workload=gpu_read", *settings]) == 2
+    assert "no NVIDIA GPU in" in capsys.readouterr().err
+    assert not list(target.rglob("*.bin"))

@@ -45,6 +45,10 @@ class ConfigError(WattloadError, ValueError):
     exit_code = 2
 
 
+class NoGpuError(ConfigError):
+    """This host has no NVIDIA GPU, or no driver for it."""
+
+
 class TargetError(WattloadError, OSError):
     """The target can't be used: missing, not writable, full, read-only, or of a refused kind."""
 

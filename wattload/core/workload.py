@@ -311,7 +311,8 @@ class WorkloadPlan:
     ``memory_bytes_per_rank`` bounds the buffers of one rank. ``covered_bytes`` is how much from the
     start of each raw drive a completed run has written throughout. ``reading_s`` is how long the
     timed phases read where a clock ends them, however much that is. ``lines`` are further lines of
-    a preview: a word and a text.
+    a preview: a word and a text. ``refusal`` is why this host can't make the run, empty if it can:
+    what the run would take is known all the same.
     """
 
     data_bytes: int
@@ -329,6 +330,7 @@ class WorkloadPlan:
     prepares_again: bool = False
     minimum_ranks: int = 1
     maximum_ranks: int | None = None
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -313,6 +313,8 @@ class RunLifecycle:
         workload = build_workload(self._config)
         context = self._context(targets)
         plan = workload.plan(context)
+        if plan.refusal and check and runs:
+            raise ConfigError(plan.refusal)
         if not runs:
             plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes)
         ledger, ranks = self._process.ledger, self._world.world_size

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, NoGpuError
 from wattload.core.host.gpus import (
     Gpu,
     Link,
@@ -61,8 +61,9 @@ def connect(
     ``named`` has one GPU for all targets, or one for each; empty for the nearest ones.
 
     Raises:
-        ConfigError: a GPU does not exist or is divided by MIG, there is none, or there are neither
-            as many as targets nor one.
+        ConfigError: a GPU does not exist or is divided by MIG, or there are neither as many as
+            targets nor one.
+        NoGpuError: there is none.
     """
     if named and len(named) not in (1, len(targets)):
         raise ConfigError(
@@ -75,7 +76,7 @@ def connect(
         chosen = [_named(name, found, roots) for name in each_named]
     else:
         if not found:
-            raise ConfigError(
+            raise NoGpuError(
                 f"no NVIDIA GPU in {roots.sys}/bus/pci; use a host with one, or, where a container "
                 "hides it, name it by its PCI address: workload.gpus=[0000:65:00.0]"
             )

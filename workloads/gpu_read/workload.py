@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, ClassVar
 
-from wattload.core.errors import ConfigError, RunError
+from wattload.core.errors import ConfigError, NoGpuError, RunError
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.io import PathCounts
 from wattload.core.record.results import Check
@@ -57,6 +57,8 @@ class GpuRead:
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will read and write; creates nothing.
 
+        Without a GPU or its driver the plan has a ``refusal``.
+
         Raises:
             ConfigError: there are fewer threads than files, a GPU does not exist, or the settings
                 do not fit this host.
@@ -72,8 +74,12 @@ class GpuRead:
                 f"got {config.threads}: each target needs a thread that reads from it"
             )
         missing = dataset.missing(dataset.existing())
-        self._connections = connect(context.targets, config.named_gpus)
-        self._loader.check_gpu_reads(self._reads(context), context.targets)
+        refusal = ""
+        try:
+            self._connections = connect(context.targets, config.named_gpus)
+            self._loader.check_gpu_reads(self._reads(context), context.targets)
+        except NoGpuError as error:
+            self._connections, refusal = (), str(error)
         prepare_bytes = len(missing) * dataset.file_bytes
         return WorkloadPlan(
             data_bytes=dataset.data_bytes,
@@ -88,6 +94,7 @@ class GpuRead:
             reading_s=config.duration_s,
             lines=tuple(self._lines(dataset)),
             maximum_ranks=1,
+            refusal=refusal,
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
@@ -173,6 +180,8 @@ class GpuRead:
         )
         for connection in self._connections:
             yield "gpu", connection.text()
+        if not self._connections:
+            yield "gpu", "unknown: no NVIDIA GPU with its driver here, which a run needs"
 
     def _details(self, dataset: Dataset, result: GpuReadResult) -> dict[str, Any]:
         config = self.config
