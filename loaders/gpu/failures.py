@@ -29,8 +29,8 @@ _REFUSALS = {
     5008: "GPUDirect Storage does not support this file system or disk here, and "
     "loader=cufile forbids the path through host memory; `wattload doctor` says what is missing, "
     "and cuFile's log in the run's folder has the reason; use loader=cufile_auto, which allows it",
-    5009: "GPUDirect Storage does not support this GPU; use loader=cufile_auto, which reads "
-    "through host memory",
+    5009: "GPUDirect Storage does not support this GPU; use loader=cufile_auto, which goes through "
+    "host memory",
     5018: "it is not a regular file",
     5020: "it was not opened with O_DIRECT; use a file system that supports O_DIRECT",
     5025: "permission denied; start wattload as a user who may read it",

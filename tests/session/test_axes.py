@@ -93,12 +93,12 @@ def test_a_setting_of_some_swept_options_is_left_out_for_the_others() -> None:
 @pytest.mark.parametrize("group", [["load=none,stressapptest"], ["load=none"], []])
 def test_a_setting_of_no_swept_option_is_left_to_be_refused(group: list[str]) -> None:
     for overrides in runs_of(*group, "load.cpu_share=0.7"):
-        with pytest.raises(ConfigError, match="load.cpu_share is a setting of load=busy, not of"):
+        with pytest.raises(ConfigError, match=r"load\.cpu_share is a setting of load=busy, not of"):
             compose([*overrides, "workload=null", "target.path=/"])
 
 
 def test_values_of_a_setting_that_only_some_swept_options_have_are_refused() -> None:
-    with pytest.raises(ConfigError, match="load.cpu_share is swept, but load=none does not have"):
+    with pytest.raises(ConfigError, match=r"load\.cpu_share is swept, but load=none does not have"):
         runs_of("load=none,busy", "load.cpu_share=0.5,0.7")
     assert len(runs_of("load=busy,stressapptest", "load.alone_s=10,20")) == 4
 

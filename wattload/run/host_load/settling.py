@@ -203,6 +203,11 @@ class Settling:
             )
         if (level.steal_share or 0.0) > NOTABLE:
             return f"the hypervisor takes {level.steal_share:.2f} of the CPUs"
+        return self._own_reason(level)
+
+    def _own_reason(self, level: LoadLevel) -> str:
+        """Return the clause where nothing but the load and its settings can be the reason."""
+        cpu, memory = self._apart(level)
         if cpu > CPU_BAND and not self._units:
             return "copies alone take more; use a smaller load.memory_share"
         if abs(cpu) <= CPU_BAND and memory < -MEMORY_BAND:
