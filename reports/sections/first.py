@@ -200,6 +200,7 @@ def _line(
         notes=[
             *([row.at] if row.at else []),
             *([row.times] if row.times else []),
+            *([row.paths] if row.paths else []),
             *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
             *([row.counts] if row.counts else []),
             *([row.shared_limit] if row.shared_limit else []),

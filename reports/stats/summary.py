@@ -45,7 +45,13 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.gpu_reads import GPU_READ, reads_words
+from wattload.reports.runs.gpu_reads import (
+    GPU_READ,
+    gpu_paths,
+    is_direct,
+    path_words,
+    reads_words,
+)
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.runs.random_writes import (
@@ -294,7 +300,8 @@ class VerdictRow:
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
     both arms of a pair; it is empty where nothing does. ``times`` is how long random writes of
-    several arms took until the range was full; it is empty for other workloads.
+    several arms took until the range was full, ``paths`` how the bytes reached GPU memory; both
+    are empty for other workloads.
     """
 
     group: Group
@@ -318,6 +325,7 @@ class VerdictRow:
     counts: str
     shared_limit: str
     times: str
+    paths: str
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -820,7 +828,32 @@ def _verdict_row(
         counts=_counts(subject, place, rates, energies),
         shared_limit=_shared_limit(limits.values()) if is_pair else "",
         times=_times(place) if len(arms) > 1 else "",
+        paths=_paths(place),
     )
+
+
+def _paths(place: _Place) -> str:
+    """Return the path of each arm into GPU memory, and whether one of them is direct."""
+    found = {
+        arm: list(
+            dict.fromkeys(
+                path_words(path, run.record.workload.loader)
+                for run in runs
+                for path in gpu_paths(run.record)
+            )
+        )
+        for arm, runs in place.group.arms.items()
+    }
+    known = {arm: words for arm, words in found.items() if words}
+    if not known:
+        return ""
+    several = len(place.group.arms) > 1
+    texts = [
+        f"{place.letter(arm) or arm}: {listed(words)}" if several else listed(words)
+        for arm, words in known.items()
+    ]
+    is_any = any(is_direct(run.record) for run in place.group.runs)
+    return "; ".join(texts) + ("; none is direct" if several and not is_any else "")
 
 
 def _times(place: _Place) -> str:

@@ -39,6 +39,7 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
     whole_energy,
 )
+from wattload.reports.runs.gpu_reads import gpu_paths, path_words
 from wattload.reports.runs.phases import Phase, leading, overlap
 from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_words
@@ -83,6 +84,10 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     """Yield the lines of a run's summary; the last are commands and its record."""
     yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
     phases = leading(record)
+    for path in gpu_paths(record):
+        if path.counts is not None:
+            words = path_words(path, record.workload.loader)
+            yield Line("path", f"{words}, by the counts of {path.counts.reads:,} reads")
     yield Line("bytes", _moved(record, phases))
     yield Line("time", _times(record))
     rates = _rates(record)
