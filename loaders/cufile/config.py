@@ -19,7 +19,7 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
-from wattload.loaders.gpu.limits import check_limits
+from wattload.loaders.gpu.limits import MOST_IO_KB, check_limits, cufile_io_kb
 from wattload.loaders.gpu.probe import probe
 from wattload.loaders.gpu.process import ProcessReader, Way
 from wattload.loaders.gpu.targets import check_gpus, check_targets
@@ -28,9 +28,6 @@ from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 DIRECT, AUTO = "direct", "auto"
 CONFIGURATION = "cufile.json"
 
-_LEAST_IO_KB = 1024
-_MOST_IO_KB = 16384
-"""The range of ``max_direct_io_size_kb``: with less, cuFile 1.15 does not start (-22)."""
 _SPLIT_KB = 8192
 """cuFile's default of ``min_io_threshold_size_kb``: larger reads are cut in parallel parts."""
 
@@ -92,10 +89,9 @@ class Config:
     def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
         """Return the configuration; it allows the path through host memory with ``auto`` only.
 
-        With each registered buffer cuFile 1.15 pins a host buffer of ``max_direct_io_size_kb``,
-        whatever the length: with its default, 2048 buffers take 32 GiB. Reads without one of
-        their own take one of the pool, and wait in a busy loop when it is empty. Parallel I/O
-        would cut one read into several, which the statistics count.
+        Reads without a host buffer of their own (``cufile_io_kb``) take one of the pool, and wait
+        in a busy loop when it is empty. Parallel I/O would cut one read into several, which the
+        statistics count.
         """
         size_kb = next(kb for kb in _POOL_SIZES_KB if plan.block_bytes <= kb << 10)
         counts = [
@@ -127,9 +123,9 @@ def _io_kb(plan: GpuReadPlan) -> int:
     Raises:
         ConfigError: there is none.
     """
-    if plan.block_bytes > _MOST_IO_KB << 10:
+    if plan.block_bytes > MOST_IO_KB << 10:
         raise ConfigError(
-            f"loader=cufile reads blocks of at most {_MOST_IO_KB << 10} bytes in one piece; "
+            f"loader=cufile reads blocks of at most {MOST_IO_KB << 10} bytes in one piece; "
             f"workload.block_bytes is {plan.block_bytes}"
         )
-    return max(plan.block_bytes >> 10, _LEAST_IO_KB)
+    return cufile_io_kb(plan.block_bytes)

@@ -20,6 +20,19 @@ _IPC_LOCK = 14
 
 _MIB = 1 << 20
 
+_LEAST_IO_KB = 1024
+MOST_IO_KB = 16384
+"""The range of cuFile's ``max_direct_io_size_kb``: with less, cuFile 1.15 does not start (-22)."""
+
+
+def cufile_io_kb(block_bytes: int) -> int:
+    """Return the least ``max_direct_io_size_kb`` that cuts reads of ``block_bytes`` least.
+
+    With each registered buffer cuFile 1.15 pins a host buffer of this size, whatever the length:
+    with its default, 2048 buffers take 32 GiB.
+    """
+    return min(max(block_bytes >> 10, _LEAST_IO_KB), MOST_IO_KB)
+
 
 def check_limits(
     plan: GpuReadPlan, *, buffer_bytes: int = 0, ring: bool = False, roots: Roots = LIVE

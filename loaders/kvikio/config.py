@@ -18,7 +18,7 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, require_installed
-from wattload.loaders.gpu.limits import check_limits
+from wattload.loaders.gpu.limits import check_limits, cufile_io_kb
 from wattload.loaders.gpu.probe import probe
 from wattload.loaders.gpu.process import ProcessReader, Way
 from wattload.loaders.gpu.targets import check_gpus, check_targets
@@ -60,14 +60,18 @@ class Config:
         self.check()
         require_installed(self.requires, user="loader=kvikio", alternative="loader=bounce")
         check_targets(plan, targets)
-        check_limits(plan)
+        check_limits(plan, buffer_bytes=cufile_io_kb(plan.block_bytes) << 10)
         check_gpus(plan, probe(with_cufile=False))
 
     def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
         """Return the reader; ``folder`` gets cuFile's log, if KvikIO finds cuFile."""
         place = folder.absolute()
+        configuration = {
+            "logging": {"dir": str(place)},
+            "properties": {"max_direct_io_size_kb": cufile_io_kb(plan.block_bytes)},
+        }
         with open_folder(place) as opened:
-            opened.write(CONFIGURATION, json.dumps({"logging": {"dir": str(place)}}, indent=2))
+            opened.write(CONFIGURATION, json.dumps(configuration, indent=2))
         nodes = {file.node for file in plan.files}
         remarks = ("KvikIO's pool of threads runs on any CPU: the GPUs are on several NUMA nodes",)
         path = DataPath(

@@ -117,10 +117,22 @@ def _measured(claim: Claim, places: Sequence[_Place]) -> tuple[Measured, ...]:
         return (_largest(claim, [place.measured(claim) for place in meant]),)
     if meant:
         return tuple(place.measured(claim) for place in meant)
-    known = listed([place.point.value for place in places if place.point.axis])
+    known = _configured_otherwise(claim, places) or listed(
+        [place.point.value for place in places if place.point.axis]
+    )
     here = f"has {known}" if known else "does not"
     reason = f"the paper has {claim.point_text}, this page {here}"
     return (Measured(verdict="unmeasured", reason=reason),)
+
+
+def _configured_otherwise(claim: Claim, places: Sequence[_Place]) -> str:
+    """Return the settings that no point of the page has as the paper, unless they were swept."""
+    return ", ".join(
+        f"{axis} = {listed(values)}"
+        for axis, value in claim.point.items()
+        if not any(place.is_at({axis: value}) for place in places)
+        and (values := list(dict.fromkeys(each for place in places for each in place.configured(axis))))
+    )
 
 
 def _largest(claim: Claim, found: Sequence[Measured]) -> Measured:
@@ -153,10 +165,18 @@ class _Place:
         swept = dict(self.point.settings)
         if axis in swept:
             return _is_value(swept[axis], value)
-        facts = [facts_of(run.record) for run in self.point.group.runs]
-        return all(
-            _is_value(own.get(axis, own.get(f"workload.{axis}", "")), value) for own in facts
+        found = self.configured(axis)
+        return len(found) == len(self.point.group.runs) and all(
+            _is_value(each, value) for each in found
         )
+
+    def configured(self, axis: str) -> list[str]:
+        """Return this setting of each run that has it; none for a swept one."""
+        if axis in dict(self.point.settings):
+            return []
+        facts = [facts_of(run.record) for run in self.point.group.runs]
+        texts = [own.get(axis, own.get(f"workload.{axis}", "")) for own in facts]
+        return [text for text in texts if text]
 
     def measured(self, claim: Claim) -> Measured:
         """Return the formula of the claim over the runs of this point, and its verdict."""
@@ -399,6 +419,12 @@ def _checkpoint_bytes(record: RunRecord) -> Iterator[float]:
         yield float(size)
 
 
+def _memory_traffic(record: RunRecord) -> Iterator[str]:
+    for load in record.loads:
+        meter = "the load itself" if load.meter == "self_reported" else "hardware"
+        yield f"share of the {load.peak_of} peak, counted by {meter}"
+
+
 _READ: Mapping[Fact, Callable[[RunRecord], Iterator[Found]]] = {
     Fact.DRIVE: _models,
     Fact.LINK: _links,
@@ -411,4 +437,5 @@ _READ: Mapping[Fact, Callable[[RunRecord], Iterator[Found]]] = {
     Fact.KERNEL: lambda record: (h.facts.kernel for h in record.hosts),
     Fact.ACCELERATOR: _accelerators,
     Fact.CHECKPOINT: _checkpoint_bytes,
+    Fact.MEMORY_TRAFFIC: _memory_traffic,
 }

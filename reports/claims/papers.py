@@ -52,6 +52,7 @@ class Fact(StrEnum):
     KERNEL = "kernel"
     ACCELERATOR = "accelerator"
     CHECKPOINT = "bytes of a checkpoint"
+    MEMORY_TRAFFIC = "memory traffic"
 
 
 class Expected(Frozen):
@@ -155,7 +156,7 @@ class Claim(Frozen):
     def point_text(self) -> str:
         """The point: ``threads = 2048, load = busy``; empty for a claim on all points."""
         return ", ".join(
-            f"{axis} = {value if isinstance(value, str) else f'{value:g}'}"
+            f"{axis} = {value if isinstance(value, str) else f'{value:.15g}'}"
             for axis, value in self.point.items()
         )
 

@@ -59,6 +59,8 @@ def test_every_call_delivers_the_files_and_counts_exactly(
     settings = json.loads((tmp_path / "settings").read_text())
     assert (settings["gds_threshold"], settings["auto_direct_io_read"]) == (0, True)
     assert (settings["num_threads"], settings["task_size"]) == (4, BLOCK)
+    kept = json.loads((tmp_path / "cufile.json").read_text())
+    assert kept["properties"] == {"max_direct_io_size_kb": 1024}
 
 
 @pytest.mark.parametrize(

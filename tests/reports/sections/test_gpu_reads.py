@@ -10,7 +10,8 @@ import pytest
 
 from tests.reports.gpu_reads import BLOCKS, reads_run, reads_sweep
 from wattload.reports.blocks import Figure, Fold, Table
-from wattload.reports.claims.comparison import Measured, compare_claims
+from wattload.reports.claims.comparison import Measured, compare_claims, match_condition
+from wattload.reports.claims.papers import Fact, papers
 from wattload.reports.render.json_export import document
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
@@ -251,6 +252,44 @@ def test_p2_is_not_measured_on_an_idle_host() -> None:
     (found,) = published("p2p_nvfs", "paths_4k_rate", loads=("none",))
     assert (found.verdict, found.ratio) == ("unmeasured", None)
     assert "load = busy" in found.reason
+
+
+def with_load(runs: list[Run], **asked: float) -> list[Run]:
+    """Return the runs with other shares asked of their load."""
+    changed = []
+    for run in runs:
+        config = run.record.config
+        load = {**config["load"], **asked} if run.record.loads else config["load"]
+        record = run.record.model_copy(update={"config": {**config, "load": load}})
+        changed.append(replace(run, record=record))
+    return changed
+
+
+@pytest.mark.parametrize("asked", [{"cpu_share": 0.5}, {"memory_share": 0.3}])
+def test_p2_is_not_measured_under_a_load_of_other_shares(asked: dict[str, float]) -> None:
+    runs = reads_sweep(words=("p2p_nvfs", "host_bounce"), blocks=(4096,), threads=(8, 2048))
+    parts = compare_claims(subject_of(with_load(runs, **asked)))
+    found = next(own for part in parts for each, own in part.claims if each.id == "paths_4k_rate")
+    ((name, share),) = asked.items()
+    assert [(each.verdict, each.ratio) for each in found] == [("unmeasured", None)]
+    assert found[0].reason == (
+        "the paper has threads = 2048, block_bytes = 4096, load = busy, load.cpu_share = 0.86, "
+        f"load.memory_share = 0.5, this page has load.{name} = {share}"
+    )
+
+
+def test_what_a_load_s_share_of_memory_traffic_means_is_a_condition() -> None:
+    runs = reads_sweep(words=("p2p_nvfs", "host_bounce"), blocks=(4096,), threads=(2048,))
+    paper = next(each for each in papers() if each.id == "P2")
+    expected = next(each.a for each in paper.conditions if each.fact is Fact.MEMORY_TRAFFIC)
+    found = match_condition(runs, Fact.MEMORY_TRAFFIC, expected)
+    assert found.text == "share of the measured peak, counted by the load itself"
+    assert found.match == "differs"
+    load = runs[-1].record.loads[0].model_copy(
+        update={"peak_of": "theoretical", "meter": "uncore"}
+    )
+    like = replace(runs[-1], record=runs[-1].record.model_copy(update={"loads": (load,)}))
+    assert match_condition([like], Fact.MEMORY_TRAFFIC, expected).match == "alike"
 
 
 def test_the_direct_path_is_the_papers_a_in_any_order() -> None:

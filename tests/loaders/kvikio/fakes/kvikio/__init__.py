@@ -1,7 +1,8 @@
 """The part of KvikIO 26.10 that the reader uses: its calls, its settings and its statistics.
 
 With FAKE_KVIKIO_BACKEND=GDS a file is read by the stub of libcufile, else by POSIX. Every read
-number FAKE_KVIKIO_FAIL_EVERY fails. FAKE_KVIKIO_SETTINGS is a file that gets all settings.
+number FAKE_KVIKIO_FAIL_EVERY fails, and so does one that is not into the start of registered memory:
+concurrent reads into one registration are slow. FAKE_KVIKIO_SETTINGS is a file that gets all settings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __version__ = "26.10.00"
 
 _driver = ctypes.CDLL("libcuda.so.1")
 _lock = threading.Lock()
+_registered: set[int] = set()
 _totals = {name: {"num_ops": 0, "num_errors": 0} for name in ("POSIX", "GDS", "MMAP")}
 _is_gds = os.environ.get("FAKE_KVIKIO_BACKEND") == "GDS"
 _fail_every = int(os.environ.get("FAKE_KVIKIO_FAIL_EVERY", "0"))
@@ -67,6 +69,9 @@ class CuFile:
         total = _totals["GDS" if _is_gds else "POSIX"]
         with _lock:
             total["num_ops"] += 1
+            if buf.ctypes.data not in _registered or dev_offset:
+                total["num_errors"] += 1
+                raise RuntimeError("this read shares its registration with others")
             if _fail_every and total["num_ops"] % _fail_every == 0:
                 total["num_errors"] += 1
                 raise RuntimeError("cuFile error: cufile io error")
@@ -88,11 +93,11 @@ class SummaryMonitor:
 
 
 def memory_register(buf: Any) -> None:
-    pass
+    _registered.add(buf.ctypes.data)
 
 
 def memory_deregister(buf: Any) -> None:
-    pass
+    _registered.remove(buf.ctypes.data)
 
 
 def _note(settings: dict[str, Any]) -> None:
