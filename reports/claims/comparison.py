@@ -127,12 +127,12 @@ def _measured(claim: Claim, places: Sequence[_Place]) -> tuple[Measured, ...]:
 
 def _configured_otherwise(claim: Claim, places: Sequence[_Place]) -> str:
     """Return the settings that no point of the page has as the paper, unless they were swept."""
-    return ", ".join(
-        f"{axis} = {listed(values)}"
-        for axis, value in claim.point.items()
-        if not any(place.is_at({axis: value}) for place in places)
-        and (values := list(dict.fromkeys(each for place in places for each in place.configured(axis))))
-    )
+    parts = []
+    for axis, value in claim.point.items():
+        values = dict.fromkeys(each for place in places for each in place.configured(axis))
+        if values and not any(place.is_at({axis: value}) for place in places):
+            parts.append(f"{axis} = {listed(list(values))}")
+    return ", ".join(parts)
 
 
 def _largest(claim: Claim, found: Sequence[Measured]) -> Measured:

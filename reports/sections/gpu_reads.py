@@ -127,7 +127,7 @@ def _paths(subject: Subject, group: Group) -> Table:
         if not by_word:
             rows.append(row(title, Cell("path not proved", "warn"), MISSING, "no counters"))
     return Table(
-        columns=columns("arm", "path taken", "asked", "reads by counter"),
+        columns=columns("arm", "path taken", "requested", "reads by counter"),
         rows=rows,
         caption="The path of the bytes, from counters alone",
         note="Counts are of all reads of the reader's process, those before and after the timed "

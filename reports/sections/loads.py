@@ -68,8 +68,8 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
         columns=columns(
             "stretch",
             "#CPU busy",
-            "#of it load",
-            "#of it run",
+            "#the load's",
+            "#the run's",
             "#other CPU",
             "#stolen",
             "#memory traffic",
@@ -93,7 +93,7 @@ def _asked(loads: Sequence[LoadRecord]) -> tuple[Cell, ...]:
     )
     missing = loads[0].missing.get("peak_bytes_per_s", "")
     return row(
-        Cell("asked", remark="without the workload's reads"),
+        Cell("requested", remark="without the workload's reads"),
         ", ".join(_percent(each) for each in sorted(cpu, key=str)),
         *[""] * 4,
         Cell("", remark=remark or missing),

@@ -285,9 +285,7 @@ def test_what_a_load_s_share_of_memory_traffic_means_is_a_condition() -> None:
     found = match_condition(runs, Fact.MEMORY_TRAFFIC, expected)
     assert found.text == "share of the measured peak, counted by the load itself"
     assert found.match == "differs"
-    load = runs[-1].record.loads[0].model_copy(
-        update={"peak_of": "theoretical", "meter": "uncore"}
-    )
+    load = runs[-1].record.loads[0].model_copy(update={"peak_of": "theoretical", "meter": "uncore"})
     like = replace(runs[-1], record=runs[-1].record.model_copy(update={"loads": (load,)}))
     assert match_condition([like], Fact.MEMORY_TRAFFIC, expected).match == "alike"
 

@@ -1,8 +1,9 @@
 """The part of KvikIO 26.10 that the reader uses: its calls, its settings and its statistics.
 
 With FAKE_KVIKIO_BACKEND=GDS a file is read by the stub of libcufile, else by POSIX. Every read
-number FAKE_KVIKIO_FAIL_EVERY fails, and so does one that is not into the start of registered memory:
-concurrent reads into one registration are slow. FAKE_KVIKIO_SETTINGS is a file that gets all settings.
+number FAKE_KVIKIO_FAIL_EVERY fails, and so does one that is not into the start of registered
+memory: concurrent reads into one registration are slow. FAKE_KVIKIO_SETTINGS is a file that gets
+all settings.
 """
 
 from __future__ import annotations
