@@ -249,9 +249,9 @@ def _path_by_load(group: Group, found: Sequence[LoadedPoint]) -> Table:
         rows=rows,
         caption=f"Path and load: rates in {scale.unit}, and whether their ratio changes",
         note=f"{first} ÷ {second} is the ratio of geometric means, in pairs where runs alternated, "
-        "with its 95 % interval. Busy ÷ idle is the ratio of these ratios, from pairs alone, "
-        "with a 95 % interval by Welch's t on the ratios of pairs; the verdicts are corrected by "
-        "Holm over the points of this table.",
+        "with its 95 % interval. Busy ÷ idle is the ratio of these ratios; its 95 % interval is by "
+        "Welch's t on the ratios of pairs alone, and needs 6 of them under each load. The "
+        "verdicts are corrected by Holm over the points of this table.",
     )
 
 

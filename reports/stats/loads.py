@@ -1,8 +1,9 @@
 """Two arms under two loads: their ratio under each, and whether it changes with the load.
 
-The ratio of ratios is A ÷ B on the busy host over A ÷ B on the idle one. It is computed from the
-ratios of pairs alone, which are two independent samples, and judged like every other comparison:
-interval, floor and Holm's correction over all points of the workload.
+The ratio of ratios is A ÷ B on the busy host over A ÷ B on the idle one. It is tested on the ratios
+of pairs, which are two independent samples, and judged like every other comparison: interval, floor
+and Holm's correction over all points of the workload. Where pairs are too few for that, it is the
+quotient of the two ratios as they are.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class LoadedPoint:
 
     ``idle`` and ``busy`` are the rows of the rate, ``load`` is the name of the load and ``name``
     the other settings in words. ``change`` is A ÷ B busy over A ÷ B idle; ``words`` and ``reason``
-    are the verdict on it, ``call`` ``more`` if A's advantage grows with the load, ``less`` if it
-    shrinks, otherwise empty.
+    are the verdict on it, ``call`` ``more`` if A ÷ B grows with the load, ``less`` if it falls,
+    otherwise empty.
     """
 
     name: str
@@ -145,7 +146,7 @@ def _at(
     if barred:
         words, reason = INCONCLUSIVE, barred
     elif few < MINIMUM_PAIRS:
-        change = replace(change, estimate=None) if change else None
+        change = _untested(change, rows[0], rows[1]) if change else None
         words, reason = INCONCLUSIVE, f"{counted(few, 'pair')}; {MINIMUM_PAIRS} needed"
     elif change is None:
         words, reason = INCONCLUSIVE, "no ratio: not every figure is positive"
@@ -161,6 +162,13 @@ def _at(
         words=words,
         reason=reason,
     )
+
+
+def _untested(change: Effect, idle: Row, busy: Row) -> Effect:
+    """Return the quotient of the ratios of two rows, which may count runs outside of pairs."""
+    ratios = [found[0] for row in (busy, idle) if (found := ratio_of_a(row)) is not None]
+    ratio = ratios[0] / ratios[1] if len(ratios) == 2 else change.ratio  # noqa: PLR2004 - both
+    return replace(change, ratio=ratio, estimate=None)
 
 
 def _rate_row(rows: Sequence[Row]) -> Row | None:
@@ -199,9 +207,7 @@ def _judged(change: Effect, point: LoadedPoint) -> LoadedPoint:
     verdict = judge(_RATE, change)
     if verdict.call in ("a", "b"):
         call = "more" if verdict.call == "b" else "less"
-        words = "A's advantage grows with the load"
-        if call == "less":
-            words = "A's advantage shrinks with the load"
+        words = f"A ÷ B {'grows' if call == 'more' else 'falls'} with the load"
         return replace(point, change=change, call=call, words=words, reason=verdict.reason)
     words = SAME if verdict.words == SAME else INCONCLUSIVE
     return replace(point, change=change, words=words, reason=verdict.reason)

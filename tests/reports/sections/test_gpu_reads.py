@@ -19,7 +19,7 @@ from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.comparison import compare
-from wattload.reports.stats.loads import loaded_points
+from wattload.reports.stats.loads import loaded_points, ratio_of_a
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.sweeps import panels
 
@@ -131,6 +131,43 @@ def test_the_ratio_of_ratios_is_tested_from_pairs(small: list[Run]) -> None:
         assert each.change.lower is not None
         assert each.change.lower < 0.93 / 0.45 < (each.change.upper or 0)
         assert each.call == "more"
+
+
+@pytest.mark.parametrize("pairs", [5, 6])
+def test_busy_over_idle_is_the_quotient_of_the_ratios_beside_it(pairs: int) -> None:
+    runs = reads_sweep(blocks=(4096,), threads=(8, 512), pairs=pairs)
+    alone = reads_run(name="alone", loader="cufile", load="busy", threads=8, repeat=90, rate=9e8)
+    subject = subject_of([*runs, *_singles(alone, 6)])
+    for each in loaded_points(subject, subject.groups[0]):
+        idle, busy = ratio_of_a(each.idle), ratio_of_a(each.busy)
+        assert each.change is not None
+        assert idle is not None
+        assert busy is not None
+        assert each.change.ratio == pytest.approx(busy[0] / idle[0])
+
+
+def _singles(run: Run, count: int) -> list[Run]:
+    """Return runs like this one that are in no pair."""
+    found = []
+    for index in range(count):
+        own = run.record.comparison.model_copy(update={"session_id": f"alone-{index}"})
+        changes = {"run_id": f"alone-{index}", "comparison": own}
+        found.append(replace(run, record=run.record.model_copy(update=changes)))
+    return found
+
+
+def test_the_ratio_that_grows_is_named_whichever_arm_is_faster() -> None:
+    runs = reads_sweep(blocks=(4096,), threads=(8, 512))
+    found = loaded_points(subject_of(runs), subject_of(runs).groups[0])
+    assert {each.words for each in found} == {"A ÷ B grows with the load"}
+    turned = reads_sweep(
+        blocks=(4096,),
+        threads=(8, 512),
+        loaders=("bounce", "cufile"),
+        words=("host_bounce", "posix_bounce"),
+    )
+    found = loaded_points(subject_of(turned), subject_of(turned).groups[0])
+    assert {each.words for each in found} == {"A ÷ B falls with the load"}
 
 
 def test_too_few_pairs_make_the_ratio_of_ratios_inconclusive() -> None:
