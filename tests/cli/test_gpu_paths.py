@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wattload.loaders.gpu.probe import Probe, ProbedGpu
 __all__ = ["stub_environment", "stub_libraries", "stubs"]
 
 COMPAT, NVIDIA_FS, P2PDMA = (f"cuFile by {n}" for n in ("compat", "nvidia-fs", "PCI P2PDMA"))
+BOTH = "cuFile by nvidia-fs or PCI P2PDMA"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
 CLOSED = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
@@ -40,6 +42,7 @@ def dgx(tmp_path: Path) -> Roots:
     write(roots.sys / "module/nvme_core/parameters/multipath", "N\n")
     write(roots.sys / "kernel/iommu_groups/3/type", "identity\n")
     for number in range(8):
+        (roots.proc / f"driver/nvidia/gpus/0000:{number:02x}:00.0").mkdir(parents=True)
         write(roots.sys / f"class/nvme/nvme{number}/transport", "pcie\n")
         write(roots.top / f"run/udev/data/b259:{number}", "E:ID_FS_TYPE=ext4\n")
     return roots
@@ -123,9 +126,21 @@ def test_a_driver_that_does_not_count_proves_nothing(dgx: Roots) -> None:
 def test_an_iommu_that_translates_is_in_the_way_of_both_direct_paths(dgx: Roots) -> None:
     write(dgx.sys / "kernel/iommu_groups/4/type", "DMA-FQ\n")
     findings = found(dgx)
-    assert "iommu=pt" in only(findings[NVIDIA_FS]).says
-    assert "iommu=pt" in only(findings[P2PDMA]).says
+    assert "iommu=pt" in only(findings[BOTH]).says
+    assert list(findings) == [COMPAT, BOTH]
     assert only(findings[COMPAT]).verdict is Verdict.YES
+
+
+def test_a_machine_without_nvme_drives_is_one_finding(dgx: Roots) -> None:
+    shutil.rmtree(dgx.sys / "class/nvme")
+    findings = [each for own in found(dgx).values() for each in own]
+    assert [each.name for each in findings if "no NVMe drive" in each.says] == [BOTH]
+
+
+def test_without_a_gpu_nothing_is_said_of_cufile(tmp_path: Path) -> None:
+    finding = only([*gpu_path_findings(roots=Roots(sys=tmp_path, proc=tmp_path, top=tmp_path))])
+    assert (finding.verdict, finding.says, finding.mend) == (Verdict.NO, "no NVIDIA GPU", "")
+    assert finding.adds == "workload=gpu_read"
 
 
 def test_a_container_without_udev_has_not_even_compat(dgx: Roots) -> None:

@@ -6,12 +6,15 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from wattload.cli import doctor
 from wattload.cli.doctor import Verdict
 from wattload.core.errors import MissingExtraError
+from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, find_meter
+from wattload.core.sysfs import Roots
 
 WITHOUT_RIGHTS = """
 import json, os, resource
@@ -60,3 +63,21 @@ def test_without_a_limit_everything_may_be_pinned(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "backend_unavailable", lambda name: None)
     monkeypatch.setattr(resource, "getrlimit", lambda what: unlimited)
     assert [f.verdict for f in doctor.io_findings()] == [Verdict.YES, Verdict.YES]
+
+
+def test_the_meter_of_memory_traffic_is_named_with_what_refuses_it() -> None:
+    refused = doctor.memory_traffic_finding(FoundMeter(None, (NEEDS_PERMISSION,)))
+    assert refused.verdict is Verdict.PARTLY
+    assert refused.says == f"{NEEDS_PERMISSION}; a load counts its own copies"
+    assert refused.mend == "sudo sysctl kernel.perf_event_paranoid=0"
+    none = doctor.memory_traffic_finding(FoundMeter(None))
+    assert none.says.startswith("no counters of the memory controllers")
+    assert none.mend == ""
+
+
+def test_a_meter_that_counts_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes"
+    file.parent.mkdir(parents=True)
+    file.write_text("1000\n")
+    found = doctor.memory_traffic_finding(find_meter(Roots(sys=tmp_path, proc=tmp_path)))
+    assert (found.verdict, found.says.partition(" ")[0]) == (Verdict.YES, "resctrl")

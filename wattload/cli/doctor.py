@@ -34,6 +34,8 @@ from wattload.core.errors import (
     TargetError,
 )
 from wattload.core.host.counters import read_block_stat
+from wattload.core.host.gpus import list_gpus
+from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
 from wattload.core.storage.controllers import list_controllers
@@ -71,6 +73,13 @@ _CUFILE_ADDS: dict[PathName, str] = {
     "nvidia-fs": "GPUDirect Storage by NVIDIA's kernel module: loader=cufile loader.mode=direct",
     "PCI P2PDMA": "GPUDirect Storage by the kernel alone: loader=cufile loader.mode=direct",
 }
+_DIRECT_ADDS = "GPUDirect Storage: loader=cufile loader.mode=direct"
+
+_METERS: dict[Kind, str] = {
+    "uncore": "counters of the memory controllers (uncore)",
+    "resctrl": "resctrl counts what the L3 caches and memory exchange",
+}
+_PERF_STEP = "sudo sysctl kernel.perf_event_paranoid=0"
 
 _GPU_ADDS = "the GPUs' power and energy (power=nvml), not the drive's"
 
@@ -143,6 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
         *storage_findings(arguments.directory),
         *io_findings(),
         *gpu_path_findings(),
+        memory_traffic_finding(),
         *power_findings(),
         *change_findings(),
         *software_findings(),
@@ -293,8 +303,14 @@ def _locked_memory() -> Finding:
 def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> Iterator[Finding]:
     """Yield a finding for each of cuFile's paths, and one for each thing that a path lacks.
 
-    Without an answer from CUDA and cuFile there is one, with the reason.
+    What several paths lack is one finding. Without a GPU, or an answer from CUDA and cuFile, there
+    is one in all, with the reason.
     """
+    if not list_gpus(roots):
+        yield Finding(
+            name="GPU reads", verdict=Verdict.NO, says="no NVIDIA GPU", adds="workload=gpu_read"
+        )
+        return
     cufile = partial(Finding, name="cuFile", adds=_CUFILE_ANY, verdict=Verdict.NO)
     try:
         found = ask()
@@ -304,18 +320,42 @@ def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> 
     if found.cufile_refusal is not None:
         yield cufile(says=str(found.cufile_refusal))
         return
-    for path in paths_here(found.cufile, roots):
+    paths = paths_here(found.cufile, roots)
+    for path in paths:
         finding = partial(Finding, adds=_CUFILE_ADDS[path.name])
         name = f"cuFile by {path.name}"
         if not path.lacks:
             says = f"libcufile {found.cufile or 'of an unknown version'} has what it needs"
             yield finding(name=name, verdict=Verdict.YES, says=says)
-        yield from (_lacking(finding, name, Verdict.NO, lack) for lack in path.lacks)
+        for lack in path.lacks:
+            names = [each.name for each in paths if lack in each.lacks]
+            if len(names) == 1:
+                yield _lacking(finding, name, Verdict.NO, lack)
+            elif names[0] == path.name:
+                shared = partial(Finding, adds=_DIRECT_ADDS)
+                yield _lacking(shared, f"cuFile by {' or '.join(names)}", Verdict.NO, lack)
         yield from (_lacking(finding, name, Verdict.PARTLY, lack) for lack in path.notes)
 
 
 def _lacking(finding: Callable[..., Finding], name: str, verdict: Verdict, lack: Lack) -> Finding:
     return finding(name=name, verdict=verdict, says=lack.what, mend=lack.step)
+
+
+def memory_traffic_finding(found: FoundMeter | None = None) -> Finding:
+    """Return which meter counts the memory traffic of a load, and what refuses a better one."""
+    found = found or find_meter()
+    finding = partial(
+        Finding, name="memory traffic", adds="the memory traffic of all programs under load=busy"
+    )
+    mend = "" if mounted() or NEEDS_PERMISSION not in found.remarks else _PERF_STEP
+    remarks = "; ".join(found.remarks)
+    if found.meter is None:
+        reason = remarks or "no counters of the memory controllers or of resctrl"
+        says = f"{reason}; a load counts its own copies"
+        return finding(verdict=Verdict.PARTLY, says=says, mend=mend)
+    found.meter.close()
+    says = "; ".join(filter(None, (_METERS[found.meter.kind], remarks)))
+    return finding(verdict=Verdict.YES, says=says, mend=mend)
 
 
 def power_findings(
