@@ -73,7 +73,7 @@ def level(windows: int) -> Iterator[Result]:
     process, meter = _started(cpus)
     control: list[float] = []
     try:
-        found = measure_peak(process, meter)
+        found = meter.peak = measure_peak(process, meter)
 
         def watch(length_s: float) -> LoadLevel:
             began_cpu_s, first = time.process_time(), meter.read()

@@ -11,7 +11,8 @@ from wattload.core.errors import RunError
 from wattload.core.record.load import LoadLevel
 from wattload.loaders.engine.load import PERIOD_US
 from wattload.run.host_load.busy import Config
-from wattload.run.host_load.settling import Peak, Settled, Settling
+from wattload.run.host_load.meter import Peak
+from wattload.run.host_load.settling import Settled, Settling
 
 CPUS = 16
 PEAK_BYTES = 100e9

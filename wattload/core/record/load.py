@@ -32,8 +32,9 @@ class LoadLevel(Observed):
     ``load_cpu_share`` is the load's own processes', ``run_cpu_share`` the run's, and
     ``other_cpu_share`` the rest. ``memory_bytes_per_s`` counts reads and writes by the record's
     meter; ``memory_share`` is its part of the peak. ``copied_bytes_per_s`` is the load's own
-    traffic, ``work_fraction`` the part of its quotas that it did. The pressures are the shares of
-    time in which some task waited (``/proc/pressure``, ``some``).
+    traffic, ``work_fraction`` the part of its quotas that it did, copies and arithmetic weighted by
+    the time that each takes at the load's peak. The pressures are the shares of time in which some
+    task waited (``/proc/pressure``, ``some``).
     """
 
     host: str

@@ -24,6 +24,15 @@ NO_TRAFFIC = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """What all CPUs together reach: memory traffic by the meter, copied bytes, and arithmetic."""
+
+    traffic_bytes_per_s: float
+    copied_bytes_per_s: float
+    units_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """The counters at one moment; a reason stands in place of a pressure that can't be read."""
 
@@ -55,6 +64,8 @@ class HostMeter:
         apart = frozenset([process.pid])
         self._run = [ProcessTree(apart, root=pid) for pid in ranks]
         self._lock = threading.Lock()
+        self.peak: Peak | None = None
+        """What the load reaches; the part of its quotas that it did is unknown without it."""
         self.kind: MemoryMeter = self._traffic.kind if self._traffic else "self_reported"
 
     def read(self) -> Reading:
@@ -104,9 +115,10 @@ class HostMeter:
         copied = fraction = None
         if first.counts is not None and last.counts is not None:
             copied = (last.counts.copied_bytes - first.counts.copied_bytes) / seconds
-            fraction = work_fraction(first.counts, last.counts)
+            if self.peak is not None:
+                fraction = work_fraction(first.counts, last.counts, self.peak)
         observation.put("copied_bytes_per_s", copied, NO_COUNTS)
-        without = NO_COUNTS if copied is None else "no quota was due"
+        without = NO_COUNTS if copied is None else "no quota was due, or the peak is unknown"
         observation.put("work_fraction", fraction, without)
         for name in PRESSURES:
             read = partial(_pressure_share, first.waiting_s[name], last.waiting_s[name], seconds)
@@ -137,15 +149,15 @@ def _pressure_share(first: float | str, last: float | str, seconds: float) -> fl
     raise ValueError(first if isinstance(first, str) else last)
 
 
-def work_fraction(first: LoadCounts, last: LoadCounts) -> float | None:
-    """Return the part of its quotas that a load did: the mean over copies and arithmetic.
+def work_fraction(first: LoadCounts, last: LoadCounts, peak: Peak) -> float | None:
+    """Return the part of its quotas that a load did, both weighted by their time at the peak.
 
-    ``None`` if neither was due.
+    ``None`` if neither copies nor arithmetic were due.
     """
-    due_bytes, due_units = last.due_bytes - first.due_bytes, last.due_units - first.due_units
-    parts = []
-    if due_bytes:
-        parts.append((last.copied_bytes - first.copied_bytes) / due_bytes)
-    if due_units:
-        parts.append((last.units - first.units) / due_units)
-    return sum(parts) / len(parts) if parts else None
+    # Bytes ÷ bytes per second and units ÷ units per second, with both rates multiplied out.
+    byte_weight, unit_weight = peak.units_per_s, peak.copied_bytes_per_s
+    done = (last.copied_bytes - first.copied_bytes) * byte_weight
+    done += (last.units - first.units) * unit_weight
+    due = (last.due_bytes - first.due_bytes) * byte_weight
+    due += (last.due_units - first.due_units) * unit_weight
+    return done / due if due else None

@@ -24,8 +24,8 @@ from wattload.core.sysfs import Observation
 from wattload.run.host_load.busy import Config as Busy
 from wattload.run.host_load.busy import thread_bytes
 from wattload.run.host_load.client import LoadProcess
-from wattload.run.host_load.meter import NO_COUNTS, HostMeter, Reading
-from wattload.run.host_load.settling import Peak, Settled, Settling, measure_peak
+from wattload.run.host_load.meter import NO_COUNTS, HostMeter, Peak, Reading
+from wattload.run.host_load.settling import Settled, Settling, measure_peak
 from wattload.run.phases import PhaseRecorder
 
 SETTLE_PHASE, ALONE_PHASE, AFTER_PHASE = "load_settle", "load_alone", "load_after"
@@ -113,7 +113,7 @@ class LoadSession:
         return process, self._meter
 
     def _settle_shares(self, config: Busy, process: LoadProcess, meter: HostMeter) -> Settled:
-        self._peak = measure_peak(process, meter)
+        self._peak = meter.peak = measure_peak(process, meter)
         return Settling(
             config,
             cpu_count=len(self._cpus),

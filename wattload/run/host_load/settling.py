@@ -18,7 +18,7 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.engine.load import PERIOD_US
 from wattload.run.host_load.busy import Config
 from wattload.run.host_load.client import LoadProcess
-from wattload.run.host_load.meter import HostMeter, Reading
+from wattload.run.host_load.meter import HostMeter, Peak, Reading
 
 PEAK_WINDOWS, PEAK_S = 5, 0.5
 STEP_S = 1.0
@@ -30,15 +30,6 @@ UNMET = 0.95
 NOTABLE = 0.02
 
 _PERIODS_PER_S = 1e6 / PERIOD_US
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
-    """What all CPUs together reach: memory traffic by the meter, copied bytes, and arithmetic."""
-
-    traffic_bytes_per_s: float
-    copied_bytes_per_s: float
-    units_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
