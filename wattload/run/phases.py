@@ -150,8 +150,9 @@ class PhaseRecorder:
         self.read_stats = read_stats
         self._stack = threading.local()
         self.progress = progress or RankProgress()
-        self.at_timed_edge: Callable[[], None] | None = None
-        """Called just before a timed phase begins and just after it ends, in its thread."""
+        self.at_timed_edge: Callable[[bool], None] | None = None
+        """Called in a timed phase's thread, with ``True`` just before it begins and ``False`` just
+        after it ends."""
 
     def write_to(self, journal: RankJournal) -> None:
         """Write the phases from now on to a journal."""
@@ -239,7 +240,7 @@ class PhaseRecorder:
         opened = OpenPhase(name, self)
         at_edge = self.at_timed_edge if timed else None
         if at_edge is not None:
-            at_edge()
+            at_edge(True)
         at_start = self.read_stats()
         cpu_s = self.tree.cpu_s()
         self._note("begin", {"name": name, "parent": parent})
@@ -251,7 +252,7 @@ class PhaseRecorder:
                 end_ns = time.monotonic_ns()
             start_ns, end_ns = opened.edges_ns or (start_ns, end_ns)
             if at_edge is not None:
-                at_edge()
+                at_edge(False)
         finally:
             stack.pop()
         span = {

@@ -27,6 +27,9 @@ NONE = "none"
 class LoadLevel(Observed):
     """How busy a host was in one stretch: before the workload, while it ran, and after it.
 
+    ``during`` is from the beginning of the first timed phase to the end of the last one; the time
+    between its timed phases counts in none of the figures.
+
     Shares of CPU time are of all CPUs that the run may use (``/proc/stat``); iowait counts as
     idle, and ``steal_share`` is what a hypervisor took. ``cpu_share`` is all busy time, of which
     ``load_cpu_share`` is the load's own processes', ``run_cpu_share`` the run's, and

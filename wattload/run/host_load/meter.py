@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from wattload.core.host.counters import PRESSURES, ProcessTree, pressure_s
@@ -42,6 +42,48 @@ class Reading:
     traffic_bytes: float | None
     counts: LoadCounts | None
     waiting_s: dict[str, float | str] = field(default_factory=dict)
+
+    def less(self, first: Reading, last: Reading) -> Reading:
+        """Return this reading without what was counted from an earlier one to another."""
+        return Reading(
+            cpu=replace(
+                self.cpu,
+                time_ns=self.cpu.time_ns - (last.cpu.time_ns - first.cpu.time_ns),
+                idle_s=self.cpu.idle_s - (last.cpu.idle_s - first.cpu.idle_s),
+                steal_s=self.cpu.steal_s - (last.cpu.steal_s - first.cpu.steal_s),
+            ),
+            load_cpu_s=self.load_cpu_s - (last.load_cpu_s - first.load_cpu_s),
+            run_cpu_s=self.run_cpu_s - (last.run_cpu_s - first.run_cpu_s),
+            traffic_bytes=_less(self.traffic_bytes, first.traffic_bytes, last.traffic_bytes),
+            counts=_counts_less(self.counts, first.counts, last.counts),
+            waiting_s={
+                name: _less_waiting(own, first.waiting_s[name], last.waiting_s[name])
+                for name, own in self.waiting_s.items()
+            },
+        )
+
+
+def _less(own: float | None, first: float | None, last: float | None) -> float | None:
+    if own is None or first is None or last is None:
+        return None
+    return own - (last - first)
+
+
+def _less_waiting(own: float | str, first: float | str, last: float | str) -> float | str:
+    """Return the difference, or the reason why one is missing."""
+    for each in (own, first, last):
+        if isinstance(each, str):
+            return each
+    return float(own) - (float(last) - float(first))
+
+
+def _counts_less(
+    own: LoadCounts | None, first: LoadCounts | None, last: LoadCounts | None
+) -> LoadCounts | None:
+    if own is None or first is None or last is None:
+        return None
+    before, after, counts = asdict(first), asdict(last), asdict(own)
+    return LoadCounts(**{name: counts[name] - (after[name] - before[name]) for name in counts})
 
 
 class HostMeter:
@@ -96,9 +138,21 @@ class HostMeter:
             return explain(error)
 
     def level(
-        self, stretch: Stretch, first: Reading, last: Reading, peak_bytes_per_s: float | None
+        self,
+        stretch: Stretch,
+        first: Reading,
+        last: Reading,
+        peak_bytes_per_s: float | None,
+        *,
+        gaps: Sequence[tuple[Reading, Reading]] = (),
     ) -> LoadLevel:
-        """Return the level between two readings; its memory share is of the peak."""
+        """Return the level between two readings, without the gaps between pairs of others.
+
+        Its memory share is of the peak.
+        """
+        end_ns = last.cpu.time_ns
+        for gap in gaps:
+            last = last.less(*gap)
         seconds = max((last.cpu.time_ns - first.cpu.time_ns) / NS_PER_S, 1e-9)
         cpu = CpuShares.between(first.cpu, last.cpu)
         load = max(last.load_cpu_s - first.load_cpu_s, 0.0) / cpu.cpu_s
@@ -128,7 +182,7 @@ class HostMeter:
             host=self._host,
             stretch=stretch,
             start_ns=first.cpu.time_ns,
-            end_ns=last.cpu.time_ns,
+            end_ns=end_ns,
             cpu_share=cpu.busy,
             steal_share=cpu.steal,
             load_cpu_share=load,

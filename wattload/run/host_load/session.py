@@ -73,8 +73,10 @@ class LoadSession:
         self._levels: list[LoadLevel] = []
         self._kind: MemoryMeter = "self_reported"
         self._remarks: tuple[str, ...] = ()
+        self._settled_at: Reading | None = None
         self._edges: list[Reading] = []
-        self._has_timed_phase = False
+        """Where stretches with a timed phase began and ended, in turn."""
+        self._open_count = 0
         self._lock = threading.Lock()
 
     def settle(self) -> None:
@@ -94,7 +96,7 @@ class LoadSession:
                 alone = self._level("alone", meter, config.alone_s)
         self._recorder.add_span(ALONE_PHASE, alone.start_ns, alone.end_ns)
         self._levels.append(alone)
-        self._edges = [meter.read()]
+        self._settled_at = meter.read()
         self._recorder.at_timed_edge = self._see_edge
 
     def _start(self) -> tuple[LoadProcess, HostMeter]:
@@ -129,16 +131,14 @@ class LoadSession:
             return self._theoretical
         return self._peak.traffic_bytes_per_s if self._peak is not None else None
 
-    def _see_edge(self) -> None:
-        """Read the counters where a timed phase begins or ends; keep the first and the last."""
+    def _see_edge(self, begins: bool) -> None:
+        """Read the counters where the first of the timed phases begins or the last one ends."""
         if self._meter is None or self._process is None or self._process.died_s is not None:
             return
         with self._lock:
-            reading = self._meter.read()
-            if self._has_timed_phase:
-                self._edges[1:] = [reading]
-            else:
-                self._edges, self._has_timed_phase = [reading], True
+            if not (self._open_count if begins else self._open_count - 1):
+                self._edges.append(self._meter.read())
+            self._open_count += 1 if begins else -1
 
     def end(self) -> None:
         """Measure the level during the workload and the level alone again, and end the load.
@@ -146,14 +146,17 @@ class LoadSession:
         Raises:
             RunError: the load has died.
         """
-        process, meter = self._process, self._meter
-        if process is None or meter is None:
+        settled_at, meter = self._settled_at, self._meter
+        if settled_at is None or meter is None:
             return
         self._recorder.at_timed_edge = None
-        first, last = self._edges[0], self._edges[-1]
-        if last is first:  # the workload has no timed phase
-            last = meter.read()
-        self._levels.append(meter.level("during", first, last, self._reference()))
+        edges = self._edges or [settled_at]
+        if len(edges) % 2:  # a phase did not end, or none was timed
+            edges.append(meter.read())
+        gaps = list(zip(edges[1:-1:2], edges[2::2], strict=True))
+        self._levels.append(
+            meter.level("during", edges[0], edges[-1], self._reference(), gaps=gaps)
+        )
         with self._phase(AFTER_PHASE, self._config.alone_s):
             self._levels.append(self._level("after", meter, self._config.alone_s))
         self.close()
