@@ -65,6 +65,10 @@ def load(*levels: LoadLevel, **changes: Any) -> LoadRecord:
     return made(LoadRecord, {"host": "box"} | values | changes)
 
 
+COPYING = level("during", copied_bytes_per_s=0.6 * PEAK / 4)
+ONLY_COPIES = {"arithmetic_per_s_quota": 0.0}
+
+
 def busy(*loads: LoadRecord, kept: float | None = 0.6, name: str = "busy") -> RunRecord:
     record, _ = make_run(Scenario(power="measured", virtual=False))
     (host,) = {host.facts.name for host in record.hosts}
@@ -118,7 +122,7 @@ def test_a_level_outside_of_a_band_fails(stretch: Stretch, cpu: float, memory: f
 
 
 def test_another_load_after_the_workload_is_named() -> None:
-    after = level("after", 0.95, other_cpu_share=0.3)
+    after = level("after", 0.95, load_cpu_share=0.64, other_cpu_share=0.3)
     check = judged(busy(load(level("alone"), level("during"), after)))
     assert check.sentence == (
         "Load busy: its CPU share was 0.950 after the workload, 0.860 asked, with at most 0.02 "
@@ -161,10 +165,24 @@ def test_a_short_measurement_warns() -> None:
         load(level("alone"), level("during", load_cpu_share=2.0), level("after")),
         load(level("alone"), level("after"), kept_fraction=None),
         load(peak_bytes_per_s=PEAK * 2),
+        load(level("alone", run_cpu_share=0.05), level("during"), level("after")),
+        load(level("alone", other_cpu_share=-0.01), level("during"), level("after")),
+        load(level("alone", copied_bytes_per_s=PEAK / 8), COPYING, level("after"), **ONLY_COPIES),
     ],
 )
 def test_an_edited_load_fails(tampered: LoadRecord) -> None:
     assert judged(busy(tampered)).verdict == "fail"
+
+
+def test_work_that_is_only_copies_follows_from_them() -> None:
+    honest = load(level("alone"), COPYING, level("after"), **ONLY_COPIES)
+    assert judged(busy(honest)).verdict == "pass"
+
+
+def test_ticks_and_stolen_time_may_be_counted_twice() -> None:
+    alone = level("alone", run_cpu_share=0.03)
+    stolen = level("after", run_cpu_share=0.06, steal_share=0.03)
+    assert judged(busy(load(alone, level("during"), stolen))).verdict == "pass"
 
 
 def test_an_edited_metric_fails() -> None:

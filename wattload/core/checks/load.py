@@ -24,7 +24,7 @@ from wattload.core.units import NS_PER_S
 NAME = "load_level"
 
 SHORTEST_S = 0.95 * ALONE_S
-SHARE_ERROR = 0.02
+SHARE_ERROR = 0.03
 TICKS_S = 0.04
 """The kernel counts CPU time in ticks: a process's may be off by some of them in any stretch."""
 _TOLERANCE = 1e-6
@@ -130,9 +130,9 @@ def _contradictions(record: RunRecord, load: LoadRecord) -> Iterator[str]:
             yield f"it was asked for another {name} than load.{name}={asked}"
     yield from _misplaced(record, load)
     for level in load.levels:
-        shares = (level.cpu_share, level.load_cpu_share, level.run_cpu_share)
-        most = 1 + SHARE_ERROR + TICKS_S / max(_seconds(level), 1e-9)
-        if any(share is not None and not 0 <= share <= most for share in shares):
+        error = _share_error(record, level)
+        shares = (level.cpu_share, level.load_cpu_share, level.run_cpu_share, level.other_cpu_share)
+        if any(share is not None and not 0 <= share <= 1 + error for share in shares):
             yield f"a share of the CPUs {level.stretch} is not from 0 to 1"
         peak, traffic = load.peak_bytes_per_s, level.memory_bytes_per_s
         if not peak or traffic is None or level.memory_share is None:
@@ -146,15 +146,35 @@ def _contradictions(record: RunRecord, load: LoadRecord) -> Iterator[str]:
         if (
             None not in parts
             and level.cpu_share is not None
-            and whole < level.cpu_share - _TOLERANCE
+            # Of stolen time a kernel may count some as its processes'.
+            and not -_TOLERANCE <= whole - level.cpu_share <= error + (level.steal_share or 0.0)
         ):
             yield f"its parts of the CPU share {level.stretch} do not add up"
+        if not _work_follows(load, level, error):
+            yield f"its work {level.stretch} is not its copies over their quota"
     kept = kept_fraction(load.levels)
     if not _same(load.kept_fraction, kept):
         yield "what it kept of its work does not follow from its levels"
     metric = record.metric(KEPT_METRIC)
     if metric is None or not _same(metric.value, mean_kept_fraction(record.loads)):
         yield f"{KEPT_METRIC} does not follow from the loads"
+
+
+def _share_error(record: RunRecord, level: LoadLevel) -> float:
+    """Return how far apart shares of a level may be: by ticks, which matter if it is short."""
+    seconds = _seconds(level)
+    if level.stretch == "during":
+        windows = [each for each in record.timed_windows() if each.host == level.host]
+        seconds = min([seconds, *(each.active_s for each in windows)])
+    return SHARE_ERROR + TICKS_S / max(seconds, 1e-9)
+
+
+def _work_follows(load: LoadRecord, level: LoadLevel, error: float) -> bool:
+    """Return whether work that is only copies follows from what was copied."""
+    quota, copied, done = load.copy_bytes_per_s_quota, level.copied_bytes_per_s, level.work_fraction
+    if not quota or load.arithmetic_per_s_quota != 0 or copied is None or done is None:
+        return True
+    return abs(copied / quota - done) <= error
 
 
 def _misplaced(record: RunRecord, load: LoadRecord) -> Iterator[str]:
