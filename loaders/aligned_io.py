@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.files import Folder
 from wattload.core.storage.direct_io import find_direct_io, statx_alignment
+from wattload.core.storage.targets import Target
 
 PAGE_BYTES = 4096
 """The alignment that O_DIRECT accepts on every Linux file system and drive met so far."""
@@ -140,3 +141,19 @@ def fill_random(buffers: Sequence[NDArray[np.uint8]], *, seed: int, rank: int) -
     for buffer in buffers:
         words = buffer.view(np.uint64)
         words[:] = generator.random_raw(words.size)
+
+
+def check_alignment(target: Target, block_bytes: int, setting: str = "loader.block_bytes") -> None:
+    """Raise ``ConfigError`` for blocks that a target's O_DIRECT does not accept.
+
+    A target without O_DIRECT is for the caller to refuse; ``setting`` is where the size comes from.
+    """
+    needs = target.direct_io
+    if needs is None:
+        return
+    align_bytes = max(needs.offset_align_bytes, needs.memory_align_bytes)
+    if block_bytes % align_bytes:
+        raise ConfigError(
+            f"O_DIRECT on {target.path} needs multiples of {align_bytes} bytes; {setting} "
+            f"must be one of them, got {block_bytes}"
+        )

@@ -18,10 +18,8 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.engine.library import IO_URING, choose_backend
-from wattload.loaders.gpu.limits import check_limits
-from wattload.loaders.gpu.probe import probe
+from wattload.loaders.gpu.limits import check_host
 from wattload.loaders.gpu.process import ProcessReader, Way
-from wattload.loaders.gpu.targets import check_gpus, check_targets
 from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 
 THREAD, RING = "thread", "ring"
@@ -59,9 +57,7 @@ class Config:
         self.check()
         if self.submit == RING:
             choose_backend(IO_URING)
-        check_targets(plan, targets)
-        check_limits(plan, ring=self.submit == RING)
-        check_gpus(plan, probe(with_cufile=False))
+        check_host(plan, targets, ring=self.submit == RING)
 
     def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
         """Return the reader; nothing is kept in ``folder``."""

@@ -19,10 +19,8 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
-from wattload.loaders.gpu.limits import MOST_IO_KB, check_limits, cufile_io_kb
-from wattload.loaders.gpu.probe import probe
+from wattload.loaders.gpu.limits import MOST_IO_KB, check_host, cufile_io_kb
 from wattload.loaders.gpu.process import ProcessReader, Way
-from wattload.loaders.gpu.targets import check_gpus, check_targets
 from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 
 DIRECT, AUTO = "direct", "auto"
@@ -66,10 +64,7 @@ class Config:
         file: its driver is opened here with its own default configuration.
         """
         self.check()
-        check_targets(plan, targets)
-        check_limits(plan, buffer_bytes=_io_kb(plan) << 10)
-        found = probe()
-        check_gpus(plan, found)
+        found = check_host(plan, targets, buffer_bytes=_io_kb(plan) << 10, with_cufile=True)
         if found.cufile is None and found.cufile_refusal is not None:
             raise found.cufile_refusal
 

@@ -15,7 +15,7 @@ from wattload.core.io import Loader
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
-from wattload.loaders.aligned_io import PAGE_BYTES, round_up
+from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, round_up
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.engine.engine import IOEngine
@@ -184,19 +184,3 @@ def open_engine(config: Config, *, diskless: bool = False) -> IOEngine:
         depth=config.queue_depth,
         pollers=config.pollers,
     )
-
-
-def check_alignment(target: Target, block_bytes: int) -> None:
-    """Raise ``ConfigError`` for blocks that a target's O_DIRECT does not accept.
-
-    The preflight refuses a target without O_DIRECT.
-    """
-    needs = target.direct_io
-    if needs is None:
-        return
-    align_bytes = max(needs.offset_align_bytes, needs.memory_align_bytes)
-    if block_bytes % align_bytes:
-        raise ConfigError(
-            f"O_DIRECT on {target.path} needs multiples of {align_bytes} bytes; loader.block_bytes "
-            f"must be one of them, got {block_bytes}"
-        )

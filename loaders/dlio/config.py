@@ -25,9 +25,9 @@ from wattload.core.io import Harness
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import PYTORCH, Requirement, require_installed
-from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.data.record_formats import record_format
-from wattload.loaders.direct.config import BLOCK_BYTES_LIMIT, QUEUE_DEPTH_LIMIT, check_alignment
+from wattload.loaders.direct.config import BLOCK_BYTES_LIMIT, QUEUE_DEPTH_LIMIT
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.samples import SampleSet, Training, TrainingResult, make_harness
 

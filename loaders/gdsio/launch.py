@@ -6,20 +6,16 @@ its parent, so it would outlive a killed run.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 
-_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2), PR_SET_PDEATHSIG; kept by execve
+from wattload.core.interrupts import end_with
 
 
 def main() -> None:
     """Replace this process by the program."""
     parent, *command = sys.argv[1:]
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != int(parent):
-        raise SystemExit("the run that started this program has ended")
+    end_with(int(parent))
     os.execv(command[0], command)
 
 

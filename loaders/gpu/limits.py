@@ -1,14 +1,18 @@
-"""The limits of this host and process that threads and pinned buffers meet, checked beforehand."""
+"""What a plan of reads into GPU memory needs, checked beforehand: targets, limits, and the GPUs."""
 
 from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.host.facts import memory_limit_bytes, task_limits
+from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, read_int, read_text
 from wattload.core.units import format_bytes
+from wattload.loaders.aligned_io import check_alignment
+from wattload.loaders.gpu.probe import Probe, probe
 from wattload.loaders.gpu_reads import GpuReadPlan
 
 _SPARE_TASKS = 16
@@ -32,6 +36,41 @@ def cufile_io_kb(block_bytes: int) -> int:
     with its default, 2048 buffers take 32 GiB.
     """
     return min(max(block_bytes >> 10, _LEAST_IO_KB), MOST_IO_KB)
+
+
+def check_host(
+    plan: GpuReadPlan,
+    targets: Sequence[Target],
+    *,
+    buffer_bytes: int = 0,
+    ring: bool = False,
+    with_cufile: bool = False,
+) -> Probe:
+    """Raise for a plan that can't work here; return what CUDA, and if asked for cuFile, says.
+
+    Raises:
+        ConfigError: the blocks are no multiple of what O_DIRECT needs, a limit forbids the threads
+            or buffers (see ``check_limits``), or CUDA does not show a GPU of the plan.
+        TargetError: a target has no O_DIRECT.
+    """
+    for target in targets:
+        if target.direct_io is None:
+            raise TargetError(
+                f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which reads into GPU "
+                "memory need; choose a target on a local disk"
+            )
+        check_alignment(target, plan.block_bytes, "workload.block_bytes")
+    check_limits(plan, buffer_bytes=buffer_bytes, ring=ring)
+    found = probe(with_cufile=with_cufile)
+    shown = {gpu.address.lower() for gpu in found.gpus}
+    missing = sorted({file.gpu for file in plan.files if file.gpu.lower() not in shown})
+    if missing:
+        raise ConfigError(
+            f"CUDA does not show GPU {', '.join(missing)}, only {', '.join(sorted(shown))}: check "
+            "workload.gpus and CUDA_VISIBLE_DEVICES, and whether MIG is on, which wattload does "
+            "not support"
+        )
+    return found
 
 
 def check_limits(

@@ -23,6 +23,7 @@ import numpy as np
 
 from wattload.core.errors import RunError
 from wattload.core.histogram import BUCKET_COUNT, Histogram
+from wattload.core.host.topology import cpus_of_node, parse_cpus
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.loaders.gpu import failures, nvidia_fs
@@ -78,14 +79,9 @@ def _cpus_of(node: int | None, roots: Roots) -> list[int]:
     if node is None:
         return []
     try:
-        text = read_text(roots.sys / f"devices/system/node/node{node}/cpulist")
+        return sorted(parse_cpus(cpus_of_node(node, roots)) & os.sched_getaffinity(0))
     except OSError:
         return []
-    numbers: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
-    return sorted(numbers & os.sched_getaffinity(0))
 
 
 class Child:

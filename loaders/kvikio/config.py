@@ -18,10 +18,8 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, require_installed
-from wattload.loaders.gpu.limits import check_limits, cufile_io_kb
-from wattload.loaders.gpu.probe import probe
+from wattload.loaders.gpu.limits import check_host, cufile_io_kb
 from wattload.loaders.gpu.process import ProcessReader, Way
-from wattload.loaders.gpu.targets import check_gpus, check_targets
 from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 
 CONFIGURATION = "cufile.json"
@@ -59,9 +57,7 @@ class Config:
         """Raise if KvikIO or CuPy is not installed, and for what no reader could do."""
         self.check()
         require_installed(self.requires, user="loader=kvikio", alternative="loader=bounce")
-        check_targets(plan, targets)
-        check_limits(plan, buffer_bytes=cufile_io_kb(plan.block_bytes) << 10)
-        check_gpus(plan, probe(with_cufile=False))
+        check_host(plan, targets, buffer_bytes=cufile_io_kb(plan.block_bytes) << 10)
 
     def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
         """Return the reader; ``folder`` gets cuFile's log, if KvikIO finds cuFile."""

@@ -28,6 +28,8 @@ of a library may have swallowed the first exception."""
 _BREAK = signal.SIGUSR1
 """What ``break_off`` sends: a signal also ends a system call that the main thread waits in."""
 
+_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2), PR_SET_PDEATHSIG
+
 RETRY_S = 0.02
 """Longer than the callbacks that no exception leaves: those of weak references, and finalizers."""
 
@@ -89,6 +91,21 @@ def break_off() -> None:
     if main is not None and signal.getsignal(_BREAK) is _break:
         _state.is_broken_off = True
         signal.pthread_kill(main, _BREAK)
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when ``parent``, which started it, ends for any reason.
+
+    ``execve`` keeps the request.
+
+    Raises:
+        SystemExit: the parent has ended already.
+    """
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit(1)
 
 
 def hold() -> None:

@@ -10,10 +10,9 @@ from typing import ClassVar
 from wattload.core.io import IOKind, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
 from wattload.loaders.data.data_folder import noting_what_remains
-from wattload.loaders.direct.config import check_alignment
 from wattload.workloads.checkpoint import checks
 from wattload.workloads.checkpoint.checks import details, remarks
 from wattload.workloads.checkpoint.config import Config, Job, plan_job

@@ -6,7 +6,6 @@ reports bytes as they move and the cost of each task.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import pickle
@@ -29,7 +28,6 @@ REPORT_NS = NS_PER_S // 20
 
 END_S = 5.0
 """How long an idle worker may take to end before it is killed; usually milliseconds."""
-_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2), PR_SET_PDEATHSIG
 T = TypeVar("T")
 R = TypeVar("R")
 MovedCallback = Callable[[int, int, int], None]
@@ -228,19 +226,12 @@ class Failed:
 def serve(connection: Connection, parent: int) -> None:
     """Run tasks until the rank closes the connection or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
+    interrupts.end_with(parent)
     load_libraries()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         connection.send(Ready())
         while True:
             connection.send(_answer(connection.recv(), connection))
-
-
-def _die_with(parent: int) -> None:
-    """Make the kernel kill this process when its rank ends for any reason."""
-    ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
-        raise SystemExit(1)
 
 
 def load_libraries() -> None:

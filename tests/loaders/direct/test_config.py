@@ -11,7 +11,8 @@ import pytest
 from tests.context import directory_target
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.storage.direct_io import DirectIo
-from wattload.loaders.direct.config import Config, check_alignment, open_engine
+from wattload.loaders.aligned_io import check_alignment
+from wattload.loaders.direct.config import Config, open_engine
 from wattload.loaders.engine import library
 from wattload.loaders.engine.engine import IOEngine
 

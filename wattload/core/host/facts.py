@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 import wattload
 from wattload import __version__
+from wattload.core.host.topology import parse_cpus
 from wattload.core.record.host import HostFacts, NumaNode, SoftwareFacts
 from wattload.core.storage.mounts import Mount, read_mounts
 from wattload.core.sysfs import (
@@ -337,14 +338,9 @@ def _os_name(roots: Roots) -> str | None:
 def _cpu_count(roots: Roots) -> int:
     online = roots.sys / "devices/system/cpu/online"
     try:
-        return sum(_range_length(part) for part in read_text(online).split(","))
+        return len(parse_cpus(read_text(online))) or os.cpu_count() or 1
     except (OSError, ValueError):
         return os.cpu_count() or 1
-
-
-def _range_length(part: str) -> int:
-    first, _, last = part.partition("-")
-    return int(last or first) - int(first) + 1
 
 
 def _numa_nodes(roots: Roots) -> tuple[NumaNode, ...] | None:

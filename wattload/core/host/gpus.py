@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from wattload.core.host.topology import cpus_of_node
 from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, block_folder, read_int, read_text
@@ -200,7 +201,7 @@ def _node_above(folder: Path | None) -> int | None:
 
 def _cpus_of(node: int | None, roots: Roots) -> str | None:
     try:
-        return read_text(roots.sys / f"devices/system/node/node{node}/cpulist") or None
+        return None if node is None else cpus_of_node(node, roots) or None
     except OSError:
         return None
 

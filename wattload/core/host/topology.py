@@ -29,14 +29,20 @@ def nodes_of(cpus: Collection[int], roots: Roots = LIVE) -> tuple[NodeCpus, ...]
     folders = sorted((roots.sys / "devices/system/node").glob("node[0-9]*"))
     members: dict[int, set[int]] = {}
     for folder in folders:
-        own = parse_cpus(read_text(folder / "cpulist")) & set(cpus)
+        node = int(folder.name.removeprefix("node"))
+        own = parse_cpus(cpus_of_node(node, roots)) & set(cpus)
         if own:
-            members[int(folder.name.removeprefix("node"))] = own
+            members[node] = own
     found = members or {0: set(cpus)}
     return tuple(
         NodeCpus(node=node, cpus=tuple(sorted(own)), l3_bytes=_l3_bytes(own, roots))
         for node, own in sorted(found.items())
     )
+
+
+def cpus_of_node(node: int, roots: Roots = LIVE) -> str:
+    """Return the CPUs of a NUMA node as the kernel lists them: ``0-7``; raises ``OSError``."""
+    return read_text(roots.sys / f"devices/system/node/node{node}/cpulist")
 
 
 def parse_cpus(text: str) -> set[int]:

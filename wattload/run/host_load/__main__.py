@@ -7,25 +7,24 @@ threads are ready, or why they can't be.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wattload.core.host.topology import parse_cpus
+from wattload.core.interrupts import end_with
 
 LOOK_S = 1.0
 """How often it looks whether the run lives: its forked children may hold the pipe open."""
 
-_SET_DEATH_SIGNAL = 1
 _LINE_BYTES = 1 << 16
 
 
@@ -86,14 +85,13 @@ class Program:
     """A program that takes no orders, ended with this process."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        prctl = ctypes.CDLL(None).prctl
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             stderr=sys.stderr,
             # This process has one thread, so that code after its fork is safe.
-            preexec_fn=lambda: prctl(_SET_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
+            preexec_fn=partial(end_with, os.getpid()),  # noqa: PLW1509
         )
         self.words = command[0]
 
