@@ -148,6 +148,8 @@ _PROTOTYPES = {
     ),
     "wl_cufile_try": ([POINTER(c_int32), _ERROR], c_int32),
     "wl_cufile_number": ([], c_int32),
+    "wl_cufile_begin": ([], c_int32),
+    "wl_cufile_reads": ([POINTER(LibraryReads)], c_int32),
     "wl_gpu_block": ([c_uint64] * 4, c_uint64),
     "wl_gpu_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
     "wl_gpu_start": ([c_void_p], None),
@@ -240,6 +242,20 @@ def cufile_version() -> str | None:
     """Return the version of the libcufile that this process has opened, if it gives one."""
     number: int = load().wl_cufile_number()
     return _version(number) if number else None
+
+
+def begin_cufile_counts() -> bool:
+    """Have cuFile count the reads of a library that calls it; whether it does.
+
+    Its driver has to be open.
+    """
+    return bool(load().wl_cufile_begin())
+
+
+def cufile_reads() -> LibraryReads | None:
+    """Return the reads of all GPUs since ``begin_cufile_counts``; ``None`` if cuFile refuses."""
+    reads = LibraryReads()
+    return reads if load().wl_cufile_reads(ctypes.byref(reads)) else None
 
 
 def _version(number: int) -> str:

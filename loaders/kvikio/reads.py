@@ -25,7 +25,6 @@ from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.engine import library
 from wattload.loaders.gpu import native
 from wattload.loaders.gpu.native import File, NativeError, Place, Progress, Result
-from wattload.loaders.kvikio.cufile_counts import CufileCounts
 from wattload.loaders.stamps import bad_blocks
 
 _PATTERN = 0xA5
@@ -85,7 +84,7 @@ class KvikioReads:
         )
         self._monitor = kvikio.SummaryMonitor()
         self._opened = [self._open(file) for file in files]
-        self._cufile = CufileCounts()
+        self._counts_cufile = native.begin_cufile_counts()
         self._registered: list[Any] = []
         self._readers: list[_Reader] = []
         for number in range(readers):
@@ -252,7 +251,9 @@ class KvikioReads:
         totals = self._monitor.get().by_backend
         done = {name: each["num_ops"] - each["num_errors"] for name, each in totals.items()}
         posix, by_cufile = done.get("POSIX", 0), done.get("GDS", 0)
-        counted = self._cufile.reads() if by_cufile else native.LibraryReads()
+        counted: native.LibraryReads | None = native.LibraryReads()
+        if by_cufile:
+            counted = native.cufile_reads() if self._counts_cufile else None
         if counted is None:
             return
         counted.total += posix

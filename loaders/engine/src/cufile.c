@@ -117,6 +117,17 @@ int wl_cufile_counted(const wl_cufile *cufile, wl_library_reads *reads) {
     return 1;
 }
 
+int32_t wl_cufile_begin(void) {
+    const wl_cufile *cufile = wl_cufile_open(NULL);
+    return cufile && wl_cufile_count(cufile);
+}
+
+int32_t wl_cufile_reads(wl_library_reads *reads) {
+    const wl_cufile *cufile = wl_cufile_open(NULL);
+    memset(reads, 0, sizeof *reads);
+    return cufile && level1_bytes(cufile) && wl_cufile_counted(cufile, reads);
+}
+
 int32_t wl_cufile_number(void) {
     const wl_cufile *cufile = wl_cufile_open(NULL);
     return cufile ? wl_cufile_version(cufile) : 0;

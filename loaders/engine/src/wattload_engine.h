@@ -368,6 +368,12 @@ WL_API int32_t wl_cuda_gpus(wl_gpu *gpus, uint32_t room, uint32_t *count, int32_
  * libcufile 1.20 does not return where there is no CUDA driver. */
 WL_API int32_t wl_cufile_try(int32_t *version, wl_error *error);
 
+/* cuFile's statistics of this process, where another library calls cuFile. The first begins to count,
+ * with cuFile's driver open; the second adds up the reads of all GPUs since then. Both return 0 if
+ * this libcufile has no statistics of a known layout, or refuses. */
+WL_API int32_t wl_cufile_begin(void);
+WL_API int32_t wl_cufile_reads(wl_library_reads *reads);
+
 /* The version of libcufile as above, 0 if it is unknown or not installed. */
 WL_API int32_t wl_cufile_number(void);
 
