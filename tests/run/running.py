@@ -53,7 +53,11 @@ def environment(folder: Path, **extra: str) -> Mapping[str, str]:
 
 
 def run(
-    folder: Path, *overrides: str, ranks: int = 1, **extra: str
+    folder: Path,
+    *overrides: str,
+    ranks: int = 1,
+    seconds: float = DEADLINE_S,
+    **extra: str,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(folder, *overrides, ranks=ranks),
@@ -61,7 +65,7 @@ def run(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=seconds,
         check=False,
     )
 
@@ -95,8 +99,12 @@ def launched(
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
+def until(
+    condition: Callable[[], object],
+    process: subprocess.Popen[str] | None = None,
+    seconds: float = DEADLINE_S,
+) -> None:
+    deadline_s = time.monotonic() + seconds
     while not condition():
         if process is not None and process.poll() is not None:
             pytest.fail(f"the run ended early: {process.communicate()}")
