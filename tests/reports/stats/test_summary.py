@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.reports.conftest import render_page
+from tests.reports.gpu_reads import reads_run
 from tests.reports.parsing import Page
 from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
@@ -592,3 +593,16 @@ def test_arms_that_differ_in_two_ways_are_warned_about() -> None:
     b = session({"B": SLOW}, path="/mnt/b", serial="SB", state=1, **REAL)
     together = "A and B differ in drive and power state at once: no ratio is of one alone."
     assert screen([*a, *b]).warnings == (SLOT, together)
+
+
+def test_a_point_that_only_one_arm_ran_has_no_warnings_of_pairs() -> None:
+    idle = reads_run(name="a", loader="cufile")
+    first, second = (
+        reads_run(name=name, loader="bounce", load="busy", threads=threads)
+        for name, threads in (("b", 8), ("c", 32))
+    )
+    failed = [
+        Run(record=each.record.model_copy(update={"status": "failed"}), traces=each.traces)
+        for each in (first, second)
+    ]
+    assert len(screen([idle, *failed]).rows) == 1
