@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
+from wattload.core.units import GB, J_PER_WH, KB, KIB, MB, MIB, TB, Unit
 
 MISSING = "\u2013"
 OUT_OF_RANGE = "out of range"
@@ -187,6 +187,14 @@ def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
         return whole(value)
     scale = scale_for(unit, value)
     return with_unit(scaled(value, scale, digits), scale)
+
+
+def block_text(size_bytes: float) -> str:
+    """Return a size of blocks, which are powers of two: ``4 KiB``."""
+    for factor, unit in ((MIB, "MiB"), (KIB, "KiB")):
+        if size_bytes >= factor and size_bytes % factor == 0:
+            return f"{size_bytes / factor:g}{UNIT_SPACE}{unit}"
+    return quantity(size_bytes, Unit.BYTES)
 
 
 def cpu_digits(cpu_s: float) -> int:

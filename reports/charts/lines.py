@@ -30,6 +30,7 @@ from wattload.reports.quantity import (
     MISSING,
     UNIT_SPACE,
     Scale,
+    block_text,
     counted,
     label,
     number,
@@ -131,7 +132,7 @@ class _Percentiles:
         """What the panel shows."""
         phase, kind, operation_bytes = self.kind
         where = "" if phase == kind else f" in {phase}"
-        return f"{kind}s of {quantity(operation_bytes, Unit.BYTES, 3)}{where}"
+        return f"{kind}s of {block_text(operation_bytes)}{where}"
 
     def gaps(self, arm: str) -> dict[str, str]:
         """Return the percentiles that no run of an arm has, with the reason."""

@@ -122,12 +122,12 @@ def _rate_table(found: Sequence[Scaling]) -> Table:
     shown = scale_for(found[0].unit, max(place.middle for _, _, place in every))
     axis = label(found[0].axis)
     return Table(
-        columns=columns("at", "arm", f"#{axis}", f"#median, {shown.unit}", "runs"),
+        columns=columns(*_at_title(found), "arm", f"#{axis}", f"#median, {shown.unit}", "runs"),
         rows=[
             row(
-                each.panel.name,
+                *_at(found, each),
                 curve.name,
-                number(place.number),
+                _swept(place.number),
                 scaled(place.middle, shown),
                 "; ".join(scaled(rate, shown) for rate in place.rates),
             )
@@ -157,6 +157,7 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
                 [(at, at.mean_s) for at in curve.points],
                 (rate, time),
             )
+        for curve in each.curves:  # over all lines, so that none crosses a label
             for at in reversed(curve.points):
                 labels.add(rate.shown(at.rate_bytes_per_s), time.shown(at.mean_s), at.value)
         panels.append(
@@ -269,12 +270,13 @@ def _latency_table(found: Sequence[LoadCurves]) -> Table:
     rate = scale_for(Unit.BYTES_PER_SECOND, max(at.rate_bytes_per_s for _, _, at in every))
     time = scale_for(Unit.SECONDS, max(at.mean_s for _, _, at in every))
     titles = [f"#{name}, {time.unit}" for name in ("mean", *PERCENTILES)]
-    heads = ("at", "arm", f"#{label(found[0].axis)}", "#runs", "#operations", f"#{rate.unit}")
+    counts = (f"#{label(found[0].axis)}", "#runs", "#operations", f"#{rate.unit}")
+    heads = (*_at_title(found), "arm", *counts)
     return Table(
         columns=columns(*heads, *titles),
         rows=[
             row(
-                each.panel.name,
+                *_at(found, each),
                 curve.name,
                 at.value,
                 whole(at.run_count),
@@ -287,6 +289,20 @@ def _latency_table(found: Sequence[LoadCurves]) -> Table:
         ],
         caption="Every point: all bytes ÷ all seconds of its runs; their histograms merged",
     )
+
+
+def _at_title(found: Sequence[Scaling] | Sequence[LoadCurves]) -> list[str]:
+    """Return the title of the column of panels; none where no panel has a name."""
+    return ["at"] if any(each.panel.name for each in found) else []
+
+
+def _at(found: Sequence[Scaling] | Sequence[LoadCurves], each: Scaling | LoadCurves) -> list[str]:
+    return [each.panel.name] if _at_title(found) else []
+
+
+def _swept(value: float) -> str:
+    """Return a value of a swept setting; counts have no decimals."""
+    return whole(value) if value.is_integer() else number(value)
 
 
 def _most(each: LoadCurves, value: Callable[[LoadPoint], float]) -> float:

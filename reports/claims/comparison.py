@@ -12,7 +12,17 @@ from typing import Literal
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.claims.papers import Claim, Condition, Expected, Fact, Pair, Paper, papers
+from wattload.reports.claims.papers import (
+    Claim,
+    Condition,
+    Expected,
+    Fact,
+    Pair,
+    Paper,
+    axis_text,
+    papers,
+    value_text,
+)
 from wattload.reports.quantity import MISSING, label, listed, quantity
 from wattload.reports.runs.energy import is_simulated
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
@@ -117,22 +127,15 @@ def _measured(claim: Claim, places: Sequence[_Place]) -> tuple[Measured, ...]:
         return (_largest(claim, [place.measured(claim) for place in meant]),)
     if meant:
         return tuple(place.measured(claim) for place in meant)
-    known = _configured_otherwise(claim, places) or listed(
-        [place.point.value for place in places if place.point.axis]
-    )
-    here = f"has {known}" if known else "does not"
-    reason = f"the paper has {claim.point_text}, this page {here}"
+    here = ", ".join(f"{axis_text(axis)} = {_values(axis, places)}" for axis in claim.point)
+    reason = f"the paper has {claim.point_text}; this page has {here}"
     return (Measured(verdict="unmeasured", reason=reason),)
 
 
-def _configured_otherwise(claim: Claim, places: Sequence[_Place]) -> str:
-    """Return the settings that no point of the page has as the paper, unless they were swept."""
-    parts = []
-    for axis, value in claim.point.items():
-        values = dict.fromkeys(each for place in places for each in place.configured(axis))
-        if values and not any(place.is_at({axis: value}) for place in places):
-            parts.append(f"{axis} = {listed(list(values))}")
-    return ", ".join(parts)
+def _values(axis: str, places: Sequence[_Place]) -> str:
+    """Return the values that a page has of a setting: ``8 and 32``."""
+    every = dict.fromkeys(value for place in places for value in place.values(axis))
+    return listed([value_text(axis, value) for value in every if value]) or "not set"
 
 
 def _largest(claim: Claim, found: Sequence[Measured]) -> Measured:
@@ -162,21 +165,15 @@ class _Place:
         return all(self._has(axis, value) for axis, value in wanted.items())
 
     def _has(self, axis: str, value: float | str) -> bool:
+        return all(_is_value(own, value) for own in self.values(axis))
+
+    def values(self, axis: str) -> list[str]:
+        """Return the values of a setting in the runs, swept or configured; empty texts if unset."""
         swept = dict(self.point.settings)
         if axis in swept:
-            return _is_value(swept[axis], value)
-        found = self.configured(axis)
-        return len(found) == len(self.point.group.runs) and all(
-            _is_value(each, value) for each in found
-        )
-
-    def configured(self, axis: str) -> list[str]:
-        """Return this setting of each run that has it; none for a swept one."""
-        if axis in dict(self.point.settings):
-            return []
+            return [swept[axis]]
         facts = [facts_of(run.record) for run in self.point.group.runs]
-        texts = [own.get(axis, own.get(f"workload.{axis}", "")) for own in facts]
-        return [text for text in texts if text]
+        return [own.get(axis, own.get(f"workload.{axis}", "")) for own in facts]
 
     def measured(self, claim: Claim) -> Measured:
         """Return the formula of the claim over the runs of this point, and its verdict."""

@@ -25,6 +25,7 @@ from wattload.reports.claims.formula import (
     parse_arithmetic,
     parse_formula,
 )
+from wattload.reports.quantity import block_text
 
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Text = Annotated[str, Field(min_length=1)]
@@ -131,6 +132,22 @@ class StatedConsistency(Frozen):
     reason: Text
 
 
+def axis_text(axis: str) -> str:
+    """Return the name of a setting that defines a point."""
+    return "block size" if axis == "block_bytes" else axis
+
+
+def value_text(axis: str, text: str) -> str:
+    """Return the value of such a setting as printed: ``4 KiB`` for 4096 ``block_bytes``."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if axis == "block_bytes":
+        return block_text(number)
+    return str(int(number)) if number.is_integer() else text
+
+
 class Claim(Frozen):
     """One published figure. ``figure`` is the key of the page's row that measures it.
 
@@ -156,7 +173,7 @@ class Claim(Frozen):
     def point_text(self) -> str:
         """The point: ``threads = 2048, load = busy``; empty for a claim on all points."""
         return ", ".join(
-            f"{axis} = {value if isinstance(value, str) else f'{value:.15g}'}"
+            f"{axis_text(axis)} = {value_text(axis, str(value))}"
             for axis, value in self.point.items()
         )
 

@@ -347,7 +347,7 @@ def _confidence(row: VerdictRow) -> str:
 
 def _named(row: VerdictRow) -> str:
     name = f"{row.name} ({row.detail})" if row.detail else row.name
-    return "; ".join(part for part in (name, row.at, row.times, row.paths) if part)
+    return "; ".join(part for part in (name, row.paths, row.loads, row.at, row.times) if part)
 
 
 def _answer(answer: Answer | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from wattload.core.io import DIRECT_WORDS, DataPath
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import counted, quantity, whole
+from wattload.reports.quantity import counted, listed, quantity, whole
 
 GPU_READ = "gpu_read"
 """The name of the workload and of its only phase."""
@@ -32,6 +32,16 @@ _COUNTERS: Mapping[str, str] = {
     "nvidia_fs_reads": "nvidia-fs driver, all processes",
     "pinned_copies": "copies from pinned memory",
 }
+_COUNTER_OF: Mapping[str, str] = {
+    "p2p_nvfs": "nvfs_reads",
+    "p2p_pci": "p2p_reads",
+    "p2p_via_peer_gpu": "peer_reads",
+    "posix_bounce": "posix_reads",
+    "host_bounce": "pinned_copies",
+}
+"""The counter of the reads that took a path."""
+
+_NO_READ = "no read was made"
 _SOFTWARE_ORDER = ("cuda", "nvidia_driver", "cufile", "kvikio", "nvidia_fs")
 _SOFTWARE_NAMES: Mapping[str, str] = {
     "cuda": "CUDA",
@@ -83,6 +93,61 @@ def is_proved_indirect(record: RunRecord) -> bool:
     """Return whether counters prove that every read went through host memory."""
     words = {path.path_effective for path in gpu_paths(record)}
     return bool(words) and words <= {"posix_bounce", "host_bounce"}
+
+
+def paths_of(record: RunRecord) -> str:
+    """Return the paths of a run in words, or that no read was made or its path is not proved."""
+    words = [path_words(path, record.workload.loader) for path in gpu_paths(record)]
+    if (
+        not words
+        and record.status == "failed"
+        and not any(s.name == GPU_READ for s in record.spans)
+    ):
+        return _NO_READ
+    return listed([*dict.fromkeys(words)]) or _PATH_WORDS["unverified"]
+
+
+def arms_paths(arms: Mapping[str, Sequence[RunRecord]]) -> str:
+    """Return the paths of arms, and whether none is direct.
+
+    For example ``A: through pinned host memory; no arm is GPUDirect Storage``. A path without proof
+    is not called indirect either.
+    """
+    records = [record for own in arms.values() for record in own]
+    found = {
+        name: listed([*dict.fromkeys(map(paths_of, own))]) for name, own in arms.items() if own
+    }
+    alone = len(found) == 1
+    text = " · ".join(words if alone else f"{name}: {words}" for name, words in found.items())
+    which = "not" if alone else "no arm is"
+    if records and all(map(is_proved_indirect, records)):
+        return f"{text}; {which} GPUDirect Storage"
+    taken = {path.path_effective for record in records for path in gpu_paths(record)}
+    if taken & {"mixed", *DIRECT_WORDS} or not taken:
+        return text
+    return f"{text}; {which} proved to be GPUDirect Storage"
+
+
+def counted_path(record: RunRecord) -> str:
+    """Return a run's paths with the reads that took them, for a line of a terminal.
+
+    It is empty for a run without counters.
+    """
+    return "; ".join(
+        f"{path_words(path, record.workload.loader)}, {_reads_on(path)}"
+        for path in gpu_paths(record)
+    )
+
+
+def _reads_on(path: DataPath) -> str:
+    """Return how many of all reads took the effective path, or all counters where it is unclear."""
+    counts, name = path.counts, _COUNTER_OF.get(path.path_effective)
+    value = getattr(counts, name) if counts is not None and name is not None else None
+    if counts is None or value is None:
+        return proof([path])
+    if name == "pinned_copies" and counts.pinned_bytes == counts.read_bytes:
+        value = counts.reads  # a copy may be of several reads
+    return f"{whole(value)} of {counted(counts.reads, 'read')}"
 
 
 def proof(paths: Sequence[DataPath]) -> str:

@@ -13,6 +13,7 @@ from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.quantity import (
     DIRECTIONS,
     MISSING,
+    block_text,
     cpu_per_byte,
     label,
     number,
@@ -69,7 +70,7 @@ def latency_tables(run: Run) -> list[Table]:
 def _row(found: Latency, rank_count: int) -> tuple[Cell, ...]:
     return row(
         Cell(found.phase, remark=_ranks(found, rank_count)),
-        f"{found.kind} {quantity(found.operation_bytes, Unit.BYTES)}",
+        f"{found.kind} {block_text(found.operation_bytes)}",
         whole(found.count),
         quantity(found.mean_s, Unit.SECONDS),
         *(quantity(getattr(found, name), Unit.SECONDS) for name in PERCENTILES),

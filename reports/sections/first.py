@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from wattload.core.units import Unit
@@ -13,6 +13,7 @@ from wattload.reports.blocks import (
     FigureRow,
     Finding,
     Link,
+    Notice,
     Paragraph,
     Tone,
     VerdictLine,
@@ -38,7 +39,7 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import limits_notices
-from wattload.reports.sections.wording import anchor, checks_tally, unique
+from wattload.reports.sections.wording import anchor, checks_tally, sentence_of, unique
 from wattload.reports.stats import summary
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.confidence import EVIDENCE
@@ -141,7 +142,7 @@ def _range(counts: Collection[int], noun: str) -> str:
 
 def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     """Return the verdicts with their bars, and what was measured over time."""
-    blocks: list[Block] = [_verdicts(subject, screen)]
+    blocks: list[Block] = [*_unfinished(subject), _verdicts(subject, screen)]
     has_column = len(subject.arms) == 1 and any(row.devices for row in screen.rows)
     if screen.no_power and not has_column:
         blocks.append(Paragraph(no_power_words(screen), quiet=True))
@@ -152,6 +153,18 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     if (figure := _over_time(subject)) is not None:
         blocks.append(figure)
     return blocks
+
+
+def _unfinished(subject: Subject) -> Iterator[Notice]:
+    """Yield why the runs ended early where none is complete: no figure below is a result."""
+    if any(run.record.status == "complete" for run in subject.runs):
+        return
+    reasons = unique(run.record.status_reason or "no reason recorded" for run in subject.runs)
+    words = unique(run.record.status for run in subject.runs)
+    title = f"The run {words[0]}" if words == ["failed"] else "The run was aborted"
+    if len(subject.runs) > 1:
+        title = f"All {len(subject.runs)} runs {'failed' if words == ['failed'] else 'ended early'}"
+    yield Notice(title, [sentence_of(reason) for reason in reasons], "bad")
 
 
 def no_power_words(screen: FirstScreen) -> str:
@@ -169,6 +182,8 @@ def _verdicts(subject: Subject, screen: FirstScreen) -> Verdicts:
             bars += "; hollow: not in the mean"
     elif len(subject.arms) > 1:
         titles, bars = ["Limit"], "The fastest arm first, each run a dot"
+        if any(row.loads for row in screen.rows):
+            bars = "Each run a dot; arms under different loads are not ranked"
         if not any(len(group.arms) > 1 for group in subject.groups):
             bars = "The arms have no workload in common: nothing is compared"
     else:
@@ -198,9 +213,10 @@ def _line(
         title=row.name,
         remark=row.detail,
         notes=[
+            *([row.paths] if row.paths else []),
+            *([row.loads] if row.loads else []),
             *([row.at] if row.at else []),
             *([row.times] if row.times else []),
-            *([row.paths] if row.paths else []),
             *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
             *([row.counts] if row.counts else []),
             *([row.shared_limit] if row.shared_limit else []),

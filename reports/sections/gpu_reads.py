@@ -44,6 +44,7 @@ from wattload.reports.runs.gpu_reads import (
     is_proved_indirect,
     outside_latency,
     path_words,
+    paths_of,
     proof,
     software_versions,
     topology,
@@ -125,7 +126,8 @@ def _paths(subject: Subject, group: Group) -> Table:
                 )
             )
         if not by_word:
-            rows.append(row(title, Cell("path not proved", "warn"), MISSING, "no counters"))
+            words = listed(unique(map(paths_of, records)))
+            rows.append(row(title, Cell(words, "warn"), MISSING, "no counters"))
     return Table(
         columns=columns("arm", "path taken", "requested", "reads by counter"),
         rows=rows,
@@ -345,11 +347,16 @@ def _costs(subject: Subject, group: Group) -> Table:
     shown = [(name, letter) for name, _, _ in _COSTS if name in known for letter in group.letters]
     missing = [name for name, _, _ in _COSTS if name not in known]
     alone = len(group.arms) == 1
+    has_points = any(at for at, _ in found)
     return Table(
         columns=columns(
-            "at", *(f"#{name}" if alone else f"#{name} {letter}" for name, letter in shown)
+            *(["at"] if has_points else []),
+            *(f"#{name}" if alone else f"#{name} {letter}" for name, letter in shown),
         ),
-        rows=[row(at, *(cells.get(key, MISSING) for key in shown)) for at, cells in found],
+        rows=[
+            row(*([at] if has_points else []), *(cells.get(key, MISSING) for key in shown))
+            for at, cells in found
+        ],
         caption="Per GB read into GPU memory: CPU seconds of the reader, joules by device",
         note="Means of valid runs. Energies of drives, GPUs and the node are never added: a node's "
         "includes the others. The CPU time of a load is left out."

@@ -1,4 +1,4 @@
-"""The load that kept a host busy: what was asked, what was measured, and what the job kept."""
+"""The load that kept a host busy: what was requested, what was measured, and what the job kept."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
         columns=columns(
             "stretch",
             "#CPU busy",
-            "#the load's",
-            "#the run's",
+            "#load's share",
+            "#run's share",
             "#other CPU",
             "#stolen",
             "#memory traffic",

@@ -438,7 +438,7 @@ def _status(line: Line, faults: tuple[str, ...]) -> Cell:
     """Return how a run ended and whether it is compared, with the first reason if not."""
     if faults:
         more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
-        return Cell("", "bad", "not compared as valid", f"{faults[0].rstrip('.')}{more}")
+        return Cell("", "bad", "not valid", f"{faults[0].rstrip('.')}{more}")
     return Cell("", "good", line.status)
 
 

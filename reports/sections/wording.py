@@ -160,7 +160,7 @@ def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
             plural = "s" if verdict == "warn" and count > 1 else ""
             badges.append(Cell(f"{count} {VERDICT_WORDS[verdict]}{plural}", tone))
     if faults:
-        badges.append(Cell("not compared as valid", "bad"))
+        badges.append(Cell("not valid", "bad"))
     return tuple(badges)
 
 

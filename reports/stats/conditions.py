@@ -36,6 +36,7 @@ _WORK_PREFIXES = (
 _NO_RUN = "no valid run"
 _NOT_RECORDED = "not recorded"
 _PATH = "config target.path"
+_LOAD = f"config {LOAD}"
 _SETUP_PARTS: Mapping[str, frozenset[str]] = {
     "host": frozenset({"host", "processor", "kernel", "governor"}),
     "drive": frozenset({"drive", "serial", "firmware", "link", "logical block", _PATH}),
@@ -195,11 +196,13 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
                 arm: (listed([*values[arm]]) or _NOT_RECORDED) if arm in full else _NO_RUN
                 for arm in values
             }
-            is_of_load = name == f"config {LOAD}" or name.startswith(f"config {LOAD}.")
+            is_of_load = name == _LOAD or name.startswith(f"{_LOAD}.")
             is_work = is_of_load or name.startswith(_WORK_PREFIXES)
             if name == f"config {by}" or (is_of_load and _is_of_loads(group, by)):
                 is_work = False
             found.append(Difference(name, shown, is_work))
+    if any(each.name == _LOAD for each in found):  # the settings of a load go with it
+        found = [each for each in found if not each.name.startswith(f"{_LOAD}.")]
     return tuple(sorted(found, key=lambda difference: not difference.is_work))
 
 
@@ -244,8 +247,31 @@ def _is_part(name: str, condition: str) -> bool:
 
 def different_work(group: Group, by: str = "") -> str:
     """Return why the arms did different work; empty if they did the same."""
-    names = [difference.name for difference in differences(group, by) if difference.is_work]
-    return f"different work: {listed(names)} differ{'s' * (len(names) == 1)}" if names else ""
+    found = [difference for difference in differences(group, by) if difference.is_work]
+    load = next((each for each in found if each.name == _LOAD), None)
+    names = [each.name for each in found if each is not load]
+    parts = []
+    if names:
+        parts.append(f"different work: {listed(names)} differ{'s' * (len(names) == 1)}")
+    if load is not None:
+        parts.append(f"different load: {listed([*dict.fromkeys(load.values.values())])}")
+    return "; ".join(parts)
+
+
+def different_loads(group: Group, by: str = "") -> str:
+    """Return which arms ran under which load where they differ in it: ``none (A) and busy (B)``.
+
+    It is empty where the load is what the arms are compared in.
+    """
+    load = next((each for each in differences(group, by) if each.name == _LOAD), None)
+    if load is None or not load.is_work:
+        return ""
+    arms: dict[str, list[str]] = {}
+    names = group.letters if len(group.letters) == len(group.arms) else tuple(group.arms)
+    for name, (arm, runs) in zip(names, group.arms.items(), strict=True):
+        if runs:
+            arms.setdefault(load.values[arm], []).append(name)
+    return listed([f"{value} ({', '.join(own)})" for value, own in arms.items()])
 
 
 def shared_drives(compared: Group) -> str:

@@ -19,7 +19,7 @@ from wattload.reports.quantity import listed
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import closure_checks, energy_faults, faults
-from wattload.reports.stats.settings import NOT_SET, facts_of, flat
+from wattload.reports.stats.settings import LOAD, NOT_SET, facts_of, flat
 from wattload.reports.stats.strays import find_strays
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
@@ -208,9 +208,14 @@ def arm_name(record: RunRecord, by: str) -> str:
 
 
 def setting(record: RunRecord, key: str) -> str:
-    """Return ``workers=8`` for the key ``workload.workers``; ``not set`` if the run has none."""
+    """Return ``workers=8`` for the key ``workload.workers``; ``not set`` if the run has none.
+
+    A load is ``load busy``.
+    """
     value = dict(flat(record.config)).get(key, NOT_SET)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if key == f"{LOAD}.name":
+        return f"{LOAD} {text}"
     return f"{key.rpartition('.')[2]}={text}"
 
 

@@ -45,13 +45,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.gpu_reads import (
-    GPU_READ,
-    gpu_paths,
-    is_direct,
-    path_words,
-    reads_words,
-)
+from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.runs.random_writes import (
@@ -67,6 +61,7 @@ from wattload.reports.stats.conditions import (
     compared_group,
     differences,
     different_bytes,
+    different_loads,
     has_excluded_energy,
     is_compared,
     shared_drives,
@@ -300,8 +295,10 @@ class VerdictRow:
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
     both arms of a pair; it is empty where nothing does. ``times`` is how long random writes of
-    several arms took until the range was full, ``paths`` how the bytes reached GPU memory; both
-    are empty for other workloads.
+    several arms took until the range was full; it is empty for other workloads. ``paths`` names the
+    paths of reads into GPU memory by arm, and is empty for other workloads. ``loads`` is which of
+    three arms or more ran under which load, where that is not what they are compared in: they are
+    then not ranked.
     """
 
     group: Group
@@ -326,6 +323,7 @@ class VerdictRow:
     shared_limit: str
     times: str
     paths: str
+    loads: str
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -800,6 +798,8 @@ def _verdict_row(
     limits = {arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms}
     rates, energies = _rates(place, rate_scale), _energies(place, energy_scale)
     is_pair = place.group.is_pair
+    is_ranked = len(arms) > 2  # noqa: PLR2004 - two have a winner
+    loads = different_loads(compared_group(subject, place.group), subject.by) if is_ranked else ""
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
@@ -821,39 +821,29 @@ def _verdict_row(
         devices=tuple(_devices(place, energy_scale)),
         limits={arm: found.text for arm, found in limits.items()},
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
-        ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
+        ranking=_ranking(rates) if is_ranked and not loads else (),
         grade=grade(subject, place.compared, place.rate, place.energy_phase),
         scatter=_scatter(place),
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
         shared_limit=_shared_limit(limits.values()) if is_pair else "",
         times=_times(place) if len(arms) > 1 else "",
-        paths=_paths(place),
+        paths=_paths(subject, place),
+        loads=f"not comparable: different load, {loads}" if loads else "",
     )
 
 
-def _paths(place: _Place) -> str:
-    """Return the path of each arm into GPU memory, and whether one of them is direct."""
-    found = {
-        arm: list(
-            dict.fromkeys(
-                path_words(path, run.record.workload.loader)
-                for run in runs
-                for path in gpu_paths(run.record)
-            )
-        )
-        for arm, runs in place.group.arms.items()
-    }
-    known = {arm: words for arm, words in found.items() if words}
-    if not known:
+def _paths(subject: Subject, place: _Place) -> str:
+    """Return the path of each arm's reads into GPU memory, from all its points."""
+    if place.group.workload != GPU_READ:
         return ""
-    several = len(place.group.arms) > 1
-    texts = [
-        f"{place.letter(arm) or arm}: {listed(words)}" if several else listed(words)
-        for arm, words in known.items()
-    ]
-    is_any = any(is_direct(run.record) for run in place.group.runs)
-    return "; ".join(texts) + ("; none is direct" if several and not is_any else "")
+    compared = compared_group(subject, place.group).arms
+    return arms_paths(
+        {
+            place.letter(arm) or arm: [run.record for run in compared[arm] or runs]
+            for arm, runs in place.group.arms.items()
+        }
+    )
 
 
 def _times(place: _Place) -> str:

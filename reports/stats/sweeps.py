@@ -16,8 +16,8 @@ from typing import Literal
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import SHARES, percentile_s
 from wattload.core.record.run import RunRecord
-from wattload.core.units import KIB, MIB, NS_PER_S, Unit
-from wattload.reports.quantity import UNIT_SPACE, label, out_of_range, quantity
+from wattload.core.units import NS_PER_S, Unit
+from wattload.reports.quantity import block_text, label, out_of_range, quantity
 from wattload.reports.runs.gpu_reads import GPU_READ, failed_reads
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
@@ -185,14 +185,6 @@ def setting_words(name: str, value: str) -> str:
     if name.rpartition(".")[2] in _COUNTING and number is not None:
         return f"{value} {label(name)}"
     return f"{label(name)} {value}"
-
-
-def block_text(size_bytes: float) -> str:
-    """Return a size of blocks, which are powers of two: ``4 KiB``."""
-    for factor, unit in ((MIB, "MiB"), (KIB, "KiB")):
-        if size_bytes >= factor and size_bytes % factor == 0:
-            return f"{size_bytes / factor:g}{UNIT_SPACE}{unit}"
-    return quantity(size_bytes, Unit.BYTES)
 
 
 def setting_values(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:

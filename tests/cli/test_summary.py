@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.cli.summary import check_counts, print_line, print_summary
+from tests.reports.gpu_reads import reads_run
+from wattload.cli.summary import check_counts, print_line, print_summary, summary
 from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict
 from wattload.core.record.run import RunRecord
@@ -220,3 +221,20 @@ def test_a_terminal_without_unicode_gets_other_spellings(
     text = raw.getvalue().decode(encoding)
     assert "label ?" in text
     assert "+/-" in text or "±" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("posix_bounce", "through host memory (cuFile compatibility mode)"),
+        ("host_bounce", "through pinned host memory"),
+        ("p2p_pci", "GPUDirect Storage (PCI P2PDMA)"),
+    ],
+)
+def test_reads_into_gpu_memory_name_their_path_and_how_many_took_it(
+    word: str, words: str, tmp_path: Path
+) -> None:
+    run = reads_run(name="a", loader="cufile", word=word, rate=123_436 * 4096 / 30)
+    lines = {line.label: line.text for line in summary(run.record, tmp_path)}
+    count = "123\u202f452"
+    assert lines["path"] == f"{words}, {count} of {count} reads"

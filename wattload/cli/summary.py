@@ -20,6 +20,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_seconds
 from wattload.reports.quantity import (
     MISSING,
+    block_text,
     counted,
     cpu_per_byte,
     label,
@@ -39,7 +40,7 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
     whole_energy,
 )
-from wattload.reports.runs.gpu_reads import gpu_paths, path_words
+from wattload.reports.runs.gpu_reads import counted_path
 from wattload.reports.runs.phases import Phase, leading, overlap
 from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_words
@@ -83,11 +84,9 @@ def title(record: RunRecord) -> str:
 def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     """Yield the lines of a run's summary; the last are commands and its record."""
     yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
+    if path := counted_path(record):
+        yield Line("path", path)
     phases = leading(record)
-    for path in gpu_paths(record):
-        if path.counts is not None:
-            words = path_words(path, record.workload.loader)
-            yield Line("path", f"{words}, by the counts of {path.counts.reads:,} reads")
     yield Line("bytes", _moved(record, phases))
     yield Line("time", _times(record))
     rates = _rates(record)
@@ -163,7 +162,7 @@ def _latency(record: RunRecord, phase: str) -> Iterator[str]:
         for name, value in (("p50", row.p50_s), ("p99", row.p99_s))
         if value is not None
     ]
-    size = quantity(row.operation_bytes, Unit.BYTES, 3)
+    size = block_text(row.operation_bytes)
     if known:
         yield f"{', '.join(known)} per {row.kind} of {size}"
 

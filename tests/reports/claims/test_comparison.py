@@ -282,7 +282,7 @@ def test_a_claim_at_a_point_is_held_against_that_point_alone(tmp_path: Path) -> 
 def test_a_sweep_without_the_point_is_told(tmp_path: Path) -> None:
     found = measured(with_workers(tmp_path, (1, 2)), "dlrm_energy")
     assert found.verdict == "unmeasured"
-    assert found.reason == "the paper has workers = 24, this page has 1 and 2"
+    assert found.reason == "the paper has workers = 24; this page has workers = 1 and 2"
 
 
 def test_runs_that_were_all_set_to_the_point_are_at_it(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_runs_that_were_all_set_to_the_point_are_at_it(tmp_path: Path) -> None:
 
 def test_runs_that_do_not_say_where_they_were_are_not_at_it(tmp_path: Path) -> None:
     found = measured(subject_of(tmp_path, arms(count=1, workload="dlrm")), "dlrm_energy")
-    assert found.reason == "the paper has workers = 24, this page does not"
+    assert found.reason == "the paper has workers = 24; this page has workers = not set"
 
 
 def test_every_claim_is_shown_or_listed(tmp_path: Path) -> None:

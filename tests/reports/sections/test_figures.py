@@ -36,7 +36,7 @@ def test_percentiles_stand_by_phase_all_ranks_first(run: Run) -> None:
     (table,) = latency_tables(run)
     cells = [[cell.text.replace("\u00a0", " ") for cell in row] for row in table.rows]
     assert [row[0].remark for row in table.rows] == ["all ranks", "rank 0", "rank 1"]
-    assert cells[0][:3] == ["read", "read 1.049 MB", "400"]
+    assert cells[0][:3] == ["read", "read 1 MiB", "400"]
     assert cells[1][2] == "200"
     assert cells[0][-1] == "2.990 ms"
     titles = [column.title for column in table.columns]

