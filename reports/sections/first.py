@@ -39,7 +39,7 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import limits_notices
-from wattload.reports.sections.wording import anchor, checks_tally, sentence_of, unique
+from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.confidence import EVIDENCE
@@ -164,7 +164,7 @@ def _unfinished(subject: Subject) -> Iterator[Notice]:
     title = f"The run {words[0]}" if words == ["failed"] else "The run was aborted"
     if len(subject.runs) > 1:
         title = f"All {len(subject.runs)} runs {'failed' if words == ['failed'] else 'ended early'}"
-    yield Notice(title, [sentence_of(reason) for reason in reasons], "bad")
+    yield Notice(title, [f"{reason.rstrip('.')}." for reason in reasons], "bad")
 
 
 def no_power_words(screen: FirstScreen) -> str:

@@ -81,7 +81,8 @@ def more_blocks(subject: Subject, group: Group) -> Iterator[Block]:
     yield from load_blocks(subject, group)
     if group.workload != GPU_READ:
         return
-    yield Fold("CPU time and energy per GB", [_costs(subject, group)])
+    if (costs := _costs(subject, group)) is not None:
+        yield Fold("CPU time and energy per GB", [costs])
     yield Fold("The machine as measured", list(_machine(group)))
 
 
@@ -326,8 +327,8 @@ _COSTS: tuple[tuple[str, Unit, Cost], ...] = (
 )
 
 
-def _costs(subject: Subject, group: Group) -> Table:
-    """Return CPU seconds and joules per GB at each point, those of different devices apart."""
+def _costs(subject: Subject, group: Group) -> Table | None:
+    """Return CPU seconds and joules per GB by point and device; ``None`` if none is known."""
     found: list[tuple[str, dict[tuple[str, str], str]]] = []
     for panel in panels(group):
         for point in panel.points:
@@ -344,6 +345,8 @@ def _costs(subject: Subject, group: Group) -> Table:
                     cells[name, letter] = quantity(fmean(values), unit, 3)
             found.append((", ".join(filter(None, [panel.name, *swept])), cells))
     known = {name for _, cells in found for name, _ in cells}
+    if not known:
+        return None
     shown = [(name, letter) for name, _, _ in _COSTS if name in known for letter in group.letters]
     missing = [name for name, _, _ in _COSTS if name not in known]
     alone = len(group.arms) == 1

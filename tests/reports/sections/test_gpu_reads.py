@@ -440,6 +440,7 @@ def test_the_page_of_a_failed_run_says_so_first_and_that_no_read_was_made() -> N
     assert "cuFile does not start." in page
     assert "not proved" not in page
     assert "no read was made" in text_of(subject)
+    assert "per GB" not in text_of(subject)
 
 
 def test_three_arms_of_different_loads_are_not_ranked() -> None:
