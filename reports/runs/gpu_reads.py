@@ -108,24 +108,24 @@ def paths_of(record: RunRecord) -> str:
 
 
 def arms_paths(arms: Mapping[str, Sequence[RunRecord]]) -> str:
-    """Return the paths of arms, and whether none is direct.
+    """Return the paths of arms; of several, also whether none is direct.
 
-    For example ``A: through pinned host memory; no arm is GPUDirect Storage``. A path without proof
-    is not called indirect either.
+    For example ``A: through pinned host memory; none is direct``. A path without proof is not
+    called indirect either.
     """
     records = [record for own in arms.values() for record in own]
     found = {
         name: listed([*dict.fromkeys(map(paths_of, own))]) for name, own in arms.items() if own
     }
-    alone = len(found) == 1
-    text = " · ".join(words if alone else f"{name}: {words}" for name, words in found.items())
-    which = "not" if alone else "no arm is"
+    if len(found) == 1:
+        return next(iter(found.values()))
+    text = " · ".join(f"{name}: {words}" for name, words in found.items())
     if records and all(map(is_proved_indirect, records)):
-        return f"{text}; {which} GPUDirect Storage"
+        return f"{text}; none is direct"
     taken = {path.path_effective for record in records for path in gpu_paths(record)}
     if taken & {"mixed", *DIRECT_WORDS} or not taken:
         return text
-    return f"{text}; {which} proved to be GPUDirect Storage"
+    return f"{text}; none is proved to be direct"
 
 
 def counted_path(record: RunRecord) -> str:
