@@ -1,4 +1,4 @@
-"""Reads into GPU memory against programs that do what gdsio's guide says of its types 2 and 0.
+"""Reads into GPU memory against programs written after gdsio's documented transfer types 2 and 0.
 
 The peers are in ``gpu_peers``: C programs that use nothing of wattload. All read the same files, on
 one GPU, with one read in flight per thread. Where cuFile, KvikIO or a GPU is missing, the rows say

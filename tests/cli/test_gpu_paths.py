@@ -1,4 +1,4 @@
-"""What doctor says of cuFile's paths: on a machine like a DGX, and on those that lack something."""
+"""doctor on cuFile's paths: on a machine like a DGX, and on machines that lack something."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.core.storage.loops import SIZE_BYTES, command, digest, loop_device, must
-from tests.run.running import environment, launched, record_of, run, run_folders, until
+from tests.run.running import DEADLINE_S, environment, launched, record_of, run, run_folders, until
 from wattload.cli.main import dispatch
 from wattload.core.storage.guard import Guard, Inspection, Permission
 from wattload.core.storage.raw_writes import RawWriteLog
@@ -40,13 +40,13 @@ class Drive:
         return (*WRITER, *own, *more)
 
     def run(self, *more: str, **variables: str) -> None:
-        done = run(self.folder, *self.words(*more), ranks=1, **variables)
+        done = run(self.folder, *self.words(*more), ranks=1, seconds=DEADLINE_S, **variables)
         assert done.returncode == 0, done.stderr
 
     def refused(self, *more: str, **variables: str) -> str:
         """Return the error of a refused run; not a byte of the drive has changed."""
         before, count = digest(self.device), len(self.rows())
-        done = run(self.folder, *self.words(*more), ranks=1, **variables)
+        done = run(self.folder, *self.words(*more), ranks=1, seconds=DEADLINE_S, **variables)
         assert done.returncode == 2, (done.stdout, done.stderr)
         assert digest(self.device) == before
         assert len(self.rows()) == count

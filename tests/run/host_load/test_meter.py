@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from wattload.core.host.cpu_time import CpuTime
+from wattload.core.host.counters import CpuTime
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.units import MIB, NS_PER_S
 from wattload.loaders.engine.load import LoadCounts

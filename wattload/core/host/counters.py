@@ -1,10 +1,10 @@
-"""What the kernel counts: a host's load, block devices, and the CPU time of a rank's processes."""
+"""What the kernel counts: a host's load, block devices, and CPU time by process and by CPU."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -23,6 +23,7 @@ from wattload.core.sysfs import (
     read_meminfo,
     read_text,
 )
+from wattload.core.units import NS_PER_S
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FIELD_COUNT = 11
@@ -292,3 +293,64 @@ def pressure_s(resource: str, roots: Roots = LIVE) -> float:
         if kind == "some":
             return int(dict(pair.split("=") for pair in pairs)["total"]) / _US_PER_S
     raise ValueError(f"{file} has no 'some' line")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """Idle and stolen seconds of some CPUs since boot; idle time includes iowait.
+
+    ``time_ns`` is CLOCK_MONOTONIC. ``cpu_count`` counts those that are online.
+    """
+
+    time_ns: int
+    cpu_count: int
+    idle_s: float
+    steal_s: float
+
+    @classmethod
+    def read(cls, cpus: Collection[int], roots: Roots = LIVE) -> Self:
+        """Read the counters of the given CPUs (``proc_stat(5)``).
+
+        Raises:
+            OSError: ``/proc/stat`` can't be read.
+            ValueError: none of the CPUs is in it, or it has another form.
+        """
+        wanted = {f"cpu{number}" for number in cpus}
+        time_ns = time.monotonic_ns()
+        idle = steal = count = 0
+        for line in read_text(roots.proc / "stat").splitlines():
+            name, *fields = line.split()
+            if name in wanted:
+                count += 1
+                idle += sum(map(int, fields[_IDLE]))
+                steal += int(fields[_STEAL])
+        if not count:
+            raise ValueError(f"{roots.proc / 'stat'} has none of the CPUs {sorted(cpus)}")
+        return cls(
+            time_ns=time_ns,
+            cpu_count=count,
+            idle_s=idle / _TICKS_PER_S,
+            steal_s=steal / _TICKS_PER_S,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuShares:
+    """Shares of the time of all CPUs between two readings: busy, and taken by a hypervisor.
+
+    What is neither idle, waiting for I/O nor stolen is busy. The time that passed is the clock's:
+    a kernel counts idle time exactly but busy time by ticks, whose sum differs from it.
+    """
+
+    cpu_s: float
+    """The time of all CPUs: seconds times CPUs."""
+    busy: float
+    steal: float
+
+    @classmethod
+    def between(cls, first: CpuTime, last: CpuTime) -> Self:
+        """Return the shares between two readings of the same CPUs."""
+        cpu_s = max((last.time_ns - first.time_ns) / NS_PER_S * last.cpu_count, 1e-9)
+        idle = (last.idle_s - first.idle_s) / cpu_s
+        steal = min(max((last.steal_s - first.steal_s) / cpu_s, 0.0), 1.0)
+        return cls(cpu_s=cpu_s, busy=min(max(1.0 - idle - steal, 0.0), 1.0), steal=steal)

@@ -1,4 +1,4 @@
-"""The rate of a host's memory modules, by what its firmware says of them (SMBIOS type 17)."""
+"""The rate of a host's memory modules, from its firmware (SMBIOS type 17)."""
 
 from __future__ import annotations
 

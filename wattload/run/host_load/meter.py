@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
-from wattload.core.host.counters import PRESSURES, ProcessTree, pressure_s
-from wattload.core.host.cpu_time import CpuShares, CpuTime
+from wattload.core.host.counters import PRESSURES, CpuShares, CpuTime, ProcessTree, pressure_s
 from wattload.core.host.memory_traffic import FoundMeter
 from wattload.core.record.load import LoadLevel, MemoryMeter, Stretch
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
