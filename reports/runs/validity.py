@@ -395,14 +395,19 @@ _ENDED = {"failed": "the run failed", "aborted": "the run was aborted"}
 _DONE = {"fail": "failed", "not_checked": "was not checked"}
 
 
+def ending(record: RunRecord) -> tuple[str, str]:
+    """Return how a run ended that is not complete, such as ``the run failed``, and why."""
+    return _ENDED[record.status], record.status_reason or "no reason recorded"
+
+
 def faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
     """Return why a run is not compared as valid; empty for a valid one."""
     record, found = run.record, []
     if record.comparison.warm_up:
         found.append(WARM_UP)
     if record.status != "complete":
-        reason = record.status_reason or "no reason recorded"
-        found.append(f"{_ENDED[record.status]}: {reason}")
+        how, why = ending(record)
+        found.append(f"{how}: {why}")
     found += [
         f"the check {check.name} failed: {check.sentence}"
         for check in record.checks

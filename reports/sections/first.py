@@ -37,6 +37,7 @@ from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import WORKLOAD
+from wattload.reports.runs.validity import ending
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
@@ -159,11 +160,13 @@ def _unfinished(subject: Subject) -> Iterator[Notice]:
     """Yield why the runs ended early where none is complete: no figure below is a result."""
     if any(run.record.status == "complete" for run in subject.runs):
         return
-    reasons = unique(run.record.status_reason or "no reason recorded" for run in subject.runs)
-    words = unique(run.record.status for run in subject.runs)
-    title = f"The run {words[0]}" if words == ["failed"] else "The run was aborted"
-    if len(subject.runs) > 1:
-        title = f"All {len(subject.runs)} runs {'failed' if words == ['failed'] else 'ended early'}"
+    endings = [ending(run.record) for run in subject.runs]
+    reasons = unique(why for _, why in endings)
+    if len(endings) == 1:
+        title = endings[0][0].capitalize()
+    else:
+        have_failed = all(run.record.status == "failed" for run in subject.runs)
+        title = f"All {len(endings)} runs {'failed' if have_failed else 'ended early'}"
     yield Notice(title, [f"{reason.rstrip('.')}." for reason in reasons], "bad")
 
 
