@@ -13,7 +13,7 @@ from wattload.reports.blocks import Notice
 from wattload.reports.quantity import THIN_SPACE, counted, label, listed
 from wattload.reports.runs.energy import RANKS, phase_energies
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.validity import WARM_UP
+from wattload.reports.runs.validity import WARM_UP, ending
 from wattload.reports.sections.wording import count_remarks, sentence_of, unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
@@ -197,7 +197,24 @@ def _broken(subject: Subject) -> Notice | None:
     sentences = [f"{workload}, {_runs(ids)}: {fault}." for (workload, fault), ids in found.items()]
     is_through = subject.forced and any(is_compared(subject, run) for run, _ in _faulty(subject))
     title = "Excluded by checks, but included by force" if is_through else _NOT_VALID
+    if not has_complete(subject):
+        title = _ended(subject)
     return Notice(title, sentences, "bad", "excluded")
+
+
+def has_complete(subject: Subject) -> bool:
+    """Return whether a run is complete; otherwise no figure of the page is a result."""
+    return any(run.record.status == "complete" for run in subject.runs)
+
+
+def _ended(subject: Subject) -> str:
+    """Return how the runs of a page without a complete one ended."""
+    count = len(subject.runs)
+    if count == 1:
+        how, _ = ending(subject.runs[0].record)
+        return how.capitalize()
+    have_failed = all(run.record.status == "failed" for run in subject.runs)
+    return f"All {count} runs {'failed' if have_failed else 'ended early'}"
 
 
 def _runs(ids: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from wattload.core.units import Unit
@@ -13,7 +13,6 @@ from wattload.reports.blocks import (
     FigureRow,
     Finding,
     Link,
-    Notice,
     Paragraph,
     Tone,
     VerdictLine,
@@ -37,9 +36,8 @@ from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import WORKLOAD
-from wattload.reports.runs.validity import ending
 from wattload.reports.sanitize import shortened
-from wattload.reports.sections.caveats import limits_notices
+from wattload.reports.sections.caveats import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
 from wattload.reports.stats.conditions import has_excluded_energy
@@ -143,31 +141,18 @@ def _range(counts: Collection[int], noun: str) -> str:
 
 def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     """Return the verdicts with their bars, and what was measured over time."""
-    blocks: list[Block] = [*_unfinished(subject), _verdicts(subject, screen)]
+    blocks: list[Block] = [_verdicts(subject, screen)]
     has_column = len(subject.arms) == 1 and any(row.devices for row in screen.rows)
     if screen.no_power and not has_column:
         blocks.append(Paragraph(no_power_words(screen), quiet=True))
     if all(subject.faults(run) for run in subject.runs):
-        blocks += limits_notices(subject)[:1]
+        place = len(blocks) if has_complete(subject) else 0  # before figures that are no results
+        blocks[place:place] = limits_notices(subject)[:1]
     if screen.warnings:
         blocks.append(Paragraph(" ".join(screen.warnings)))
     if (figure := _over_time(subject)) is not None:
         blocks.append(figure)
     return blocks
-
-
-def _unfinished(subject: Subject) -> Iterator[Notice]:
-    """Yield why the runs ended early where none is complete: no figure below is a result."""
-    if any(run.record.status == "complete" for run in subject.runs):
-        return
-    endings = [ending(run.record) for run in subject.runs]
-    reasons = unique(why for _, why in endings)
-    if len(endings) == 1:
-        title = endings[0][0].capitalize()
-    else:
-        have_failed = all(run.record.status == "failed" for run in subject.runs)
-        title = f"All {len(endings)} runs {'failed' if have_failed else 'ended early'}"
-    yield Notice(title, [f"{reason.rstrip('.')}." for reason in reasons], "bad")
 
 
 def no_power_words(screen: FirstScreen) -> str:
