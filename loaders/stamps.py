@@ -1,7 +1,7 @@
 """Content that proves itself: random bytes in blocks that carry a stamp and a sum.
 
 Generating random bytes costs more CPU than writing them, so a few buffers are filled once and
-reused. Each 4096-byte block of a file begins with a stamp of four little-endian 64-bit words: a
+reused. Each block of 4096 bytes (or 512) of a file begins with a stamp of four little-endian 64-bit words: a
 nonce, a word that is unique under that nonce, the number of the block, and the sum of the bytes
 after the stamp. No two blocks on a target are then equal: under one nonce by construction, between
 nonces except for a chance of 2^-64. Compression finds nothing either, since the same random bytes
@@ -32,16 +32,17 @@ def seal(
     *,
     offset_bytes: int = 0,
     first_block: int = 0,
+    unit_bytes: int = PAGE_BYTES,
 ) -> None:
     """Stamp the blocks of contiguous bytes in place.
 
-    The bytes begin at ``offset_bytes`` of their file. Blocks end at multiples of 4096 of the file;
-    the one that holds byte 0 of the file has the number ``first_block``.
+    The bytes begin at ``offset_bytes`` of their file. Blocks end at multiples of ``unit_bytes``
+    (512 or 4096) of the file; the one that holds byte 0 of the file has the number ``first_block``.
     """
     library.load().wl_seal(
         content.ctypes.data,
         content.size,
-        *(offset_bytes, identity.nonce, identity.word, first_block),
+        *(offset_bytes, identity.nonce, identity.word, first_block, unit_bytes),
     )
 
 
@@ -51,12 +52,13 @@ def bad_blocks(
     *,
     offset_bytes: int = 0,
     first_block: int = 0,
+    unit_bytes: int = PAGE_BYTES,
 ) -> int:
     """Return how many blocks of contiguous bytes are not as ``seal`` left them."""
     found: int = library.load().wl_bad_blocks(
         content.ctypes.data,
         content.size,
-        *(offset_bytes, identity.nonce, identity.word, first_block),
+        *(offset_bytes, identity.nonce, identity.word, first_block, unit_bytes),
     )
     return found
 

@@ -32,7 +32,7 @@ from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 7
+ABI = 8
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -244,8 +244,8 @@ _PROTOTYPES = {
     "wl_job_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
     "wl_job_free": ([c_void_p], None),
     "wl_plan_check": ([c_char_p, c_size_t, _ERROR], c_int32),
-    "wl_seal": ([c_void_p, c_size_t, *[c_uint64] * 4], None),
-    "wl_bad_blocks": ([c_void_p, c_size_t, *[c_uint64] * 4], c_uint64),
+    "wl_seal": ([c_void_p, c_size_t, *[c_uint64] * 5], None),
+    "wl_bad_blocks": ([c_void_p, c_size_t, *[c_uint64] * 5], c_uint64),
     "wl_tsv_read": (
         [c_void_p, c_size_t, c_void_p, c_size_t, c_uint32, c_int32, POINTER(TsvProgress)],
         c_uint32,

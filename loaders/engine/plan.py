@@ -123,7 +123,7 @@ def encode(
             body += EXTENT.pack(numbers[extent.path], 0, extent.offset_bytes, extent.length_bytes)
     paths = b"".join(names)
     place = destination or Place(0, 0)
-    nonce, word, first = _stamp_words(plan)
+    nonce, word, first, unit_bytes = _stamp_words(plan)
     size_bytes, major, minor, sequence = _device_words(plan)
     head = HEADER.pack(
         MAGIC,
@@ -135,7 +135,7 @@ def encode(
         _whole((plan.duration_s or 0) * NS_PER_S),
         _whole(plan.rate_bytes_per_s or 0),
         *(plan.seed % _WORDS, nonce, word, first),
-        *(place.number, 0, place.offset_bytes),
+        *(place.number, unit_bytes, place.offset_bytes),
         *(len(ends), len(plan.extents), len(paths), 0),
         *(size_bytes, major, minor, sequence),
     )
@@ -254,9 +254,11 @@ def _whole(value: float) -> int:
     return max(round(value), 1) if value else 0
 
 
-def _stamp_words(plan: IOPlan) -> tuple[int, int, int]:
+def _stamp_words(plan: IOPlan) -> tuple[int, int, int, int]:
     stamps = plan.stamps
-    return (stamps.nonce, stamps.word, stamps.first_block) if stamps else (0, 0, 0)
+    if stamps is None:
+        return 0, 0, 0, 0
+    return stamps.nonce, stamps.word, stamps.first_block, stamps.unit_bytes
 
 
 def _device_words(plan: IOPlan) -> tuple[int, int, int, int]:

@@ -216,14 +216,15 @@ class BlockIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Stamps(BlockIdentity):
-    """What each 4096-byte block of a plan begins with: four little-endian 64-bit words.
+    """What each block of ``unit_bytes`` of a plan begins with: four little-endian 64-bit words.
 
-    They are ``nonce``, ``word``, the block's number, which is its offset in its file ÷ 4096 plus
-    ``first_block``, and the sum of the rest of the block. A write stores them; a read counts the
-    blocks that differ in a word or in the sum.
+    They are ``nonce``, ``word``, the block's number, which is its offset in its file ÷
+    ``unit_bytes`` (512 or 4096) plus ``first_block``, and the sum of the rest of the block. A write
+    stores them; a read counts the blocks that differ in a word or in the sum.
     """
 
     first_block: int = 0
+    unit_bytes: int = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ static void check(wl_poller *poller, wl_share *share, const wl_op *op) {
     const wl_plan *plan = &share->job->plan;
     poller->touched_bytes += op->length;
     share->bad_blocks += wl_bad_blocks(op->memory, op->length, op->offset, plan->stamp_nonce,
-                                       plan->stamp_word, plan->stamp_first);
+                                       plan->stamp_word, plan->stamp_first, plan->stamp_unit);
 }
 
 static void trace(wl_share *share, const wl_op *op, uint64_t latency_ns) {

@@ -132,7 +132,8 @@ static void compare_slot(wl_worker *worker, wl_read_slot *slot) {
     } else {
         worker->compared_bytes += reads->block_bytes;
         worker->bad_blocks += wl_bad_blocks(gpu->checked, reads->block_bytes, slot->offset,
-                                            file->nonce, file->word, file->first_block);
+                                            file->nonce, file->word, file->first_block,
+                                            WL_PAGE_BYTES);
     }
     pthread_mutex_unlock(&gpu->checking);
     slot->is_delivered = false;

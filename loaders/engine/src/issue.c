@@ -1,6 +1,4 @@
-/* Selects what a poller issues next: syncs first, then the operations of the current job. Another
- * source of operations, such as a queue in memory shared with a GPU, would be polled here as well;
- * all later stages work on operations from any source. */
+/* Selects what a poller issues next: syncs first, then the operations of the current job. */
 #include "engine.h"
 
 static uint32_t limit_of(const wl_poller *poller, const wl_job *job) {
@@ -29,9 +27,10 @@ static bool next_chunk(wl_poller *poller, wl_job *job) {
 
 static void stamp(wl_poller *poller, const wl_job *job, const wl_op *op, uint32_t index) {
     const wl_plan *plan = &job->plan;
-    uint64_t number = plan->stamp_first + op->offset / WL_PAGE_BYTES;
-    if (plan->flags & WL_DESTINATION) {
-        wl_seal(op->memory, op->length, 0, plan->stamp_nonce, plan->stamp_word, number);
+    uint64_t number = plan->stamp_first + op->offset / plan->stamp_unit;
+    if (plan->flags & WL_DESTINATION || plan->stamp_unit != WL_PAGE_BYTES) {
+        wl_seal(op->memory, op->length, 0, plan->stamp_nonce, plan->stamp_word, number,
+                plan->stamp_unit);
         poller->touched_bytes += op->length;
         return;
     }

@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,8 @@ static uint64_t u64_at(const uint8_t *bytes, size_t offset) {
     return value;
 }
 
+static bool is_stamped(const wl_plan *plan) { return plan->flags & (WL_STAMP | WL_CHECK); }
+
 static int is_power_of_2(uint32_t value) { return value && !(value & (value - 1)); }
 
 /* The parts' lengths add up to the whole. All are below 2^32, so no product here overflows. */
@@ -46,7 +49,7 @@ static int32_t check_lengths(const uint8_t *bytes, size_t length, wl_error *erro
     if (sum != length)
         return REFUSE("files, extents and paths add up to %llu bytes in a plan of %zu",
                       (unsigned long long)sum, length);
-    if (bytes[11] || u32_at(bytes, 92) || u32_at(bytes, 116))
+    if (bytes[11] || u32_at(bytes, 116))
         return REFUSE("a reserved field is not zero");
     return WL_OK;
 }
@@ -68,6 +71,7 @@ static void read_header(wl_plan *plan, const uint8_t *bytes) {
         .stamp_nonce = u64_at(bytes, 64),
         .stamp_word = u64_at(bytes, 72),
         .stamp_first = u64_at(bytes, 80),
+        .stamp_unit = u32_at(bytes, 92),
         .destination_region = u32_at(bytes, 88),
         .destination_offset = u64_at(bytes, 96),
         .device_bytes = u64_at(bytes, 120),
@@ -97,10 +101,13 @@ static int32_t check_numbers(const wl_plan *plan, wl_error *error) {
     if (!plan->block_bytes || plan->block_bytes > BLOCK_LIMIT || plan->block_bytes % plan->align)
         return REFUSE("block length must be a multiple of the alignment %u up to %u, got %u",
                       plan->align, BLOCK_LIMIT, plan->block_bytes);
-    if (plan->flags & (WL_STAMP | WL_CHECK) && plan->block_bytes % WL_PAGE_BYTES)
+    if (is_stamped(plan) ? plan->stamp_unit != WL_SECTOR_BYTES && plan->stamp_unit != WL_PAGE_BYTES
+                         : plan->stamp_unit)
+        return REFUSE("the unit of stamps must be 512 or 4096, or 0 without stamps, got %u",
+                      plan->stamp_unit);
+    if (is_stamped(plan) && plan->block_bytes % plan->stamp_unit)
         return REFUSE("block length of a stamped plan must be a multiple of %u, got %u",
-                      WL_PAGE_BYTES,
-                      plan->block_bytes);
+                      plan->stamp_unit, plan->block_bytes);
     if (!plan->depth || plan->depth > DEPTH_LIMIT)
         return REFUSE("depth must be 1 to %u, got %u", DEPTH_LIMIT, plan->depth);
     if (plan->operation_count > COUNT_LIMIT)
@@ -154,8 +161,7 @@ static int32_t read_files(wl_plan *plan, const uint8_t *bytes, wl_error *error) 
 /* Offsets are aligned, and so is the end of a written extent unless its file ends there. */
 static int32_t check_extent(const wl_plan *plan, const wl_extent *extent, wl_error *error) {
     uint64_t end = extent->offset + extent->length;
-    uint32_t align = plan->flags & (WL_STAMP | WL_CHECK) && plan->align < WL_PAGE_BYTES
-                         ? WL_PAGE_BYTES : plan->align;
+    uint32_t align = plan->align < plan->stamp_unit ? plan->stamp_unit : plan->align;
     if (extent->file >= plan->file_count)
         return REFUSE("an extent refers to file %u of %u", extent->file, plan->file_count);
     if (extent->length > OFFSET_LIMIT || extent->offset > OFFSET_LIMIT || end > OFFSET_LIMIT)
@@ -233,8 +239,8 @@ void wl_plan_free(wl_plan *plan) {
 
 uint64_t wl_plan_span(const wl_plan *plan) {
     uint64_t span = 0;
-    uint32_t unit = plan->flags & WL_STAMP && plan->align < WL_PAGE_BYTES ? WL_PAGE_BYTES
-                                                                          : plan->align;
+    bool writes_stamps = plan->flags & WL_STAMP && plan->align < plan->stamp_unit;
+    uint32_t unit = writes_stamps ? plan->stamp_unit : plan->align;
     for (uint32_t i = 0; i < plan->extent_count; i++) {
         uint64_t last = plan->extents[i + 1].first_block - 1;
         uint64_t tail = (plan->extents[i].length - 1) % plan->block_bytes + 1, end;

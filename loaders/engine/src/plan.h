@@ -5,6 +5,7 @@
 #include "wattload_engine.h"
 
 #define WL_PAGE_BYTES 4096u
+#define WL_SECTOR_BYTES 512u
 
 typedef struct {
     const char *path; /* ends in NUL; in wl_plan.paths */
@@ -30,6 +31,7 @@ typedef struct {
     uint64_t rate_bytes_per_s;
     uint64_t seed;
     uint64_t stamp_nonce, stamp_word, stamp_first;
+    uint32_t stamp_unit; /* of stamped plans: 512 or 4096 */
     uint32_t destination_region;
     uint64_t destination_offset;
     uint64_t device_bytes, device_sequence; /* of WL_DEVICE; sequence 0: unknown */

@@ -47,29 +47,29 @@ static uint64_t sum_of_block(const uint8_t *block, size_t length) {
 }
 
 /* The bytes of the first block, which `offset` may cut. */
-static size_t first_length(size_t length, uint64_t offset) {
-    size_t left = WL_PAGE_BYTES - offset % WL_PAGE_BYTES;
+static size_t first_length(size_t length, uint64_t offset, uint64_t unit) {
+    size_t left = unit - offset % unit;
     return length < left ? length : left;
 }
 
 void wl_seal(uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce, uint64_t word,
-             uint64_t first) {
-    stamp own = {.nonce = nonce, .word = word, .number = first + offset / WL_PAGE_BYTES};
-    size_t block = first_length(length, offset);
+             uint64_t first, uint64_t unit) {
+    stamp own = {.nonce = nonce, .word = word, .number = first + offset / unit};
+    size_t block = first_length(length, offset, unit);
     for (size_t at = 0; at < length; at += block, own.number++) {
-        block = at ? first_length(length - at, 0) : block;
+        block = at ? first_length(length - at, 0, unit) : block;
         own.sum = sum_of_block(bytes + at, block);
         memcpy(bytes + at, &own, stamp_bytes(block));
     }
 }
 
 uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
-                       uint64_t word, uint64_t first) {
-    stamp own = {.nonce = nonce, .word = word, .number = first + offset / WL_PAGE_BYTES};
-    size_t block = first_length(length, offset);
+                       uint64_t word, uint64_t first, uint64_t unit) {
+    stamp own = {.nonce = nonce, .word = word, .number = first + offset / unit};
+    size_t block = first_length(length, offset, unit);
     uint64_t bad = 0;
     for (size_t at = 0; at < length; at += block, own.number++) {
-        block = at ? first_length(length - at, 0) : block;
+        block = at ? first_length(length - at, 0, unit) : block;
         own.sum = sum_of_block(bytes + at, block);
         bad += memcmp(bytes + at, &own, stamp_bytes(block)) != 0;
     }
@@ -107,5 +107,6 @@ void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *by
         stamp own = {.nonce = nonce, .word = word, .number = number, .sum = pages[i]};
         memcpy(bytes + i * WL_PAGE_BYTES, &own, sizeof own);
     }
-    wl_seal(bytes + whole * WL_PAGE_BYTES, length % WL_PAGE_BYTES, 0, nonce, word, number);
+    wl_seal(bytes + whole * WL_PAGE_BYTES, length % WL_PAGE_BYTES, 0, nonce, word, number,
+            WL_PAGE_BYTES);
 }

@@ -1,7 +1,7 @@
 /* Blocks that prove themselves: stamps and sums, as loaders/stamps.py defines them.
  *
- * The functions take bytes that begin at `offset` of their file. Blocks end at multiples of 4096 of
- * the file; the number of the block that holds byte 0 of the file is `first`. */
+ * The functions take bytes that begin at `offset` of their file. Blocks end at multiples of `unit`
+ * (512 or 4096) of the file; the number of the block that holds byte 0 of the file is `first`. */
 #ifndef WL_STAMPS_H
 #define WL_STAMPS_H
 
@@ -17,13 +17,13 @@ WL_API uint64_t wl_sum(const uint8_t *bytes, size_t length);
 /* Writes the stamp of every block: nonce, word, number, and the sum of the bytes after the stamp.
  * A block that is too short for its stamp holds the beginning of it. */
 WL_API void wl_seal(uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce, uint64_t word,
-                    uint64_t first);
+                    uint64_t first, uint64_t unit);
 
 /* How many blocks have another stamp or another sum. Every byte is looked at. */
 WL_API uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
-                              uint64_t word, uint64_t first);
+                              uint64_t word, uint64_t first, uint64_t unit);
 
-/* Sums of a poller's slots, page by page, so that stamping a slot again needs no second pass over
+/* Sums of a poller's slots, by blocks of 4096 bytes, so that stamping a slot again needs no second pass over
  * its bytes. Valid within one job, since only that job's operations touch the slots then. */
 typedef struct {
     uint64_t *sums;   /* of each page of each slot */
@@ -36,7 +36,7 @@ int wl_slot_sums_init(wl_slot_sums *sums, uint32_t slots, uint32_t block_bytes);
 void wl_slot_sums_free(wl_slot_sums *sums);
 
 /* Seals a payload at the start of slot number `slot`, for job number `owner`; `number` is that of
- * its first block. */
+ * its first block of 4096 bytes. */
 void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes, size_t length,
                   uint64_t nonce, uint64_t word, uint64_t number);
 

@@ -12,7 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 7u
+#include "histogram.h"
+
+#define WL_ABI 8u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -43,7 +45,10 @@ enum {
     WL_CUFILE = -13,       /* a call of cuFile failed; detail is its code */
     WL_GPU_MEMORY = -14,   /* a GPU has too little free memory */
     WL_OTHER_SIZE = -15,   /* a file is shorter than planned; offset is its size */
-    WL_NO_GPU = -16        /* CUDA shows this process no such GPU */
+    WL_NO_GPU = -16,       /* CUDA shows this process no such GPU */
+    WL_NOT_PINNED = -17,   /* CUDA pins no memory of `offset` bytes */
+    WL_TOO_MANY = -18,     /* more requesters than the GPU runs at once, which are `offset` */
+    WL_HANGS = -19         /* `offset` requests for `path` were not answered in time */
 };
 
 typedef struct {
@@ -144,12 +149,6 @@ typedef struct {
     uint32_t file;
 } wl_trace_row;
 
-/* Latency histogram, log-linear: values below 64 ns have a bucket each, above that every octave has
- * 64. Bucket of v >= 64: e = floor(log2 v), index = (e - 5) * 64 + ((v >> (e - 6)) - 64). The last
- * bucket, WL_BUCKETS - 1, also holds all that is longer than 2^41 ns (36 minutes). */
-#define WL_BUCKETS_PER_OCTAVE 64u
-#define WL_BUCKETS 2304u
-
 /* What a job has done until `time_ns` (CLOCK_MONOTONIC), all from its start; may be taken while it
  * runs. Of a job that is done, `time_ns` is its end and the figures are those of wl_result. Latencies
  * as there; without operations all three are 0. `counts` is a latency histogram. Pollers do not stop
@@ -179,7 +178,7 @@ typedef struct {
  *  56 u64 seed (WL_RANDOM)
  *  64 u64 stamp nonce                  72 u64 stamp word
  *  80 u64 number of the first block    88 u32 destination region
- *  92 u32 reserved                     96 u64 destination offset in that region (WL_DESTINATION)
+ *  92 u32 unit of stamps: 512 or 4096  96 u64 destination offset in that region (WL_DESTINATION)
  * 104 u32 file count                  108 u32 extent count
  * 112 u32 length of all paths         116 u32 reserved
  * 120 u64 size of the device          128 u32 major number  132 u32 minor number
@@ -392,6 +391,114 @@ WL_API void wl_gpu_progress_of(const wl_gpu_reads *reads, wl_gpu_progress *progr
 WL_API void wl_gpu_file_operations(const wl_gpu_reads *reads, uint64_t *operations);
 /* Ends the threads and releases everything; waits for reads in flight. */
 WL_API void wl_gpu_close(wl_gpu_reads *reads);
+
+/* Random reads that requesters ask for through queue pairs in memory, and pollers serve; queue_abi.h
+ * has the protocol. Requesters are the threads of a GPU, or of the CPU in their place. Each has one
+ * request in flight. Requester r of all, from 0 on, belongs to target r / (requesters of a target);
+ * its n-th request is for block draw(draw(seed, r), n) of its target modulo the blocks there (see
+ * above for draw), or of its warp's part of the target with WL_PATTERN_REGIONS.
+ *
+ * wl_queue_run measures in stages: with a GPU first what it pulls from the table without a queue,
+ * then the queue with nothing to deliver, each for `ceiling_ns`; then, after wl_queue_start, the
+ * requests themselves until the deadline and the last answer. Every stamp is compared where the
+ * requester is; the last block of each is then compared whole on the CPU. */
+enum { WL_QUEUE_NULL = 0, WL_QUEUE_MEMORY = 1, WL_QUEUE_STORAGE = 2 };
+
+/* For tests: what pollers do wrong with one answer in 1000. */
+enum {
+    WL_FAULT_NONE = 0,
+    WL_FAULT_LOST = 1,   /* none is given */
+    WL_FAULT_TWICE = 2,  /* it is counted as two */
+    WL_FAULT_SWAPPED = 3 /* another block is read */
+};
+
+typedef struct {
+    const char *path; /* of WL_QUEUE_STORAGE */
+    uint64_t bytes;   /* as planned; the file may be longer */
+    uint64_t nonce, word, first_block; /* of its stamps, one per 512 bytes */
+} wl_queue_target;
+
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_queue_setup) */
+    uint32_t engine;
+    uint32_t block_bytes;  /* of a request: 512 to 65536, a power of two */
+    uint32_t read_bytes;   /* of a read: at least block_bytes, a power of two */
+    uint32_t requesters;   /* of each target: a multiple of 32 */
+    uint32_t queue_pairs;  /* of each target */
+    uint32_t queue_size;   /* of each pair: a power of two, at least `requesters` */
+    uint32_t pollers;      /* 1 to all queue pairs */
+    uint32_t pattern;      /* of queue_abi.h */
+    uint32_t requester_threads; /* of the CPU */
+    uint32_t sample_every; /* a requester's latency is taken once in so many requests */
+    uint32_t trace_every;  /* 0: none */
+    uint32_t fault;
+    uint32_t hang_ms;      /* without any answer for so long, a target hangs */
+    uint64_t first_number; /* of each requester's requests */
+    uint64_t table_bytes;  /* of the stamped table in host memory: a power of two */
+    uint64_t duration_ns, ceiling_ns;
+    uint64_t seed;
+    const wl_queue_target *targets;
+    uint32_t target_count; /* 1 to 64 */
+    uint32_t cpu_count;
+    const uint32_t *cpus;  /* of pollers and requester threads, below 1024; none: any */
+    const char *gpu;       /* PCI address; NULL: requesters on the CPU */
+    const void *image;     /* the kernels, compiled for this GPU */
+} wl_queue_setup;
+
+/* Requests of one target that failed with one code, and where the first did. The last place counts
+ * all for which there was no room. */
+typedef struct {
+    int32_t code; /* an errno, or WL_SHORT_READ */
+    uint32_t target;
+    uint64_t offset;
+    uint64_t count;
+} wl_queue_failure;
+
+/* Of the timed stage. `requests` are counted by requesters, `taken` and `answered` by pollers,
+ * `operations` are reads that succeeded, by the kernel's completions. `delivered` blocks had the
+ * right stamp where the requester is, `wrong` ones another: the first at `wrong_offset`. `counts` are
+ * sampled latencies from the request until the block is there. */
+typedef struct {
+    uint64_t start_ns, end_ns, cpu_ns;
+    uint64_t requests, taken, answered, operations;
+    uint64_t delivered, failed, wrong, unanswered;
+    uint64_t wrong_offset;
+    uint32_t wrong_target, reserved;
+    uint64_t compared_bytes, bad_blocks; /* of 512 bytes */
+    uint64_t pull_requests, pull_ns;     /* 0 without a GPU */
+    uint64_t null_requests, null_ns;
+    wl_queue_failure failures[WL_FAILURES];
+    uint64_t counts[WL_BUCKETS];
+} wl_queue_result;
+
+/* Latencies from taking a request to the end of its read; none without storage. */
+typedef struct {
+    uint64_t operations;
+    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    uint64_t counts[WL_BUCKETS];
+} wl_queue_target_result;
+
+typedef struct {
+    uint64_t taken, answered;
+    uint64_t busy_ns; /* of the timed stage: time with something to do */
+} wl_queue_poller_result;
+
+typedef struct wl_queue wl_queue;
+
+WL_API int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *error);
+/* Lets the timed stage start once the ceilings are known; on any thread. */
+WL_API void wl_queue_start(wl_queue *queue);
+/* Ends the timed stage early; on any thread. */
+WL_API void wl_queue_stop(wl_queue *queue);
+/* Runs all stages, once. `result` is valid after WL_HANGS too. */
+WL_API int32_t wl_queue_run(wl_queue *queue, wl_queue_result *result, wl_error *error);
+/* As of wl_gpu_progress_of: `reads` are answered requests of the timed stage. */
+WL_API void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress);
+WL_API void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_target_result *result);
+WL_API void wl_queue_poller_of(wl_queue *queue, uint32_t poller, wl_queue_poller_result *result);
+/* Rows by time; valid until the queue is closed. */
+WL_API const wl_trace_row *wl_queue_trace(wl_queue *queue, uint64_t *row_count);
+WL_API void wl_queue_close(wl_queue *queue);
 
 /* Criteo's TSV. A cell is one field as 64 bits: 0 if it is empty; an integer is 1 << 32 | its 32
  * bits; an id is its 8 characters in memory order. Column c of the cells is at cells + c x stride.

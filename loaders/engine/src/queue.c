@@ -1,0 +1,650 @@
+/* The queue's memory, its stages, and what they found. */
+#include "queue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pattern.h"
+#include "stamps.h"
+
+enum { TARGET_LIMIT = 64, POLLER_LIMIT = 256, BLOCK_LIMIT = 65536, READ_LIMIT = 1 << 20 };
+enum { REQUESTER_LIMIT = 65536, SIZE_LIMIT = 65536, PAIR_LIMIT = 1024 };
+#define TABLE_LIMIT ((uint64_t)1 << 32)
+/* What memory holds where nothing was delivered. */
+enum { PATTERN = 0xa5 };
+/* How often the end of requesters is looked for, and whether a target answers. */
+enum { END_NS = 20000, WATCH_NS = 50000000, ABANDON_NS = 1000000000 };
+/* As of wl_gpu_progress. */
+enum { WL_STAGE_CHECKING = 1, WL_STAGE_CHECKED, WL_STAGE_TIMED, WL_STAGE_OVER, WL_STAGE_DONE };
+/* Stamps of the table; its blocks are never on a drive. */
+#define TABLE_NONCE 0x7461626c65u
+
+static bool is_power_of_2(uint64_t value) { return value && !(value & (value - 1)); }
+
+static uint64_t line_up(uint64_t bytes) { return wl_round_up(bytes, WL_PAGE_BYTES); }
+
+wl_source wl_source_of(const wl_queue *queue, uint32_t number) {
+    return queue->delivery == WL_DELIVER_SLOT ? queue->files[number].source : queue->table_source;
+}
+
+static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
+    const char *wrong = NULL;
+    if (setup->struct_bytes != sizeof *setup)
+        wrong = "struct_bytes is that of another version";
+    else if (setup->engine > WL_QUEUE_STORAGE || setup->pattern > WL_PATTERN_REGIONS)
+        wrong = "engine or pattern is unknown";
+    else if (!is_power_of_2(setup->block_bytes) || setup->block_bytes < WL_UNIT_BYTES ||
+             setup->block_bytes > BLOCK_LIMIT)
+        wrong = "block_bytes must be a power of two, 512 to 65536";
+    else if (!is_power_of_2(setup->read_bytes) || setup->read_bytes < setup->block_bytes ||
+             setup->read_bytes > READ_LIMIT)
+        wrong = "read_bytes must be a power of two, block_bytes to 1 MiB";
+    else if (!setup->requesters || setup->requesters % WL_WARP ||
+             setup->requesters > REQUESTER_LIMIT)
+        wrong = "requesters must be a multiple of 32, up to 65536";
+    else if (!is_power_of_2(setup->queue_size) || setup->queue_size > SIZE_LIMIT ||
+             setup->queue_size < setup->requesters)
+        wrong = "queue_size must be a power of two up to 65536, at least requesters";
+    else if (!setup->target_count || setup->target_count > TARGET_LIMIT)
+        wrong = "target_count must be 1 to 64";
+    else if (!setup->queue_pairs || setup->queue_pairs > PAIR_LIMIT)
+        wrong = "queue_pairs must be 1 to 1024";
+    else if (!setup->pollers || setup->pollers > POLLER_LIMIT ||
+             setup->pollers > setup->queue_pairs * setup->target_count)
+        wrong = "pollers must be 1 to 256, at most all queue pairs";
+    else if (!is_power_of_2(setup->table_bytes) || setup->table_bytes < BLOCK_LIMIT ||
+             setup->table_bytes > TABLE_LIMIT)
+        wrong = "table_bytes must be a power of two, 64 KiB to 4 GiB";
+    else if (!setup->gpu && !setup->requester_threads)
+        wrong = "requesters of the CPU need threads";
+    else if (!setup->sample_every)
+        wrong = "sample_every must be 1 or more";
+    for (uint32_t i = 0; !wrong && i < setup->target_count; i++)
+        if (setup->engine == WL_QUEUE_STORAGE && setup->targets[i].bytes < setup->read_bytes)
+            wrong = "a target is smaller than a read";
+    return wrong ? wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "%s", wrong) : WL_OK;
+}
+
+static uint8_t *map(size_t bytes, wl_error *error) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        wl_fail(error, errno, NULL, WL_NOWHERE, "allocating %zu bytes", bytes);
+        return NULL;
+    }
+    madvise(memory, bytes, MADV_HUGEPAGE); /* fewer entries in the GPU's and the kernel's tables */
+    return memory;
+}
+
+/* Random bytes under stamps, so that a table is read as a file would be. */
+static int32_t fill_table(wl_queue *queue, wl_error *error) {
+    queue->table = map(queue->table_bytes, error);
+    if (!queue->table)
+        return error->code;
+    for (uint64_t i = 0; i < queue->table_bytes / 8; i++) {
+        uint64_t word = wl_draw(TABLE_NONCE, i);
+        memcpy(queue->table + i * 8, &word, sizeof word);
+    }
+    wl_seal(queue->table, queue->table_bytes, 0, TABLE_NONCE, 0, 0, WL_UNIT_BYTES);
+    queue->table_source = (wl_source){.blocks = queue->table_bytes / queue->block_bytes,
+                                      .nonce = TABLE_NONCE};
+    return WL_OK;
+}
+
+static int32_t lay_out(wl_queue *queue, wl_error *error) {
+    uint64_t entries = (uint64_t)queue->pair_count * queue->size;
+    uint64_t requests = WL_PAGE_BYTES, laps = requests + line_up(entries * sizeof(wl_request));
+    uint64_t completions = laps + line_up(entries * sizeof(uint32_t));
+    uint64_t slots = completions + line_up((uint64_t)wl_slot_count(queue) * sizeof(uint32_t));
+    queue->memory_bytes = slots + line_up((uint64_t)wl_slot_count(queue) * queue->slot_bytes);
+    queue->memory = map(queue->memory_bytes, error);
+    if (!queue->memory)
+        return error->code;
+    queue->word = (uint32_t *)(void *)queue->memory;
+    queue->requests = (wl_request *)(void *)(queue->memory + requests);
+    queue->laps = (_Atomic uint32_t *)(void *)(queue->memory + laps);
+    queue->completions = (_Atomic uint32_t *)(void *)(queue->memory + completions);
+    queue->slots = queue->memory + slots;
+    memset(queue->memory, 0, slots);
+    memset(queue->slots, PATTERN, queue->memory_bytes - slots);
+    return WL_OK;
+}
+
+static int32_t open_file(wl_queue *queue, wl_queue_file *file, const wl_queue_target *target,
+                         wl_error *error) {
+    struct stat state;
+    file->path = strdup(target->path);
+    file->fd = open(target->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (file->fd < 0 && errno == EINVAL)
+        return wl_fail(error, WL_NOT_DIRECT, target->path, WL_NOWHERE, "open");
+    if (file->fd < 0 || !file->path || fstat(file->fd, &state))
+        return wl_fail(error, errno, target->path, WL_NOWHERE, "open");
+    if (S_ISREG(state.st_mode) && (uint64_t)state.st_size < target->bytes)
+        return wl_fail(error, WL_OTHER_SIZE, target->path, (uint64_t)state.st_size, "shorter");
+    file->source = (wl_source){
+        .blocks = target->bytes / queue->slot_bytes * (queue->slot_bytes / queue->block_bytes),
+        .nonce = target->nonce,
+        .word = target->word,
+        .first_block = target->first_block};
+    return WL_OK;
+}
+
+/* Pair p of all is served by poller p modulo their number. */
+static int32_t place_pairs(wl_queue *queue, wl_error *error) {
+    for (uint32_t i = 0; i < queue->pair_count; i++) {
+        wl_pair *pair = &queue->all_pairs[i];
+        wl_queue_poller *poller = &queue->pollers[i % queue->poller_count];
+        pair->requests = queue->requests + (size_t)i * queue->size;
+        pair->laps = queue->laps + (size_t)i * queue->size;
+        pair->target = i / queue->pairs;
+        wl_pair **more =
+            realloc(poller->pairs, (poller->pair_count + 1) * sizeof(wl_pair *));
+        if (!more)
+            return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating pollers");
+        poller->pairs = more;
+        poller->pairs[poller->pair_count++] = pair;
+        poller->queue = queue;
+    }
+    return WL_OK;
+}
+
+static int32_t allocate(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
+    queue->files = calloc(queue->target_count, sizeof *queue->files);
+    queue->flights = calloc(wl_slot_count(queue), sizeof *queue->flights);
+    queue->all_pairs = aligned_alloc(WL_QUEUE_LINE, queue->pair_count * sizeof(wl_pair));
+    queue->pollers =
+        aligned_alloc(WL_QUEUE_LINE, queue->poller_count * sizeof(wl_queue_poller));
+    for (uint32_t i = 0; queue->files && i < queue->target_count; i++)
+        queue->files[i].fd = -1;
+    if (!queue->files || !queue->flights || !queue->all_pairs || !queue->pollers)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating lists");
+    memset(queue->all_pairs, 0, queue->pair_count * sizeof(wl_pair));
+    memset((void *)queue->pollers, 0, queue->poller_count * sizeof(wl_queue_poller));
+    if (lay_out(queue, error) || fill_table(queue, error) || place_pairs(queue, error))
+        return error->code;
+    for (uint32_t i = 0; i < queue->target_count && queue->engine == WL_QUEUE_STORAGE; i++)
+        if (open_file(queue, &queue->files[i], &setup->targets[i], error))
+            return error->code;
+    return WL_OK;
+}
+
+static int start_poller(wl_queue *queue, wl_queue_poller *poller) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (CPU_COUNT(&queue->cpus))
+        pthread_attr_setaffinity_np(&attributes, sizeof queue->cpus, &queue->cpus);
+    int code = pthread_create(&poller->thread, &attributes, wl_queue_poller_main, poller);
+    pthread_attr_destroy(&attributes);
+    return code;
+}
+
+/* Returns when all pollers wait for the next stage. */
+static void wait_for_pollers(wl_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    while (queue->ready_pollers < queue->poller_threads)
+        pthread_cond_wait(&queue->changed, &queue->mutex);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* They take no signals: those are the caller's. */
+static int32_t start_pollers(wl_queue *queue, wl_error *error) {
+    sigset_t all, before;
+    int code = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (uint32_t i = 0; i < queue->poller_count && !code; i++) {
+        code = start_poller(queue, &queue->pollers[i]);
+        queue->poller_threads += !code;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code)
+        return wl_fail(error, code, NULL, WL_NOWHERE, "starting poller %u of %u",
+                       queue->poller_threads + 1, queue->poller_count);
+    wait_for_pollers(queue);
+    *error = queue->error;
+    return error->code;
+}
+
+static void describe(wl_queue *queue, const wl_queue_setup *setup) {
+    queue->view = (wl_queue_view){.seed = setup->seed,
+                                  .pattern = setup->pattern,
+                                  .pairs = queue->pairs,
+                                  .queue_size = queue->size,
+                                  .warps_per_target = queue->warps_per_target,
+                                  .warps = queue->warps,
+                                  .block_bytes = queue->block_bytes,
+                                  .slot_bytes = queue->slot_bytes,
+                                  .sample_every = setup->sample_every,
+                                  .table_blocks = queue->table_bytes / queue->block_bytes};
+}
+
+static int32_t open_all(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
+    for (uint32_t i = 0; i < setup->cpu_count; i++) {
+        if (setup->cpus[i] >= CPU_SETSIZE)
+            return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "cpus must be below 1024");
+        CPU_SET(setup->cpus[i], &queue->cpus);
+    }
+    if (allocate(queue, setup, error))
+        return error->code;
+    describe(queue, setup);
+    if (queue->requesters->open(queue, setup, error))
+        return error->code;
+    return start_pollers(queue, error);
+}
+
+int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *error) {
+    if (check_setup(setup, error))
+        return error->code;
+    wl_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating a queue");
+    queue->requesters = setup->gpu ? &wl_gpu_requesters : &wl_cpu_requesters;
+    queue->engine = setup->engine;
+    queue->pairs = setup->queue_pairs;
+    queue->size = setup->queue_size;
+    queue->target_count = setup->target_count;
+    queue->pair_count = setup->queue_pairs * setup->target_count;
+    queue->warps_per_target = setup->requesters / WL_WARP;
+    queue->warps = queue->warps_per_target * setup->target_count;
+    queue->block_bytes = setup->block_bytes;
+    queue->slot_bytes = setup->read_bytes;
+    queue->poller_count = setup->pollers;
+    queue->trace_every = setup->trace_every;
+    queue->fault = setup->fault;
+    queue->duration_ns = setup->duration_ns;
+    queue->ceiling_ns = setup->ceiling_ns;
+    queue->hang_ns = (uint64_t)setup->hang_ms * 1000000u;
+    queue->first_number = setup->first_number;
+    queue->table_bytes = setup->table_bytes;
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->changed, NULL);
+    int32_t failed = open_all(queue, setup, error);
+    if (failed)
+        wl_queue_close(queue);
+    else
+        *opened = queue;
+    return failed;
+}
+
+static void reset(wl_queue *queue) {
+    size_t entries = (size_t)queue->pair_count * queue->size;
+    memset((void *)queue->laps, 0, entries * sizeof(uint32_t));
+    memset((void *)queue->completions, 0, wl_slot_count(queue) * sizeof(uint32_t));
+    memset(queue->failures, 0, sizeof queue->failures);
+    for (uint32_t i = 0; i < queue->pair_count; i++) {
+        wl_pair *pair = &queue->all_pairs[i];
+        pair->tail = 0;
+        pair->operations = pair->latency_sum_ns = pair->latency_max_ns = 0;
+        pair->latency_min_ns = UINT64_MAX;
+        memset(pair->counts, 0, sizeof pair->counts);
+    }
+    for (uint32_t i = 0; i < queue->poller_count; i++) {
+        wl_queue_poller *poller = &queue->pollers[i];
+        wl_set(&poller->taken, 0);
+        wl_set(&poller->answered, 0);
+        wl_set(&poller->busy_ns, 0);
+        wl_trace_free(&poller->trace);
+        wl_trace_init(&poller->trace, queue->trace_every, WL_TRACE_LIMIT / queue->poller_count);
+    }
+}
+
+static void let_pollers(wl_queue *queue, bool serve) {
+    pthread_mutex_lock(&queue->mutex);
+    if (serve)
+        queue->ready_pollers = 0;
+    atomic_store_explicit(&queue->is_serving, serve, memory_order_release);
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+static bool has_failed(wl_queue *queue, wl_error *error) {
+    pthread_mutex_lock(&queue->mutex);
+    *error = queue->error;
+    pthread_mutex_unlock(&queue->mutex);
+    return error->code != WL_OK;
+}
+
+static uint64_t answered(wl_queue *queue) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < queue->poller_count; i++)
+        sum += wl_own(&queue->pollers[i].answered);
+    return sum;
+}
+
+static void nap(uint64_t ns) {
+    struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&time, NULL);
+}
+
+/* A stretch in which requesters ask. `pulls`: without the queue. */
+typedef struct {
+    uint32_t delivery;
+    bool pulls, is_timed;
+    uint64_t duration_ns;
+
+    uint64_t start_ns, deadline_ns, end_ns;
+    uint64_t seen, seen_ns; /* answers, and when one was last seen */
+    bool is_told;
+} stretch;
+
+static bool hangs(wl_queue *queue, stretch *stage, uint64_t now_ns) {
+    uint64_t count = answered(queue);
+    if (count != stage->seen || !stage->seen_ns) {
+        stage->seen = count;
+        stage->seen_ns = now_ns;
+    }
+    return now_ns - stage->seen_ns >= queue->hang_ns;
+}
+
+static bool is_over(wl_queue *queue, const stretch *stage, uint64_t now_ns) {
+    return now_ns >= stage->deadline_ns ||
+           atomic_load_explicit(&queue->is_stopped, memory_order_relaxed);
+}
+
+/* Tells the requesters to stop when their time is over, and waits for them. */
+static int32_t follow(wl_queue *queue, stretch *stage, wl_error *error) {
+    for (;;) {
+        uint64_t now_ns = wl_now_ns();
+        if (!stage->is_told && is_over(queue, stage, now_ns)) {
+            if (queue->requesters->control(queue, WL_STOP, error))
+                return error->code;
+            stage->is_told = true;
+        }
+        int32_t ended = queue->requesters->poll(queue, error);
+        if (ended) {
+            stage->end_ns = wl_now_ns();
+            return ended < 0 ? error->code : WL_OK;
+        }
+        if (has_failed(queue, error))
+            return error->code;
+        if (hangs(queue, stage, now_ns) && !stage->pulls)
+            return wl_fail(error, WL_HANGS, NULL, 0, "no answer");
+        uint64_t left_ns = stage->is_told ? END_NS : stage->deadline_ns - now_ns;
+        nap(left_ns < WATCH_NS ? left_ns : WATCH_NS);
+    }
+}
+
+/* The requesters leave their waits; those of a lost GPU do not answer. */
+static void abandon(wl_queue *queue) {
+    wl_error error;
+    uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
+    if (queue->requesters->control(queue, WL_ABANDON, &error))
+        return;
+    while (!queue->requesters->poll(queue, &error) && wl_now_ns() < limit_ns)
+        nap(END_NS);
+}
+
+static void begin_clock(wl_queue *queue, stretch *stage) {
+    stage->start_ns = wl_now_ns();
+    stage->deadline_ns = stage->start_ns + stage->duration_ns;
+    if (!stage->is_timed)
+        return;
+    queue->start_ns = stage->start_ns;
+    queue->deadline_ns = stage->deadline_ns;
+    atomic_store_explicit(&queue->stage, WL_STAGE_TIMED, memory_order_release);
+}
+
+/* Pollers whose drive hangs are not waited for. */
+static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
+    queue->delivery = stage->delivery;
+    queue->view.delivery = stage->delivery;
+    queue->view.first_number = stage->is_timed ? queue->first_number : 0;
+    reset(queue);
+    if (!stage->pulls)
+        let_pollers(queue, true);
+    begin_clock(queue, stage);
+    int32_t failed = queue->requesters->launch(queue, stage->pulls, error);
+    if (!failed)
+        failed = follow(queue, stage, error);
+    if (failed)
+        abandon(queue);
+    if (!stage->pulls) {
+        let_pollers(queue, false);
+        if (!failed)
+            wait_for_pollers(queue);
+    }
+    return failed;
+}
+
+static uint64_t block_of(const wl_queue *queue, uint32_t slot, uint64_t number) {
+    const wl_queue_view *view = &queue->view;
+    uint32_t warp = slot / WL_WARP;
+    uint64_t count = wl_source_of(queue, warp / view->warps_per_target).blocks, first = 0;
+    if (view->pattern == WL_PATTERN_REGIONS) {
+        count /= view->warps_per_target;
+        first = warp % view->warps_per_target * count;
+    }
+    return first + wl_draw(wl_draw(view->seed, slot), number) % count;
+}
+
+/* Every byte of the last block of each requester, as the requester has it. A warp with a failed or
+ * unanswered request is left out: which of its blocks is the last is not known. */
+static int32_t compare(wl_queue *queue, const wl_warp_counts *warps, wl_queue_result *result,
+                       wl_error *error) {
+    uint8_t *block = malloc(queue->block_bytes);
+    int32_t failed = block ? WL_OK : wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "a block");
+    for (uint32_t slot = 0; slot < wl_slot_count(queue) && !failed; slot++) {
+        const wl_warp_counts *warp = &warps[slot / WL_WARP];
+        if (warp->failed || warp->unanswered || !warp->requests)
+            continue;
+        uint64_t number = queue->first_number + warp->requests / WL_WARP - 1;
+        wl_source source = wl_source_of(queue, slot / WL_WARP / queue->warps_per_target);
+        uint64_t offset = block_of(queue, slot, number) * queue->block_bytes;
+        failed = queue->requesters->output(queue, slot, block, error);
+        if (failed)
+            break;
+        result->compared_bytes += queue->block_bytes;
+        result->bad_blocks += wl_bad_blocks(block, queue->block_bytes, offset, source.nonce,
+                                            source.word, source.first_block, WL_UNIT_BYTES);
+    }
+    free(block);
+    return failed;
+}
+
+static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
+                      wl_queue_result *result) {
+    for (uint32_t i = 0; i < queue->warps; i++) {
+        const wl_warp_counts *warp = &warps[i];
+        if (warp->wrong && !result->wrong) {
+            result->wrong_target = i / queue->warps_per_target;
+            result->wrong_offset = warp->wrong_block * queue->block_bytes;
+        }
+        result->requests += warp->requests;
+        result->delivered += warp->delivered;
+        result->failed += warp->failed;
+        result->wrong += warp->wrong;
+        result->unanswered += warp->unanswered;
+    }
+}
+
+static void name_hanging(const wl_queue *queue, const wl_warp_counts *warps, wl_error *error) {
+    uint64_t open[TARGET_LIMIT] = {0};
+    uint32_t worst = 0;
+    for (uint32_t i = 0; i < queue->warps; i++)
+        open[i / queue->warps_per_target] += warps[i].unanswered;
+    for (uint32_t i = 1; i < queue->target_count; i++)
+        worst = open[i] > open[worst] ? i : worst;
+    wl_fail(error, WL_HANGS, queue->files[worst].path, open[worst], "no answer");
+}
+
+static void add_pollers(wl_queue *queue, wl_queue_result *result) {
+    for (uint32_t i = 0; i < queue->poller_count; i++) {
+        result->taken += wl_own(&queue->pollers[i].taken);
+        result->answered += wl_own(&queue->pollers[i].answered);
+    }
+    for (uint32_t i = 0; i < queue->pair_count; i++)
+        result->operations += queue->all_pairs[i].operations;
+    memcpy(result->failures, queue->failures, sizeof result->failures);
+}
+
+/* How fast requesters pull, or how fast the queue is with nothing to deliver. */
+static int32_t find_ceiling(wl_queue *queue, wl_warp_counts *warps, bool pulls, uint64_t *requests,
+                            uint64_t *ns, wl_error *error) {
+    uint64_t counts[WL_BUCKETS] = {0};
+    stretch stage = {.delivery = pulls ? WL_DELIVER_TABLE : WL_DELIVER_NOTHING,
+                      .pulls = pulls,
+                      .duration_ns = queue->ceiling_ns};
+    if (run_stage(queue, &stage, error) ||
+        queue->requesters->collect(queue, warps, counts, error))
+        return error->code;
+    for (uint32_t i = 0; i < queue->warps; i++)
+        *requests += warps[i].requests;
+    *ns = stage.end_ns - stage.start_ns;
+    return WL_OK;
+}
+
+static int32_t find_ceilings(wl_queue *queue, wl_warp_counts *warps, wl_queue_result *result,
+                             wl_error *error) {
+    if (!queue->ceiling_ns)
+        return WL_OK;
+    if (queue->requesters == &wl_gpu_requesters &&
+        find_ceiling(queue, warps, true, &result->pull_requests, &result->pull_ns, error))
+        return error->code;
+    return find_ceiling(queue, warps, false, &result->null_requests, &result->null_ns, error);
+}
+
+static void wait_for_start(wl_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    atomic_store_explicit(&queue->stage, WL_STAGE_CHECKED, memory_order_release);
+    while (!queue->is_started)
+        pthread_cond_wait(&queue->changed, &queue->mutex);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+static int32_t run_timed(wl_queue *queue, wl_warp_counts *warps, wl_queue_result *result,
+                         wl_error *error) {
+    static const uint32_t deliveries[] = {WL_DELIVER_NOTHING, WL_DELIVER_TABLE, WL_DELIVER_SLOT};
+    stretch stage = {.delivery = deliveries[queue->engine],
+                      .is_timed = true,
+                      .duration_ns = queue->duration_ns};
+    uint64_t cpu_ns = wl_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    int32_t failed = run_stage(queue, &stage, error);
+    result->cpu_ns = wl_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
+    result->start_ns = stage.start_ns;
+    result->end_ns = stage.end_ns ? stage.end_ns : wl_now_ns();
+    if (failed && failed != WL_HANGS)
+        return failed;
+    wl_error other;
+    if (queue->requesters->collect(queue, warps, result->counts, &other)) {
+        *error = failed ? *error : other;
+        return error->code;
+    }
+    add_warps(queue, warps, result);
+    add_pollers(queue, result);
+    if (failed) {
+        name_hanging(queue, warps, error);
+        return failed;
+    }
+    return queue->engine == WL_QUEUE_NULL ? WL_OK : compare(queue, warps, result, error);
+}
+
+void wl_queue_start(wl_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    queue->is_started = true;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+void wl_queue_stop(wl_queue *queue) {
+    atomic_store_explicit(&queue->is_stopped, true, memory_order_relaxed);
+    wl_queue_start(queue);
+}
+
+int32_t wl_queue_run(wl_queue *queue, wl_queue_result *result, wl_error *error) {
+    memset(result, 0, sizeof *result);
+    memset(error, 0, sizeof *error);
+    wl_warp_counts *warps = calloc(queue->warps, sizeof *warps);
+    if (!warps)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating counts");
+    atomic_store_explicit(&queue->stage, WL_STAGE_CHECKING, memory_order_release);
+    int32_t failed = find_ceilings(queue, warps, result, error);
+    if (!failed) {
+        wait_for_start(queue);
+        failed = run_timed(queue, warps, result, error);
+    }
+    atomic_store_explicit(&queue->stage, WL_STAGE_DONE, memory_order_release);
+    free(warps);
+    return failed;
+}
+
+void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress) {
+    *progress = (wl_gpu_progress){
+        .stage = atomic_load_explicit(&queue->stage, memory_order_acquire)};
+    if (progress->stage < WL_STAGE_TIMED)
+        return;
+    progress->reads = progress->ended = answered(queue);
+    progress->bytes = progress->reads * queue->block_bytes;
+    progress->start_ns = queue->start_ns;
+    progress->deadline_ns = queue->deadline_ns;
+}
+
+void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_target_result *result) {
+    memset(result, 0, sizeof *result);
+    result->latency_min_ns = UINT64_MAX;
+    for (uint32_t i = target * queue->pairs; i < (target + 1) * queue->pairs; i++) {
+        const wl_pair *pair = &queue->all_pairs[i];
+        result->operations += pair->operations;
+        result->latency_sum_ns += pair->latency_sum_ns;
+        if (pair->latency_min_ns < result->latency_min_ns)
+            result->latency_min_ns = pair->latency_min_ns;
+        if (pair->latency_max_ns > result->latency_max_ns)
+            result->latency_max_ns = pair->latency_max_ns;
+        for (uint32_t k = 0; k < WL_BUCKETS; k++)
+            result->counts[k] += pair->counts[k];
+    }
+    if (result->latency_min_ns == UINT64_MAX)
+        result->latency_min_ns = 0;
+}
+
+void wl_queue_poller_of(wl_queue *queue, uint32_t number, wl_queue_poller_result *result) {
+    wl_queue_poller *poller = &queue->pollers[number];
+    *result = (wl_queue_poller_result){.taken = wl_own(&poller->taken),
+                                       .answered = wl_own(&poller->answered),
+                                       .busy_ns = wl_own(&poller->busy_ns)};
+}
+
+const wl_trace_row *wl_queue_trace(wl_queue *queue, uint64_t *row_count) {
+    wl_trace *parts[POLLER_LIMIT];
+    for (uint32_t i = 0; i < queue->poller_count; i++)
+        parts[i] = &queue->pollers[i].trace;
+    free(queue->rows);
+    queue->rows = wl_trace_merge(parts, queue->poller_count, row_count);
+    return queue->rows;
+}
+
+void wl_queue_close(wl_queue *queue) {
+    queue->requesters->close(queue);
+    pthread_mutex_lock(&queue->mutex);
+    atomic_store(&queue->is_leaving, true);
+    atomic_store(&queue->is_serving, false);
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->mutex);
+    for (uint32_t i = 0; i < queue->poller_threads; i++)
+        pthread_join(queue->pollers[i].thread, NULL);
+    for (uint32_t i = 0; queue->pollers && i < queue->poller_count; i++) {
+        wl_trace_free(&queue->pollers[i].trace);
+        free(queue->pollers[i].pairs);
+    }
+    for (uint32_t i = 0; queue->files && i < queue->target_count; i++) {
+        if (queue->files[i].fd >= 0)
+            close(queue->files[i].fd);
+        free(queue->files[i].path);
+    }
+    if (queue->memory)
+        munmap(queue->memory, queue->memory_bytes);
+    if (queue->table)
+        munmap(queue->table, queue->table_bytes);
+    free(queue->files);
+    free(queue->flights);
+    free(queue->all_pairs);
+    free(queue->pollers);
+    free(queue->rows);
+    pthread_mutex_destroy(&queue->mutex);
+    pthread_cond_destroy(&queue->changed);
+    free(queue);
+}

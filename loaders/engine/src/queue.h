@@ -1,0 +1,119 @@
+/* Types shared by the parts of the queue: its memory, the pollers, and both kinds of requesters. */
+#ifndef WL_QUEUE_H
+#define WL_QUEUE_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "queue_abi.h"
+#include "trace.h"
+#include "uring.h"
+
+enum { WL_QUEUE_LINE = 64 };
+
+typedef struct wl_queue_poller wl_queue_poller;
+
+/* A queue pair from its poller's side. */
+typedef struct {
+    _Alignas(WL_QUEUE_LINE) wl_request *requests;
+    _Atomic uint32_t *laps;
+    uint32_t tail; /* position of the next request */
+    uint32_t target;
+    uint64_t operations; /* answered without an error */
+    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    uint64_t counts[WL_BUCKETS]; /* from taking a request to the end of its read */
+} wl_pair;
+
+/* The request of a slot while its read is in flight. */
+typedef struct {
+    uint64_t block, start_ns, number;
+    uint32_t generation, pair;
+} wl_flight;
+
+struct wl_queue_poller {
+    _Alignas(WL_QUEUE_LINE) wl_queue *queue;
+    pthread_t thread;
+    wl_ring ring;
+    bool has_ring;
+    wl_pair **pairs;
+    uint32_t pair_count, entries, inflight, queued;
+    uint64_t idle_since_ns, idle_ns, empty_passes;
+    wl_trace trace;
+    _Atomic uint64_t taken, answered, busy_ns;
+    uint64_t start_ns;
+};
+
+/* Who asks. All of it is called by the thread that runs the queue. */
+typedef struct {
+    int32_t (*open)(wl_queue *queue, const wl_queue_setup *setup, wl_error *error);
+    /* Starts all requesters on `queue->view`; `pulls` without the queue. */
+    int32_t (*launch)(wl_queue *queue, bool pulls, wl_error *error);
+    int32_t (*control)(wl_queue *queue, uint32_t word, wl_error *error);
+    /* 1 when all requesters have returned, 0 before, -1 on an error. */
+    int32_t (*poll)(wl_queue *queue, wl_error *error);
+    /* After the end: the counts of all warps, and latencies of sampled requests added to `counts`. */
+    int32_t (*collect)(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts, wl_error *error);
+    /* The last block delivered to a requester. */
+    int32_t (*output)(wl_queue *queue, uint32_t slot, uint8_t *block, wl_error *error);
+    void (*close)(wl_queue *queue);
+} wl_requesters;
+
+extern const wl_requesters wl_gpu_requesters, wl_cpu_requesters;
+
+typedef struct {
+    int fd;
+    wl_source source;
+    char *path;
+} wl_queue_file;
+
+struct wl_queue {
+    const wl_requesters *requesters;
+    void *own; /* of the requesters */
+    uint32_t engine, pairs, size, warps_per_target, warps, target_count;
+    uint32_t block_bytes, slot_bytes, trace_every, fault;
+    uint64_t duration_ns, ceiling_ns, hang_ns, first_number, table_bytes;
+    cpu_set_t cpus;
+
+    uint8_t *memory; /* a word, requests, laps, completions, slots */
+    size_t memory_bytes;
+    uint32_t *word; /* of requesters, for what they write to their control word */
+    wl_request *requests;
+    _Atomic uint32_t *laps, *completions;
+    uint8_t *slots, *table;
+    wl_queue_file *files;
+    wl_flight *flights;
+    wl_pair *all_pairs;
+    uint32_t pair_count;
+    wl_queue_poller *pollers;
+    uint32_t poller_count, poller_threads;
+
+    wl_queue_view view; /* of the requesters; complete but for the stage's own fields */
+    wl_source table_source;
+
+    uint32_t delivery; /* of the stage; set while there are no requesters */
+    _Atomic uint32_t stage;
+    _Atomic bool is_serving, is_leaving, is_stopped;
+    uint64_t start_ns, deadline_ns;
+
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t changed;
+    uint32_t ready_pollers;
+    bool is_started;
+    wl_error error;
+    wl_queue_failure failures[WL_FAILURES];
+    wl_trace_row *rows;
+};
+
+/* queue_poller.c */
+void *wl_queue_poller_main(void *poller);
+/* A poller can't go on. */
+void wl_queue_fail(wl_queue *queue, const wl_error *error);
+
+/* Target `number` as requesters see it in this stage. */
+wl_source wl_source_of(const wl_queue *queue, uint32_t number);
+
+static inline uint32_t wl_slot_count(const wl_queue *queue) { return queue->warps * WL_WARP; }
+
+#endif

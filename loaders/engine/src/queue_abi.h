@@ -1,0 +1,83 @@
+/* The queue between requesters and pollers: what both agree on. CUDA's runtime compiler reads this
+ * header too.
+ *
+ * A requester is a lane of a warp, on a GPU or on a thread that stands for one. It has one request in
+ * flight, one completion word and one slot of host memory, all its own: nothing is allocated, and no
+ * slot is waited for. Warps submit and wait together. A queue pair is a ring of requests of a power
+ * of two of places, with a lap number beside each; it has room for all requesters that may meet on
+ * it, so it is never full. One poller serves it, in order.
+ *
+ * Submission: the leader of a warp takes 32 positions from the pair's head, in the requester's own
+ * memory. Each lane writes its request, fences at system scope, and writes the lap of its position,
+ * from 1 on: a fence of the leader would release no other lane's writes. The poller loads the lap
+ * with acquire, copies the request, and the place is free.
+ * Completion: one word of 4 bytes per slot, 20 bits of the request's generation and 12 of an errno.
+ * Words of 8 bytes cost 7 to 10 % of what a link carries with blocks of 512 bytes. */
+#ifndef WL_QUEUE_ABI_H
+#define WL_QUEUE_ABI_H
+
+#include "types.h"
+
+enum { WL_WARP = 32, WL_ERRNO_BITS = 12, WL_GENERATION_BITS = 20 };
+#define WL_GENERATION_MASK 0xfffffu
+#define WL_ERRNO_MASK 0xfffu
+/* Heads of pairs are this far apart, so that warps on different pairs do not meet in a cache line. */
+enum { WL_HEAD_STRIDE = 32 };
+/* Files carry a stamp per unit: what a warp reads at once, 16 bytes a lane. */
+enum { WL_UNIT_BYTES = 512, WL_LANE_BYTES = 16 };
+
+/* How a block reaches a requester once its request is completed. */
+enum {
+    WL_DELIVER_NOTHING = 0, /* `null`: the queue alone */
+    WL_DELIVER_TABLE = 1,   /* `memory`: from a stamped table in host memory, in place */
+    WL_DELIVER_SLOT = 2     /* from the requester's slot, where a drive has written it */
+};
+
+enum { WL_PATTERN_UNIFORM = 0, WL_PATTERN_REGIONS = 1 };
+
+/* What a control word asks of requesters. */
+enum { WL_GO_ON = 0, WL_STOP = 1, WL_ABANDON = 2 };
+
+typedef struct {
+    uint64_t block; /* of `block_bytes`, in the pair's target */
+    uint32_t slot;
+    uint32_t generation;
+} wl_request;
+
+/* A target as requesters see it. */
+typedef struct {
+    uint64_t blocks;
+    uint64_t nonce, word, first_block; /* of its stamps */
+} wl_source;
+
+/* What the requesters of a warp have counted. `wrong_block` is the first with another stamp, of
+ * `wrong_target`; it is valid if `wrong` is not 0. */
+typedef struct {
+    uint64_t requests, delivered, failed, wrong;
+    uint64_t wrong_block;
+    uint32_t wrong_target, unanswered;
+} wl_warp_counts;
+
+/* All addresses are valid for the requesters. `slots` holds the table with WL_DELIVER_TABLE. */
+typedef struct {
+    uint64_t requests;    /* wl_request[pairs][queue_size]  host memory */
+    uint64_t laps;        /* uint32_t[pairs][queue_size]    host memory */
+    uint64_t completions; /* uint32_t[requesters]           host memory */
+    uint64_t slots;       /* uint8_t[requesters][slot_bytes] host memory */
+    uint64_t output;      /* uint8_t[requesters][block_bytes] */
+    uint64_t heads;       /* uint32_t[pairs][WL_HEAD_STRIDE] */
+    uint64_t control;     /* uint32_t */
+    uint64_t sources;     /* wl_source[targets] */
+    uint64_t counts;      /* wl_warp_counts[warps] */
+    uint64_t latencies;   /* uint64_t[WL_BUCKETS], of one request in `sample_every` */
+    uint64_t seed;
+    uint64_t first_number; /* of each requester's requests */
+    uint64_t table_blocks;
+    uint32_t delivery, pattern;
+    uint32_t pairs, queue_size; /* of each target */
+    uint32_t warps_per_target, warps;
+    uint32_t block_bytes, slot_bytes;
+    uint32_t sample_every, wait_limit_ms;
+} wl_queue_view;
+
+#endif

@@ -1,0 +1,306 @@
+/* Requesters on threads of the CPU, by the same protocol as the kernel's: 32 lanes of a warp submit
+ * and wait together. A thread takes its warps in turn and never waits for one. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pattern.h"
+#include "queue.h"
+
+enum { SPINS = 64, THREAD_LIMIT = 1024 };
+
+typedef struct {
+    uint64_t number, start_ns, first, block_count;
+    uint64_t streams[WL_WARP], blocks[WL_WARP];
+    uint32_t warp, target, own, generation;
+    bool is_waiting, is_sampled, is_over;
+    wl_warp_counts counts;
+} wl_cpu_warp;
+
+typedef struct wl_cpu_side wl_cpu_side;
+
+typedef struct {
+    wl_cpu_side *side;
+    pthread_t thread;
+    uint32_t number;
+    uint64_t latencies[WL_BUCKETS];
+} wl_cpu_thread;
+
+struct wl_cpu_side {
+    wl_queue *queue;
+    wl_cpu_warp *warps;
+    wl_cpu_thread *threads;
+    uint32_t thread_count, running;
+    _Atomic uint32_t *heads;
+    wl_source *sources;
+    uint8_t *output;
+    _Atomic uint32_t control, finished;
+};
+
+static inline uint8_t *at(uint64_t address) { return (uint8_t *)(uintptr_t)address; }
+
+static void submit(wl_cpu_side *side, wl_cpu_warp *warp) {
+    const wl_queue_view *view = &side->queue->view;
+    uint32_t pair = warp->target * view->pairs +
+                    (uint32_t)((warp->own + warp->number) % view->pairs);
+    _Atomic uint32_t *head = side->heads + (size_t)pair * WL_HEAD_STRIDE;
+    uint32_t position = atomic_fetch_add_explicit(head, WL_WARP, memory_order_relaxed);
+    wl_request *requests = (wl_request *)(void *)at(view->requests) +
+                           (size_t)pair * view->queue_size;
+    _Atomic uint32_t *laps = (_Atomic uint32_t *)(void *)at(view->laps) +
+                             (size_t)pair * view->queue_size;
+    for (uint32_t lane = 0; lane < WL_WARP; lane++, position++) {
+        uint32_t place = position & (view->queue_size - 1);
+        requests[place] = (wl_request){.block = warp->blocks[lane],
+                                       .slot = warp->warp * WL_WARP + lane,
+                                       .generation = warp->generation};
+        atomic_store_explicit(&laps[place], position / view->queue_size + 1,
+                              memory_order_release);
+    }
+}
+
+static void ask(wl_cpu_side *side, wl_cpu_warp *warp) {
+    const wl_queue_view *view = &side->queue->view;
+    for (uint32_t lane = 0; lane < WL_WARP; lane++)
+        warp->blocks[lane] =
+            warp->first + wl_draw(warp->streams[lane], warp->number) % warp->block_count;
+    warp->generation = (uint32_t)(warp->number + 1) & WL_GENERATION_MASK;
+    warp->is_sampled = (warp->number + warp->own) % view->sample_every == 0;
+    warp->start_ns = warp->is_sampled ? wl_now_ns() : 0;
+    submit(side, warp);
+    warp->counts.requests += WL_WARP;
+    warp->is_waiting = true;
+}
+
+static bool pull(const wl_queue_view *view, const wl_source *source, const uint8_t *from,
+                 uint8_t *to, uint64_t block) {
+    uint64_t number = block * (view->block_bytes / WL_UNIT_BYTES) + source->first_block;
+    bool is_right = true;
+    memcpy(to, from, view->block_bytes);
+    for (uint32_t unit = 0; unit < view->block_bytes; unit += WL_UNIT_BYTES, number++) {
+        uint64_t stamp[3];
+        memcpy(stamp, to + unit, sizeof stamp);
+        is_right &= stamp[0] == source->nonce && stamp[1] == source->word && stamp[2] == number;
+    }
+    return is_right;
+}
+
+static const uint8_t *place_of(const wl_queue_view *view, uint32_t slot, uint64_t block) {
+    uint64_t offset = block * view->block_bytes;
+    if (view->delivery == WL_DELIVER_TABLE)
+        return at(view->slots) + offset;
+    return at(view->slots) + (size_t)slot * view->slot_bytes + offset % view->slot_bytes;
+}
+
+/* Whether all requests of the warp are answered; their words go to `words`. */
+static bool is_answered(const wl_queue_view *view, wl_cpu_warp *warp, uint32_t *words,
+                        uint32_t *open) {
+    _Atomic uint32_t *completions = (_Atomic uint32_t *)(void *)at(view->completions);
+    *open = 0;
+    for (uint32_t lane = 0; lane < WL_WARP; lane++) {
+        words[lane] = atomic_load_explicit(&completions[warp->warp * WL_WARP + lane],
+                                           memory_order_acquire);
+        *open += words[lane] >> WL_ERRNO_BITS != warp->generation;
+    }
+    return !*open;
+}
+
+static void deliver(wl_cpu_side *side, wl_cpu_warp *warp, const uint32_t *words) {
+    const wl_queue_view *view = &side->queue->view;
+    for (uint32_t lane = 0; lane < WL_WARP; lane++) {
+        uint32_t slot = warp->warp * WL_WARP + lane;
+        if (words[lane] & WL_ERRNO_MASK)
+            warp->counts.failed++;
+        else if (view->delivery == WL_DELIVER_NOTHING)
+            continue;
+        else if (pull(view, &side->sources[warp->target], place_of(view, slot, warp->blocks[lane]),
+                      side->output + (size_t)slot * view->block_bytes, warp->blocks[lane]))
+            warp->counts.delivered++;
+        else if (!warp->counts.wrong++)
+            warp->counts.wrong_block = warp->blocks[lane];
+    }
+}
+
+/* One step of a warp; whether there was something to do. */
+static bool step(wl_cpu_thread *thread, wl_cpu_warp *warp) {
+    wl_cpu_side *side = thread->side;
+    uint32_t control = atomic_load_explicit(&side->control, memory_order_relaxed);
+    if (!warp->is_waiting) {
+        if (control == WL_GO_ON)
+            ask(side, warp);
+        else
+            warp->is_over = true;
+        return true;
+    }
+    uint32_t words[WL_WARP], open;
+    if (!is_answered(&side->queue->view, warp, words, &open)) {
+        if (control != WL_ABANDON)
+            return false;
+        warp->counts.unanswered = open;
+        warp->is_over = true;
+        return true;
+    }
+    deliver(side, warp, words);
+    if (warp->is_sampled)
+        thread->latencies[wl_bucket(wl_now_ns() - warp->start_ns)]++;
+    warp->is_waiting = false;
+    warp->number++;
+    return true;
+}
+
+static void *thread_main(void *argument) {
+    wl_cpu_thread *thread = argument;
+    wl_cpu_side *side = thread->side;
+    uint32_t empty = 0;
+    for (bool goes_on = true; goes_on;) {
+        bool has_done = goes_on = false;
+        for (uint32_t i = thread->number; i < side->queue->warps; i += side->thread_count) {
+            wl_cpu_warp *warp = &side->warps[i];
+            if (warp->is_over)
+                continue;
+            goes_on = true;
+            has_done |= step(thread, warp);
+        }
+        empty = has_done ? 0 : empty + 1;
+        if (empty > SPINS)
+            sched_yield();
+    }
+    atomic_fetch_add_explicit(&side->finished, 1, memory_order_release);
+    return NULL;
+}
+
+static int32_t open_cpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
+    wl_cpu_side *side = calloc(1, sizeof *side);
+    if (!side)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
+    queue->own = side;
+    side->queue = queue;
+    side->thread_count = setup->requester_threads;
+    if (side->thread_count > queue->warps)
+        side->thread_count = queue->warps;
+    side->warps = calloc(queue->warps, sizeof *side->warps);
+    side->threads = calloc(side->thread_count, sizeof *side->threads);
+    side->heads = calloc((size_t)queue->pair_count * WL_HEAD_STRIDE, sizeof *side->heads);
+    side->sources = calloc(queue->target_count, sizeof *side->sources);
+    side->output = calloc(wl_slot_count(queue), queue->block_bytes);
+    if (!side->warps || !side->threads || !side->heads || !side->sources || !side->output)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
+    queue->view.requests = (uintptr_t)queue->requests;
+    queue->view.laps = (uintptr_t)queue->laps;
+    queue->view.completions = (uintptr_t)queue->completions;
+    return WL_OK;
+}
+
+static int start_thread(wl_cpu_thread *thread) {
+    const wl_queue *queue = thread->side->queue;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (CPU_COUNT(&queue->cpus))
+        pthread_attr_setaffinity_np(&attributes, sizeof queue->cpus, &queue->cpus);
+    int code = pthread_create(&thread->thread, &attributes, thread_main, thread);
+    pthread_attr_destroy(&attributes);
+    return code;
+}
+
+static void place_warps(wl_cpu_side *side) {
+    const wl_queue_view *view = &side->queue->view;
+    for (uint32_t i = 0; i < view->warps; i++) {
+        wl_cpu_warp *warp = &side->warps[i];
+        uint32_t target = i / view->warps_per_target, own = i % view->warps_per_target;
+        uint64_t count = side->sources[target].blocks;
+        bool has_region = view->pattern == WL_PATTERN_REGIONS;
+        count = has_region ? count / view->warps_per_target : count;
+        *warp = (wl_cpu_warp){.warp = i,
+                              .target = target,
+                              .own = own,
+                              .number = view->first_number,
+                              .first = has_region ? own * count : 0,
+                              .block_count = count};
+        warp->counts.wrong_target = target;
+        for (uint32_t lane = 0; lane < WL_WARP; lane++)
+            warp->streams[lane] = wl_draw(view->seed, i * WL_WARP + lane);
+    }
+}
+
+static int32_t launch_cpu(wl_queue *queue, bool pulls, wl_error *error) {
+    wl_cpu_side *side = queue->own;
+    (void)pulls; /* never asked of a CPU, whose loads are no link's */
+    for (uint32_t i = 0; i < queue->target_count; i++)
+        side->sources[i] = wl_source_of(queue, i);
+    queue->view.slots =
+        (uintptr_t)(queue->delivery == WL_DELIVER_TABLE ? queue->table : queue->slots);
+    memset((void *)side->heads, 0, (size_t)queue->pair_count * WL_HEAD_STRIDE * 4);
+    place_warps(side);
+    atomic_store(&side->control, WL_GO_ON);
+    atomic_store(&side->finished, 0);
+    for (side->running = 0; side->running < side->thread_count; side->running++) {
+        wl_cpu_thread *thread = &side->threads[side->running];
+        *thread = (wl_cpu_thread){.side = side, .number = side->running};
+        int code = start_thread(thread);
+        if (code)
+            return wl_fail(error, code, NULL, WL_NOWHERE, "starting requester thread %u of %u",
+                           side->running + 1, side->thread_count);
+    }
+    return WL_OK;
+}
+
+static int32_t control_cpu(wl_queue *queue, uint32_t word, wl_error *error) {
+    wl_cpu_side *side = queue->own;
+    (void)error;
+    atomic_store_explicit(&side->control, word, memory_order_relaxed);
+    return WL_OK;
+}
+
+static int32_t poll_cpu(wl_queue *queue, wl_error *error) {
+    wl_cpu_side *side = queue->own;
+    (void)error;
+    return atomic_load_explicit(&side->finished, memory_order_acquire) == side->running;
+}
+
+static void join_threads(wl_cpu_side *side) {
+    while (side->running)
+        pthread_join(side->threads[--side->running].thread, NULL);
+}
+
+static int32_t collect_cpu(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts,
+                           wl_error *error) {
+    wl_cpu_side *side = queue->own;
+    (void)error;
+    join_threads(side);
+    for (uint32_t i = 0; i < queue->warps; i++)
+        warps[i] = side->warps[i].counts;
+    for (uint32_t i = 0; i < side->thread_count; i++)
+        for (uint32_t k = 0; k < WL_BUCKETS; k++)
+            counts[k] += side->threads[i].latencies[k];
+    return WL_OK;
+}
+
+static int32_t output_cpu(wl_queue *queue, uint32_t slot, uint8_t *block, wl_error *error) {
+    wl_cpu_side *side = queue->own;
+    (void)error;
+    memcpy(block, side->output + (size_t)slot * queue->block_bytes, queue->block_bytes);
+    return WL_OK;
+}
+
+static void close_cpu(wl_queue *queue) {
+    wl_cpu_side *side = queue->own;
+    if (!side)
+        return;
+    atomic_store(&side->control, WL_ABANDON);
+    join_threads(side);
+    free(side->warps);
+    free(side->threads);
+    free((void *)side->heads);
+    free(side->sources);
+    free(side->output);
+    free(side);
+}
+
+const wl_requesters wl_cpu_requesters = {.open = open_cpu,
+                                         .launch = launch_cpu,
+                                         .control = control_cpu,
+                                         .poll = poll_cpu,
+                                         .collect = collect_cpu,
+                                         .output = output_cpu,
+                                         .close = close_cpu};

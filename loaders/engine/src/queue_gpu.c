@@ -1,0 +1,249 @@
+/* Requesters on a GPU: the kernels of loaders/gpu_queue/random_read.cu, on a stream of their own that
+ * no other work waits for. The queue, the slots and the table are host memory that the driver has
+ * mapped; heads, control word, counts and delivered blocks are the GPU's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda.h"
+#include "queue.h"
+
+/* Threads of a block. Four warps fill the schedulers of a multiprocessor evenly. */
+enum { BLOCK_THREADS = 128 };
+
+typedef struct {
+    const wl_cuda *cuda;
+    wl_cu_device device;
+    wl_cu_context context;
+    bool is_retained, is_memory_mapped, is_table_mapped;
+    wl_cu_module module;
+    wl_cu_function read, pull;
+    wl_cu_stream stream, side; /* of the kernel, and of the control word beside it */
+    wl_cu_pointer memory;
+    wl_cu_pointer heads, control, sources, counts, latencies, output;
+    size_t heads_bytes, sources_bytes, counts_bytes, latencies_bytes;
+    wl_cu_pointer slots, table;
+} wl_gpu_side;
+
+static wl_gpu_side *side_of(const wl_queue *queue) { return queue->own; }
+
+static size_t line_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+static int32_t map_host(wl_gpu_side *side, void *memory, size_t bytes, bool *is_mapped,
+                        wl_cu_pointer *address, wl_error *error) {
+    wl_cu_result code =
+        side->cuda->host_register(memory, bytes, WL_CU_HOST_PORTABLE | WL_CU_HOST_MAPPED);
+    if (code) {
+        wl_cuda_fail(error, code, "cuMemHostRegister");
+        return wl_fail(error, WL_NOT_PINNED, NULL, bytes, "%s",
+                       code == WL_CU_OUT_OF_MEMORY ? "the driver pins no more memory"
+                                                   : "the driver refuses to pin memory");
+    }
+    *is_mapped = true;
+    code = side->cuda->host_address(address, memory, 0);
+    return code ? wl_cuda_fail(error, code, "cuMemHostGetDevicePointer") : WL_OK;
+}
+
+static int32_t load_kernels(wl_gpu_side *side, const void *image, wl_error *error) {
+    const wl_cuda *cuda = side->cuda;
+    wl_cu_result code = cuda->module_load(&side->module, image);
+    if (code)
+        return wl_cuda_fail(error, code, "cuModuleLoadData");
+    code = cuda->module_function(&side->read, side->module, "random_read");
+    if (!code)
+        code = cuda->module_function(&side->pull, side->module, "random_pull");
+    return code ? wl_cuda_fail(error, code, "cuModuleGetFunction") : WL_OK;
+}
+
+/* A grid that is not wholly on the GPU would wait for requests of blocks that can't run. */
+static int32_t check_grid(const wl_queue *queue, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    int32_t multiprocessors = 0, blocks = 0;
+    wl_cu_result code = side->cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
+                                                     side->device);
+    if (!code)
+        code = side->cuda->occupancy(&blocks, side->read, BLOCK_THREADS, 0);
+    if (code)
+        return wl_cuda_fail(error, code, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    uint64_t most = (uint64_t)multiprocessors * (uint64_t)blocks * BLOCK_THREADS;
+    if (wl_slot_count(queue) <= most)
+        return WL_OK;
+    return wl_fail(error, WL_TOO_MANY, NULL, most, "%u requesters, and the GPU runs %llu at once",
+                   wl_slot_count(queue), (unsigned long long)most);
+}
+
+static int32_t allocate(wl_queue *queue, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    side->heads_bytes = line_up((size_t)queue->pair_count * WL_HEAD_STRIDE * sizeof(uint32_t));
+    side->sources_bytes = line_up(queue->target_count * sizeof(wl_source));
+    side->counts_bytes = line_up(queue->warps * sizeof(wl_warp_counts));
+    side->latencies_bytes = line_up(WL_BUCKETS * sizeof(uint64_t));
+    size_t output_bytes = (size_t)wl_slot_count(queue) * queue->block_bytes;
+    size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
+                   side->latencies_bytes + output_bytes;
+    wl_cu_result code = side->cuda->allocate(&side->memory, bytes);
+    if (code == WL_CU_OUT_OF_MEMORY)
+        return wl_fail(error, WL_GPU_MEMORY, NULL, WL_NOWHERE,
+                       "the GPU has no %zu MB free for %u requesters", bytes / 1000000 + 1,
+                       wl_slot_count(queue));
+    if (code)
+        return wl_cuda_fail(error, code, "cuMemAlloc");
+    side->heads = side->memory;
+    side->control = side->heads + side->heads_bytes;
+    side->sources = side->control + 256;
+    side->counts = side->sources + side->sources_bytes;
+    side->latencies = side->counts + side->counts_bytes;
+    side->output = side->latencies + side->latencies_bytes;
+    return WL_OK;
+}
+
+static int32_t open_streams(wl_gpu_side *side, wl_error *error) {
+    wl_cu_result code = side->cuda->stream_create(&side->stream, WL_CU_STREAM_NON_BLOCKING);
+    if (!code)
+        code = side->cuda->stream_create(&side->side, WL_CU_STREAM_NON_BLOCKING);
+    return code ? wl_cuda_fail(error, code, "cuStreamCreate") : WL_OK;
+}
+
+static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
+    wl_gpu_side *side = calloc(1, sizeof *side);
+    if (!side)
+        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "allocating requesters");
+    queue->own = side;
+    const wl_cuda *cuda = side->cuda = wl_cuda_open(error);
+    if (!cuda)
+        return error->code;
+    if (cuda->device_by_address(&side->device, setup->gpu))
+        return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s", setup->gpu);
+    wl_cu_result code = cuda->context_retain(&side->context, side->device);
+    if (code)
+        return wl_cuda_fail(error, code, "cuDevicePrimaryCtxRetain");
+    side->is_retained = true;
+    code = cuda->context_set(side->context);
+    if (code)
+        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
+    wl_cu_pointer memory = 0;
+    if (load_kernels(side, setup->image, error) || check_grid(queue, error) ||
+        allocate(queue, error) || open_streams(side, error) ||
+        map_host(side, queue->memory, queue->memory_bytes, &side->is_memory_mapped, &memory,
+                 error) ||
+        map_host(side, queue->table, queue->table_bytes, &side->is_table_mapped, &side->table,
+                 error))
+        return error->code;
+    queue->view.requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
+    queue->view.laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
+    queue->view.completions =
+        memory + (size_t)((uint8_t *)(void *)queue->completions - queue->memory);
+    side->slots = memory + (size_t)(queue->slots - queue->memory);
+    queue->view.heads = side->heads;
+    queue->view.control = side->control;
+    queue->view.sources = side->sources;
+    queue->view.counts = side->counts;
+    queue->view.latencies = side->latencies;
+    queue->view.output = side->output;
+    return WL_OK;
+}
+
+static int32_t write_word(wl_queue *queue, uint32_t word, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    *queue->word = word;
+    wl_cu_result code = side->cuda->copy_in(side->control, queue->word, sizeof word, side->side);
+    if (!code)
+        code = side->cuda->stream_wait(side->side);
+    return code ? wl_cuda_fail(error, code, "writing the control word") : WL_OK;
+}
+
+static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    const wl_cuda *cuda = side->cuda;
+    wl_source *sources = calloc(queue->target_count, sizeof *sources);
+    if (!sources)
+        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "allocating sources");
+    for (uint32_t i = 0; i < queue->target_count; i++)
+        sources[i] = wl_source_of(queue, i);
+    size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
+                   side->latencies_bytes;
+    wl_cu_result code = cuda->set(side->memory, 0, bytes);
+    if (!code)
+        code = cuda->copy_in(side->sources, sources, queue->target_count * sizeof *sources, NULL);
+    if (!code)
+        code = cuda->stream_wait(NULL);
+    free(sources);
+    if (code)
+        return wl_cuda_fail(error, code, "cuMemcpyHtoD");
+    queue->view.slots = queue->delivery == WL_DELIVER_TABLE ? side->table : side->slots;
+    if (write_word(queue, WL_GO_ON, error))
+        return error->code;
+    void *arguments[] = {&queue->view};
+    uint32_t blocks = (wl_slot_count(queue) + BLOCK_THREADS - 1) / BLOCK_THREADS;
+    code = cuda->launch(pulls ? side->pull : side->read, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0,
+                        side->stream, arguments, NULL);
+    return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
+}
+
+static int32_t control_gpu(wl_queue *queue, uint32_t word, wl_error *error) {
+    return write_word(queue, word, error);
+}
+
+static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    wl_cu_result code = side->cuda->stream_query(side->stream);
+    if (code == WL_CU_NOT_READY)
+        return 0;
+    if (!code)
+        return 1;
+    wl_cuda_fail(error, code, "the kernel");
+    return -1;
+}
+
+static int32_t collect_gpu(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts,
+                           wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    uint64_t sampled[WL_BUCKETS];
+    wl_cu_result code =
+        side->cuda->copy_out(warps, side->counts, queue->warps * sizeof *warps);
+    if (!code)
+        code = side->cuda->copy_out(sampled, side->latencies, sizeof sampled);
+    if (code)
+        return wl_cuda_fail(error, code, "cuMemcpyDtoH");
+    for (uint32_t i = 0; i < WL_BUCKETS; i++)
+        counts[i] += sampled[i];
+    return WL_OK;
+}
+
+static int32_t output_gpu(wl_queue *queue, uint32_t slot, uint8_t *block, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    wl_cu_pointer from = side->output + (uint64_t)slot * queue->block_bytes;
+    wl_cu_result code = side->cuda->copy_out(block, from, queue->block_bytes);
+    return code ? wl_cuda_fail(error, code, "cuMemcpyDtoH") : WL_OK;
+}
+
+static void close_gpu(wl_queue *queue) {
+    wl_gpu_side *side = side_of(queue);
+    if (!side)
+        return;
+    const wl_cuda *cuda = side->cuda;
+    if (side->is_retained) {
+        cuda->context_set(side->context);
+        if (side->stream)
+            cuda->stream_destroy(side->stream);
+        if (side->side)
+            cuda->stream_destroy(side->side);
+        if (side->is_memory_mapped)
+            cuda->host_unregister(queue->memory);
+        if (side->is_table_mapped)
+            cuda->host_unregister(queue->table);
+        if (side->memory)
+            cuda->release(side->memory);
+        if (side->module)
+            cuda->module_unload(side->module);
+        cuda->context_release(side->device);
+    }
+    free(side);
+}
+
+const wl_requesters wl_gpu_requesters = {.open = open_gpu,
+                                         .launch = launch_gpu,
+                                         .control = control_gpu,
+                                         .poll = poll_gpu,
+                                         .collect = collect_gpu,
+                                         .output = output_gpu,
+                                         .close = close_gpu};

@@ -1,0 +1,282 @@
+"""The queue of the engine's shared library, through ctypes.
+
+Field order and meaning are those of ``loaders/engine/src/wattload_engine.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+
+from wattload.core.histogram import BUCKET_COUNT
+from wattload.loaders.engine import library
+from wattload.loaders.engine.library import OK, Error
+from wattload.loaders.gpu.native import NativeError, Progress
+
+ENGINES = {"null": 0, "memory": 1, "storage": 2}
+PATTERNS = {"uniform": 0, "regions": 1}
+FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3}
+HANGS = -19
+
+_FAILURES = 16
+
+
+class _Target(ctypes.Structure):
+    """``wl_queue_target``."""
+
+    _fields_ = (
+        ("path", c_char_p),
+        ("bytes", c_uint64),
+        ("nonce", c_uint64),
+        ("word", c_uint64),
+        ("first_block", c_uint64),
+    )
+
+
+class _Setup(ctypes.Structure):
+    """``wl_queue_setup``."""
+
+    _fields_ = (
+        *(
+            (name, c_uint32)
+            for name in (
+                "struct_bytes",
+                "engine",
+                "block_bytes",
+                "read_bytes",
+                "requesters",
+                "queue_pairs",
+                "queue_size",
+                "pollers",
+                "pattern",
+                "requester_threads",
+                "sample_every",
+                "trace_every",
+                "fault",
+                "hang_ms",
+            )
+        ),
+        *(
+            (name, c_uint64)
+            for name in ("first_number", "table_bytes", "duration_ns", "ceiling_ns", "seed")
+        ),
+        ("targets", POINTER(_Target)),
+        ("target_count", c_uint32),
+        ("cpu_count", c_uint32),
+        ("cpus", POINTER(c_uint32)),
+        ("gpu", c_char_p),
+        ("image", c_char_p),
+    )
+
+
+class Failure(ctypes.Structure):
+    """``wl_queue_failure``."""
+
+    _fields_ = (("code", c_int32), ("target", c_uint32), ("offset", c_uint64), ("count", c_uint64))
+
+
+class Result(ctypes.Structure):
+    """``wl_queue_result``."""
+
+    _fields_ = (
+        *(
+            (name, c_uint64)
+            for name in (
+                "start_ns",
+                "end_ns",
+                "cpu_ns",
+                "requests",
+                "taken",
+                "answered",
+                "operations",
+                "delivered",
+                "failed",
+                "wrong",
+                "unanswered",
+                "wrong_offset",
+            )
+        ),
+        ("wrong_target", c_uint32),
+        ("reserved", c_uint32),
+        *(
+            (name, c_uint64)
+            for name in (
+                "compared_bytes",
+                "bad_blocks",
+                "pull_requests",
+                "pull_ns",
+                "null_requests",
+                "null_ns",
+            )
+        ),
+        ("failures", Failure * _FAILURES),
+        ("counts", c_uint64 * BUCKET_COUNT),
+    )
+
+
+class TargetResult(ctypes.Structure):
+    """``wl_queue_target_result``."""
+
+    _fields_ = (
+        ("operations", c_uint64),
+        ("latency_sum_ns", c_uint64),
+        ("latency_min_ns", c_uint64),
+        ("latency_max_ns", c_uint64),
+        ("counts", c_uint64 * BUCKET_COUNT),
+    )
+
+
+class PollerResult(ctypes.Structure):
+    """``wl_queue_poller_result``."""
+
+    _fields_ = (("taken", c_uint64), ("answered", c_uint64), ("busy_ns", c_uint64))
+
+
+_ERROR = POINTER(Error)
+_PROTOTYPES = {
+    "wl_queue_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
+    "wl_queue_start": ([c_void_p], None),
+    "wl_queue_stop": ([c_void_p], None),
+    "wl_queue_run": ([c_void_p, POINTER(Result), _ERROR], c_int32),
+    "wl_queue_progress_of": ([c_void_p, POINTER(Progress)], None),
+    "wl_queue_target_of": ([c_void_p, c_uint32, POINTER(TargetResult)], None),
+    "wl_queue_poller_of": ([c_void_p, c_uint32, POINTER(PollerResult)], None),
+    "wl_queue_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
+    "wl_queue_close": ([c_void_p], None),
+}
+
+
+@lru_cache(maxsize=1)
+def load() -> ctypes.CDLL:
+    """Return the engine's library with the types of these functions set; errors as its own."""
+    found = library.load()
+    for name, (arguments, result) in _PROTOTYPES.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, result
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target of a setup: a file, and the stamps of its blocks of 512 bytes."""
+
+    path: str
+    size_bytes: int
+    nonce: int
+    word: int
+    first_block: int = 0
+
+
+class Queue:
+    """Queue pairs with their pollers and requesters; see ``wl_queue_open``."""
+
+    def __init__(
+        self,
+        *,
+        engine: str,
+        targets: Sequence[Target],
+        block_bytes: int = 512,
+        read_bytes: int = 512,
+        requesters: int = 512,
+        queue_pairs: int = 8,
+        queue_size: int = 1024,
+        pollers: int = 1,
+        pattern: str = "uniform",
+        requester_threads: int = 1,
+        sample_every: int = 64,
+        trace_every: int = 0,
+        fault: str = "none",
+        hang_s: float = 10.0,
+        first_number: int = 0,
+        table_bytes: int = 32 << 20,
+        duration_s: float,
+        ceiling_s: float = 0.0,
+        seed: int = 0,
+        cpus: Sequence[int] = (),
+        gpu: str | None = None,
+        image: bytes | None = None,
+    ) -> None:
+        """Open and register everything, and start the pollers.
+
+        Raises:
+            NativeError: the GPU, a file or the kernel refuses.
+        """
+        listed = (_Target * len(targets))(
+            *(
+                _Target(
+                    os.fsencode(each.path),
+                    each.size_bytes,
+                    each.nonce,
+                    each.word,
+                    each.first_block,
+                )
+                for each in targets
+            )
+        )
+        setup = _Setup(
+            struct_bytes=ctypes.sizeof(_Setup),
+            engine=ENGINES[engine],
+            block_bytes=block_bytes,
+            read_bytes=read_bytes,
+            requesters=requesters,
+            queue_pairs=queue_pairs,
+            queue_size=queue_size,
+            pollers=pollers,
+            pattern=PATTERNS[pattern],
+            requester_threads=requester_threads,
+            sample_every=sample_every,
+            trace_every=trace_every,
+            fault=FAULTS[fault],
+            hang_ms=round(hang_s * 1000),
+            first_number=first_number,
+            table_bytes=table_bytes,
+            duration_ns=round(duration_s * 1e9),
+            ceiling_ns=round(ceiling_s * 1e9),
+            seed=seed & (1 << 64) - 1,
+            targets=listed,
+            target_count=len(targets),
+            cpu_count=len(cpus),
+            cpus=(c_uint32 * len(cpus))(*cpus),
+            gpu=gpu.encode() if gpu else None,
+            image=image,
+        )
+        self._queue, error = c_void_p(), Error()
+        code = load().wl_queue_open(
+            ctypes.byref(setup), ctypes.byref(self._queue), ctypes.byref(error)
+        )
+        if code != OK:
+            raise NativeError.of(error)
+
+    def start(self) -> None:
+        """Let the timed stage start; from any thread."""
+        load().wl_queue_start(self._queue)
+
+    def stop(self) -> None:
+        """End the timed stage; from any thread."""
+        load().wl_queue_stop(self._queue)
+
+    def run(self) -> tuple[Result, NativeError | None]:
+        """Run all stages; other Python threads run meanwhile."""
+        result, error = Result(), Error()
+        code = load().wl_queue_run(self._queue, ctypes.byref(result), ctypes.byref(error))
+        return result, None if code == OK else NativeError.of(error)
+
+    def target(self, number: int) -> TargetResult:
+        """Return what was read of a target."""
+        result = TargetResult()
+        load().wl_queue_target_of(self._queue, number, ctypes.byref(result))
+        return result
+
+    def poller(self, number: int) -> PollerResult:
+        """Return what a poller did."""
+        result = PollerResult()
+        load().wl_queue_poller_of(self._queue, number, ctypes.byref(result))
+        return result
+
+    def close(self) -> None:
+        """End the pollers and release everything."""
+        load().wl_queue_close(self._queue)

@@ -1,0 +1,189 @@
+"""Random reads of small blocks with many in flight, and the protocol of their loaders.
+
+Whoever asks, a thread of a GPU or of the CPU, every loader reads the same blocks: requester r of
+all belongs to file r ÷ requesters, and its n-th block follows from the seed, r and n alone (see
+``wl_queue_open`` in ``loaders/engine/src/wattload_engine.h``). A read ends when its bytes are where
+the loader delivers them: in GPU memory, or in the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.histogram import Histogram
+from wattload.core.io import TRACE_DTYPE, DataPath, Stamps
+from wattload.core.storage.targets import Target
+from wattload.core.workload import LoaderConfig
+from wattload.loaders.gpu_reads import ReadsWatch
+
+
+class Pattern(StrEnum):
+    """Which blocks a requester reads: any of its file, or those of its warp's own region."""
+
+    UNIFORM = "uniform"
+    REGIONS = "regions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomReadFile:
+    """A file that is read: one per target, with a stamp per 512 bytes.
+
+    ``read_bytes`` is what a read of a block asks of the drive: the block, or what O_DIRECT takes
+    at least where that is more.
+    """
+
+    path: Path
+    size_bytes: int
+    stamps: Stamps
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomReadPlan:
+    """Random reads of whole blocks for ``duration_s`` seconds.
+
+    ``requesters`` (a multiple of 32), ``queue_pairs`` and ``queue_size`` (a power of two) are those
+    of each file; each requester has one read in flight. ``gpu`` is the PCI address of the GPU that
+    this process uses, ``node`` its NUMA node; both are ``None`` without a GPU.
+    """
+
+    files: tuple[RandomReadFile, ...]
+    block_bytes: int
+    requesters: int
+    queue_pairs: int
+    queue_size: int
+    pattern: Pattern
+    duration_s: float
+    seed: int
+    gpu: str | None
+    node: int | None
+
+    @property
+    def outstanding(self) -> int:
+        """The reads in flight over all files."""
+        return self.requesters * len(self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollerShare:
+    """What one poller answered, and the seconds in which it had something to do."""
+
+    answered: int
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFailure:
+    """Reads of a file that failed for one reason, and the offset of the first."""
+
+    file: int
+    reason: str
+    offset_bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomReadResult:
+    """What the timed stretch did, from the first request to the last answer.
+
+    ``operations`` are reads that succeeded and whose block is where it is delivered, by file in
+    ``file_operations``. ``cpu_s`` is the CPU time of the reader's process, requesters on the CPU
+    included. ``latency`` (ns) is from a request until its block is delivered, by the requester's
+    clock, of a sample; ``file_latencies`` from when a poller takes a request until the drive has
+    answered, of all. Both are ``None`` where there are none. ``pull_per_s`` is what the GPU pulls
+    of these blocks from host memory without a queue, ``queue_per_s`` what the queue does with
+    nothing to deliver; measured just before. ``wrong_blocks`` had another stamp where they were
+    delivered; of ``compared_bytes`` every byte was compared too, and ``bad_blocks`` of 512 bytes
+    were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``).
+    """
+
+    operations: int
+    file_operations: tuple[int, ...]
+    start_ns: int
+    end_ns: int
+    cpu_s: float
+    latency: Histogram | None
+    file_latencies: tuple[Histogram, ...] | None
+    pollers: tuple[PollerShare, ...] = ()
+    pull_per_s: float | None = None
+    queue_per_s: float | None = None
+    failures: tuple[ReadFailure, ...] = ()
+    wrong_blocks: int = 0
+    first_wrong: tuple[int, int] | None = None
+    """File and offset of the first block with another stamp."""
+    compared_bytes: int = 0
+    bad_blocks: int = 0
+    trace: NDArray[np.void] = field(default_factory=lambda: np.empty(0, dtype=TRACE_DTYPE))
+    software: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """The time from the first request to the last answer."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def failed(self) -> int:
+        """The number of reads that failed."""
+        return sum(each.count for each in self.failures)
+
+
+class RandomReader(Protocol):
+    """Requesters with registered memory, ready to read."""
+
+    def path(self) -> DataPath:
+        """Return the path; after ``run`` with the counts that prove it."""
+        ...
+
+    def run(self, watch: ReadsWatch) -> RandomReadResult:
+        """Read for the planned time and return the figures.
+
+        Raises:
+            RunError: the reader's process ended, requests were not answered, or the GPU was lost.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the requesters and release all memory; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class RandomReadLoaderConfig(LoaderConfig, Protocol):
+    """The configuration of a loader that makes random reads."""
+
+    @property
+    def reads_storage(self) -> bool:
+        """Whether files are read at all; else nothing is, and no drive is compared."""
+        ...
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether the reads end in the memory of a GPU."""
+        ...
+
+    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
+        """Raise for anything that will not work, before there is a file; creates nothing.
+
+        Raises:
+            ConfigError: the settings do not fit the plan or this host.
+            MissingExtraError: a library behind the loader is not installed.
+            NoGpuError: a GPU is needed and there is none.
+            TargetError: the loader can't read from one of the targets.
+        """
+        ...
+
+    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+        """Return the reader of files that exist; memory is registered, nothing is read yet.
+
+        Raises:
+            ConfigError: the GPU or the kernel refuses.
+            RunError: the reader's process ended, or did not answer.
+        """
+        ...
