@@ -46,28 +46,40 @@ static __device__ void submit(const wl_queue_view &view, uint32_t pair, uint64_t
     uint32_t lane = threadIdx.x % WL_WARP, position = 0;
     if (!lane)
         position = atomicAdd((uint32_t *)view.heads + (uint64_t)pair * WL_HEAD_STRIDE, WL_WARP);
-    position = __shfl_sync(ALL, position, 0) + lane;
-    uint64_t place = (uint64_t)pair * view.queue_size + (position & (view.queue_size - 1));
+    position = view.first_position + __shfl_sync(ALL, position, 0) + lane;
+    uint64_t place = ((uint64_t)pair << view.queue_shift) +
+                     (position & ((1u << view.queue_shift) - 1));
     asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(view.requests +
                                                                             place * 16),
                  "r"((uint32_t)block), "r"((uint32_t)(block >> 32)), "r"(slot), "r"(generation)
                  : "memory");
     asm volatile("fence.acq_rel.sys;" ::: "memory");
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(view.laps + place * 4),
-                 "r"(position / view.queue_size + 1)
+                 "r"((position >> view.queue_shift) + 1)
                  : "memory");
+}
+
+/* Whether the host has given up, or is gone for so long that the warp leaves by itself. */
+static __device__ bool is_abandoned(const wl_queue_view &view, uint64_t since_ns) {
+    bool is = load_device(view.control) == WL_ABANDON ||
+              clock_ns() - since_ns > (uint64_t)view.wait_limit_ms * 1000000u;
+    return __any_sync(ALL, is);
 }
 
 /* The completion word of the lane's request; false if the wait was given up. */
 static __device__ bool wait(const wl_queue_view &view, uint32_t slot, uint32_t generation,
                             uint32_t *word) {
     uint32_t sleep_ns = 64, spins = 0;
+    uint64_t since_ns = 0;
     for (;;) {
         *word = load_acquire(view.completions + (uint64_t)slot * 4);
         if (__all_sync(ALL, *word >> WL_ERRNO_BITS == generation))
             return true;
-        if (++spins % 64 == 0 && load_device(view.control) == WL_ABANDON)
-            return false;
+        if (++spins % 64 == 0) {
+            since_ns = since_ns ? since_ns : clock_ns();
+            if (is_abandoned(view, since_ns))
+                return false;
+        }
         __nanosleep(sleep_ns);
         if (sleep_ns < 2048)
             sleep_ns *= 2;
@@ -113,17 +125,21 @@ extern "C" __global__ void random_read(const wl_queue_view view) {
     }
     wl_warp_counts counts = {};
     counts.wrong_target = target;
+    uint32_t turn = (uint32_t)((own + view.first_number) % view.pairs);
+    uint64_t next = first + draw(stream, view.first_number) % count;
     for (uint64_t number = view.first_number;; number++) {
         uint32_t asked = lane ? 0 : load_device(view.control);
         if (__shfl_sync(ALL, asked, 0) != WL_GO_ON)
             break;
-        uint64_t block = first + draw(stream, number) % count;
+        uint64_t block = next;
         uint32_t generation = (uint32_t)(number + 1) & WL_GENERATION_MASK, word;
-        uint32_t pair = target * view.pairs + (uint32_t)((own + number) % view.pairs);
         bool is_sampled = (number + own) % view.sample_every == 0;
         uint64_t start_ns = is_sampled ? clock_ns() : 0;
-        submit(view, pair, block, slot, generation);
+        submit(view, target * view.pairs + turn, block, slot, generation);
         counts.requests += WL_WARP;
+        /* The division of the next block passes while the queue works. */
+        next = first + draw(stream, number + 1) % count;
+        turn = turn + 1 < view.pairs ? turn + 1 : 0;
         if (!wait(view, slot, generation, &word)) {
             uint32_t is_open = word >> WL_ERRNO_BITS != generation;
             counts.unanswered = __popc(__ballot_sync(ALL, is_open));

@@ -24,6 +24,9 @@ enum { END_NS = 20000, WATCH_NS = 50000000, ABANDON_NS = 1000000000 };
 enum { WL_STAGE_CHECKING = 1, WL_STAGE_CHECKED, WL_STAGE_TIMED, WL_STAGE_OVER, WL_STAGE_DONE };
 /* Stamps of the table; its blocks are never on a drive. */
 #define TABLE_NONCE 0x7461626c65u
+/* How much longer than `hang_ms` a requester waits for its own answer: it leaves by itself only if
+ * nobody asks it to, or if its request is lost among others that are answered. */
+enum { OWN_WAIT = 2 };
 
 static bool is_power_of_2(uint64_t value) { return value && !(value & (value - 1)); }
 
@@ -31,6 +34,19 @@ static uint64_t line_up(uint64_t bytes) { return wl_round_up(bytes, WL_PAGE_BYTE
 
 wl_source wl_source_of(const wl_queue *queue, uint32_t number) {
     return queue->delivery == WL_DELIVER_SLOT ? queue->files[number].source : queue->table_source;
+}
+
+/* Regions have a block for each warp, in the table too. */
+static const char *check_targets(const wl_queue_setup *setup) {
+    uint64_t parts = setup->pattern == WL_PATTERN_REGIONS ? setup->requesters / WL_WARP : 1;
+    if (setup->table_bytes / setup->block_bytes < parts)
+        return "table_bytes must hold a block for each warp";
+    for (uint32_t i = 0; setup->engine == WL_QUEUE_STORAGE && i < setup->target_count; i++) {
+        uint64_t reads = setup->targets[i].bytes / setup->read_bytes;
+        if (reads == 0 || reads * (setup->read_bytes / setup->block_bytes) < parts)
+            return "a target must hold a read, and a block for each warp";
+    }
+    return NULL;
 }
 
 static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
@@ -65,9 +81,13 @@ static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
         wrong = "requesters of the CPU need threads";
     else if (!setup->sample_every)
         wrong = "sample_every must be 1 or more";
-    for (uint32_t i = 0; !wrong && i < setup->target_count; i++)
-        if (setup->engine == WL_QUEUE_STORAGE && setup->targets[i].bytes < setup->read_bytes)
-            wrong = "a target is smaller than a read";
+    else if (!setup->hang_ms)
+        wrong = "hang_ms must be 1 or more";
+    else if ((uint64_t)setup->target_count * setup->requesters * setup->read_bytes >
+             WL_QUEUE_PIECES * WL_PIECE_BYTES)
+        wrong = "requesters of all targets times read_bytes must be at most 64 GiB";
+    else
+        wrong = check_targets(setup);
     return wrong ? wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "%s", wrong) : WL_OK;
 }
 
@@ -78,6 +98,8 @@ static uint8_t *map(size_t bytes, wl_error *error) {
         return NULL;
     }
     madvise(memory, bytes, MADV_HUGEPAGE); /* fewer entries in the GPU's and the kernel's tables */
+    /* After a fork the parent's next write would move it to another page than the pinned one. */
+    madvise(memory, bytes, MADV_DONTFORK);
     return memory;
 }
 
@@ -141,6 +163,8 @@ static int32_t place_pairs(wl_queue *queue, wl_error *error) {
         wl_queue_poller *poller = &queue->pollers[i % queue->poller_count];
         pair->requests = queue->requests + (size_t)i * queue->size;
         pair->laps = queue->laps + (size_t)i * queue->size;
+        pair->mask = queue->size - 1;
+        pair->shift = queue->view.queue_shift;
         pair->target = i / queue->pairs;
         wl_pair **more =
             realloc(poller->pairs, (poller->pair_count + 1) * sizeof(wl_pair *));
@@ -153,18 +177,22 @@ static int32_t place_pairs(wl_queue *queue, wl_error *error) {
     return WL_OK;
 }
 
+static void *zeroed_lines(size_t bytes) {
+    void *memory = aligned_alloc(WL_QUEUE_LINE, bytes);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
 static int32_t allocate(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
     queue->files = calloc(queue->target_count, sizeof *queue->files);
     queue->flights = calloc(wl_slot_count(queue), sizeof *queue->flights);
-    queue->all_pairs = aligned_alloc(WL_QUEUE_LINE, queue->pair_count * sizeof(wl_pair));
-    queue->pollers =
-        aligned_alloc(WL_QUEUE_LINE, queue->poller_count * sizeof(wl_queue_poller));
+    queue->all_pairs = zeroed_lines(queue->pair_count * sizeof(wl_pair));
+    queue->pollers = zeroed_lines(queue->poller_count * sizeof(wl_queue_poller));
     for (uint32_t i = 0; queue->files && i < queue->target_count; i++)
         queue->files[i].fd = -1;
     if (!queue->files || !queue->flights || !queue->all_pairs || !queue->pollers)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating lists");
-    memset(queue->all_pairs, 0, queue->pair_count * sizeof(wl_pair));
-    memset((void *)queue->pollers, 0, queue->poller_count * sizeof(wl_queue_poller));
     if (lay_out(queue, error) || fill_table(queue, error) || place_pairs(queue, error))
         return error->code;
     for (uint32_t i = 0; i < queue->target_count && queue->engine == WL_QUEUE_STORAGE; i++)
@@ -186,7 +214,7 @@ static int start_poller(wl_queue *queue, wl_queue_poller *poller) {
 /* Returns when all pollers wait for the next stage. */
 static void wait_for_pollers(wl_queue *queue) {
     pthread_mutex_lock(&queue->mutex);
-    while (queue->ready_pollers < queue->poller_threads)
+    while (queue->parked_pollers < queue->poller_threads)
         pthread_cond_wait(&queue->changed, &queue->mutex);
     pthread_mutex_unlock(&queue->mutex);
 }
@@ -210,16 +238,22 @@ static int32_t start_pollers(wl_queue *queue, wl_error *error) {
     return error->code;
 }
 
+static uint32_t wait_limit_ms(uint32_t hang_ms) {
+    uint64_t limit_ms = (uint64_t)hang_ms * OWN_WAIT;
+    return limit_ms < UINT32_MAX ? (uint32_t)limit_ms : UINT32_MAX;
+}
+
 static void describe(wl_queue *queue, const wl_queue_setup *setup) {
     queue->view = (wl_queue_view){.seed = setup->seed,
                                   .pattern = setup->pattern,
                                   .pairs = queue->pairs,
-                                  .queue_size = queue->size,
+                                  .queue_shift = (uint32_t)__builtin_ctz(queue->size),
                                   .warps_per_target = queue->warps_per_target,
                                   .warps = queue->warps,
                                   .block_bytes = queue->block_bytes,
                                   .slot_bytes = queue->slot_bytes,
                                   .sample_every = setup->sample_every,
+                                  .wait_limit_ms = wait_limit_ms(setup->hang_ms),
                                   .table_blocks = queue->table_bytes / queue->block_bytes};
 }
 
@@ -229,9 +263,9 @@ static int32_t open_all(wl_queue *queue, const wl_queue_setup *setup, wl_error *
             return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "cpus must be below 1024");
         CPU_SET(setup->cpus[i], &queue->cpus);
     }
+    describe(queue, setup);
     if (allocate(queue, setup, error))
         return error->code;
-    describe(queue, setup);
     if (queue->requesters->open(queue, setup, error))
         return error->code;
     return start_pollers(queue, error);
@@ -271,20 +305,26 @@ int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *
     return failed;
 }
 
+/* Before a stage: completion words hold the generation before a requester's first, so that none is
+ * taken for its answer. */
 static void reset(wl_queue *queue) {
+    uint32_t before = ((uint32_t)queue->view.first_number & WL_GENERATION_MASK) << WL_ERRNO_BITS;
     size_t entries = (size_t)queue->pair_count * queue->size;
     memset((void *)queue->laps, 0, entries * sizeof(uint32_t));
-    memset((void *)queue->completions, 0, wl_slot_count(queue) * sizeof(uint32_t));
+    for (uint32_t i = 0; i < wl_slot_count(queue); i++)
+        atomic_store_explicit(&queue->completions[i], before, memory_order_relaxed);
     memset(queue->failures, 0, sizeof queue->failures);
     for (uint32_t i = 0; i < queue->pair_count; i++) {
         wl_pair *pair = &queue->all_pairs[i];
-        pair->tail = 0;
+        pair->tail = queue->view.first_position;
+        wl_set(&pair->answered, 0);
         pair->operations = pair->latency_sum_ns = pair->latency_max_ns = 0;
         pair->latency_min_ns = UINT64_MAX;
         memset(pair->counts, 0, sizeof pair->counts);
     }
     for (uint32_t i = 0; i < queue->poller_count; i++) {
         wl_queue_poller *poller = &queue->pollers[i];
+        poller->number = 0;
         wl_set(&poller->taken, 0);
         wl_set(&poller->answered, 0);
         wl_set(&poller->busy_ns, 0);
@@ -295,10 +335,12 @@ static void reset(wl_queue *queue) {
 
 static void let_pollers(wl_queue *queue, bool serve) {
     pthread_mutex_lock(&queue->mutex);
-    if (serve)
-        queue->ready_pollers = 0;
     atomic_store_explicit(&queue->is_serving, serve, memory_order_release);
-    pthread_cond_broadcast(&queue->changed);
+    if (serve) {
+        queue->parked_pollers = 0;
+        queue->stage_number++;
+        pthread_cond_broadcast(&queue->changed);
+    }
     pthread_mutex_unlock(&queue->mutex);
 }
 
@@ -328,17 +370,32 @@ typedef struct {
     uint64_t duration_ns;
 
     uint64_t start_ns, deadline_ns, end_ns;
-    uint64_t seen, seen_ns; /* answers, and when one was last seen */
-    bool is_told;
+    /* Answers of each target, and when one was last seen. */
+    uint64_t seen[TARGET_LIMIT], seen_ns[TARGET_LIMIT];
+    bool is_ending;
 } stretch;
 
+static uint64_t answered_of(wl_queue *queue, uint32_t target) {
+    uint64_t sum = 0;
+    for (uint32_t i = target * queue->pairs; i < (target + 1) * queue->pairs; i++)
+        sum += wl_own(&queue->all_pairs[i].answered);
+    return sum;
+}
+
+/* Whether a target has not answered for too long. Once requesters end, some targets have nothing left
+ * to answer: then it is all of them. */
 static bool hangs(wl_queue *queue, stretch *stage, uint64_t now_ns) {
-    uint64_t count = answered(queue);
-    if (count != stage->seen || !stage->seen_ns) {
-        stage->seen = count;
-        stage->seen_ns = now_ns;
+    uint64_t oldest_ns = now_ns, newest_ns = 0;
+    for (uint32_t i = 0; i < queue->target_count; i++) {
+        uint64_t count = answered_of(queue, i);
+        if (count != stage->seen[i] || !stage->seen_ns[i]) {
+            stage->seen[i] = count;
+            stage->seen_ns[i] = now_ns;
+        }
+        oldest_ns = stage->seen_ns[i] < oldest_ns ? stage->seen_ns[i] : oldest_ns;
+        newest_ns = stage->seen_ns[i] > newest_ns ? stage->seen_ns[i] : newest_ns;
     }
-    return now_ns - stage->seen_ns >= queue->hang_ns;
+    return now_ns - (stage->is_ending ? newest_ns : oldest_ns) >= queue->hang_ns;
 }
 
 static bool is_over(wl_queue *queue, const stretch *stage, uint64_t now_ns) {
@@ -350,10 +407,10 @@ static bool is_over(wl_queue *queue, const stretch *stage, uint64_t now_ns) {
 static int32_t follow(wl_queue *queue, stretch *stage, wl_error *error) {
     for (;;) {
         uint64_t now_ns = wl_now_ns();
-        if (!stage->is_told && is_over(queue, stage, now_ns)) {
+        if (!stage->is_ending && is_over(queue, stage, now_ns)) {
             if (queue->requesters->control(queue, WL_STOP, error))
                 return error->code;
-            stage->is_told = true;
+            stage->is_ending = true;
         }
         int32_t ended = queue->requesters->poll(queue, error);
         if (ended) {
@@ -362,20 +419,41 @@ static int32_t follow(wl_queue *queue, stretch *stage, wl_error *error) {
         }
         if (has_failed(queue, error))
             return error->code;
-        if (hangs(queue, stage, now_ns) && !stage->pulls)
+        if (!stage->pulls && hangs(queue, stage, now_ns))
             return wl_fail(error, WL_HANGS, NULL, 0, "no answer");
-        uint64_t left_ns = stage->is_told ? END_NS : stage->deadline_ns - now_ns;
+        uint64_t left_ns = stage->is_ending ? END_NS : stage->deadline_ns - now_ns;
         nap(left_ns < WATCH_NS ? left_ns : WATCH_NS);
     }
 }
 
-/* The requesters leave their waits; those of a lost GPU do not answer. */
-static void abandon(wl_queue *queue) {
+/* Returns when all requesters have left, or after ABANDON_NS. */
+static void ask_to_leave(wl_queue *queue, uint32_t word) {
     wl_error error;
     uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
-    if (queue->requesters->control(queue, WL_ABANDON, &error))
+    if (queue->requesters->control(queue, word, &error))
         return;
     while (!queue->requesters->poll(queue, &error) && wl_now_ns() < limit_ns)
+        nap(END_NS);
+}
+
+/* First whoever is answered leaves, so that what is left open tells which target hangs; then the
+ * others leave their waits. Those of a lost GPU do neither. */
+static void abandon(wl_queue *queue) {
+    ask_to_leave(queue, WL_STOP);
+    ask_to_leave(queue, WL_ABANDON);
+}
+
+static bool are_parked(wl_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    bool are = queue->parked_pollers >= queue->poller_threads;
+    pthread_mutex_unlock(&queue->mutex);
+    return are;
+}
+
+/* A poller may be inside the kernel, where a drive that hangs keeps it. */
+static void wait_briefly_for_pollers(wl_queue *queue) {
+    uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
+    while (!are_parked(queue) && wl_now_ns() < limit_ns)
         nap(END_NS);
 }
 
@@ -389,11 +467,11 @@ static void begin_clock(wl_queue *queue, stretch *stage) {
     atomic_store_explicit(&queue->stage, WL_STAGE_TIMED, memory_order_release);
 }
 
-/* Pollers whose drive hangs are not waited for. */
 static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
     queue->delivery = stage->delivery;
     queue->view.delivery = stage->delivery;
     queue->view.first_number = stage->is_timed ? queue->first_number : 0;
+    queue->view.first_position = (uint32_t)(queue->view.first_number * WL_WARP);
     reset(queue);
     if (!stage->pulls)
         let_pollers(queue, true);
@@ -405,7 +483,9 @@ static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
         abandon(queue);
     if (!stage->pulls) {
         let_pollers(queue, false);
-        if (!failed)
+        if (failed)
+            wait_briefly_for_pollers(queue);
+        else
             wait_for_pollers(queue);
     }
     return failed;
@@ -479,7 +559,9 @@ static void add_pollers(wl_queue *queue, wl_queue_result *result) {
     }
     for (uint32_t i = 0; i < queue->pair_count; i++)
         result->operations += queue->all_pairs[i].operations;
+    pthread_mutex_lock(&queue->mutex);
     memcpy(result->failures, queue->failures, sizeof result->failures);
+    pthread_mutex_unlock(&queue->mutex);
 }
 
 /* How fast requesters pull, or how fast the queue is with nothing to deliver. */
@@ -524,6 +606,7 @@ static int32_t run_timed(wl_queue *queue, wl_warp_counts *warps, wl_queue_result
                       .duration_ns = queue->duration_ns};
     uint64_t cpu_ns = wl_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int32_t failed = run_stage(queue, &stage, error);
+    atomic_store_explicit(&queue->stage, WL_STAGE_OVER, memory_order_release);
     result->cpu_ns = wl_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
     result->start_ns = stage.start_ns;
     result->end_ns = stage.end_ns ? stage.end_ns : wl_now_ns();
@@ -536,9 +619,9 @@ static int32_t run_timed(wl_queue *queue, wl_warp_counts *warps, wl_queue_result
     }
     add_warps(queue, warps, result);
     add_pollers(queue, result);
-    if (failed) {
+    if (failed || result->unanswered) {
         name_hanging(queue, warps, error);
-        return failed;
+        return error->code;
     }
     return queue->engine == WL_QUEUE_NULL ? WL_OK : compare(queue, warps, result, error);
 }

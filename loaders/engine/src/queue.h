@@ -12,6 +12,8 @@
 #include "uring.h"
 
 enum { WL_QUEUE_LINE = 64 };
+/* Of registered memory, of WL_PIECE_BYTES each: slots are a power of two, so none crosses two. */
+enum { WL_QUEUE_PIECES = 64 };
 
 typedef struct wl_queue_poller wl_queue_poller;
 
@@ -19,8 +21,10 @@ typedef struct wl_queue_poller wl_queue_poller;
 typedef struct {
     _Alignas(WL_QUEUE_LINE) wl_request *requests;
     _Atomic uint32_t *laps;
-    uint32_t tail; /* position of the next request */
+    uint32_t tail; /* position of the next request; it wraps */
+    uint32_t mask, shift; /* of the ring's size: the place of a position, and its lap less 1 */
     uint32_t target;
+    _Atomic uint64_t answered;
     uint64_t operations; /* answered without an error */
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t counts[WL_BUCKETS]; /* from taking a request to the end of its read */
@@ -28,8 +32,10 @@ typedef struct {
 
 /* The request of a slot while its read is in flight. */
 typedef struct {
-    uint64_t block, start_ns, number;
-    uint32_t generation, pair;
+    wl_request request;
+    uint64_t start_ns, number;
+    uint32_t pair;
+    bool is_traced;
 } wl_flight;
 
 struct wl_queue_poller {
@@ -38,11 +44,11 @@ struct wl_queue_poller {
     wl_ring ring;
     bool has_ring;
     wl_pair **pairs;
-    uint32_t pair_count, entries, inflight, queued;
-    uint64_t idle_since_ns, idle_ns, empty_passes;
+    uint32_t pair_count, first_pair, entries, inflight, queued;
+    uint64_t number; /* of the next request it takes */
+    uint64_t idle_since_ns, idle_ns, slept_ns, empty_passes;
     wl_trace trace;
     _Atomic uint64_t taken, answered, busy_ns;
-    uint64_t start_ns;
 };
 
 /* Who asks. All of it is called by the thread that runs the queue. */
@@ -99,7 +105,7 @@ struct wl_queue {
 
     pthread_mutex_t mutex; /* of what follows */
     pthread_cond_t changed;
-    uint32_t ready_pollers;
+    uint32_t stage_number, parked_pollers;
     bool is_started;
     wl_error error;
     wl_queue_failure failures[WL_FAILURES];

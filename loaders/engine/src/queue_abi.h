@@ -10,7 +10,14 @@
  * Submission: the leader of a warp takes 32 positions from the pair's head, in the requester's own
  * memory. Each lane writes its request, fences at system scope, and writes the lap of its position,
  * from 1 on: a fence of the leader would release no other lane's writes. The poller loads the lap
- * with acquire, copies the request, and the place is free.
+ * with acquire, copies the request, and the place is free. Positions wrap at 2^32, which a ring's size
+ * divides, and laps with them: a ring has 2^16 laps or more, so that none is taken for the last one
+ * at its place.
+ * Who takes a position knows that its place is free: a ring has room for a request of each requester,
+ * so in the lap before it one warp of the pair has submitted twice, and so was answered in between,
+ * after the poller had copied what it took earlier. On a CPU the head is taken with acquire and
+ * release, so that this order reaches the warp that now writes. A GPU has it without that: it issues
+ * no atomic before the answer is there and no store before the atomic has returned its place.
  * Completion: one word of 4 bytes per slot, 20 bits of the request's generation and 12 of an errno.
  * Words of 8 bytes cost 7 to 10 % of what a link carries with blocks of 512 bytes. */
 #ifndef WL_QUEUE_ABI_H
@@ -73,11 +80,13 @@ typedef struct {
     uint64_t seed;
     uint64_t first_number; /* of each requester's requests */
     uint64_t table_blocks;
+    uint32_t first_position; /* of each pair's requests: a multiple of 32 */
     uint32_t delivery, pattern;
-    uint32_t pairs, queue_size; /* of each target */
+    uint32_t pairs, queue_shift; /* of each target; the binary logarithm of the size of a ring */
     uint32_t warps_per_target, warps;
     uint32_t block_bytes, slot_bytes;
-    uint32_t sample_every, wait_limit_ms;
+    uint32_t sample_every;
+    uint32_t wait_limit_ms; /* after so long a requester leaves without its answer */
 } wl_queue_view;
 
 #endif

@@ -8,7 +8,7 @@
 #include "pattern.h"
 #include "queue.h"
 
-enum { SPINS = 64, THREAD_LIMIT = 1024 };
+enum { SPINS = 64 };
 
 typedef struct {
     uint64_t number, start_ns, first, block_count;
@@ -45,17 +45,18 @@ static void submit(wl_cpu_side *side, wl_cpu_warp *warp) {
     uint32_t pair = warp->target * view->pairs +
                     (uint32_t)((warp->own + warp->number) % view->pairs);
     _Atomic uint32_t *head = side->heads + (size_t)pair * WL_HEAD_STRIDE;
-    uint32_t position = atomic_fetch_add_explicit(head, WL_WARP, memory_order_relaxed);
-    wl_request *requests = (wl_request *)(void *)at(view->requests) +
-                           (size_t)pair * view->queue_size;
-    _Atomic uint32_t *laps = (_Atomic uint32_t *)(void *)at(view->laps) +
-                             (size_t)pair * view->queue_size;
+    uint32_t position = view->first_position +
+                        atomic_fetch_add_explicit(head, WL_WARP, memory_order_acq_rel);
+    size_t first = (size_t)pair << view->queue_shift;
+    wl_request *requests = (wl_request *)(void *)at(view->requests) + first;
+    _Atomic uint32_t *laps = (_Atomic uint32_t *)(void *)at(view->laps) + first;
+    uint32_t mask = (1u << view->queue_shift) - 1;
     for (uint32_t lane = 0; lane < WL_WARP; lane++, position++) {
-        uint32_t place = position & (view->queue_size - 1);
+        uint32_t place = position & mask;
         requests[place] = (wl_request){.block = warp->blocks[lane],
                                        .slot = warp->warp * WL_WARP + lane,
                                        .generation = warp->generation};
-        atomic_store_explicit(&laps[place], position / view->queue_size + 1,
+        atomic_store_explicit(&laps[place], (position >> view->queue_shift) + 1,
                               memory_order_release);
     }
 }

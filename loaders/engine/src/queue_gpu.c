@@ -154,6 +154,9 @@ static int32_t write_word(wl_queue *queue, uint32_t word, wl_error *error) {
 static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
     const wl_cuda *cuda = side->cuda;
+    wl_cu_result code = cuda->context_set(side->context); /* of this thread from now on */
+    if (code)
+        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
     wl_source *sources = calloc(queue->target_count, sizeof *sources);
     if (!sources)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "allocating sources");
@@ -161,7 +164,7 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
         sources[i] = wl_source_of(queue, i);
     size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
                    side->latencies_bytes;
-    wl_cu_result code = cuda->set(side->memory, 0, bytes);
+    code = cuda->set(side->memory, 0, bytes);
     if (!code)
         code = cuda->copy_in(side->sources, sources, queue->target_count * sizeof *sources, NULL);
     if (!code)
