@@ -23,22 +23,30 @@ def sum_of(content: NDArray[np.uint8]) -> int:
 
 
 def stamps_of(
-    content: NDArray[np.uint8], identity: BlockIdentity, offset: int, first: int
+    content: NDArray[np.uint8],
+    identity: BlockIdentity,
+    offset: int,
+    first: int,
+    unit: int = PAGE_BYTES,
 ) -> Iterator[tuple[NDArray[np.uint8], bytes]]:
-    """Yield each block as a view, and the bytes that it must begin with."""
+    """Yield each block of ``unit`` bytes as a view, and the bytes that it must begin with."""
     start = 0
     while start < content.size:
         at = offset + start
-        block = content[start : start + PAGE_BYTES - at % PAGE_BYTES]
+        block = content[start : start + unit - at % unit]
         sum_ = sum_of(block[STAMP_BYTES:])
-        words = (identity.nonce, identity.word, (first + at // PAGE_BYTES) % (1 << 64), sum_)
+        words = (identity.nonce, identity.word, (first + at // unit) % (1 << 64), sum_)
         yield block, b"".join(word.to_bytes(8, "little") for word in words)[: block.size]
         start += block.size
 
 
 def bad_blocks(
-    content: NDArray[np.uint8], identity: BlockIdentity, offset: int = 0, first: int = 0
+    content: NDArray[np.uint8],
+    identity: BlockIdentity,
+    offset: int = 0,
+    first: int = 0,
+    unit: int = PAGE_BYTES,
 ) -> int:
-    """Return how many blocks do not begin as they must."""
-    blocks = stamps_of(content, identity, offset, first)
+    """Return how many blocks of ``unit`` bytes do not begin as they must."""
+    blocks = stamps_of(content, identity, offset, first, unit)
     return sum(block[:STAMP_BYTES].tobytes() != stamp for block, stamp in blocks)

@@ -16,6 +16,7 @@ SIZE = 16 * PAGE_BYTES
 WORDS = st.integers(0, (1 << 64) - 1)
 IDENTITIES = st.builds(BlockIdentity, WORDS, WORDS)
 OWN = BlockIdentity(7, 1 << 32 | 2)
+UNITS = st.sampled_from([512, 4096])
 
 
 def random_content(size: int = SIZE) -> NDArray[np.uint8]:
@@ -25,20 +26,31 @@ def random_content(size: int = SIZE) -> NDArray[np.uint8]:
 
 
 @settings(max_examples=60)
-@given(IDENTITIES, st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.integers(0, SIZE))
-@example(OWN, 0, 4090, 5)  # blocks shorter than a stamp
-@example(OWN, 0, 4070, 60)
-@example(BlockIdentity(1 << 63, (1 << 64) - 1), (1 << 40) - 1, 1, SIZE)
+@given(IDENTITIES, st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.integers(0, SIZE), UNITS)
+@example(OWN, 0, 4090, 5, 4096)  # blocks shorter than a stamp
+@example(OWN, 0, 4070, 60, 4096)
+@example(OWN, 0, 500, 40, 512)
+@example(BlockIdentity(1 << 63, (1 << 64) - 1), (1 << 40) - 1, 1, SIZE, 4096)
 def test_stamps_and_sums_are_those_of_the_definition(
-    identity: BlockIdentity, first: int, offset: int, size: int
+    identity: BlockIdentity, first: int, offset: int, size: int, unit: int
 ) -> None:
     content = random_content(size)
     expected = content.copy()
-    for block, stamp in stamps_of(expected, identity, offset, first):
+    for block, stamp in stamps_of(expected, identity, offset, first, unit):
         block[: len(stamp)] = np.frombuffer(stamp, np.uint8)
-    seal(content, identity, offset_bytes=offset, first_block=first)
+    where = {"offset_bytes": offset, "first_block": first, "unit_bytes": unit}
+    seal(content, identity, **where)
     assert np.array_equal(content, expected)
-    assert bad_blocks(content, identity, offset_bytes=offset, first_block=first) == 0
+    assert bad_blocks(content, identity, **where) == 0
+
+
+def test_stamps_of_another_unit_are_not_taken_for_these() -> None:
+    content = random_content()
+    seal(content, OWN, unit_bytes=512)
+    assert bad_blocks(content, OWN, unit_bytes=512) == 0
+    assert bad_blocks(content, OWN, unit_bytes=4096) == SIZE // 4096
+    content[3 * 512 + 100] ^= 1
+    assert bad_blocks(content, OWN, unit_bytes=512) == 1
 
 
 @settings(max_examples=60)

@@ -20,7 +20,8 @@ PAGE_BYTES = 4096
 class Plan:
     """The fields of a plan; ``extents`` are (file, offset, length), ``ends`` one per path.
 
-    ``device`` is (size, major, minor, disk sequence).
+    ``device`` is (size, major, minor, disk sequence). ``unit`` is that of stamps, by default 4096 in
+    stamped plans.
     """
 
     paths: Sequence[Path]
@@ -41,10 +42,11 @@ class Plan:
     nonce: int = 0
     word: int = 0
     first_block: int = 0
+    unit: int | None = None
     region: int = 0
     destination: int = 0
     device: tuple[int, int, int, int] = (0, 0, 0, 0)
-    reserved: Sequence[int] = field(default=(0, 0, 0))
+    reserved: Sequence[int] = field(default=(0, 0))
 
     def encode(self) -> bytes:
         """Return the plan's bytes."""
@@ -67,13 +69,15 @@ class Plan:
         ]
 
     def _header(self, total: int, paths_bytes: int) -> bytes:
-        first, second, third = self.reserved
+        first, last = self.reserved
+        is_stamped = self.flags & (STAMP | CHECK)
+        unit = self.unit if self.unit is not None else PAGE_BYTES if is_stamped else 0
         kinds = (self.kind, self.order, self.allocation, first)
         sizes = (self.flags, self.block, self.align, self.depth, self.trace_every)
         limits = (self.operations, self.duration_ns, self.rate, self.seed)
         stamps = (self.nonce, self.word, self.first_block)
-        place = (self.region, second, self.destination)
-        counts = (len(self.paths), len(self.extents), paths_bytes, third)
+        place = (self.region, unit, self.destination)
+        counts = (len(self.paths), len(self.extents), paths_bytes, last)
         head = struct.pack("<II4B5I", MAGIC, total, *kinds, *sizes)
         head += struct.pack("<4Q3Q", *limits, *stamps)
         head += struct.pack("<IIQ", *place) + struct.pack("<IIII", *counts)

@@ -50,6 +50,9 @@ def plans() -> list[bytes]:
         on_device = Plan(paths=[Path("/dev/a")], extents=[(0, 0, 100 * 65536)], kind=kind)
         on_device = replace(on_device, order=order, flags=DIRECT | DEVICE)
         found.append(replace(on_device, device=(100 * 65536, 259, 1, 41)))
+    for kind, flags in ((READ, DIRECT | CHECK), (WRITE, DIRECT | STAMP)):
+        sectors = Plan(paths=[Path("/a")], extents=[(0, 512, 512 * 1000)], kind=kind, unit=512)
+        found.append(replace(sectors, flags=flags, block=512, align=512, order=RANDOM))
     return [plan.encode() for plan in found]
 
 

@@ -64,6 +64,31 @@ def test_a_written_file_bears_its_stamps_and_ends_where_it_should(
 
 
 @through_files
+@pytest.mark.parametrize("more", [0, DESTINATION])
+def test_blocks_of_512_bytes_carry_a_stamp_each(
+    driver: Driver, tmp_path: Path, backend: str, register: int, more: int
+) -> None:
+    file, size = tmp_path / "file", 3 * BLOCK + 7 * 512
+    write = Plan(
+        paths=[file], extents=[(0, 0, size)], kind=WRITE, flags=DIRECT | STAMP | more, align=512,
+        unit=512, nonce=NONCE, word=WORD, first_block=77, region=1 if more else 0,
+    )  # fmt: skip
+    options = {"backend": backend, "register": register, "regions": 4 * BLOCK}
+    assert driver.run(write, **options).job["code"] == 0
+    content = bytearray(file.read_bytes())
+    assert bad_blocks(as_array(bytes(content)), IDENTITY, first=77, unit=512) == 0
+    for sector in (0, 128, 391 - 1):
+        content[sector * 512 + 511] ^= 1
+    file.write_bytes(content)
+    read = Plan(
+        paths=[file], extents=[(0, 0, size)], flags=DIRECT | CHECK, align=512, unit=512,
+        block=512, nonce=NONCE, word=WORD, first_block=77,
+    )  # fmt: skip
+    job = driver.run(read, **options).job
+    assert (job["code"], job["bytes"], job["bad_blocks"]) == (0, size, 3)
+
+
+@through_files
 def test_reads_land_at_their_destination_whole(
     driver: Driver, tmp_path: Path, backend: str, register: int
 ) -> None:

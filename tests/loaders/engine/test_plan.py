@@ -56,6 +56,8 @@ def u64(data: bytes, offset: int) -> int:
 def plans(draw: st.DrawFn) -> IOPlan:
     """Return a plan that an engine can do: extents of whole blocks, one tail per file."""
     kind = draw(st.sampled_from(IOKind))
+    units = st.sampled_from([512, 4096])
+    stamps = st.builds(Stamps, WORDS, WORDS, st.integers(0, 2**40), units)
     name = st.text("abcé/ ", min_size=1).map(lambda text: Path("/" + text))
     paths = draw(st.lists(name, min_size=1, max_size=4, unique=True))
     extents = []
@@ -74,7 +76,7 @@ def plans(draw: st.DrawFn) -> IOPlan:
         duration_s=draw(st.none() | st.floats(1e-6, 1e6)),
         rate_bytes_per_s=draw(st.none() | st.floats(0.1, 1e12)),
         allocation=draw(st.sampled_from(Allocation)),
-        stamps=draw(st.none() | st.builds(Stamps, WORDS, WORDS, st.integers(0, 2**40))),
+        stamps=draw(st.none() | stamps),
         seed=draw(WORDS),
         trace_every=draw(st.none() | st.integers(1, 2**31)),
     )
@@ -121,7 +123,8 @@ def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | 
     assert struct.unpack_from("<4Q", data, 56) == words
     where = place or Place(0, 0)
     assert (u32(data, 88), u64(data, 96)) == (where.number, where.offset_bytes)
-    assert data[11] == u32(data, 92) == u32(data, 116) == 0
+    assert u32(data, 92) == (stamps.unit_bytes if given_plan.stamps else 0)
+    assert data[11] == u32(data, 116) == 0
     assert not any(data[120:144])
 
 
