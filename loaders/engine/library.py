@@ -337,10 +337,10 @@ def sources_hash(folder: Path) -> str:
 def _check_sources(path: Path, built_from: str) -> None:
     """Raise if the library was built from other sources than those in its ``src`` folder.
 
-    Only a checkout has the sources; an installed package does not.
+    Only a checkout has the sources; an installed package has no more than headers, for CUDA.
     """
     folder = path.with_name("src")
-    if folder.is_dir() and sources_hash(folder) != built_from:
+    if any(folder.glob("*.c")) and sources_hash(folder) != built_from:
         raise MissingExtraError(
             f"{path} was built from other sources than those in {folder}; {_how_to_build()}"
         )

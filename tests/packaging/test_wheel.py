@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from wattload.loaders.gpu_queue.kernels import HEADERS, NAME
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "wattload", "workloads", "loaders", "power", "reports", "configs",
@@ -116,10 +118,13 @@ def test_every_file_of_a_linked_folder_is_in_the_wheel(names: set[str], folder: 
     assert wanted <= names
 
 
-def test_the_wheel_holds_the_engine_and_not_its_sources(names: set[str]) -> None:
+def test_the_wheel_holds_the_engine_and_of_its_sources_what_cuda_compiles(names: set[str]) -> None:
     native = {name for name in names if name.startswith("wattload/loaders/engine/")}
+    headers = {f"wattload/loaders/engine/src/{name}" for name in HEADERS}
     assert LIBRARY in native
-    assert {Path(name).suffix for name in native} == {".py", ".so"}
+    assert headers <= native
+    assert {Path(name).suffix for name in native - headers} == {".py", ".so"}
+    assert f"wattload/loaders/gpu_queue/{NAME}" in names
 
 
 def test_the_wheel_serves_any_python_of_one_platform(wheel: Path) -> None:
