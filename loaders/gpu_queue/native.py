@@ -12,7 +12,11 @@ from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wattload.core.histogram import BUCKET_COUNT
+from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 from wattload.loaders.gpu.native import NativeError, Progress
@@ -264,6 +268,15 @@ class Queue:
         result, error = Result(), Error()
         code = load().wl_queue_run(self._queue, ctypes.byref(result), ctypes.byref(error))
         return result, None if code == OK else NativeError.of(error)
+
+    def trace(self) -> NDArray[np.void]:
+        """Return the traced reads (``TRACE_DTYPE``, by time of submission), after ``run``."""
+        count = c_uint64()
+        rows = load().wl_queue_trace(self._queue, ctypes.byref(count))
+        if not rows or not count.value:
+            return np.empty(0, dtype=TRACE_DTYPE)
+        size_bytes = count.value * TRACE_DTYPE.itemsize
+        return np.frombuffer(ctypes.string_at(rows, size_bytes), dtype=TRACE_DTYPE)
 
     def target(self, number: int) -> TargetResult:
         """Return what was read of a target."""

@@ -16,7 +16,9 @@ BROKEN_FROM_BYTES = 16 << 20
 
 
 @contextmanager
-def breaking_file(folder: Path, size_bytes: int) -> Iterator[Path]:
+def breaking_file(
+    folder: Path, size_bytes: int, content: bytes | None = None
+) -> Iterator[Path]:
     """Yield a file of a real file system whose medium ends in the middle: reads there fail.
 
     The loop device's backing file is cut below the mounted file system; the kernel answers reads
@@ -25,7 +27,7 @@ def breaking_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     with tiny_file_system(folder) as mount_point:
         image = folder / "image"
         path = mount_point / "file"
-        path.write_bytes(os.urandom(size_bytes))
+        path.write_bytes(os.urandom(size_bytes) if content is None else content)
         with path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

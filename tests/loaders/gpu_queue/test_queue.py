@@ -1,0 +1,375 @@
+"""What every queue holds to: each request is answered once, with its own block, or is missed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.loaders.faults import BROKEN_FROM_BYTES, breaking_file
+from wattload.core.io import BlockIdentity
+from wattload.loaders.engine import library
+from wattload.loaders.gpu.native import NativeError, block_numbers
+from wattload.loaders.gpu_queue.native import (
+    HANGS,
+    PollerResult,
+    Queue,
+    Result,
+    Target,
+    TargetResult,
+)
+from wattload.loaders.stamps import seal
+
+MIB = 1 << 20
+FILE_BYTES = MIB
+NONCE = 7
+UNIT = 512
+FIRST_NUMBERS = [0, (1 << 20) - 1, (1 << 20) - 3, (1 << 27) - 3, (1 << 32) - 3, (1 << 40) + 5]
+"""Beginnings before the wrap of generations, of the positions of a ring, and of 32 bits."""
+
+
+class Outcome(NamedTuple):
+    """What a run left, with the queue closed."""
+
+    result: Result
+    error: NativeError | None
+    targets: list[TargetResult]
+    pollers: list[PollerResult]
+    trace: NDArray[np.void]
+
+
+def stamped(word: int, size: int = FILE_BYTES, first_block: int = 0) -> NDArray[np.uint8]:
+    content = np.random.default_rng(word).integers(0, 256, size, dtype=np.uint8)
+    seal(content, BlockIdentity(NONCE, word), first_block=first_block, unit_bytes=UNIT)
+    return content
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Target]:
+    """Three files with stamps of their own."""
+    folder = tmp_path_factory.mktemp("files")
+    targets = []
+    for word in range(3):
+        path = folder / f"{word}"
+        path.write_bytes(stamped(word, first_block=100 * word).tobytes())
+        targets.append(Target(str(path), FILE_BYTES, NONCE, word, 100 * word))
+    return targets
+
+
+def run(targets: Sequence[Target], **changes: Any) -> Outcome:
+    """Run a small queue with requesters on the CPU."""
+    values: dict[str, Any] = {
+        "engine": "storage", "requesters": 64, "queue_pairs": 2, "queue_size": 64, "pollers": 1,
+        "duration_s": 0.05, "table_bytes": MIB, "seed": 3,
+    }  # fmt: skip
+    queue = Queue(targets=targets, **values | changes)
+    try:
+        queue.start()
+        result, error = queue.run()
+        return Outcome(
+            result,
+            error,
+            [queue.target(number) for number in range(len(targets))],
+            [queue.poller(number) for number in range((values | changes)["pollers"])],
+            queue.trace(),
+        )
+    finally:
+        queue.close()
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> dict[str, Any]:
+    """Return the numbers of a queue of up to three targets."""
+    requesters = 32 * draw(st.integers(1, 5))
+    least = (requesters - 1).bit_length()
+    targets, pairs = draw(st.integers(1, 3)), draw(st.integers(1, 9))
+    block = draw(st.sampled_from([512, 1024, 4096]))
+    return {
+        "targets": targets,
+        "engine": draw(st.sampled_from(["storage", "memory", "null"])),
+        "requesters": requesters,
+        "queue_pairs": pairs,
+        "queue_size": 1 << draw(st.integers(least, 10)),
+        "pollers": draw(st.integers(1, min(4, pairs * targets))),
+        "requester_threads": draw(st.integers(1, 3)),
+        "pattern": draw(st.sampled_from(["uniform", "regions"])),
+        "block_bytes": block,
+        "read_bytes": block << draw(st.integers(0, 3)),
+        "first_number": draw(st.sampled_from(FIRST_NUMBERS)),
+        "seed": draw(st.integers(0, (1 << 64) - 1)),
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(geometry=geometries())
+def test_every_request_is_answered_once_with_its_own_block(
+    files: list[Target], geometry: dict[str, Any]
+) -> None:
+    numbers = dict(geometry)
+    targets = files[: numbers.pop("targets")]
+    result, error, found, pollers, _ = run(targets, duration_s=0.02, **numbers)
+    assert error is None
+    assert result.requests > 0
+    assert result.requests % 32 == 0
+    assert result.requests == result.taken == result.answered == result.operations
+    assert result.failed == result.wrong == result.unanswered == result.bad_blocks == 0
+    assert sum(each.operations for each in found) == result.operations
+    assert sum(each.taken for each in pollers) == sum(each.answered for each in pollers)
+    assert sum(each.taken for each in pollers) == result.taken
+    assert all(each.busy_ns <= result.end_ns - result.start_ns + 10**9 for each in pollers)
+    delivers = geometry["engine"] != "null"
+    reads = geometry["engine"] == "storage"
+    slots = len(targets) * geometry["requesters"]
+    assert result.delivered == (result.requests if delivers else 0)
+    assert result.compared_bytes <= slots * geometry["block_bytes"]
+    assert (result.compared_bytes > 0) == delivers
+    assert sum(sum(each.counts) for each in found) == (result.operations if reads else 0)
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "regions"])
+@pytest.mark.parametrize(("block", "read"), [(512, 512), (512, 4096), (4096, 4096)])
+@pytest.mark.parametrize("number", [0, (1 << 32) - 3])
+def test_reads_are_those_of_seed_and_requester(
+    files: list[Target], pattern: str, block: int, read: int, number: int
+) -> None:
+    """A warp of each target, so that the requests of a target tell how many each lane made."""
+    found = run(
+        files, requesters=32, queue_size=32, pattern=pattern, block_bytes=block, read_bytes=read,
+        first_number=number, trace_every=1, seed=9,
+    )  # fmt: skip
+    assert found.error is None
+    assert len(found.trace) == found.result.requests
+    for target in range(3):
+        rows = found.trace[found.trace["file"] == target]
+        numbers = number + np.arange(len(rows) // 32, dtype=np.uint64)
+        expected: Counter[int] = Counter()
+        for lane in range(32):
+            blocks = block_numbers(9, 32 * target + lane, numbers, FILE_BYTES // block)
+            expected.update((blocks * np.uint64(block)).tolist())
+        assert Counter(rows["offset_bytes"].tolist()) == expected
+
+
+def test_a_warp_reads_its_own_region(files: list[Target]) -> None:
+    warps, blocks = 3, FILE_BYTES // 512 // 3
+    found = run(
+        files[:1], requesters=32 * warps, queue_size=128, pattern="regions", trace_every=1, seed=9
+    )
+    offsets = found.trace["offset_bytes"] // 512
+    assert len(offsets) == found.result.requests
+    for warp in range(warps):
+        own = offsets[(offsets >= warp * blocks) & (offsets < (warp + 1) * blocks)]
+        numbers = np.arange(len(own) // 32, dtype=np.uint64)
+        expected: Counter[int] = Counter()
+        for lane in range(32):
+            drawn = block_numbers(9, 32 * warp + lane, numbers, blocks)
+            expected.update((drawn + np.uint64(warp * blocks)).tolist())
+        assert Counter(own.tolist()) == expected
+
+
+def test_null_delivers_no_byte_and_opens_no_file(tmp_path: Path) -> None:
+    found = run([Target(str(tmp_path / "none"), MIB, NONCE, 1)], engine="null")
+    assert found.error is None
+    assert found.result.operations > 0
+    assert found.result.delivered == found.result.compared_bytes == 0
+
+
+def test_the_queue_alone_is_measured_before(files: list[Target]) -> None:
+    result = run(files[:1], ceiling_s=0.05).result
+    assert result.null_requests / result.null_ns > result.requests / (
+        result.end_ns - result.start_ns
+    )
+    assert result.null_ns >= 0.05e9
+    assert result.pull_requests == result.pull_ns == 0
+
+
+def test_latencies_are_those_of_all_reads_and_of_some_requests(files: list[Target]) -> None:
+    result, _, (target,), _, _ = run(files[:1], sample_every=4)
+    mean_ns = target.latency_sum_ns / target.operations
+    assert 0 < target.latency_min_ns <= mean_ns <= target.latency_max_ns
+    warps, rounds = 2, result.requests / 32
+    assert rounds / 4 - warps <= sum(result.counts) <= rounds / 4 + warps
+
+
+@pytest.mark.parametrize("engine", ["storage", "memory", "null"])
+def test_a_lost_answer_hangs(files: list[Target], engine: str) -> None:
+    began = time.monotonic()
+    result, error, *_ = run(files[:2], engine=engine, fault="lost", hang_s=0.3)
+    assert time.monotonic() - began < 4
+    assert error is not None
+    assert error.code == HANGS
+    assert result.unanswered > 0
+    assert error.offset <= result.unanswered
+    assert error.path in {*(each.path for each in files[:2] if engine == "storage"), ""}
+    assert (error.path == "") == (engine != "storage")
+    assert result.requests == result.answered + result.unanswered
+    assert result.delivered + result.wrong <= result.answered
+
+
+@pytest.mark.parametrize("engine", ["storage", "memory", "null"])
+def test_an_answer_that_counts_twice_is_seen_in_the_counts(
+    files: list[Target], engine: str
+) -> None:
+    result, error, *_ = run(files[:1], engine=engine, fault="twice", duration_s=0.2)
+    assert error is None
+    assert result.requests == result.taken
+    assert result.answered == result.operations > result.requests
+
+
+@pytest.mark.parametrize(("block", "read"), [(512, 512), (512, 4096)])
+def test_a_swapped_answer_is_seen_in_the_stamps(
+    files: list[Target], block: int, read: int
+) -> None:
+    result, error, *_ = run(
+        files[:2], fault="swapped", duration_s=0.2, block_bytes=block, read_bytes=read
+    )
+    assert error is None
+    assert result.answered == result.requests == result.delivered + result.wrong
+    assert 0 < result.wrong <= result.requests // 1000
+    assert result.wrong_target in (0, 1)
+    assert result.wrong_offset % block == 0
+
+
+def test_a_changed_block_is_named(tmp_path: Path) -> None:
+    content = stamped(1)
+    content[300 * UNIT] ^= 1
+    (tmp_path / "file").write_bytes(content.tobytes())
+    target = Target(str(tmp_path / "file"), FILE_BYTES, NONCE, 1)
+    result = run([target], duration_s=0.5).result
+    assert result.wrong > 0
+    assert (result.wrong_target, result.wrong_offset) == (0, 300 * UNIT)
+
+
+def test_bytes_behind_the_stamp_are_compared_in_the_last_blocks(tmp_path: Path) -> None:
+    content = stamped(1).reshape(-1, UNIT)
+    content[:, 200] ^= 1
+    (tmp_path / "file").write_bytes(content.tobytes())
+    result = run([Target(str(tmp_path / "file"), FILE_BYTES, NONCE, 1)]).result
+    assert result.wrong == 0
+    assert result.bad_blocks == result.compared_bytes // UNIT == 64
+
+
+@pytest.mark.parametrize("pollers", [1, 3])
+def test_reads_that_fail_are_counted_and_the_others_end(tmp_path: Path, pollers: int) -> None:
+    size = 24 * MIB
+    with breaking_file(tmp_path, size, stamped(1, size).tobytes()) as path:
+        result, error, *_ = run([Target(str(path), size, NONCE, 1)], pollers=pollers, queue_pairs=4)
+    assert error is None
+    assert result.failed > 0
+    assert result.delivered > 0
+    assert result.wrong == result.unanswered == 0
+    assert result.requests == result.answered == result.delivered + result.failed
+    assert result.operations == result.delivered
+    (failure,) = (each for each in result.failures if each.count)
+    assert (failure.code, failure.target, failure.count) == (errno.EIO, 0, result.failed)
+    # The file's blocks lie in order behind the file system's own.
+    assert failure.offset > BROKEN_FROM_BYTES // 4
+    assert failure.offset % UNIT == 0
+
+
+def test_a_read_past_the_end_is_short(files: list[Target], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(stamped(1).tobytes())
+    queue = Queue(
+        engine="storage", targets=[files[0], Target(str(path), FILE_BYTES, NONCE, 1)],
+        requesters=64, queue_size=64, duration_s=0.05, table_bytes=MIB,
+    )  # fmt: skip
+    os.truncate(path, FILE_BYTES // 2)
+    try:
+        queue.start()
+        result, error = queue.run()
+    finally:
+        queue.close()
+    assert error is None
+    assert result.requests == result.answered == result.delivered + result.failed
+    (failure,) = (each for each in result.failures if each.count)
+    assert (failure.code, failure.target) == (library.SHORT_READ, 1)
+    assert failure.count == result.failed > 0
+    assert failure.offset >= FILE_BYTES // 2
+
+
+@pytest.mark.parametrize("engine", ["storage", "null"])
+def test_stop_ends_a_run_within_a_second(files: list[Target], engine: str) -> None:
+    queue = Queue(engine=engine, targets=files[:2], duration_s=600, ceiling_s=600, pollers=2)
+    stopped_s = []
+
+    def stop() -> None:
+        time.sleep(0.2)
+        stopped_s.append(time.monotonic())
+        queue.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        result, error = queue.run()
+        ended_s = time.monotonic()
+    finally:
+        thread.join()
+        queue.close()
+    assert error is None
+    assert ended_s - stopped_s[0] < 1
+    assert result.requests == result.answered
+
+
+def test_a_queue_that_never_ran_is_closed(files: list[Target]) -> None:
+    Queue(engine="storage", targets=files, duration_s=1, pollers=4).close()
+
+
+def test_more_requesters_than_a_ring_has_places_starve_no_target(files: list[Target]) -> None:
+    """One poller, and as many requesters as it takes entries from the kernel's largest ring."""
+    found = run(
+        files, requesters=16384, queue_size=16384, queue_pairs=1, duration_s=0.3, hang_s=3,
+        table_bytes=1 << 23,
+    )  # fmt: skip
+    assert found.error is None
+    least, *_, most = sorted(each.operations for each in found.targets)
+    assert least > most / 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"requesters": 500}, "multiple of 32"),
+        ({"requesters": 64, "queue_size": 32}, "at least requesters"),
+        ({"queue_size": 96}, "power of two"),
+        ({"pollers": 3}, "at most all queue pairs"),
+        ({"block_bytes": 256}, "512 to 65536"),
+        ({"block_bytes": 4096, "read_bytes": 512}, "block_bytes to 1 MiB"),
+        ({"table_bytes": 1 << 15}, "64 KiB to 4 GiB"),
+        ({"hang_s": 0.0}, "hang_ms"),
+        (
+            {"pattern": "regions", "block_bytes": 65536, "read_bytes": 65536, "requesters": 1024,
+             "queue_size": 1024},
+            "a block for each warp",
+        ),
+    ],
+)  # fmt: skip
+def test_numbers_that_do_not_fit_are_refused(
+    files: list[Target], changes: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(NativeError, match=text) as refused:
+        run(files[:1], **changes)
+    assert refused.value.code == library.BAD_SETUP
+
+
+def test_a_file_that_is_shorter_than_planned_is_refused(files: list[Target]) -> None:
+    target = Target(files[0].path, FILE_BYTES + 512, NONCE, 0)
+    with pytest.raises(NativeError) as refused:
+        run([target])
+    assert (refused.value.code, refused.value.offset) == (library.OTHER_SIZE, FILE_BYTES)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NativeError) as refused:
+        run([Target(str(tmp_path / "none"), FILE_BYTES, NONCE, 0)])
+    assert (refused.value.code, refused.value.path) == (errno.ENOENT, str(tmp_path / "none"))
