@@ -23,8 +23,11 @@ from wattload.core.workload import Requirement, missing_error
 from wattload.loaders.engine import library
 
 NAME = "random_read.cu"
-HEADERS = ("queue_abi.h", "histogram.h", "types.h")
+ENGINE_HEADERS = ("queue_abi.h", "histogram.h", "types.h")
 """Those of the engine that the source includes."""
+
+OWN_HEADERS = ("memory.cuh", "cache.cuh")
+"""Those beside the source."""
 
 BINDINGS = Requirement(module="cuda.bindings.nvrtc", software="cuda-bindings", extra="cuda")
 NVRTC = Requirement(module="nvidia.cu13", software="NVRTC", extra="cuda")
@@ -49,11 +52,9 @@ class Program:
     @classmethod
     def packaged(cls) -> Program:
         """Return the source and headers of this installation."""
-        folder = library.library_path().with_name("src")
-        return cls(
-            Path(__file__).with_name(NAME).read_bytes(),
-            {name: (folder / name).read_bytes() for name in HEADERS},
-        )
+        own, engine = Path(__file__).parent, library.library_path().with_name("src")
+        paths = [own / name for name in OWN_HEADERS] + [engine / name for name in ENGINE_HEADERS]
+        return cls((own / NAME).read_bytes(), {path.name: path.read_bytes() for path in paths})
 
 
 def compiled(

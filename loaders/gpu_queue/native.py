@@ -22,7 +22,8 @@ from wattload.loaders.engine.library import OK, Error
 from wattload.loaders.gpu.native import NativeError, Progress
 
 ENGINES = {"null": 0, "memory": 1, "storage": 2}
-PATTERNS = {"uniform": 0, "regions": 1}
+PATTERNS = {"uniform": 0, "regions": 1, "zipf": 2}
+"""The last for tests of the cache."""
 FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3}
 HANGS = -19
 
@@ -66,7 +67,14 @@ class _Setup(ctypes.Structure):
         ),
         *(
             (name, c_uint64)
-            for name in ("first_number", "table_bytes", "duration_ns", "ceiling_ns", "seed")
+            for name in (
+                "first_number",
+                "table_bytes",
+                "cache_bytes",
+                "duration_ns",
+                "ceiling_ns",
+                "seed",
+            )
         ),
         ("targets", POINTER(_Target)),
         ("target_count", c_uint32),
@@ -101,6 +109,11 @@ class Result(ctypes.Structure):
                 "failed",
                 "wrong",
                 "unanswered",
+                "asked",
+                "coalesced",
+                "hits",
+                "joined",
+                "passed",
                 "wrong_offset",
             )
         ),
@@ -197,6 +210,7 @@ class Queue:
         hang_s: float = 10.0,
         first_number: int = 0,
         table_bytes: int = 32 << 20,
+        cache_bytes: int = 0,
         duration_s: float,
         ceiling_s: float = 0.0,
         seed: int = 0,
@@ -238,6 +252,7 @@ class Queue:
             hang_ms=round(hang_s * 1000),
             first_number=first_number,
             table_bytes=table_bytes,
+            cache_bytes=cache_bytes,
             duration_ns=round(duration_s * 1e9),
             ceiling_ns=round(ceiling_s * 1e9),
             seed=seed & (1 << 64) - 1,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from wattload.loaders.gpu_queue.kernels import HEADERS, NAME
+from wattload.loaders.gpu_queue.kernels import ENGINE_HEADERS, NAME, OWN_HEADERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -120,11 +120,11 @@ def test_every_file_of_a_linked_folder_is_in_the_wheel(names: set[str], folder: 
 
 def test_the_wheel_holds_the_engine_and_of_its_sources_what_cuda_compiles(names: set[str]) -> None:
     native = {name for name in names if name.startswith("wattload/loaders/engine/")}
-    headers = {f"wattload/loaders/engine/src/{name}" for name in HEADERS}
+    headers = {f"wattload/loaders/engine/src/{name}" for name in ENGINE_HEADERS}
     assert LIBRARY in native
     assert headers <= native
     assert {Path(name).suffix for name in native - headers} == {".py", ".so"}
-    assert f"wattload/loaders/gpu_queue/{NAME}" in names
+    assert {f"wattload/loaders/gpu_queue/{name}" for name in (NAME, *OWN_HEADERS)} <= names
 
 
 def test_the_wheel_serves_any_python_of_one_platform(wheel: Path) -> None:

@@ -53,7 +53,7 @@ static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
     const char *wrong = NULL;
     if (setup->struct_bytes != sizeof *setup)
         wrong = "struct_bytes is that of another version";
-    else if (setup->engine > WL_QUEUE_STORAGE || setup->pattern > WL_PATTERN_REGIONS)
+    else if (setup->engine > WL_QUEUE_STORAGE || setup->pattern > WL_PATTERN_ZIPF)
         wrong = "engine or pattern is unknown";
     else if (!is_power_of_2(setup->block_bytes) || setup->block_bytes < WL_UNIT_BYTES ||
              setup->block_bytes > BLOCK_LIMIT)
@@ -81,6 +81,10 @@ static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
         wrong = "requesters of the CPU need threads";
     else if (!setup->sample_every)
         wrong = "sample_every must be 1 or more";
+    else if (setup->cache_bytes && (!setup->gpu || setup->engine == WL_QUEUE_NULL))
+        wrong = "a cache is in the memory of a GPU, for blocks that are delivered";
+    else if (setup->cache_bytes && setup->cache_bytes / setup->block_bytes < WL_WAYS)
+        wrong = "cache_bytes must hold 16 blocks";
     else if (!setup->hang_ms)
         wrong = "hang_ms must be 1 or more";
     else if ((uint64_t)setup->target_count * setup->requesters * setup->read_bytes >
@@ -499,7 +503,7 @@ static uint64_t block_of(const wl_queue *queue, uint32_t slot, uint64_t number) 
         count /= view->warps_per_target;
         first = warp % view->warps_per_target * count;
     }
-    return first + wl_draw(wl_draw(view->seed, slot), number) % count;
+    return first + wl_block_of(view->pattern, wl_draw(wl_draw(view->seed, slot), number), count);
 }
 
 /* Every byte of the last block of each requester, as the requester has it. A warp with a failed or
@@ -535,6 +539,11 @@ static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
             result->wrong_offset = warp->wrong_block * queue->block_bytes;
         }
         result->requests += warp->requests;
+        result->asked += warp->asked;
+        result->coalesced += warp->coalesced;
+        result->hits += warp->hits;
+        result->joined += warp->joined;
+        result->passed += warp->passed;
         result->delivered += warp->delivered;
         result->failed += warp->failed;
         result->wrong += warp->wrong;

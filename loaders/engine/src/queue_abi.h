@@ -32,6 +32,8 @@ enum { WL_WARP = 32, WL_ERRNO_BITS = 12, WL_GENERATION_BITS = 20 };
 enum { WL_HEAD_STRIDE = 32 };
 /* Files carry a stamp per unit: what a warp reads at once, 16 bytes a lane. */
 enum { WL_UNIT_BYTES = 512, WL_LANE_BYTES = 16 };
+/* Pages of a set of the cache in a GPU's memory; see cache.cuh. */
+enum { WL_WAYS = 16 };
 
 /* How a block reaches a requester once its request is completed. */
 enum {
@@ -40,7 +42,18 @@ enum {
     WL_DELIVER_SLOT = 2     /* from the requester's slot, where a drive has written it */
 };
 
-enum { WL_PATTERN_UNIFORM = 0, WL_PATTERN_REGIONS = 1 };
+/* Zipf's law with exponent 1, in steps of an octave: each of [1, 2), [2, 4), [4, 8) ... has the same
+ * share of the requests, over 1 + the number of a block. It is for tests of the cache. */
+enum { WL_PATTERN_UNIFORM = 0, WL_PATTERN_REGIONS = 1, WL_PATTERN_ZIPF = 2 };
+
+/* The block of [0, count) that a draw of 64 bits stands for. */
+static inline uint64_t wl_block_of(uint32_t pattern, uint64_t draw, uint64_t count) {
+    if (pattern != WL_PATTERN_ZIPF)
+        return draw % count;
+    uint32_t octave = (uint32_t)(draw >> 56) % (64 - wl_leading_zeros(count));
+    uint64_t first = (uint64_t)1 << octave, end = 2 * first <= count ? 2 * first : count + 1;
+    return first + draw % (end - first) - 1;
+}
 
 /* What a control word asks of requesters. */
 enum { WL_GO_ON = 0, WL_STOP = 1, WL_ABANDON = 2 };
@@ -57,10 +70,13 @@ typedef struct {
     uint64_t nonce, word, first_block; /* of its stamps */
 } wl_source;
 
-/* What the requesters of a warp have counted. `wrong_block` is the first with another stamp, of
- * `wrong_target`; it is valid if `wrong` is not 0. */
+/* What the requesters of a warp have counted. `asked` is what went through the queue: without a cache
+ * all `requests`, with one those that missed it or `passed` it; the others are `coalesced` with
+ * another lane's, `hits`, or `joined` to another warp's read. `wrong_block` is the first with another
+ * stamp, of `wrong_target`; it is valid if `wrong` is not 0. */
 typedef struct {
-    uint64_t requests, delivered, failed, wrong;
+    uint64_t requests, asked, delivered, failed, wrong;
+    uint64_t coalesced, hits, joined, passed;
     uint64_t wrong_block;
     uint32_t wrong_target, unanswered;
 } wl_warp_counts;
@@ -77,6 +93,10 @@ typedef struct {
     uint64_t sources;     /* wl_source[targets] */
     uint64_t counts;      /* wl_warp_counts[warps] */
     uint64_t latencies;   /* uint64_t[WL_BUCKETS], of one request in `sample_every` */
+    uint64_t cache_words; /* uint64_t[cache_sets][WL_WAYS] */
+    uint64_t cache_hands; /* uint32_t[cache_sets] */
+    uint64_t cache_pages; /* uint8_t[cache_sets][WL_WAYS][block_bytes] */
+    uint64_t cache_sets;  /* a power of two; 0: no cache */
     uint64_t seed;
     uint64_t first_number; /* of each requester's requests */
     uint64_t table_blocks;

@@ -65,12 +65,14 @@ static void ask(wl_cpu_side *side, wl_cpu_warp *warp) {
     const wl_queue_view *view = &side->queue->view;
     for (uint32_t lane = 0; lane < WL_WARP; lane++)
         warp->blocks[lane] =
-            warp->first + wl_draw(warp->streams[lane], warp->number) % warp->block_count;
+            warp->first + wl_block_of(view->pattern, wl_draw(warp->streams[lane], warp->number),
+                                      warp->block_count);
     warp->generation = (uint32_t)(warp->number + 1) & WL_GENERATION_MASK;
     warp->is_sampled = (warp->number + warp->own) % view->sample_every == 0;
     warp->start_ns = warp->is_sampled ? wl_now_ns() : 0;
     submit(side, warp);
     warp->counts.requests += WL_WARP;
+    warp->counts.asked += WL_WARP;
     warp->is_waiting = true;
 }
 

@@ -16,12 +16,14 @@ typedef struct {
     wl_cu_context context;
     bool is_retained, is_memory_mapped, is_table_mapped;
     wl_cu_module module;
-    wl_cu_function read, pull;
+    wl_cu_function read, read_cached, pull;
     wl_cu_stream stream, side; /* of the kernel, and of the control word beside it */
     wl_cu_pointer memory;
     wl_cu_pointer heads, control, sources, counts, latencies, output;
     size_t heads_bytes, sources_bytes, counts_bytes, latencies_bytes;
     wl_cu_pointer slots, table;
+    wl_cu_pointer cache; /* 0 without one */
+    size_t cache_state_bytes;
 } wl_gpu_side;
 
 static wl_gpu_side *side_of(const wl_queue *queue) { return queue->own; }
@@ -50,6 +52,8 @@ static int32_t load_kernels(wl_gpu_side *side, const void *image, wl_error *erro
         return wl_cuda_fail(error, code, "cuModuleLoadData");
     code = cuda->module_function(&side->read, side->module, "random_read");
     if (!code)
+        code = cuda->module_function(&side->read_cached, side->module, "random_read_cached");
+    if (!code)
         code = cuda->module_function(&side->pull, side->module, "random_pull");
     return code ? wl_cuda_fail(error, code, "cuModuleGetFunction") : WL_OK;
 }
@@ -61,7 +65,8 @@ static int32_t check_grid(const wl_queue *queue, wl_error *error) {
     wl_cu_result code = side->cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
                                                      side->device);
     if (!code)
-        code = side->cuda->occupancy(&blocks, side->read, BLOCK_THREADS, 0);
+        code = side->cuda->occupancy(&blocks, queue->view.cache_sets ? side->read_cached : side->read,
+                                     BLOCK_THREADS, 0);
     if (code)
         return wl_cuda_fail(error, code, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     uint64_t most = (uint64_t)multiprocessors * (uint64_t)blocks * BLOCK_THREADS;
@@ -96,6 +101,33 @@ static int32_t allocate(wl_queue *queue, wl_error *error) {
     return WL_OK;
 }
 
+/* The words, hands and pages of the cache: as many sets as fit, a power of two. */
+static int32_t allocate_cache(wl_queue *queue, wl_error *error) {
+    wl_gpu_side *side = side_of(queue);
+    wl_queue_view *view = &queue->view;
+    if (!view->cache_sets)
+        return WL_OK;
+    size_t words = line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
+    size_t hands = line_up(view->cache_sets * sizeof(uint32_t));
+    size_t pages = view->cache_sets * WL_WAYS * queue->block_bytes;
+    wl_cu_result code = side->cuda->allocate(&side->cache, words + hands + pages);
+    if (code == WL_CU_OUT_OF_MEMORY)
+        return wl_fail(error, WL_GPU_MEMORY, NULL, WL_NOWHERE,
+                       "the GPU has no %zu MB free for the cache", pages / 1000000 + 1);
+    if (code)
+        return wl_cuda_fail(error, code, "cuMemAlloc");
+    side->cache_state_bytes = words + hands;
+    view->cache_words = side->cache;
+    view->cache_hands = view->cache_words + words;
+    view->cache_pages = view->cache_hands + hands;
+    return WL_OK;
+}
+
+static uint64_t sets_of(uint64_t cache_bytes, uint32_t block_bytes) {
+    uint64_t sets = cache_bytes / ((uint64_t)WL_WAYS * block_bytes);
+    return sets ? (uint64_t)1 << (63 - wl_leading_zeros(sets)) : 0;
+}
+
 static int32_t open_streams(wl_gpu_side *side, wl_error *error) {
     wl_cu_result code = side->cuda->stream_create(&side->stream, WL_CU_STREAM_NON_BLOCKING);
     if (!code)
@@ -121,8 +153,9 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     if (code)
         return wl_cuda_fail(error, code, "cuCtxSetCurrent");
     wl_cu_pointer memory = 0;
+    queue->view.cache_sets = sets_of(setup->cache_bytes, queue->block_bytes);
     if (load_kernels(side, setup->image, error) || check_grid(queue, error) ||
-        allocate(queue, error) || open_streams(side, error) ||
+        allocate(queue, error) || allocate_cache(queue, error) || open_streams(side, error) ||
         map_host(side, queue->memory, queue->memory_bytes, &side->is_memory_mapped, &memory,
                  error) ||
         map_host(side, queue->table, queue->table_bytes, &side->is_table_mapped, &side->table,
@@ -165,6 +198,8 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
                    side->latencies_bytes;
     code = cuda->set(side->memory, 0, bytes);
+    if (!code && side->cache)
+        code = cuda->set(side->cache, 0, side->cache_state_bytes);
     if (!code)
         code = cuda->copy_in(side->sources, sources, queue->target_count * sizeof *sources, NULL);
     if (!code)
@@ -177,8 +212,9 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
         return error->code;
     void *arguments[] = {&queue->view};
     uint32_t blocks = (wl_slot_count(queue) + BLOCK_THREADS - 1) / BLOCK_THREADS;
-    code = cuda->launch(pulls ? side->pull : side->read, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0,
-                        side->stream, arguments, NULL);
+    bool is_cached = side->cache && queue->delivery != WL_DELIVER_NOTHING;
+    wl_cu_function kernel = pulls ? side->pull : is_cached ? side->read_cached : side->read;
+    code = cuda->launch(kernel, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0, side->stream, arguments, NULL);
     return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
 }
 
@@ -236,6 +272,8 @@ static void close_gpu(wl_queue *queue) {
             cuda->host_unregister(queue->table);
         if (side->memory)
             cuda->release(side->memory);
+        if (side->cache)
+            cuda->release(side->cache);
         if (side->module)
             cuda->module_unload(side->module);
         cuda->context_release(side->device);

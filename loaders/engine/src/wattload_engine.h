@@ -435,6 +435,7 @@ typedef struct {
     uint32_t hang_ms;      /* without any answer for so long, a target hangs */
     uint64_t first_number; /* of each requester's requests */
     uint64_t table_bytes;  /* of the stamped table in host memory: a power of two */
+    uint64_t cache_bytes;  /* of the GPU's memory, for blocks: at least 16; 0: no cache */
     uint64_t duration_ns, ceiling_ns;
     uint64_t seed;
     const wl_queue_target *targets;
@@ -454,7 +455,9 @@ typedef struct {
     uint64_t count;
 } wl_queue_failure;
 
-/* Of the timed stage. `requests` are counted by requesters, `taken` and `answered` by pollers,
+/* Of the timed stage. `requests` are counted by requesters, and so are those `asked` through the queue:
+ * all of them without a cache. With one, requests = coalesced + hits + joined + asked, and of those
+ * asked `passed` found all pages of their set in use. `taken` and `answered` are counted by pollers,
  * `operations` are reads that succeeded, by the kernel's completions. `delivered` blocks had the
  * right stamp where the requester is, `wrong` ones another: the first at `wrong_offset`. `counts` are
  * sampled latencies from the request until the block is there. */
@@ -462,6 +465,7 @@ typedef struct {
     uint64_t start_ns, end_ns, cpu_ns;
     uint64_t requests, taken, answered, operations;
     uint64_t delivered, failed, wrong, unanswered;
+    uint64_t asked, coalesced, hits, joined, passed;
     uint64_t wrong_offset;
     uint32_t wrong_target, reserved;
     uint64_t compared_bytes, bad_blocks; /* of 512 bytes */

@@ -1,0 +1,161 @@
+// A CUDA driver that runs the kernels' own source on the CPU, for tests of the queue without a GPU. It
+// knows one GPU, 0000:65:00.0, of MULTIPROCESSORS x 128 threads; device memory is malloc, and copies
+// are done at once. Kernels come from random_read.cu as it is, whatever image is loaded.
+#include <pthread.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include <atomic>
+#include <vector>
+
+#include "memory.cuh"
+
+#include "random_read.cu"
+
+thread_local emulated_warp *warp_here;
+
+enum { SUCCESS = 0, INVALID_DEVICE = 101, NOT_FOUND = 500, NOT_READY = 600 };
+enum { MULTIPROCESSORS = 16, STACK_BYTES = 65536 };
+
+typedef void kernel(const wl_queue_view view);
+
+struct stream {
+    std::vector<pthread_t> warps;
+    std::atomic<unsigned> running{0};
+};
+
+struct launched {
+    kernel *run;
+    wl_queue_view view;
+    uint32_t number;
+    stream *in;
+};
+
+static thread_local const launched *launch_here;
+
+static void lane_main() {
+    emulated_warp *warp = warp_here;
+    launch_here->run(launch_here->view);
+    warp->ended |= 1u << warp->lane;
+    for (;;)
+        give_way();
+}
+
+static void *warp_main(void *argument) {
+    launched *launch = (launched *)argument;
+    emulated_warp *warp = new emulated_warp();
+    char *stacks = (char *)malloc(WL_WARP * STACK_BYTES);
+    warp->number = launch->number;
+    warp_here = warp;
+    launch_here = launch;
+    for (uint32_t i = 0; i < WL_WARP; i++) {
+        ucontext_t *lane = &warp->lanes[i];
+        getcontext(lane);
+        lane->uc_stack.ss_sp = stacks + i * STACK_BYTES;
+        lane->uc_stack.ss_size = STACK_BYTES;
+        lane->uc_link = NULL;
+        makecontext(lane, lane_main, 0);
+    }
+    while (warp->ended != ~0u)
+        for (warp->lane = 0; warp->lane < WL_WARP; warp->lane++)
+            if (!(warp->ended >> warp->lane & 1))
+                swapcontext(&warp->scheduler, &warp->lanes[warp->lane]);
+    free(stacks);
+    delete warp;
+    launch->in->running--;
+    delete launch;
+    return NULL;
+}
+
+static void join(stream *in) {
+    for (pthread_t warp : in->warps)
+        pthread_join(warp, NULL);
+    in->warps.clear();
+}
+
+static char handle_of_none; // of contexts and modules
+
+extern "C" {
+typedef unsigned long long deviceptr;
+
+int cuInit(unsigned) { return SUCCESS; }
+int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+int cuGetErrorString(int, const char **text) { return *text = "an emulated error", SUCCESS; }
+int cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
+int cuDeviceGetByPCIBusId(int *device, const char *address) {
+    return *device = 0, strcasecmp(address, "0000:65:00.0") ? INVALID_DEVICE : SUCCESS;
+}
+int cuDeviceGetPCIBusId(char *address, int, int) { return strcpy(address, "0000:65:00.0"), SUCCESS; }
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+    return *value = attribute == 16 ? MULTIPROCESSORS : attribute == 75 ? 9 : 0, SUCCESS;
+}
+int cuDeviceGetName(char *name, int, int) { return strcpy(name, "Emulated GPU"), SUCCESS; }
+int cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void **context, int) { return *context = &handle_of_none, SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
+int cuCtxSetCurrent(void *) { return SUCCESS; }
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) { return *free_bytes = *total = 1 << 30, SUCCESS; }
+int cuMemAlloc_v2(deviceptr *memory, size_t bytes) {
+    return *memory = (deviceptr)aligned_alloc(512, (bytes + 511) / 512 * 512), SUCCESS;
+}
+int cuMemFree_v2(deviceptr memory) { return free((void *)memory), SUCCESS; }
+int cuMemsetD8_v2(deviceptr memory, unsigned char value, size_t bytes) {
+    return memset((void *)memory, value, bytes), SUCCESS;
+}
+int cuMemHostRegister_v2(void *, size_t, unsigned) { return SUCCESS; }
+int cuMemHostGetDevicePointer_v2(deviceptr *address, void *memory, unsigned) {
+    return *address = (deviceptr)memory, SUCCESS;
+}
+int cuMemHostUnregister(void *) { return SUCCESS; }
+// The control word is copied while a kernel reads it.
+int cuMemcpyHtoDAsync_v2(deviceptr to, const void *from, size_t bytes, void *) {
+    if (bytes == sizeof(uint32_t))
+        __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_RELAXED);
+    else
+        memcpy((void *)to, from, bytes);
+    return SUCCESS;
+}
+int cuMemcpyDtoH_v2(void *to, deviceptr from, size_t bytes) {
+    return memcpy(to, (const void *)from, bytes), SUCCESS;
+}
+int cuStreamCreate(void **made, unsigned) { return *made = new stream(), SUCCESS; }
+int cuStreamSynchronize(void *) { return SUCCESS; }
+int cuStreamQuery(void *handle) { return ((stream *)handle)->running ? NOT_READY : SUCCESS; }
+int cuStreamDestroy_v2(void *handle) {
+    join((stream *)handle);
+    delete (stream *)handle;
+    return SUCCESS;
+}
+int cuModuleLoadData(void **module, const void *) { return *module = &handle_of_none, SUCCESS; }
+int cuModuleGetFunction(void **function, void *, const char *name) {
+    *function = !strcmp(name, "random_read")          ? (void *)random_read
+                : !strcmp(name, "random_read_cached") ? (void *)random_read_cached
+                : !strcmp(name, "random_pull")        ? (void *)random_pull
+                                                      : NULL;
+    return *function ? SUCCESS : NOT_FOUND;
+}
+int cuModuleUnload(void *) { return SUCCESS; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int, size_t) {
+    return *blocks = 1, SUCCESS;
+}
+int cuLaunchKernel(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                   unsigned, void *handle, void **arguments, void **) {
+    stream *in = (stream *)handle;
+    const wl_queue_view *view = (const wl_queue_view *)arguments[0];
+    join(in);
+    in->running = view->warps;
+    for (uint32_t i = 0; i < view->warps; i++) {
+        pthread_t warp;
+        launched *launch = new launched{(kernel *)function, *view, i, in};
+        pthread_create(&warp, NULL, warp_main, launch);
+        in->warps.push_back(warp);
+    }
+    return SUCCESS;
+}
+int cuEventCreate(void **, unsigned) { return NOT_FOUND; }
+int cuEventRecord(void *, void *) { return NOT_FOUND; }
+int cuEventQuery(void *) { return NOT_FOUND; }
+int cuEventSynchronize(void *) { return NOT_FOUND; }
+int cuEventDestroy_v2(void *) { return NOT_FOUND; }
+}
