@@ -1,11 +1,11 @@
 """Content that proves itself: random bytes in blocks that carry a stamp and a sum.
 
 Generating random bytes costs more CPU than writing them, so a few buffers are filled once and
-reused. Each block of 4096 bytes (or 512) of a file begins with a stamp of four little-endian 64-bit words: a
-nonce, a word that is unique under that nonce, the number of the block, and the sum of the bytes
-after the stamp. No two blocks on a target are then equal: under one nonce by construction, between
-nonces except for a chance of 2^-64. Compression finds nothing either, since the same random bytes
-repeat only after a whole buffer, megabytes later.
+reused. Each block of 4096 bytes (or 512) of a file begins with a stamp of four little-endian 64-bit
+words: a nonce, a word that is unique under that nonce, the number of the block, and the sum of the
+bytes after the stamp. No two blocks on a target are then equal: under one nonce by construction,
+between nonces except for a chance of 2^-64. Compression finds nothing either, since the same random
+bytes repeat only after a whole buffer, megabytes later.
 
 A stale, foreign or misplaced block has another stamp, and a changed block has another sum, which
 depends on the position of every word. A block that is too short for a stamp holds the beginning of

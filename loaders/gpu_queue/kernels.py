@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, RunError
@@ -57,9 +58,7 @@ class Program:
         return cls((own / NAME).read_bytes(), {path.name: path.read_bytes() for path in paths})
 
 
-def compiled(
-    architecture: str, program: Program | None = None, *, roots: Roots = LIVE
-) -> bytes:
+def compiled(architecture: str, program: Program | None = None, *, roots: Roots = LIVE) -> bytes:
     """Return the machine code of the kernels for an architecture such as ``sm_90``.
 
     It takes half a second, or 20 ms where the cache has it: ``XDG_CACHE_HOME/wattload/kernels``, by
@@ -90,7 +89,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "wattload" / "kernels"
 
 
-def _nvrtc() -> tuple[Any, str]:
+def _nvrtc() -> tuple[ModuleType, str]:
     """Return the bindings of NVRTC, and its version such as ``13.5``."""
     try:
         from cuda.bindings import nvrtc
@@ -106,13 +105,12 @@ def _nvrtc() -> tuple[Any, str]:
 
 
 def _missing(*requirements: Requirement) -> MissingExtraError:
-    return missing_error(
-        requirements, user="loader=gpu_queue", alternative="loader.requester=cpu"
-    )
+    return missing_error(requirements, user="loader=gpu_queue", alternative="loader.requester=cpu")
 
 
-def _call(nvrtc: Any, function: Callable[..., Any], *arguments: object) -> list[Any]:
-    code, *values = function(*arguments)
+def _call(nvrtc: ModuleType, function: Callable[..., Any], *arguments: object) -> list[Any]:
+    result: tuple[Any, ...] = function(*arguments)
+    code, *values = result
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise RunError(f"NVRTC: {function.__name__} failed: {code.name}")
     return values
@@ -129,12 +127,12 @@ def _check_driver(version: str, roots: Roots) -> None:
     if needed is not None and found is not None and int(found[1]) < needed:
         raise ConfigError(
             f"kernels of CUDA {major} need NVIDIA's driver {needed} or newer, here is {found[0]}: "
-            f"update the driver, install an NVRTC that fits it (pip install 'cuda-bindings<{major}' "
-            f"nvidia-cuda-nvrtc-cu{major - 1}), or use loader.requester=cpu"
+            f"update the driver, install an NVRTC that fits it (pip install "
+            f"'cuda-bindings<{major}' nvidia-cuda-nvrtc-cu{major - 1}), or use loader.requester=cpu"
         )
 
 
-def _check_architecture(nvrtc: Any, architecture: str, version: str) -> None:
+def _check_architecture(nvrtc: ModuleType, architecture: str, version: str) -> None:
     (known,) = _call(nvrtc, nvrtc.nvrtcGetSupportedArchs)
     found = _ARCHITECTURE.fullmatch(architecture)
     if found is None or int(found[1]) not in known:
@@ -153,21 +151,27 @@ def _file_name(program: Program, architecture: str, version: str) -> str:
 
 
 def _cached(folder: Path, name: str) -> bytes | None:
-    with suppress(OSError, DataError), choose_folder(folder.parent.parent) as base:
-        with base.enter(*folder.parts[-2:]) as kernels:
-            return kernels.read(name)
+    with (
+        suppress(OSError, DataError),
+        choose_folder(folder.parent.parent) as base,
+        base.enter(*folder.parts[-2:]) as kernels,
+    ):
+        return kernels.read(name)
     return None
 
 
 def _store(folder: Path, name: str, image: bytes) -> None:
     with suppress(OSError, DataError):
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
-        with choose_folder(folder.parent.parent) as base:
-            with base.make(folder.parent.name) as own, own.make(folder.name) as kernels:
-                kernels.write(name, image)
+        with (
+            choose_folder(folder.parent.parent) as base,
+            base.make(folder.parent.name) as own,
+            own.make(folder.name) as kernels,
+        ):
+            kernels.write(name, image)
 
 
-def _compile(nvrtc: Any, program: Program, architecture: str, version: str) -> bytes:
+def _compile(nvrtc: ModuleType, program: Program, architecture: str, version: str) -> bytes:
     names = [name.encode() for name in program.headers]
     contents = list(program.headers.values())
     (handle,) = _call(
@@ -188,7 +192,7 @@ def _compile(nvrtc: Any, program: Program, architecture: str, version: str) -> b
 
 
 def _read(
-    nvrtc: Any, handle: object, size_of: Callable[..., Any], copy: Callable[..., Any]
+    nvrtc: ModuleType, handle: object, size_of: Callable[..., Any], copy: Callable[..., Any]
 ) -> bytes:
     """Return what NVRTC copies into memory of the caller."""
     (size_bytes,) = _call(nvrtc, size_of, handle)

@@ -16,9 +16,7 @@ BROKEN_FROM_BYTES = 16 << 20
 
 
 @contextmanager
-def breaking_file(
-    folder: Path, size_bytes: int, content: bytes | None = None
-) -> Iterator[Path]:
+def breaking_file(folder: Path, size_bytes: int, content: bytes | None = None) -> Iterator[Path]:
     """Yield a file of a real file system whose medium ends in the middle: reads there fail.
 
     The loop device's backing file is cut below the mounted file system; the kernel answers reads

@@ -20,8 +20,8 @@ PAGE_BYTES = 4096
 class Plan:
     """The fields of a plan; ``extents`` are (file, offset, length), ``ends`` one per path.
 
-    ``device`` is (size, major, minor, disk sequence). ``unit`` is that of stamps, by default 4096 in
-    stamped plans.
+    ``device`` is (size, major, minor, disk sequence). ``unit`` is that of stamps, by default 4096
+    in stamped plans.
     """
 
     paths: Sequence[Path]

@@ -54,10 +54,11 @@ def run(program: Path, *files: Path, **setup: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", [NULL, MEMORY, STORAGE])
-@pytest.mark.parametrize(("pairs", "pollers", "threads"), [(1, 1, 1), (2, 2, 2), (5, 3, 2)])
+@pytest.mark.parametrize("numbers", [(1, 1, 1), (2, 2, 2), (5, 3, 2)])
 def test_every_request_is_answered_once(
-    program: Path, file: Path, engine: int, pairs: int, pollers: int, threads: int
+    program: Path, file: Path, engine: int, numbers: tuple[int, int, int]
 ) -> None:
+    pairs, pollers, threads = numbers
     found = run(
         program, file, file, engine=engine, queue_pairs=pairs, pollers=pollers,
         requester_threads=threads, ceiling_ns=50_000_000, trace_every=16,
@@ -89,9 +90,7 @@ def test_a_run_is_ended_from_another_thread(program: Path, file: Path, engine: i
 
 
 @pytest.mark.parametrize("engine", [NULL, STORAGE])
-def test_a_stage_may_be_over_before_a_poller_wakes(
-    program: Path, file: Path, engine: int
-) -> None:
+def test_a_stage_may_be_over_before_a_poller_wakes(program: Path, file: Path, engine: int) -> None:
     found = run(
         program, file, engine=engine, duration_ns=1, ceiling_ns=1, queue_pairs=16, pollers=16,
         requesters=32,

@@ -1,9 +1,10 @@
 """Runs one queue with requesters on a GPU and prints what came of it, as JSON.
 
 ``python -m tests.loaders.gpu_queue.queue_process JSON`` takes the arguments of ``Queue``, with
-``targets`` as lists. Beside them, ``ordinal`` is the number of the GPU, ``truncate`` the size to which
-the first target is cut once it is open, ``stop_s`` when another thread ends the run. It is a process of
-its own because a driver of CUDA is loaded once. With ``EMULATED_CUDA`` set there is no image.
+``targets`` as lists. In addition, ``ordinal`` is the number of the GPU, ``truncate`` the size to
+which the first target is cut once it is open, and ``stop_s`` when another thread ends the run. It
+is a process of its own because a driver of CUDA is loaded once. With ``EMULATED_CUDA`` set there is
+no image.
 """
 
 from __future__ import annotations

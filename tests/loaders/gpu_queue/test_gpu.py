@@ -1,4 +1,4 @@
-"""The kernels' requests: their own source on an emulated GPU everywhere, and on a GPU where one is."""
+"""The kernels: their own source on an emulated GPU everywhere, and on a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -149,9 +149,7 @@ def test_a_changed_block_is_named(run: Run, tmp_path: Path, cache: int) -> None:
 
 
 @pytest.mark.parametrize("cache", [0, 1 << 13, 1 << 16])
-def test_failed_reads_are_counted_and_the_others_end(
-    run: Run, file: list[Any], cache: int
-) -> None:
+def test_failed_reads_are_counted_and_the_others_end(run: Run, file: list[Any], cache: int) -> None:
     found = run(file, truncate=FILE_BYTES // 2, cache_bytes=cache, pattern="zipf", duration_s=0.2)
     assert found["error"] is None
     assert found["requests"] == found["delivered"] + found["failed"]
@@ -228,9 +226,7 @@ def test_the_kernels_touch_no_memory_but_theirs(file: list[Any], cache: int) -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not Path("/dev/nvidia1").exists(), reason="there are not two NVIDIA GPUs"
-)
+@pytest.mark.skipif(not Path("/dev/nvidia1").exists(), reason="there are not two NVIDIA GPUs")
 def test_each_of_two_gpus_reads_its_own(file: list[Any]) -> None:
     for ordinal in (0, 1):
         assert_right(start(dict(os.environ), file, ordinal=ordinal, requesters=512, queue_size=512))

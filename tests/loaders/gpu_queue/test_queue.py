@@ -227,9 +227,7 @@ def test_an_answer_that_counts_twice_is_seen_in_the_counts(
 
 
 @pytest.mark.parametrize(("block", "read"), [(512, 512), (512, 4096)])
-def test_a_swapped_answer_is_seen_in_the_stamps(
-    files: list[Target], block: int, read: int
-) -> None:
+def test_a_swapped_answer_is_seen_in_the_stamps(files: list[Target], block: int, read: int) -> None:
     result, error, *_ = run(
         files[:2], fault="swapped", duration_s=0.2, block_bytes=block, read_bytes=read
     )
