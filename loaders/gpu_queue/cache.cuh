@@ -1,13 +1,15 @@
-/* A cache of blocks in the GPU's memory, shared by all warps: sets of 16 pages, evicted by clock.
+/* A cache of blocks in the GPU's memory, shared by all warps: sets of 16 pages, evicted by
+ * clock.
  *
- * A warp asks for its 32 blocks together. Lanes that want the same block ask once; the first of them
- * claims a page, one lane after the other. A block that a page holds is a hit; one that another warp is
- * reading is joined; else a page that nobody uses takes it, a miss. If all pages of its set are in use
- * the block is read past the cache: nobody waits for a page. Warps wait for blocks that they have
- * joined only after they have delivered their own misses, so that they never wait in a circle.
+ * A warp asks for its 32 blocks together. Lanes that want the same block ask once; the first of
+ * them claims a page, one lane after the other. A block that a page holds is a hit; one that
+ * another warp is reading is joined; else a page that nobody uses takes it, a miss. If all pages
+ * of its set are in use the block is read past the cache: nobody waits for a page. Warps wait
+ * for blocks that they have joined only after they have delivered their own misses, so that they
+ * never wait in a circle.
  *
- * A page is one word of 64 bits, changed by atomics alone: its users, its state, and the key of its
- * block. A page in use keeps its key. */
+ * A page is one word of 64 bits, changed by atomics alone: its users, its state, and the key of
+ * its block. A page in use keeps its key. */
 #ifndef WL_CACHE_CUH
 #define WL_CACHE_CUH
 

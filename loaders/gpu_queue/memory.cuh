@@ -1,5 +1,5 @@
-/* Loads, stores and fences of the kernels, in PTX. Those of host memory say `sys`, and none is cached:
- * a slot is read again with other bytes in it by the same kernel. */
+/* Loads, stores and fences of the kernels, in PTX. Those of host memory say `sys`, and none is
+ * cached: a slot is read again with other bytes in it by the same kernel. */
 #ifndef WL_MEMORY_CUH
 #define WL_MEMORY_CUH
 

@@ -1,5 +1,5 @@
-/* Random reads by the threads of a GPU, through the queue of queue_abi.h. NVRTC compiles this file at
- * run time; histogram.h is that of the engine. */
+/* Random reads by the threads of a GPU, through the queue of queue_abi.h. NVRTC compiles this
+ * file at run time; histogram.h is that of the engine. */
 #include "queue_abi.h"
 #include "histogram.h"
 #include "memory.cuh"
@@ -64,7 +64,8 @@ static __device__ bool wait(const wl_queue_view &view, uint32_t lanes, uint32_t 
     }
 }
 
-/* Copies a block into the GPU's memory, from the host's or its own; whether its stamps are right. */
+/* Copies a block into the GPU's memory, from the host's or its own; whether its stamps are
+ * right. */
 template <bool of_host>
 static __device__ bool pull(const wl_queue_view &view, const wl_source &source, uint64_t from,
                             uint64_t to, uint64_t block) {
@@ -184,8 +185,8 @@ extern "C" __global__ void random_read(const wl_queue_view view) {
         ((wl_warp_counts *)view.counts)[warp] = counts;
 }
 
-/* What became of the 32 requests of a warp: of each lane, the lane that asks for its block, how that
- * one found it, and its page. */
+/* What became of the 32 requests of a warp: of each lane, the lane that asks for its block, how
+ * that one found it, and its page. */
 typedef struct {
     uint64_t block, page;
     uint32_t leader, want;
@@ -212,7 +213,8 @@ static __device__ uint32_t leaders_that(const requester &own, const wanted &its,
     return __ballot_sync(ALL, its.leader == own.lane && its.want == want);
 }
 
-/* The blocks that this warp has read itself; those missed become pages. Returns whose read failed. */
+/* The blocks that this warp has read itself; those missed become pages. Returns whose read
+ * failed. */
 static __device__ uint32_t deliver_reads(const wl_queue_view &view, const requester &own,
                                          const wanted &its, uint32_t asking, uint32_t word,
                                          wl_warp_counts *counts) {

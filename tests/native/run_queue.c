@@ -105,8 +105,8 @@ int main(int argc, char **argv) {
         wl_queue_trace(queue, &rows);
         wl_queue_close(queue);
     }
-    printf("{\"code\": %d, \"requests\": %" PRIu64 ", \"taken\": %" PRIu64 ", \"answered\": %" PRIu64
-           ", \"operations\": %" PRIu64 ", \"delivered\": %" PRIu64 ", \"failed\": %" PRIu64
+    printf("{\"code\": %d, \"requests\": %" PRIu64 ", \"taken\": %" PRIu64
+           ", \"answered\": %" PRIu64 ", \"operations\": %" PRIu64 ", \"delivered\": %" PRIu64 ", \"failed\": %" PRIu64
            ", \"wrong\": %" PRIu64 ", \"unanswered\": %" PRIu64 ", \"bad\": %" PRIu64
            ", \"rows\": %" PRIu64 ", \"ceiling\": %" PRIu64 ", \"by_target\": %" PRIu64 "}\n",
            code, result.requests, result.taken, result.answered, result.operations,

@@ -101,7 +101,9 @@ def test_a_stage_may_be_over_before_a_poller_wakes(program: Path, file: Path, en
 
 @pytest.mark.parametrize("engine", [NULL, STORAGE])
 def test_lost_answers_are_left_behind(program: Path, file: Path, engine: int) -> None:
-    found = run(program, file, file, engine=engine, fault=LOST, hang_ms=300, pollers=2)
+    found = run(
+        program, file, file, engine=engine, fault=LOST, hang_ms=300, pollers=2, duration_ns=10**10
+    )
     assert found["code"] == HANGS
     assert found["unanswered"] > 0
     assert found["requests"] == found["answered"] + found["unanswered"]

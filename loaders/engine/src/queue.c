@@ -363,7 +363,8 @@ static uint64_t answered(wl_queue *queue) {
 }
 
 static void nap(uint64_t ns) {
-    struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u),
+                            .tv_nsec = (long)(ns % 1000000000u)};
     nanosleep(&time, NULL);
 }
 
@@ -386,8 +387,8 @@ static uint64_t answered_of(wl_queue *queue, uint32_t target) {
     return sum;
 }
 
-/* Whether a target has not answered for too long. Once requesters end, some targets have nothing left
- * to answer: then it is all of them. */
+/* Whether a target has not answered for too long. Once requesters end, some targets have nothing
+ * left to answer: then it is all of them. */
 static bool hangs(wl_queue *queue, stretch *stage, uint64_t now_ns) {
     uint64_t oldest_ns = now_ns, newest_ns = 0;
     for (uint32_t i = 0; i < queue->target_count; i++) {

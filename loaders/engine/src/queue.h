@@ -59,7 +59,8 @@ typedef struct {
     int32_t (*control)(wl_queue *queue, uint32_t word, wl_error *error);
     /* 1 when all requesters have returned, 0 before, -1 on an error. */
     int32_t (*poll)(wl_queue *queue, wl_error *error);
-    /* After the end: the counts of all warps, and latencies of sampled requests added to `counts`. */
+    /* After the end: the counts of all warps, and latencies of sampled requests added to
+     * `counts`. */
     int32_t (*collect)(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts, wl_error *error);
     /* The last block delivered to a requester. */
     int32_t (*output)(wl_queue *queue, uint32_t slot, uint8_t *block, wl_error *error);

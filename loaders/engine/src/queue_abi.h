@@ -1,25 +1,26 @@
-/* The queue between requesters and pollers: what both agree on. CUDA's runtime compiler reads this
- * header too.
+/* The queue between requesters and pollers: what both agree on. CUDA's runtime compiler reads
+ * this header too.
  *
- * A requester is a lane of a warp, on a GPU or on a thread that stands for one. It has one request in
- * flight, one completion word and one slot of host memory, all its own: nothing is allocated, and no
- * slot is waited for. Warps submit and wait together. A queue pair is a ring of requests of a power
- * of two of places, with a lap number beside each; it has room for all requesters that may meet on
- * it, so it is never full. One poller serves it, in order.
+ * A requester is a lane of a warp, on a GPU or on a thread that stands for one. It has one
+ * request in flight, one completion word and one slot of host memory, all its own: nothing is
+ * allocated, and no slot is waited for. Warps submit and wait together. A queue pair is a ring
+ * of requests of a power of two of places, with a lap number beside each; it has room for all
+ * requesters that may meet on it, so it is never full. One poller serves it, in order.
  *
- * Submission: the leader of a warp takes 32 positions from the pair's head, in the requester's own
- * memory. Each lane writes its request, fences at system scope, and writes the lap of its position,
- * from 1 on: a fence of the leader would release no other lane's writes. The poller loads the lap
- * with acquire, copies the request, and the place is free. Positions wrap at 2^32, which a ring's size
- * divides, and laps with them: a ring has 2^16 laps or more, so that none is taken for the last one
- * at its place.
- * Who takes a position knows that its place is free: a ring has room for a request of each requester,
- * so in the lap before it one warp of the pair has submitted twice, and so was answered in between,
- * after the poller had copied what it took earlier. On a CPU the head is taken with acquire and
- * release, so that this order reaches the warp that now writes. A GPU has it without that: it issues
- * no atomic before the answer is there and no store before the atomic has returned its place.
- * Completion: one word of 4 bytes per slot, 20 bits of the request's generation and 12 of an errno.
- * Words of 8 bytes cost 7 to 10 % of what a link carries with blocks of 512 bytes. */
+ * Submission: the leader of a warp takes positions from the pair's head, in the requester's own
+ * memory, one for each lane that asks: all 32 but with a cache. Each of them writes its request,
+ * fences at system scope, and writes the lap of its position, from 1 on: a fence of the leader
+ * would release no other lane's writes. The poller loads the lap with acquire, copies the
+ * request, and the place is free. Positions wrap at 2^32, which a ring's size divides, and laps
+ * with them: a ring has 2^16 laps or more, so that none is taken for the last one at its place.
+ * Who takes a position knows that its place is free: a ring has room for a request of each
+ * requester, so in the lap before it one warp of the pair has submitted twice, and so was
+ * answered in between, after the poller had copied what it took earlier. On a CPU the head is
+ * taken with acquire and release, so that this order reaches the warp that now writes. A GPU has
+ * it without that: it issues no atomic before the answer is there and no store before the atomic
+ * has returned its place.
+ * Completion: one word of 4 bytes per slot, 20 bits of the request's generation and 12 of an
+ * errno. Words of 8 bytes cost 7 to 10 % of what a link carries with blocks of 512 bytes. */
 #ifndef WL_QUEUE_ABI_H
 #define WL_QUEUE_ABI_H
 
@@ -28,7 +29,8 @@
 enum { WL_WARP = 32, WL_ERRNO_BITS = 12, WL_GENERATION_BITS = 20 };
 #define WL_GENERATION_MASK 0xfffffu
 #define WL_ERRNO_MASK 0xfffu
-/* Heads of pairs are this far apart, so that warps on different pairs do not meet in a cache line. */
+/* Heads of pairs are this far apart, so that warps on different pairs do not meet in a cache
+ * line. */
 enum { WL_HEAD_STRIDE = 32 };
 /* Files carry a stamp per unit: what a warp reads at once, 16 bytes a lane. */
 enum { WL_UNIT_BYTES = 512, WL_LANE_BYTES = 16 };
@@ -42,8 +44,8 @@ enum {
     WL_DELIVER_SLOT = 2     /* from the requester's slot, where a drive has written it */
 };
 
-/* Zipf's law with exponent 1, in steps of an octave: each of [1, 2), [2, 4), [4, 8) ... has the same
- * share of the requests, over 1 + the number of a block. It is for tests of the cache. */
+/* Zipf's law with exponent 1, in steps of an octave: each of [1, 2), [2, 4), [4, 8) ... has the
+ * same share of the requests, over 1 + the number of a block. It is for tests of the cache. */
 enum { WL_PATTERN_UNIFORM = 0, WL_PATTERN_REGIONS = 1, WL_PATTERN_ZIPF = 2 };
 
 /* The block of [0, count) that a draw of 64 bits stands for. */
@@ -70,10 +72,10 @@ typedef struct {
     uint64_t nonce, word, first_block; /* of its stamps */
 } wl_source;
 
-/* What the requesters of a warp have counted. `asked` is what went through the queue: without a cache
- * all `requests`, with one those that missed it or `passed` it; the others are `coalesced` with
- * another lane's, `hits`, or `joined` to another warp's read. `wrong_block` is the first with another
- * stamp, of `wrong_target`; it is valid if `wrong` is not 0. */
+/* What the requesters of a warp have counted. `asked` is what went through the queue: without a
+ * cache all `requests`, with one those that missed it or `passed` it; the others are `coalesced`
+ * with another lane's, `hits`, or `joined` to another warp's read. `wrong_block` is the first
+ * with another stamp, of `wrong_target`; it is valid if `wrong` is not 0. */
 typedef struct {
     uint64_t requests, asked, delivered, failed, wrong;
     uint64_t coalesced, hits, joined, passed;

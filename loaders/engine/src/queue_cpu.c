@@ -146,7 +146,7 @@ static bool step(wl_cpu_thread *thread, wl_cpu_warp *warp) {
     }
     deliver(side, warp, words);
     if (warp->is_sampled)
-        thread->latencies[wl_bucket(wl_now_ns() - warp->start_ns)]++;
+        thread->latencies[wl_bucket(wl_now_ns() - warp->start_ns)] += WL_WARP; /* all lanes' */
     warp->is_waiting = false;
     warp->number++;
     return true;

@@ -1,6 +1,6 @@
-/* Requesters on a GPU: the kernels of loaders/gpu_queue/random_read.cu, on a stream of their own that
- * no other work waits for. The queue, the slots and the table are host memory that the driver has
- * mapped; heads, control word, counts and delivered blocks are the GPU's. */
+/* Requesters on a GPU: the kernels of loaders/gpu_queue/random_read.cu, on a stream of their own
+ * that no other work waits for. The queue, the slots and the table are host memory that the
+ * driver has mapped; heads, control word, counts and delivered blocks are the GPU's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,8 +65,8 @@ static int32_t check_grid(const wl_queue *queue, wl_error *error) {
     wl_cu_result code = side->cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
                                                      side->device);
     if (!code)
-        code = side->cuda->occupancy(&blocks, queue->view.cache_sets ? side->read_cached : side->read,
-                                     BLOCK_THREADS, 0);
+        code = side->cuda->occupancy(
+            &blocks, queue->view.cache_sets ? side->read_cached : side->read, BLOCK_THREADS, 0);
     if (code)
         return wl_cuda_fail(error, code, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     uint64_t most = (uint64_t)multiprocessors * (uint64_t)blocks * BLOCK_THREADS;
@@ -214,7 +214,8 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     uint32_t blocks = (wl_slot_count(queue) + BLOCK_THREADS - 1) / BLOCK_THREADS;
     bool is_cached = side->cache && queue->delivery != WL_DELIVER_NOTHING;
     wl_cu_function kernel = pulls ? side->pull : is_cached ? side->read_cached : side->read;
-    code = cuda->launch(kernel, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0, side->stream, arguments, NULL);
+    code = cuda->launch(kernel, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0, side->stream, arguments,
+                        NULL);
     return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
 }
 

@@ -23,8 +23,9 @@ WL_API void wl_seal(uint8_t *bytes, size_t length, uint64_t offset, uint64_t non
 WL_API uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
                               uint64_t word, uint64_t first, uint64_t unit);
 
-/* Sums of a poller's slots, by blocks of 4096 bytes, so that stamping a slot again needs no second pass over
- * its bytes. Valid within one job, since only that job's operations touch the slots then. */
+/* Sums of a poller's slots, by blocks of 4096 bytes, so that stamping a slot again needs no
+ * second pass over its bytes. Valid within one job, since only that job's operations touch the
+ * slots then. */
 typedef struct {
     uint64_t *sums;   /* of each page of each slot */
     uint64_t *owners; /* per slot: the job that the sums are of */

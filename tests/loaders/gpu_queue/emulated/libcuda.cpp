@@ -1,6 +1,6 @@
-// A CUDA driver that runs the kernels' own source on the CPU, for tests of the queue without a GPU. It
-// knows one GPU, 0000:65:00.0, of MULTIPROCESSORS x 128 threads; device memory is malloc, and copies
-// are done at once. Kernels come from random_read.cu as it is, whatever image is loaded.
+// A CUDA driver that runs the kernels' own source on the CPU, for tests of the queue without a GPU.
+// It knows one GPU, 0000:65:00.0, of MULTIPROCESSORS x 128 threads; device memory is malloc, and
+// copies are done at once. Kernels come from random_read.cu as it is, whatever image is loaded.
 #include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -86,7 +86,9 @@ int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
 int cuDeviceGetByPCIBusId(int *device, const char *address) {
     return *device = 0, strcasecmp(address, "0000:65:00.0") ? INVALID_DEVICE : SUCCESS;
 }
-int cuDeviceGetPCIBusId(char *address, int, int) { return strcpy(address, "0000:65:00.0"), SUCCESS; }
+int cuDeviceGetPCIBusId(char *address, int, int) {
+    return strcpy(address, "0000:65:00.0"), SUCCESS;
+}
 int cuDeviceGetAttribute(int *value, int attribute, int) {
     return *value = attribute == 16 ? MULTIPROCESSORS : attribute == 75 ? 9 : 0, SUCCESS;
 }
@@ -95,7 +97,9 @@ int cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return SUCCESS; }
 int cuDevicePrimaryCtxRetain(void **context, int) { return *context = &handle_of_none, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 int cuCtxSetCurrent(void *) { return SUCCESS; }
-int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) { return *free_bytes = *total = 1 << 30, SUCCESS; }
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    return *free_bytes = *total = 1 << 30, SUCCESS;
+}
 int cuMemAlloc_v2(deviceptr *memory, size_t bytes) {
     return *memory = (deviceptr)aligned_alloc(512, (bytes + 511) / 512 * 512), SUCCESS;
 }
