@@ -51,7 +51,8 @@ class RandomReadPlan:
 
     ``requesters`` (a multiple of 32), ``queue_pairs`` and ``queue_size`` (a power of two) are those
     of each file; each requester has one read in flight. ``gpu`` is the PCI address of the GPU that
-    this process uses, ``node`` its NUMA node; both are ``None`` without a GPU.
+    this process uses, ``node`` its NUMA node; both are ``None`` without a GPU. ``drive_count`` are
+    the physical drives under the files, 1 if they are unknown.
     """
 
     files: tuple[RandomReadFile, ...]
@@ -64,6 +65,7 @@ class RandomReadPlan:
     seed: int
     gpu: str | None
     node: int | None
+    drive_count: int = 1
 
     @property
     def outstanding(self) -> int:
@@ -101,7 +103,9 @@ class RandomReadResult:
     of these blocks from host memory without a queue, ``queue_per_s`` what the queue does with
     nothing to deliver; measured just before. ``wrong_blocks`` had another stamp where they were
     delivered; of ``compared_bytes`` every byte was compared too, and ``bad_blocks`` of 512 bytes
-    were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``).
+    were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``). Where
+    requests go through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
+    ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue.
     """
 
     operations: int
@@ -122,6 +126,10 @@ class RandomReadResult:
     bad_blocks: int = 0
     trace: NDArray[np.void] = field(default_factory=lambda: np.empty(0, dtype=TRACE_DTYPE))
     software: Mapping[str, str] = field(default_factory=dict)
+    requests: int | None = None
+    taken: int | None = None
+    answered: int | None = None
+    delivered: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -181,6 +189,8 @@ class RandomReadLoaderConfig(LoaderConfig, Protocol):
 
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader of files that exist; memory is registered, nothing is read yet.
+
+        ``folder``, which does not exist, may be created for what is kept with the record.
 
         Raises:
             ConfigError: the GPU or the kernel refuses.

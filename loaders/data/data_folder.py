@@ -463,13 +463,19 @@ class DataFolder:
         return temporary
 
     def publish(
-        self, name: str, size_bytes: int, sha256: str | None, line_count: int | None = None
+        self,
+        name: str,
+        size_bytes: int,
+        sha256: str | None,
+        line_count: int | None = None,
+        *,
+        result: Mapping[str, Any] | None = None,
     ) -> None:
         """Give an announced file, durable under its temporary name, its own one, and list it."""
         with self.open() as folder:
             folder.rename(name + TEMPORARY_SUFFIX, name)
             folder.sync()
-        self.record(name, size_bytes, sha256, line_count)
+        self.record(name, size_bytes, sha256, line_count, result=result)
         self.discard(name + TEMPORARY_SUFFIX)
 
     def record(

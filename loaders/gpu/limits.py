@@ -93,7 +93,7 @@ def check_limits(
             f"of the cgroup is {format_bytes(limit_bytes)}: use fewer threads or smaller blocks"
         )
     if ring:
-        _check_locked(pinned_bytes, roots)
+        check_locked(pinned_bytes, "use loader.submit=thread", roots)
 
 
 def _check_tasks(plan: GpuReadPlan, roots: Roots) -> None:
@@ -128,14 +128,15 @@ def _check_files(plan: GpuReadPlan) -> None:
         )
 
 
-def _check_locked(pinned_bytes: int, roots: Roots) -> None:
+def check_locked(pinned_bytes: int, alternative: str, roots: Roots = LIVE) -> None:
+    """Raise ``ConfigError`` for buffers that io_uring may not register; says the ``alternative``."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if soft == resource.RLIM_INFINITY or pinned_bytes <= soft or _may_lock(roots):
         return
     raise ConfigError(
         f"RLIMIT_MEMLOCK {soft / _MIB:.4g} MiB, io_uring registers buffers of "
         f"{pinned_bytes / _MIB:.4g} MiB: raise the limit with ulimit -l "
-        f"{-(-pinned_bytes // 1024)}, or use loader.submit=thread"
+        f"{-(-pinned_bytes // 1024)}, or {alternative}"
     )
 
 

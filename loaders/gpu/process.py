@@ -30,7 +30,8 @@ from wattload.loaders.gpu import failures, nvidia_fs
 from wattload.loaders.gpu.native import CHECKED, OVER, NativeError
 from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 
-PROGRAM = (sys.executable, "-P", "-m", "wattload.loaders.gpu")
+MODULE = "wattload.loaders.gpu"
+NAME = "the process that reads into GPU memory"
 
 PREPARE_S = 120.0
 """Longer than the registration of thousands of buffers: 512 take 4 to 5 s."""
@@ -70,11 +71,11 @@ def specification(
             }
             for file in plan.files
         ],
-        "gpus": [{"address": gpu, "cpus": _cpus_of(node, roots)} for gpu, node in nodes.items()],
+        "gpus": [{"address": gpu, "cpus": allowed_cpus(node, roots)} for gpu, node in nodes.items()],
     }
 
 
-def _cpus_of(node: int | None, roots: Roots) -> list[int]:
+def allowed_cpus(node: int | None, roots: Roots) -> list[int]:
     """Return the CPUs of a node that this process may use; empty for any CPU."""
     if node is None:
         return []
@@ -85,13 +86,21 @@ def _cpus_of(node: int | None, roots: Roots) -> list[int]:
 
 
 class Child:
-    """The process and its two pipes. Lines are JSON; see ``__main__.py``."""
+    """The process of a module and its two pipes. Lines are JSON; see ``serving.py``."""
 
-    def __init__(self, request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        environment: Mapping[str, str],
+        *,
+        module: str = MODULE,
+        name: str = NAME,
+    ) -> None:
+        self._name = name
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the child
         self._buffer = b""
         self._process = subprocess.Popen(
-            PROGRAM,
+            (sys.executable, "-P", "-m", module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -139,7 +148,7 @@ class Child:
             if code < 0
             else f"exited with status {code}"
         )
-        return f"the process that reads into GPU memory {how}{self._last_words()}"
+        return f"{self._name} {how}{self._last_words()}"
 
     def _last_words(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
@@ -207,11 +216,46 @@ class _Counted:
             self._start()
         if not self._is_open or self._is_over:
             return
-        self._watch.moved(reads - self.reads, read_bytes - self.read_bytes)
-        self.reads, self.read_bytes = reads, read_bytes
+        if reads > self.reads or stage >= OVER:  # a count under way may lag behind one before it
+            self._watch.moved(reads - self.reads, read_bytes - self.read_bytes)
+            self.reads, self.read_bytes = reads, read_bytes
         if stage >= OVER:
             self._watch.end(*edges_ns)
             self._is_over = True
+
+
+def follow(
+    child: Child, watch: ReadsWatch, *, lost: Callable[[NativeError], Exception]
+) -> dict[str, Any]:
+    """Return the figures of the reads that a child makes, and report them to a watch meanwhile.
+
+    ``lost`` makes the exception for an error that ended them.
+
+    Raises:
+        RunError: the process has ended, or no read ends any more.
+    """
+    counted = _Counted(watch, lambda: child.send("start"))
+    seen: tuple[int, int] | None = None
+    seen_s = time.monotonic()
+    while True:
+        message = child.receive(HANG_S)
+        if message and "result" in message:
+            result: dict[str, Any] = message["result"]
+            edges_ns = (result["start_ns"], result["end_ns"])
+            counted.now(result["operations"], result["bytes"], OVER, edges_ns)
+            return result
+        if message and "error" in message:
+            raise lost(native_error(message["error"]))
+        if message:
+            reads, read_bytes, ended, stage, *edges = message["moved"]
+            counted.now(reads, read_bytes, stage, (edges[0], edges[1]))
+            if seen != (ended, stage):
+                seen, seen_s = (ended, stage), time.monotonic()
+        if time.monotonic() - seen_s >= HANG_S:
+            raise RunError(
+                f"reads hang: none has ended for {HANG_S:.0f} s, after {counted.reads} reads; "
+                "check the drive and the GPU in the kernel log"
+            )
 
 
 class ProcessReader:
@@ -233,7 +277,7 @@ class ProcessReader:
             environment_of(**way.variables),
         )
         try:
-            self._software = {**self._ready()["software"], **_driver_versions()}
+            self._software = {**self._ready()["software"], **driver_versions()}
         except BaseException:
             self._child.close()
             raise
@@ -242,7 +286,7 @@ class ProcessReader:
         message = self._child.receive(PREPARE_S)
         if message is None:
             raise RunError(
-                f"the process that reads into GPU memory was not ready in {PREPARE_S:.0f} s, with "
+                f"{NAME} was not ready in {PREPARE_S:.0f} s, with "
                 f"{self._plan.threads} threads; use fewer threads, and check the GPU with "
                 "nvidia-smi"
             )
@@ -258,36 +302,12 @@ class ProcessReader:
     def run(self, watch: ReadsWatch) -> GpuReadResult:
         """Read for the planned time; see ``GpuReader.run``."""
         self._child.send("go")
-        figures = self._follow(watch)
+        figures = follow(self._child, watch, lost=failures.lost_error)
         self._child.close()  # cuFile's own driver counts are complete then
         result = self._result(figures)
         if not result.counts.reads and figures["failures"]:
             raise failures.failure_error(figures["failures"][0][0], self._plan)
         return result
-
-    def _follow(self, watch: ReadsWatch) -> dict[str, Any]:
-        counted = _Counted(watch, lambda: self._child.send("start"))
-        seen: tuple[int, int] | None = None
-        seen_s = time.monotonic()
-        while True:
-            message = self._child.receive(HANG_S)
-            if message and "result" in message:
-                result: dict[str, Any] = message["result"]
-                edges_ns = (result["start_ns"], result["end_ns"])
-                counted.now(result["operations"], result["bytes"], OVER, edges_ns)
-                return result
-            if message and "error" in message:
-                raise failures.lost_error(native_error(message["error"]))
-            if message:
-                reads, read_bytes, ended, stage, *edges = message["moved"]
-                counted.now(reads, read_bytes, stage, (edges[0], edges[1]))
-                if seen != (ended, stage):
-                    seen, seen_s = (ended, stage), time.monotonic()
-            if time.monotonic() - seen_s >= HANG_S:
-                raise RunError(
-                    f"reads hang: none has ended for {HANG_S:.0f} s, after {counted.reads} reads; "
-                    "check the drive and the GPU in the kernel log"
-                )
 
     def _result(self, figures: Mapping[str, Any]) -> GpuReadResult:
         return GpuReadResult(
@@ -337,7 +357,8 @@ def _histogram(figures: Mapping[str, Any]) -> Histogram:
     return Histogram(counts, *figures["latency_ns"])
 
 
-def _driver_versions(roots: Roots = LIVE) -> dict[str, str]:
+def driver_versions(roots: Roots = LIVE) -> dict[str, str]:
+    """Return the versions of NVIDIA's driver and of nvidia-fs, by name, as far as there are any."""
     versions: dict[str, str] = {}
     with contextlib.suppress(OSError):
         found = _NVIDIA_DRIVER.search(read_text(roots.proc / "driver/nvidia/version"))

@@ -19,13 +19,13 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
-from wattload.loaders.gpu.native import NativeError, Progress
+from wattload.loaders.gpu.native import TIMED, NativeError, Progress
 
 ENGINES = {"null": 0, "memory": 1, "storage": 2}
 PATTERNS = {"uniform": 0, "regions": 1, "zipf": 2}
 """The last for tests of the cache."""
 FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3}
-HANGS = -19
+NOT_PINNED, TOO_MANY, HANGS = -17, -18, -19
 
 _FAILURES = 16
 
@@ -155,6 +155,7 @@ class PollerResult(ctypes.Structure):
 
 _ERROR = POINTER(Error)
 _PROTOTYPES = {
+    "wl_cuda_capability": ([c_char_p, POINTER(c_uint32), _ERROR], c_int32),
     "wl_queue_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
     "wl_queue_start": ([c_void_p], None),
     "wl_queue_stop": ([c_void_p], None),
@@ -175,6 +176,21 @@ def load() -> ctypes.CDLL:
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, result
     return found
+
+
+def architecture(gpu: str) -> str:
+    """Return what kernels are compiled for to run on a GPU, as ``sm_90``.
+
+    Raises:
+        NativeError: there is no driver, or no such GPU.
+    """
+    capability, error = c_uint32(), Error()
+    code = load().wl_cuda_capability(
+        gpu.encode(), ctypes.byref(capability), ctypes.byref(error)
+    )
+    if code != OK:
+        raise NativeError.of(error)
+    return f"sm_{capability.value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from wattload.__main__ import main
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import Roots
-from wattload.workloads.gpu_read.topology import Connection, connect
+from wattload.core.host.gpu_topology import Connection, connect
 
 Captured = pytest.CaptureFixture[str]
 

@@ -39,10 +39,14 @@ PathWord = Literal[
     "p2p_via_peer_gpu",
     "posix_bounce",
     "host_bounce",
+    "gpu_pull",
+    "cpu_queue",
     "mixed",
     "unverified",
 ]
-"""The path of reads into GPU memory; see ``PathCounts.word``."""
+"""The path of reads into GPU memory, or of requests through a queue; see ``PathCounts.word``."""
+QUEUE_WORDS: frozenset[PathWord] = frozenset({"gpu_pull", "cpu_queue"})
+"""The paths through host memory on which requests came through a queue."""
 DIRECT_WORDS: frozenset[PathWord] = frozenset({"p2p_nvfs", "p2p_pci", "p2p_via_peer_gpu"})
 """The paths on which the drive writes into the memory of a GPU: GPUDirect Storage."""
 
@@ -69,6 +73,11 @@ class PathCounts(Frozen):
     counters, for each byte read; ``None`` also under a load, which moves more. A direct path does
     not touch that memory, but a bounce may stay in caches: the figure can refute a direct path,
     and proves none.
+
+    Where a ``requester`` (the threads of a GPU, or of the CPU) asks through a queue, it counts the
+    requests ``asked`` and the blocks ``delivered`` to it with their own stamp, and pollers those
+    ``taken`` and ``answered``. Four counts equal to ``reads`` prove that every block came through
+    host memory to who asked for it.
     """
 
     reads: int = Field(ge=0)
@@ -82,6 +91,11 @@ class PathCounts(Frozen):
     peer_reads: int | None = Field(default=None, ge=0)
     nvidia_fs_reads: int | None = Field(default=None, ge=0)
     memory_bytes_per_byte: float | None = Field(default=None, ge=0)
+    requester: Literal["gpu", "cpu"] | None = None
+    asked: int | None = Field(default=None, ge=0)
+    taken: int | None = Field(default=None, ge=0)
+    answered: int | None = Field(default=None, ge=0)
+    delivered: int | None = Field(default=None, ge=0)
 
     @property
     def word(self) -> PathWord:
@@ -95,6 +109,8 @@ class PathCounts(Frozen):
 
     @property
     def _counted_word(self) -> PathWord:
+        if self.requester is not None:
+            return self._word_of_queue(self.requester)
         if self.library_reads is None:
             return self._word_without_library()
         parts = [n for n in (self.p2p_reads, self.nvfs_reads, self.posix_reads) if n is not None]
@@ -117,6 +133,8 @@ class PathCounts(Frozen):
         return ", ".join(
             f"{name.replace('_', ' ')} {figure:,.4g}"
             if isinstance(figure, float)
+            else f"{name.replace('_', ' ')} {figure}"
+            if isinstance(figure, str)
             else f"{name.replace('_', ' ')} {figure:,}"
             for name, figure in figures.items()
             if figure is not None
@@ -125,6 +143,10 @@ class PathCounts(Frozen):
     @property
     def is_contradictory(self) -> bool:
         """Whether counters leave reads out, or do not add up; one that is missing can't."""
+        if self.requester is not None:
+            # A request that failed was asked and answered, but neither read nor delivered.
+            is_even = self.asked == self.taken == self.answered
+            return not is_even or max(self.reads, self.delivered or 0) > (self.asked or 0)
         if self._counted_word in DIRECT_WORDS and self._is_memory_busy:
             return True
         if self.library_reads is None:
@@ -139,6 +161,12 @@ class PathCounts(Frozen):
             self.nvfs_reads or 0
         )
         return self.library_reads != self.reads or is_apart or is_refuted
+
+    def _word_of_queue(self, requester: Literal["gpu", "cpu"]) -> PathWord:
+        counted = {self.asked, self.taken, self.answered, self.delivered}
+        if not self.reads or counted != {self.reads}:
+            return "unverified"
+        return "gpu_pull" if requester == "gpu" else "cpu_queue"
 
     def _word_without_library(self) -> PathWord:
         if self.pinned_copies is not None:
@@ -163,7 +191,8 @@ class DataPath(Frozen):
     ``unverified``; ``path_evidence`` names the counters, with their figures. ``engine`` is what
     moved the bytes, with its threads and registrations. ``remarks`` are sentences that the page
     must print: a path that was used instead of a better one, and why. With ``counts``, of reads
-    into GPU memory, ``path_effective`` is their ``word``.
+    into GPU memory or through a queue, ``path_effective`` is their ``word``. ``initiator`` is who
+    asked for the reads: a GPU only where counts prove it (``gpu_pull``).
     """
 
     initiator: Literal["cpu", "gpu"] = "cpu"

@@ -354,6 +354,8 @@ class Outcome:
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
     underscores); pages draw those of random writes (``wattload.reports.runs.rounds``).
+    ``queue_depth`` are the operations of ``block_bytes`` that the workload keeps in flight over all
+    ranks, where its settings alone do not say so.
 
     Raises:
         ValueError: a table's name is that of another trace, or has other characters.
@@ -367,6 +369,8 @@ class Outcome:
     latencies: Sequence[Latency] = ()
     operations: Sequence[TracedOperations] = ()
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    queue_depth: int | None = None
+    block_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Check the names of the tables."""

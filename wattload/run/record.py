@@ -15,7 +15,7 @@ from typing import Any
 
 from wattload import __version__
 from wattload.core.checks.evaluation import evaluate, rechecked
-from wattload.core.checks.io import device_bytes
+from wattload.core.checks.io import device_bytes, initiator_of
 from wattload.core.clock import utc_text
 from wattload.core.errors import ForeignFileError, RecordError, RunError, WattloadError
 from wattload.core.files import open_folder
@@ -365,10 +365,10 @@ def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> T
 
 
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
-    config, data = header.order.config, findings.data
+    config, data, outcome = header.order.config, findings.data, findings.outcome
     is_direct = any(
         path.path_requested == "o_direct" or path.counts is not None
-        for path in findings.outcome.paths
+        for path in outcome.paths
     )
     uses_loader = bool(workload_class(config).needs)
     # A workload that decides how many operations are in flight leaves the loader nothing to choose.
@@ -385,12 +385,14 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         scale=config.scale.name,
         accelerator=config.accelerator.name,
         rank_count=header.world_size,
-        queue_depth_asked=(
+        queue_depth_asked=outcome.queue_depth
+        or (
             depth * getattr(settings, "pollers", 1) * header.world_size
             if isinstance(depth, int)
             else None
         ),
-        block_bytes_asked=block_bytes if isinstance(block_bytes, int) else None,
+        block_bytes_asked=outcome.block_bytes
+        or (block_bytes if isinstance(block_bytes, int) else None),
         paths=tuple(findings.outcome.paths),
         details=dict(findings.outcome.details),
         remarks=_remarks(findings.outcome),
@@ -512,7 +514,12 @@ def _proof(counts: PathCounts, *, under_load: bool) -> dict[str, object]:
     """Return what counts prove; under a load memory moves more than the reads make it."""
     if under_load:
         counts = counts.model_copy(update={"memory_bytes_per_byte": None})
-    return {"counts": counts, "path_effective": counts.word, "path_evidence": counts.evidence}
+    return {
+        "initiator": initiator_of(counts),
+        "counts": counts,
+        "path_effective": counts.word,
+        "path_evidence": counts.evidence,
+    }
 
 
 def _name(requested: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from wattload.core.errors import ConfigError
-from wattload.core.host.gpus import normal_address
+from wattload.core.host.gpu_topology import check_names, named_gpus
 from wattload.core.settings import check_settings, setting
 
 STAMP_BYTES = 4096
@@ -74,20 +73,12 @@ class Config:
                 f"workload.file_bytes must be at least workload.block_bytes, {self.block_bytes} "
                 f"bytes, got {self.file_bytes}"
             )
-        for name in self.named_gpus:
-            if not name.isdecimal() and normal_address(name) is None:
-                raise ConfigError(
-                    f"workload.gpus must be numbers or PCI addresses of GPUs, such as [0,1] or "
-                    f"[0000:65:00.0], got {name!r}; nvidia-smi lists both"
-                )
+        check_names(self.named_gpus)
 
     @property
     def named_gpus(self) -> tuple[str, ...]:
         """The GPUs that were named, as text; empty for the nearest ones."""
-        if self.gpus is None:
-            return ()
-        is_list = isinstance(self.gpus, Sequence) and not isinstance(self.gpus, str)
-        return tuple(str(each).strip() for each in (self.gpus if is_list else (self.gpus,)))
+        return named_gpus(self.gpus)
 
     @property
     def queue_depth(self) -> int:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from typing import Any, ClassVar
 
 from wattload.core.errors import ConfigError, NoGpuError, RunError
+from wattload.core.host.gpu_topology import Connection, connect
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.io import PathCounts
 from wattload.core.record.results import Check
@@ -21,19 +22,12 @@ from wattload.core.workload import (
     WorkloadPlan,
 )
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.stamped_files import REMEDY, WRITING_BYTES, StampedFiles
 from wattload.loaders.gpu_reads import GpuFile, GpuReadLoaderConfig, GpuReadPlan, GpuReadResult
 from wattload.workloads.gpu_read.checks import outcome_checks, still_cold
 from wattload.workloads.gpu_read.config import Config
-from wattload.workloads.gpu_read.dataset import (
-    CHUNK_BYTES,
-    QUEUE_DEPTH,
-    REMEDY,
-    WORKLOAD,
-    Dataset,
-    prepare,
-)
+from wattload.workloads.gpu_read.dataset import WORKLOAD, dataset_of
 from wattload.workloads.gpu_read.metrics import PHASE, failed_reads, latencies, metrics
-from wattload.workloads.gpu_read.topology import Connection, connect
 
 
 class GpuRead:
@@ -51,7 +45,7 @@ class GpuRead:
     ) -> None:
         self.config = config
         self._loader = loader
-        self._dataset: Dataset | None = None
+        self._dataset: StampedFiles | None = None
         self._connections: tuple[Connection, ...] = ()
 
     def plan(self, context: RunContext) -> WorkloadPlan:
@@ -67,20 +61,20 @@ class GpuRead:
             TargetError: the loader can't read from one of the targets.
         """
         config = self.config
-        dataset = self._dataset = Dataset.of(config, context.targets)
+        dataset = self._dataset = dataset_of(config, context.targets)
         if config.threads < len(context.targets):
             raise ConfigError(
                 f"workload.threads must be at least the number of targets, {len(context.targets)}, "
                 f"got {config.threads}: each target needs a thread that reads from it"
             )
-        missing = dataset.missing(dataset.existing())
+        missing = dataset.missing()
         refusal = ""
         try:
             self._connections = connect(context.targets, config.named_gpus)
             self._loader.check_gpu_reads(self._reads(context), context.targets)
         except NoGpuError as error:
             self._connections, refusal = (), str(error)
-        prepare_bytes = len(missing) * dataset.file_bytes
+        prepare_bytes = len(missing) * config.file_bytes
         return WorkloadPlan(
             data_bytes=dataset.data_bytes,
             prepare_bytes=prepare_bytes,
@@ -88,7 +82,7 @@ class GpuRead:
             peak_bytes=dataset.data_bytes,
             memory_bytes_per_rank=max(
                 config.threads * config.block_bytes,
-                CHUNK_BYTES * QUEUE_DEPTH if missing else 0,
+                WRITING_BYTES if missing else 0,
             ),
             needs_direct_io=True,
             reading_s=config.duration_s,
@@ -98,10 +92,9 @@ class GpuRead:
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
-        """Write or reuse the files; see ``dataset.prepare``."""
+        """Write or reuse the files; see ``StampedFiles.prepare``."""
         dataset = self._planned()
-        reused = prepare(dataset, context)
-        return dataset.facts(reused=reused)
+        return dataset.facts(reused=dataset.prepare(context))
 
     def run(self, context: RunContext) -> Outcome:
         """Read for the configured time, from files that are not in the page cache.
@@ -155,13 +148,13 @@ class GpuRead:
         return GpuReadPlan(
             files=tuple(
                 GpuFile(
-                    path=path,
-                    size_bytes=dataset.file_bytes,
+                    path=file.path,
+                    size_bytes=file.size_bytes,
                     gpu=connection.gpu.address,
                     node=connection.gpu.node,
-                    stamps=dataset.stamps(index),
+                    stamps=file.stamps,
                 )
-                for index, path in enumerate(dataset.paths)
+                for index, file in enumerate(dataset.files)
                 for connection in (self._connections[index % len(self._connections)],)
             ),
             block_bytes=config.block_bytes,
@@ -170,20 +163,20 @@ class GpuRead:
             seed=context.seed,
         )
 
-    def _lines(self, dataset: Dataset) -> Iterator[tuple[str, str]]:
-        config, count = self.config, dataset.file_count
+    def _lines(self, dataset: StampedFiles) -> Iterator[tuple[str, str]]:
+        config, count = self.config, len(dataset.files)
         files = f"{count} files, each" if count > 1 else "a file"
         yield (
             "blocks",
             f"random, of {config.block_bytes} bytes, by {config.threads} threads from {files} of "
-            f"{format_bytes(dataset.file_bytes)}",
+            f"{format_bytes(config.file_bytes)}",
         )
         for connection in self._connections:
             yield "gpu", connection.text()
         if not self._connections:
             yield "gpu", "unknown: no NVIDIA GPU with its driver here, which a run needs"
 
-    def _details(self, dataset: Dataset, result: GpuReadResult) -> dict[str, Any]:
+    def _details(self, dataset: StampedFiles, result: GpuReadResult) -> dict[str, Any]:
         config = self.config
         return {
             "block_bytes": config.block_bytes,
@@ -193,9 +186,9 @@ class GpuRead:
             "seconds": result.seconds,
             "cpu_s": result.cpu_s,
             "reported_mean_latency_s": result.mean_latency_s,
-            "file_bytes": dataset.file_bytes,
+            "file_bytes": config.file_bytes,
             "files": config.files.value,
-            "file_count": dataset.file_count,
+            "file_count": len(dataset.files),
             "file_operations": list(result.file_operations),
             "failed_reads": failed_reads(result),
             "failures": dict(result.failures),
@@ -215,7 +208,7 @@ class GpuRead:
                     f"{connection.gpu.address}: reads cross between processors."
                 )
 
-    def _planned(self) -> Dataset:
+    def _planned(self) -> StampedFiles:
         if self._dataset is None:
             raise RuntimeError("plan() has to be called before prepare() and run()")
         return self._dataset

@@ -117,3 +117,18 @@ int32_t wl_cuda_gpus(wl_gpu *gpus, uint32_t room, uint32_t *count, int32_t *vers
             return error->code;
     return WL_OK;
 }
+
+int32_t wl_cuda_capability(const char *address, uint32_t *capability, wl_error *error) {
+    int32_t major = 0, minor = 0;
+    wl_cu_device device = 0;
+    const wl_cuda *cuda = wl_cuda_open(error);
+    if (!cuda)
+        return error->code;
+    if (cuda->device_by_address(&device, address))
+        return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s", address);
+    wl_cu_result code = cuda->device_attribute(&major, WL_CU_CAPABILITY_MAJOR, device);
+    if (!code)
+        code = cuda->device_attribute(&minor, WL_CU_CAPABILITY_MINOR, device);
+    *capability = (uint32_t)(major * 10 + minor);
+    return code ? wl_cuda_fail(error, code, "cuDeviceGetAttribute") : WL_OK;
+}

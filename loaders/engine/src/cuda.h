@@ -27,7 +27,9 @@ enum {
     WL_CU_EVENT_DISABLE_TIMING = 2,
     WL_CU_HOST_PORTABLE = 1,
     WL_CU_HOST_MAPPED = 2,
-    WL_CU_MULTIPROCESSORS = 16 /* an attribute of devices */
+    WL_CU_MULTIPROCESSORS = 16, /* attributes of devices */
+    WL_CU_CAPABILITY_MAJOR = 75,
+    WL_CU_CAPABILITY_MINOR = 76
 };
 
 typedef struct {

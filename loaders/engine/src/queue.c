@@ -670,8 +670,14 @@ void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress) {
         .stage = atomic_load_explicit(&queue->stage, memory_order_acquire)};
     if (progress->stage < WL_STAGE_TIMED)
         return;
-    progress->reads = progress->ended = answered(queue);
-    progress->bytes = progress->reads * queue->block_bytes;
+    progress->ended = answered(queue);
+    pthread_mutex_lock(&queue->mutex);
+    uint64_t failed = 0;
+    for (uint32_t i = 0; i < WL_FAILURES; i++)
+        failed += queue->failures[i].count;
+    pthread_mutex_unlock(&queue->mutex);
+    /* Failures are counted before their answers. */
+    progress->reads = progress->ended > failed ? progress->ended - failed : 0;
     progress->start_ns = queue->start_ns;
     progress->deadline_ns = queue->deadline_ns;
 }

@@ -363,6 +363,8 @@ typedef struct wl_gpu_reads wl_gpu_reads;
  * major + 10 x minor. */
 WL_API int32_t wl_cuda_gpus(wl_gpu *gpus, uint32_t room, uint32_t *count, int32_t *version,
                             wl_error *error);
+/* The compute capability of the GPU with a PCI address, as 90 for 9.0. */
+WL_API int32_t wl_cuda_capability(const char *address, uint32_t *capability, wl_error *error);
 /* Opens and closes cuFile's driver; `version` is 1000 x major + 10 x minor, 0 if it is unknown.
  * libcufile 1.20 does not return where there is no CUDA driver. */
 WL_API int32_t wl_cufile_try(int32_t *version, wl_error *error);
@@ -496,7 +498,8 @@ WL_API void wl_queue_start(wl_queue *queue);
 WL_API void wl_queue_stop(wl_queue *queue);
 /* Runs all stages, once. `result` is valid after WL_HANGS too. */
 WL_API int32_t wl_queue_run(wl_queue *queue, wl_queue_result *result, wl_error *error);
-/* As of wl_gpu_progress_of: `reads` are answered requests of the timed stage. */
+/* As of wl_gpu_progress_of: `reads` are requests of the timed stage that succeeded, or fewer while
+ * some fail; `bytes` is not set. */
 WL_API void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress);
 WL_API void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_target_result *result);
 WL_API void wl_queue_poller_of(wl_queue *queue, uint32_t poller, wl_queue_poller_result *result);

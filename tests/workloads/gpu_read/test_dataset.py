@@ -19,7 +19,7 @@ from wattload.core.errors import DataError, TargetError
 from wattload.loaders.data.data_folder import list_folders
 from wattload.loaders.data.target_folder import clean
 from wattload.workloads.gpu_read.config import Config, Files
-from wattload.workloads.gpu_read.dataset import Dataset, prepare
+from wattload.workloads.gpu_read.dataset import dataset_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -105,7 +105,7 @@ def test_a_target_without_permission_is_one_sentence() -> None:
         def write() -> None:
             context = context_at(closed)
             with pytest.raises(TargetError, match="can't hold data: Permission denied"):
-                prepare(Dataset.of(Config(file_bytes=FILE_BYTES), context.targets), context)
+                dataset_of(Config(file_bytes=FILE_BYTES), context.targets).prepare(context)
 
         second_user.as_other(write)
 
@@ -115,10 +115,10 @@ import sys
 from pathlib import Path
 from tests.context import Context, directory_target
 from wattload.workloads.gpu_read.config import Config, Files
-from wattload.workloads.gpu_read.dataset import Dataset, prepare
+from wattload.workloads.gpu_read.dataset import dataset_of
 target = directory_target(Path(sys.argv[1]))
 config = Config(threads=8, file_bytes=64 << 20, files=Files.per_thread)
-prepare(Dataset.of(config, (target,)), Context(targets=(target,)))
+dataset_of(config, (target,)).prepare(Context(targets=(target,)))
 """
 
 

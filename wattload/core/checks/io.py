@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from wattload.core.checks.conditions import is_paced
-from wattload.core.io import DIRECT_WORDS, DataPath, PathCounts
+from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, DataPath, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.results import PACED, Check, Metric, RateOf, Verdict, amount
@@ -229,7 +229,7 @@ def _other_load(
 
 
 def data_path(record: RunRecord) -> Sequence[Check]:
-    """Judge the path of reads into GPU memory by its counts, which are the only proof of it.
+    """Judge the path of reads into GPU memory or through a queue by its counts, its only proof.
 
     A loader that asks for a direct path has to get it. One that takes any path gets a warning if
     the bytes went through host memory by a library: its user may believe otherwise.
@@ -245,7 +245,8 @@ def data_path(record: RunRecord) -> Sequence[Check]:
 def is_path_as_requested(figures: Mapping[str, float | int | str | None]) -> bool:
     """Return whether the figures of ``data_path`` are of a path that was requested."""
     word = _counts_of(figures).word
-    is_bounce = word == "host_bounce" and not amount(figures, "must_be_direct")
+    may_bounce = not amount(figures, "must_be_direct")
+    is_bounce = may_bounce and (word == "host_bounce" or word in QUEUE_WORDS)
     is_as_counted = word == figures["path_effective"] and _covers(figures)
     return is_as_counted and (word in DIRECT_WORDS or is_bounce)
 
@@ -267,7 +268,17 @@ def _covers(figures: Mapping[str, float | int | str | None]) -> bool:
 
 
 def _counts_of(figures: Mapping[str, float | int | str | None]) -> PathCounts:
-    return PathCounts.model_validate({name: figures[name] for name in PathCounts.model_fields})
+    known = {
+        name: figures[name]
+        for name, field in PathCounts.model_fields.items()
+        if field.is_required() or name in figures  # an older record has no field that came later
+    }
+    return PathCounts.model_validate(known)
+
+
+def initiator_of(counts: PathCounts) -> Literal["cpu", "gpu"]:
+    """Return who asked for reads, as far as counts prove it."""
+    return "gpu" if counts.word == "gpu_pull" else "cpu"
 
 
 def _path_check(
@@ -278,7 +289,7 @@ def _path_check(
         "must_be_direct": int(must_be_direct),
         "path_effective": effective,
         "operations": details.get("operations"),
-        "block_bytes": details.get("block_bytes"),
+        "block_bytes": details.get("read_bytes", details.get("block_bytes")),
         **counts.model_dump(),
     }
     asked = "path direct asked, " if must_be_direct else "path "
@@ -289,9 +300,14 @@ def _path_check(
             f"{asked if must_be_direct else ''}{direct:,} of {counts.reads:,} reads by GPUDirect "
             f"Storage, {counts.posix_reads:,} through host memory"
         )
+    if word in QUEUE_WORDS:
+        taken += ": each block crossed host memory"
     if effective != word:
         verdict: Verdict = "fail"
         sentence = f"The record says {effective}, but its counts give {word}"
+    elif path.initiator != initiator_of(counts):
+        verdict = "fail"
+        sentence = f"The record says that a {path.initiator.upper()} asked, its counts do not"
     elif path.path_evidence != counts.evidence:
         verdict = "fail"
         sentence = f"The record's evidence ({path.path_evidence}) is not that of its counts"

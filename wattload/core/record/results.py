@@ -18,6 +18,7 @@ from wattload.core.units import NS_PER_S, Unit
 
 Verdict = Literal["pass", "warn", "fail", "not_checked"]
 
+NO_STORAGE = "no storage read"
 NO_DRIVE, NO_SENSOR, TOO_SHORT = "no NVMe drive", "no power sensor", "phase too short"
 PACED, NO_UTILISATION = "paced by the accelerator", "no accelerator utilisation"
 """Causes of checks that do not apply to a run."""
@@ -124,6 +125,10 @@ def amount(figures: Mapping[str, float | int | str | None], name: str) -> float:
     return value
 
 
+LatencyKind = Literal["read", "write", "request"]
+"""A read or a write of a drive, or a request through a queue until its block is delivered."""
+
+
 class Latency(Observed):
     """The latencies of one kind of operation in one phase, over the named ranks.
 
@@ -136,6 +141,9 @@ class Latency(Observed):
     1,000,000, so that ten operations lie beyond it: with one, a single event of the host would make
     it.
 
+    A ``request`` through a queue lasts until its block is where it was asked for. Only a sample of
+    requests is timed, into buckets: its mean may be 1/128 off, its minimum and maximum 1/64.
+
     ``buckets`` has (bucket of ``wattload.core.histogram``, count), empty buckets left out, so that
     rows merge exactly. The row of a single rank among several has none.
     """
@@ -143,7 +151,7 @@ class Latency(Observed):
     phase: str
     hosts: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
-    kind: Literal["read", "write"]
+    kind: LatencyKind
     operation_bytes: int = Field(ge=1)
     count: int = Field(ge=1)
     mean_s: float = Field(ge=0)
@@ -175,7 +183,7 @@ def latencies_of(
     histogram: Histogram | None,
     *,
     phase: str,
-    kind: Literal["read", "write"],
+    kind: LatencyKind,
     operation_bytes: int,
 ) -> tuple[Latency, ...]:
     """Return the row of a phase's histogram for ``Outcome.latencies``; empty if it has no values.

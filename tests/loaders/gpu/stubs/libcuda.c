@@ -30,6 +30,7 @@ enum {
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
     NOT_READY = 600,
+    NOT_SUPPORTED = 801,
     HOST_MEMORY_ALREADY_REGISTERED = 712,
     HOST_MEMORY_NOT_REGISTERED = 713,
 };
@@ -514,4 +515,44 @@ int cuGetErrorString(int code, const char **text) {
 
 int cuGetErrorName(int code, const char **name) {
     return error_text(code, name, 1);
+}
+
+// There is no GPU, so kernels and the memory that they see are refused.
+int cuMemHostGetDevicePointer_v2(deviceptr *address, void *memory, unsigned flags) {
+    (void)address, (void)memory, (void)flags;
+    return NOT_SUPPORTED;
+}
+
+int cuStreamQuery(void *handle) {
+    (void)handle;
+    return NOT_SUPPORTED;
+}
+
+int cuModuleLoadData(void **module, const void *image) {
+    (void)module, (void)image;
+    return NOT_SUPPORTED;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    (void)function, (void)module, (void)name;
+    return NOT_SUPPORTED;
+}
+
+int cuModuleUnload(void *module) {
+    (void)module;
+    return NOT_SUPPORTED;
+}
+
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads,
+                                                size_t shared_bytes) {
+    (void)blocks, (void)function, (void)threads, (void)shared_bytes;
+    return NOT_SUPPORTED;
+}
+
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream,
+                   void **arguments, void **extra) {
+    (void)function, (void)x, (void)y, (void)z, (void)block_x, (void)block_y, (void)block_z;
+    (void)shared_bytes, (void)stream, (void)arguments, (void)extra;
+    return NOT_SUPPORTED;
 }

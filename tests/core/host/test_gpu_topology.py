@@ -9,9 +9,15 @@ import pytest
 from tests.gpu_machine import divide, gpu_address, machine, on_drives
 from wattload.core.errors import ConfigError
 from wattload.core.sysfs import Roots
-from wattload.workloads.gpu_read.topology import connect
+from wattload.core.host.gpu_topology import connect, gpu_of_process
 
 TARGETS = [on_drives(Path(f"/mnt/n{number}"), number, index=number) for number in range(8)]
+
+
+@pytest.fixture
+def dgx(tmp_path: Path) -> Roots:
+    """A made-up machine with eight GPUs."""
+    return machine(tmp_path / "machine")
 
 
 def addresses(named: list[str], roots: Roots, targets: int = 8) -> list[str]:
@@ -70,3 +76,23 @@ def test_a_host_with_divided_gpus_only_says_so(dgx: Roots) -> None:
         divide(dgx, number)
     with pytest.raises(ConfigError, match="divided into MIG instances"):
         connect(TARGETS, [], dgx)
+
+
+def test_each_process_has_the_gpu_at_its_place(dgx: Roots) -> None:
+    own = [gpu_of_process(number, 3, (), dgx) for number in range(3)]
+    assert [gpu.address for gpu in own if gpu] == [gpu_address(number) for number in range(3)]
+    named = gpu_of_process(1, 2, ("0", gpu_address(5)), dgx)
+    assert named is not None
+    assert named.address == gpu_address(5)
+    divide(dgx, 0)
+    first = gpu_of_process(0, 7, (), dgx)
+    assert first is not None
+    assert first.address == gpu_address(1)
+
+
+def test_more_processes_than_gpus_are_refused(dgx: Roots, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"9 processes on this host, but it has 8 GPUs: .*most 8"):
+        gpu_of_process(0, 9, (), dgx)
+    with pytest.raises(ConfigError, match=r"3 processes .* workload.gpus names 2: .* at most 2"):
+        gpu_of_process(0, 3, ("0", "1"), dgx)
+    assert gpu_of_process(0, 1, (), machine(tmp_path / "plain", gpus=0)) is None

@@ -1,4 +1,4 @@
-"""Which GPU reads the files of which target, and how both are connected."""
+"""Which GPU a target or a process uses, as named or by place, and how GPUs and drives connect."""
 
 from __future__ import annotations
 
@@ -51,6 +51,58 @@ class Connection:
         about = ", ".join(filter(None, [gpu.name, node + cpus]))
         link = "link unknown" if self.link == "unknown" else self.link
         return f"{self.target.path} into GPU {gpu.address}{f' ({about})' if about else ''}, {link}"
+
+
+def named_gpus(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - a setting of any type
+    """Return the GPUs that the setting ``workload.gpus`` names, as text; empty if it is unset."""
+    if value is None:
+        return ()
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return tuple(str(each).strip() for each in (value if is_list else (value,)))
+
+
+def check_names(named: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for what can't name a GPU; whether it exists is another question."""
+    for name in named:
+        if not name.isdecimal() and normal_address(name) is None:
+            raise ConfigError(
+                f"workload.gpus must be numbers or PCI addresses of GPUs, such as [0,1] or "
+                f"[0000:65:00.0], got {name!r}; nvidia-smi lists both"
+            )
+
+
+def gpu_of_process(
+    number: int, count: int, named: Sequence[str], roots: Roots = LIVE
+) -> Gpu | None:
+    """Return the GPU of process ``number`` of ``count`` on this host, ``None`` if it has none.
+
+    It is the one that ``named`` has at this place, or else the one at this place by PCI address.
+
+    Raises:
+        ConfigError: there are more processes than GPUs or names, or the GPU does not exist or is
+            divided by MIG.
+    """
+    found = list_gpus(roots)
+    if named:
+        if len(named) < count:
+            raise ConfigError(
+                f"{count} processes on this host, but workload.gpus names {len(named)}: each "
+                f"process needs a GPU of its own; use at most {len(named)} processes"
+            )
+        gpu = _named(named[number], found, roots)
+        _refuse_divided([gpu])
+        return gpu
+    if not found:
+        return None
+    whole = [gpu for gpu in found if not gpu.is_divided]
+    if not whole:
+        _refuse_divided(found)
+    if len(whole) < count:
+        raise ConfigError(
+            f"{count} processes on this host, but it has {len(whole)} GPUs: each process needs one "
+            f"of its own; use at most {len(whole)} processes"
+        )
+    return whole[number]
 
 
 def connect(
@@ -119,7 +171,7 @@ def _refuse_divided(chosen: Sequence[Gpu]) -> None:
     for gpu in chosen:
         if gpu.is_divided:
             raise ConfigError(
-                f"GPU {gpu.address} is divided into MIG instances, which gpu_read does not "
+                f"GPU {gpu.address} is divided into MIG instances, which wattload does not "
                 "support; disable MIG with `nvidia-smi -mig 0`, or name another GPU with "
                 "workload.gpus"
             )

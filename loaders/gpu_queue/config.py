@@ -1,0 +1,155 @@
+"""The settings of loader=gpu_queue: random reads that a GPU asks for, through queues in memory.
+
+Threads of a GPU write requests into queue pairs in pinned host memory. Pollers on the CPU serve
+them by io_uring, and the GPU pulls the blocks out of host memory. It needs neither a kernel module
+nor a privilege. ``requester=cpu`` runs the same queue from CPU threads. The engines ``memory`` and
+``null`` read no storage: they measure the link, and the queue alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.host.facts import memory_limit_bytes
+from wattload.core.settings import check_settings, setting
+from wattload.core.storage.targets import Target
+from wattload.core.sysfs import LIVE
+from wattload.core.units import MIB, format_bytes
+from wattload.core.workload import Requirement
+from wattload.loaders.engine.library import IO_URING, choose_backend
+from wattload.loaders.gpu.limits import check_locked
+from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu
+from wattload.loaders.gpu_queue.reader import QueueReader, QueueSetup, probe
+from wattload.loaders.random_reads import RandomReader, RandomReadPlan
+
+STORAGE, MEMORY, NULL = "storage", "memory", "null"
+GPU, CPU = "gpu", "cpu"
+MOST_POLLERS = 256
+DEFAULT_POLLERS = 4
+"""By default no more pollers than this, however many drives there are."""
+MOST_THREADS = 1024
+MOST_TARGETS = 64
+LEAST_TABLE_BYTES, MOST_TABLE_BYTES = 64 << 10, 4 << 30
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """Who asks through the queue, and what answers."""
+
+    name: ClassVar[str] = "gpu_queue"
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+
+    _target_: str = "wattload.loaders.gpu_queue.config.Config"
+    engine: str = setting(
+        STORAGE,
+        "What answers requests: the drives; a table in host memory (memory), which gives what the "
+        "link carries; or nothing (null), which gives what the queue carries.",
+        choices=(STORAGE, MEMORY, NULL),
+    )
+    requester: str = setting(
+        GPU, "Who asks: threads of a GPU, or threads of the CPU.", choices=(GPU, CPU)
+    )
+    pollers: int | None = setting(
+        None,
+        "CPU threads that serve the queue pairs of a process, with an I/O ring each.",
+        least=1,
+        most=MOST_POLLERS,
+        unset="one per physical drive, at most 4",
+    )
+    requester_threads: int = setting(
+        1, "CPU threads that ask (requester=cpu).", least=1, most=MOST_THREADS
+    )
+    table_bytes: int = setting(
+        32 * MIB,
+        "Size of the table that the link's ceiling and engine=memory read: a power of two. A GPU "
+        "pulls less from a large one.",
+        least=LEAST_TABLE_BYTES,
+        most=MOST_TABLE_BYTES,
+    )
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        check_settings(self, "loader")
+        if self.table_bytes & (self.table_bytes - 1):
+            following = 1 << self.table_bytes.bit_length()
+            raise ConfigError(
+                f"loader.table_bytes must be a power of two, got {self.table_bytes}; {following} "
+                "is next"
+            )
+
+    @property
+    def reads_storage(self) -> bool:
+        """Whether files are read at all."""
+        return self.engine == STORAGE
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether a GPU asks."""
+        return self.requester == GPU
+
+    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
+        """Raise for anything that will not work; see ``RandomReadLoaderConfig``."""
+        self.check()
+        if self.needs_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
+            raise no_gpu()
+        self._check_sizes(plan)
+        if self.reads_storage:
+            choose_backend(IO_URING)
+            for target in targets:
+                if target.direct_io is None:
+                    raise TargetError(
+                        f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which the "
+                        "queue's pollers need; choose a target on a local disk"
+                    )
+        if plan.gpu is not None and self.needs_gpu:
+            probe(plan.gpu)
+
+    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+        """Return the reader; nothing is kept in ``folder``."""
+        return QueueReader(plan, self.queue_setup(plan))
+
+    def queue_setup(self, plan: RandomReadPlan) -> QueueSetup:
+        """Return how the queue of a plan is run."""
+        return QueueSetup(
+            engine=self.engine,
+            pollers=self._pollers(plan),
+            requester_threads=self.requester_threads,
+            table_bytes=self.table_bytes,
+        )
+
+    def _pollers(self, plan: RandomReadPlan) -> int:
+        if self.pollers is not None:
+            return self.pollers
+        pairs = plan.queue_pairs * len(plan.files)
+        return max(min(plan.drive_count, DEFAULT_POLLERS, pairs), 1)
+
+    def _check_sizes(self, plan: RandomReadPlan) -> None:
+        """Raise for more pollers, targets or memory than there can be."""
+        count = len(plan.files)
+        if count > MOST_TARGETS:
+            raise ConfigError(
+                f"loader=gpu_queue reads from at most {MOST_TARGETS} targets per process, got "
+                f"{count}; use more processes with mpirun"
+            )
+        pairs = plan.queue_pairs * count
+        if self.pollers is not None and self.pollers > pairs:
+            raise ConfigError(
+                f"loader.pollers must be at most the {pairs} queue pairs of a process "
+                f"({plan.queue_pairs} of each of {count} targets), got {self.pollers}: each pair "
+                "is served by one poller"
+            )
+        slots_bytes = plan.outstanding * max(file.read_bytes for file in plan.files)
+        pinned_bytes = slots_bytes + self.table_bytes
+        limit_bytes, _ = memory_limit_bytes(LIVE)
+        if limit_bytes is not None and pinned_bytes > limit_bytes:
+            raise ConfigError(
+                f"the queue pins {format_bytes(pinned_bytes)}, the memory limit of the cgroup is "
+                f"{format_bytes(limit_bytes)}: use fewer workload.requesters or a smaller "
+                "loader.table_bytes"
+            )
+        if self.reads_storage:
+            check_locked(slots_bytes, "use fewer workload.requesters")

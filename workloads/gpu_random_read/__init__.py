@@ -1,0 +1,1 @@
+"""Random reads of small blocks that a GPU asks for."""

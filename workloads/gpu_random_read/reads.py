@@ -1,0 +1,233 @@
+"""What the ranks have read, and what follows from all of it together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from wattload.core.histogram import Histogram
+from wattload.core.host.gpus import Gpu
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.record.results import Check, percentile_s
+from wattload.core.units import NS_PER_S
+from wattload.loaders.random_reads import RandomReadResult
+
+LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
+NEAR = 0.9
+"""From this share of a ceiling on, it limits the rate."""
+BUSY = 0.95
+"""A poller that has something to do for more of the time limits the rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReads:
+    """The reads of one rank: of which targets, by which GPU, and the checks of its files."""
+
+    rank: int
+    host: str
+    gpu: Gpu | None
+    targets: tuple[int, ...]
+    paths: tuple[Path, ...]
+    result: RandomReadResult
+    path: DataPath
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> int:
+        """The number of reads that failed."""
+        return self.result.failed
+
+    @property
+    def is_even(self) -> bool:
+        """Whether requests, descriptors and operations are equal; true without a queue."""
+        found = self.result
+        counts = {found.requests, found.taken, found.answered}
+        return counts in ({None}, {found.operations + found.failed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """The reads of all ranks. ``read_bytes`` is what a drive reads for a block, 0 without one."""
+
+    ranks: tuple[RankReads, ...]
+    engine: str
+    block_bytes: int
+    read_bytes: int
+    outstanding: int
+
+    @property
+    def results(self) -> tuple[RandomReadResult, ...]:
+        """The result of each rank."""
+        return tuple(each.result for each in self.ranks)
+
+    @property
+    def operations(self) -> int:
+        """The reads that succeeded."""
+        return sum(each.operations for each in self.results)
+
+    @property
+    def failed(self) -> int:
+        """The reads that failed."""
+        return sum(each.failed for each in self.results)
+
+    @property
+    def seconds(self) -> float:
+        """The time from the first request to the last answer: on the host that took longest.
+
+        Clocks of hosts can't be compared.
+        """
+        hosts: dict[str, list[RandomReadResult]] = {}
+        for each in self.ranks:
+            hosts.setdefault(each.host, []).append(each.result)
+        return max(
+            max(each.end_ns for each in own) - min(each.start_ns for each in own)
+            for own in hosts.values()
+        ) / NS_PER_S
+
+    @property
+    def reads_per_s(self) -> float:
+        """The rate of reads that succeeded."""
+        return self.operations / self.seconds
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time of the readers' processes."""
+        return sum(each.cpu_s for each in self.results)
+
+    @property
+    def mean_latency_s(self) -> float | None:
+        """The mean time from a request until its block is delivered, if it was sampled."""
+        known = [each.latency for each in self.results if each.latency is not None]
+        mean_ns = reduce(Histogram.merged, known).mean_ns if known else None
+        return None if mean_ns is None else mean_ns / NS_PER_S
+
+    def total(self, name: str) -> int | None:
+        """Return the sum of a count of the results; ``None`` if one of them has none."""
+        values = [getattr(each, name) for each in self.results]
+        return None if None in values else sum(values)
+
+    def ceiling(self, name: str) -> float | None:
+        """Return the sum of a ceiling over the ranks; ``None`` if one of them has none."""
+        values = [getattr(each, name) for each in self.results]
+        known = [value for value in values if value is not None]
+        return sum(known) if len(known) == len(values) else None
+
+    def path(self) -> DataPath:
+        """Return the path of rank 0, with the counts of all ranks."""
+        first = self.ranks[0].path
+        counts = [each.path.counts for each in self.ranks]
+        known = [each for each in counts if each is not None]
+        if len(known) < len(counts):
+            return first.model_copy(update={"counts": None})
+        return first.model_copy(update={"counts": reduce(_sum, known)})
+
+    def bottleneck(self) -> tuple[str | None, str]:
+        """Return what limits the rate, ``None`` if that is unknown, and why."""
+        rate, pull, queue = (
+            self.reads_per_s,
+            self.ceiling("pull_per_s"),
+            self.ceiling("queue_per_s"),
+        )
+        busy = [each.busy_s / result.seconds for result in self.results for each in result.pollers]
+        if self.engine != "null" and pull and rate >= NEAR * pull:
+            return LINK, f"{rate / pull:.2f} of what the GPU pulls without a queue"
+        if queue and rate >= NEAR * queue:
+            return QUEUE, f"{rate / queue:.2f} of what the queue does with nothing to deliver"
+        if not busy:
+            return None, "the loader measures neither a ceiling nor its pollers"
+        busiest = max(busy)
+        if busiest >= BUSY:
+            return POLLERS, f"the busiest poller had something to do for {busiest:.2f} of the time"
+        if self.engine != "storage":
+            return None, f"no storage was read, and the busiest poller was idle for {1 - busiest:.2f}"
+        return STORAGE, f"the busiest poller had nothing to do for {1 - busiest:.2f} of the time"
+
+
+def _sum(one: PathCounts, other: PathCounts) -> PathCounts:
+    """Return the counts of two ranks together; what one of them lacks is missing."""
+    summed: dict[str, Any] = {}
+    for name in type(one).model_fields:
+        values = getattr(one, name), getattr(other, name)
+        if name == "requester":
+            summed[name] = values[0] if values[0] == values[1] else None
+        elif None not in values and name != "memory_bytes_per_byte":
+            summed[name] = sum(values)
+    return one.model_copy(update={**dict.fromkeys(type(one).model_fields), **summed})
+
+
+def file_rows(reads: Reads) -> list[dict[str, Any]]:
+    """Return what was read of each file, by target."""
+    rows = []
+    for each in reads.ranks:
+        latencies = each.result.file_latencies
+        for number, (target, path) in enumerate(zip(each.targets, each.paths, strict=True)):
+            histogram = None if latencies is None else latencies[number]
+            rows.append(
+                {
+                    "rank": each.rank,
+                    "target": target,
+                    "path": str(path),
+                    "gpu": each.gpu.address if each.gpu else None,
+                    "operations": each.result.file_operations[number],
+                    "seconds": each.result.seconds,
+                    "p50_s": None if histogram is None else percentile_s(histogram, 0.5),
+                    "p99_s": None if histogram is None else percentile_s(histogram, 0.99),
+                }
+            )
+    return sorted(rows, key=lambda row: row["target"])
+
+
+def gpu_rows(reads: Reads) -> list[dict[str, Any]]:
+    """Return what each GPU asked for."""
+    return [
+        {
+            "rank": each.rank,
+            "address": each.gpu.address,
+            "name": each.gpu.name,
+            "node": each.gpu.node,
+            "operations": each.result.operations,
+            "seconds": each.result.seconds,
+        }
+        for each in reads.ranks
+        if each.gpu is not None
+    ]
+
+
+def poller_rows(reads: Reads) -> list[dict[str, Any]]:
+    """Return what each poller answered."""
+    return [
+        {
+            "rank": each.rank,
+            "answered": poller.answered,
+            "busy_s": poller.busy_s,
+            "seconds": each.result.seconds,
+        }
+        for each in reads.ranks
+        for poller in each.result.pollers
+    ]
+
+
+def failure_rows(reads: Reads) -> list[dict[str, Any]]:
+    """Return the reads that failed, by file and reason."""
+    return [
+        {
+            "file": str(each.paths[failure.file]),
+            "reason": failure.reason,
+            "offset_bytes": failure.offset_bytes,
+            "count": failure.count,
+        }
+        for each in reads.ranks
+        for failure in each.result.failures
+    ]
+
+
+def wrong_place(ranks: Sequence[RankReads]) -> str:
+    """Return the file and offset of the first block with another stamp, empty if there is none."""
+    for each in ranks:
+        if each.result.first_wrong is not None:
+            file, offset = each.result.first_wrong
+            return f"{each.paths[file]} at byte {offset}"
+    return ""
