@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wattload.core.errors import MissingExtraError, WattloadError
-from wattload.loaders.gpu.native import cuda_gpus
+from wattload.loaders.gpu.native import Progress, cuda_gpus
 from wattload.loaders.gpu.serving import Commands, Send, followed, serve
 from wattload.loaders.gpu_queue import native
 from wattload.loaders.gpu_queue.native import Queue, Result, Target
@@ -34,8 +34,9 @@ def _handle(request: Mapping[str, Any], commands: Commands, send: Send) -> None:
     commands.stop = queue.stop
     send({"ready": {"software": software}})
     commands.go.wait()
-    result = followed(_Run(queue), commands.start, send)
-    send({"result": _figures(request, queue, result)})
+    each_bytes = request["setup"]["read_bytes"] if request["setup"]["engine"] == "storage" else 0
+    result = followed(_Run(queue, each_bytes), commands.start, send)
+    send({"result": _figures(request, queue, result, each_bytes)})
     commands.stop = None
     queue.close()
 
@@ -55,22 +56,32 @@ def _open(spec: Mapping[str, Any]) -> tuple[Queue, dict[str, str]]:
 
 
 class _Run:
-    """The queue's stages as ``followed`` runs them: an error ends them, also a hanging drive."""
+    """The queue's stages as ``followed`` runs them; each read moves ``each_bytes`` of a drive."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.start, self.progress = queue.start, queue.progress
-        self._queue = queue
+    def __init__(self, queue: Queue, each_bytes: int) -> None:
+        self._queue, self._each_bytes = queue, each_bytes
+
+    def start(self) -> None:
+        """Let the timed stage start."""
+        self._queue.start()
+
+    def progress(self) -> Progress:
+        """Return what has been answered so far, with its bytes."""
+        progress = self._queue.progress()
+        progress.bytes = progress.reads * self._each_bytes
+        return progress
 
     def run(self) -> Result:
+        """Run all stages; an error ends them, also that of a drive that hangs."""
         result, error = self._queue.run()
         if error is not None:
             raise error
         return result
 
 
-def _figures(spec: Mapping[str, Any], queue: Queue, result: Result) -> dict[str, Any]:
-    is_read = spec["setup"]["engine"] == "storage"
-    each_bytes = spec["setup"]["read_bytes"] if is_read else 0
+def _figures(
+    spec: Mapping[str, Any], queue: Queue, result: Result, each_bytes: int
+) -> dict[str, Any]:
     targets = [queue.target(number) for number in range(len(spec["targets"]))]
     pollers = [queue.poller(number) for number in range(spec["setup"]["pollers"])]
     trace = queue.trace()

@@ -154,10 +154,13 @@ def _moved(moved_bytes: Sequence[int]) -> str:
 
 
 def _latencies(record: RunRecord) -> Iterator[Check]:
-    """Make the figures of each row again from its buckets, which only old records lack."""
+    """Make the figures of each row again from its buckets.
+
+    Only old records lack them, and the row of one rank, whose operations are in a row of several.
+    """
     is_old = not any(host.clocks for host in record.hosts)
     for row in record.latencies:
-        if not row.buckets and (is_old or not row.count):
+        if not row.buckets and (is_old or not row.count or _is_in_another(row, record.latencies)):
             continue
         apart = list(_not_of_buckets(row)) if row.buckets else ["buckets"]
         yield _check(
@@ -169,6 +172,18 @@ def _latencies(record: RunRecord) -> Iterator[Check]:
             else f"{row.phase}: the latencies of {row.count} {row.kind}s are those of their "
             "histogram.",
         )
+
+
+def _is_in_another(row: Latency, rows: Sequence[Latency]) -> bool:
+    """Return whether another row has the buckets of all ranks, those of this one among them."""
+    own = (row.phase, row.kind, row.operation_bytes)
+    return any(
+        each.buckets
+        and own == (each.phase, each.kind, each.operation_bytes)
+        and set(row.ranks) < set(each.ranks)
+        and row.count < each.count
+        for each in rows
+    )
 
 
 def _not_of_buckets(row: Latency) -> Iterator[str]:

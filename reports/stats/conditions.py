@@ -33,6 +33,10 @@ _WORK_PREFIXES = (
 )
 """What defines the work: in a paced job also the number and step time of accelerators."""
 
+_ENGINE = "workload engine"
+"""What answers the requests of random reads: drives, or something that reads no storage."""
+_STORAGE = "storage"
+
 _NO_RUN = "no valid run"
 _NOT_RECORDED = "not recorded"
 _PATH = "config target.path"
@@ -102,6 +106,9 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "data set", record.workload.data.key
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
+    engine = record.workload.details.get("engine")
+    if isinstance(engine, str):
+        yield _ENGINE, engine
     writes = random_writes(record)
     if writes is not None:
         yield "workload target", writes.where
@@ -249,8 +256,12 @@ def different_work(group: Group, by: str = "") -> str:
     """Return why the arms did different work; empty if they did the same."""
     found = [difference for difference in differences(group, by) if difference.is_work]
     load = next((each for each in found if each.name == _LOAD), None)
-    names = [each.name for each in found if each is not load]
+    engine = next((each for each in found if each.name == _ENGINE), None)
+    names = [each.name for each in found if each not in (load, engine)]
     parts = []
+    if engine is not None:
+        unread = [value for value in dict.fromkeys(engine.values.values()) if value != _STORAGE]
+        parts.append(f"no storage was read with loader.engine={', '.join(unread)}")
     if names:
         parts.append(f"different work: {listed(names)} differ{'s' * (len(names) == 1)}")
     if load is not None:

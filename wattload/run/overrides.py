@@ -17,8 +17,8 @@ DEEPEST_OVERRIDE = 16
 LONGEST_NUMBER = 400
 """Digits; a 64-bit integer has 19, a double at most 309 before its point."""
 
-_TEXT_KEYS = frozenset({"label", "runs", "target.serial", "target.overwrite"})
-"""Settings whose value is text, even if it looks like a number."""
+_TEXT_KEYS = frozenset({"label", "runs", "target.serial", "target.overwrite", "loader.engine"})
+"""Settings whose value is text, even if it looks like a number, or like no value (null)."""
 
 _ELEMENT = re.compile(
     r"""\s*'(?:\\.|[^'\\])*'|\s*"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^,\[\]{}()]+""", re.DOTALL
