@@ -50,7 +50,7 @@ def metrics(reads: Reads) -> Iterator[Metric]:
         reads.mean_latency_s,
         Unit.SECONDS,
         "lower",
-        "mean time from a request until its block is delivered, of one request in 64",
+        "mean time from a request until its block is delivered, of one request of a thread in 64",
         reason="no request was timed",
     )
     yield figure(

@@ -15,6 +15,7 @@ from wattload.core.host.gpu_topology import gpu_of_process
 from wattload.core.host.gpus import Gpu
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
 from wattload.core.record.results import Check
+from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes, format_seconds
@@ -375,7 +376,7 @@ def _least_read_bytes(target: Target) -> int:
 
 def _drives(target: Target) -> frozenset[str]:
     """Return the physical drives under a target, or itself if they are unknown."""
-    known = target.facts.controllers or target.facts.devices
+    known = controllers_under(target) or target.facts.devices
     return frozenset(known) or frozenset([str(target.path)])
 
 

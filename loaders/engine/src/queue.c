@@ -293,7 +293,7 @@ int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *
     queue->slot_bytes = setup->read_bytes;
     queue->poller_count = setup->pollers;
     queue->trace_every = setup->trace_every;
-    queue->fault = setup->fault;
+    queue->timed_fault = setup->fault;
     queue->duration_ns = setup->duration_ns;
     queue->ceiling_ns = setup->ceiling_ns;
     queue->hang_ns = (uint64_t)setup->hang_ms * 1000000u;
@@ -474,6 +474,7 @@ static void begin_clock(wl_queue *queue, stretch *stage) {
 
 static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
     queue->delivery = stage->delivery;
+    queue->fault = stage->is_timed ? queue->timed_fault : WL_FAULT_NONE;
     queue->view.delivery = stage->delivery;
     queue->view.first_number = stage->is_timed ? queue->first_number : 0;
     queue->view.first_position = (uint32_t)(queue->view.first_number * WL_WARP);

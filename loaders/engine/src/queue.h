@@ -79,7 +79,8 @@ struct wl_queue {
     const wl_requesters *requesters;
     void *own; /* of the requesters */
     uint32_t engine, pairs, size, warps_per_target, warps, target_count;
-    uint32_t block_bytes, slot_bytes, trace_every, fault;
+    uint32_t block_bytes, slot_bytes, trace_every;
+    uint32_t timed_fault, fault; /* of the timed stage, and of the one that runs */
     uint64_t duration_ns, ceiling_ns, hang_ns, first_number, table_bytes;
     cpu_set_t cpus;
 

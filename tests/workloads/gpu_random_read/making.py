@@ -1,0 +1,79 @@
+"""Makes runs of gpu_random_read in this process, by requesters on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.context import Context, directory_target
+from wattload.core.record.results import Check
+from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.targets import Target
+from wattload.core.workload import Accelerator, Communicator, Outcome
+from wattload.loaders.gpu_queue.config import Config as Loader
+from wattload.loaders.gpu_queue.reader import QueueReader
+from wattload.loaders.random_reads import RandomReader, RandomReadPlan
+from wattload.workloads.gpu_random_read.config import Config
+from wattload.workloads.gpu_random_read.workload import GpuRandomRead
+
+FILE_BYTES = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class FaultyLoader(Loader):
+    """Its pollers do something wrong with one answer in 1000."""
+
+    fault: str = "none"
+    hang_s: float = 0.3
+
+    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+        setup = replace(self.queue_setup(plan), fault=self.fault, hang_s=self.hang_s)
+        return QueueReader(plan, setup)
+
+
+def workload_of(loader: Loader | None = None, **settings: Any) -> GpuRandomRead:
+    known = {"file_bytes": FILE_BYTES, "duration_s": 0.2, "requesters": 64, "queue_pairs": 2}
+    config = Config(**{**known, **settings})
+    config.check("demo")
+    return GpuRandomRead(config, loader or Loader(requester="cpu"), Accelerator())
+
+
+def target_at(path: Path, *, index: int = 0, least_bytes: int = 512) -> Target:
+    """Return a target whose O_DIRECT takes blocks of ``least_bytes``."""
+    needs = DirectIo(memory_align_bytes=4, offset_align_bytes=least_bytes, found_by="test")
+    return replace(directory_target(path, index=index), direct_io=needs)
+
+
+def context_of(
+    folder: Path, *names: str, least_bytes: int = 512, communicator: Communicator | None = None
+) -> Context:
+    """Return a context with a target in each of the named folders, which are made."""
+    targets = []
+    for index, name in enumerate(names or ("target",)):
+        (folder / name).mkdir(exist_ok=True)
+        targets.append(target_at(folder / name, index=index, least_bytes=least_bytes))
+    world = {} if communicator is None else {"communicator": communicator}
+    return Context(targets=tuple(targets), **world)
+
+
+def made(workload: GpuRandomRead, context: Context) -> tuple[Outcome, dict[str, Check]]:
+    workload.plan(context)
+    workload.prepare(context)
+    outcome = workload.run(context)
+    return outcome, {check.name: check for check in (*outcome.checks, *workload.verify(context))}
+
+
+def files_of(context: Context) -> list[Path]:
+    found = (target.data_folder.rglob("*.bin") for target in context.targets)
+    return [path for paths in found for path in sorted(paths)]
+
+
+def metric(outcome: Outcome, name: str) -> float | None:
+    [found] = [each for each in outcome.metrics if each.name == name]
+    return found.value
+
+
+def verdicts(checks: dict[str, Check], names: Sequence[str]) -> list[str]:
+    return [checks[name].verdict for name in names]
