@@ -37,6 +37,9 @@ _ENGINE = "workload engine"
 """What answers the requests of random reads: drives, or something that reads no storage."""
 _STORAGE = "storage"
 
+_FOR_A_TIME = (GPU_READ, "gpu_random_read")
+"""Phases that end when their time is over, whatever was read."""
+
 _NO_RUN = "no valid run"
 _NOT_RECORDED = "not recorded"
 _PATH = "config target.path"
@@ -421,8 +424,8 @@ class Exclusions:
         found = [reason for reason in self._of_all if reason]
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
-        # Of reads for a given time, seconds are latencies, which do not depend on the bytes.
-        is_latency = quantity.unit is Unit.SECONDS and quantity.phase == GPU_READ
+        # Of reads for a given time, seconds are those of a read, which do not depend on the bytes.
+        is_latency = quantity.unit is Unit.SECONDS and quantity.phase in _FOR_A_TIME
         is_total = quantity.unit in (Unit.SECONDS, Unit.JOULES) and not is_latency
         if is_total and self.bytes_by_phase:
             if quantity.phase in ("", energies.ALL_PHASES):

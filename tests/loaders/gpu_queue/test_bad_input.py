@@ -1,0 +1,170 @@
+"""Each thing that can be wrong is one sentence, and no process is left."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loaders.gpu.plans import Watch
+from tests.loaders.gpu_queue.plans import plan_of, read, stamped_file
+from tests.workloads.gpu_random_read.making import target_at
+from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError
+from wattload.loaders.gpu_queue.config import Config
+from wattload.loaders.gpu_queue.failures import DRIVER
+from wattload.loaders.random_reads import RandomReadPlan
+
+MARK = "WATTLOAD_TEST_OF_QUEUES"
+MODULE = b"wattload.loaders.gpu_queue"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> RandomReadPlan:
+    """A plan over one file."""
+    return plan_of(stamped_file(tmp_path / "file"))
+
+
+@pytest.fixture(autouse=True)
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mark the processes that a test starts, since other tests run beside it."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+
+
+def children() -> set[int]:
+    """Return the processes of queues that this test has started, of any parent."""
+    own = f"{MARK}={os.environ[MARK]}".encode()
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if MODULE in command and own in variables:
+            found.add(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "nvme"}, "loader.engine must be one of storage, memory, null, got 'nvme'"),
+        ({"requester": "dpu"}, "loader.requester must be one of gpu, cpu, got 'dpu'"),
+        ({"pollers": 0}, "loader.pollers must be 1 to 256, got 0"),
+        ({"table_bytes": 100_000}, "must be a power of two, got 100000; 131072 is next"),
+        ({"table_bytes": 1024}, "loader.table_bytes must be 65536 to 4294967296"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config(**settings).check()
+
+
+def test_more_pollers_than_pairs(plan: RandomReadPlan) -> None:
+    config = Config(requester="cpu", pollers=3)
+    with pytest.raises(ConfigError, match=r"at most the 2 queue pairs of a process .*, got 3"):
+        config.check_random_reads(plan, [])
+    both = replace(plan, files=plan.files * 2)
+    config.check_random_reads(both, [])
+
+
+@pytest.mark.parametrize(("drives", "pollers"), [(1, 1), (3, 3), (14, 4)])
+def test_there_is_a_poller_per_drive(plan: RandomReadPlan, drives: int, pollers: int) -> None:
+    many = replace(plan, queue_pairs=32, drive_count=drives)
+    assert Config().queue_setup(many).pollers == pollers
+    assert Config(pollers=7).queue_setup(many).pollers == 7
+
+
+@pytest.mark.skipif(Path(DRIVER).exists(), reason="there is a GPU")
+def test_no_gpu(plan: RandomReadPlan) -> None:
+    for gpu in (None, "0000:65:00.0"):
+        with pytest.raises(NoGpuError, match="needs an NVIDIA GPU and /dev/nvidiactl is missing"):
+            Config().check_random_reads(replace(plan, gpu=gpu), [])
+
+
+def test_a_target_without_o_direct(plan: RandomReadPlan, tmp_path: Path) -> None:
+    target = replace(target_at(tmp_path), direct_io=None, direct_io_missing="tmpfs has none")
+    with pytest.raises(TargetError, match=r"has no O_DIRECT \(tmpfs has none\), which the queue's"):
+        Config(requester="cpu").check_random_reads(plan, [target])
+    Config(requester="cpu", engine="null").check_random_reads(plan, [target])
+
+
+def test_memory_that_may_not_be_locked(
+    plan: RandomReadPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
+    monkeypatch.setattr("wattload.loaders.gpu.limits._may_lock", lambda _: False)
+    large = replace(plan, requesters=4096, queue_size=4096)
+    sentence = r"^RLIMIT_MEMLOCK 1 MiB, .* buffers of 2 MiB: .* ulimit -l 2048, or use fewer work"
+    with pytest.raises(ConfigError, match=sentence):
+        Config(requester="cpu").check_random_reads(large, [])
+
+
+def test_files_that_are_not_as_planned(plan: RandomReadPlan, tmp_path: Path) -> None:
+    (file,) = plan.files
+    longer = replace(plan, files=(replace(file, size_bytes=5 << 20),))
+    with pytest.raises(TargetError, match=r"^file of 1.05 MB, 5.24 MB planned: "):
+        read(longer, tmp_path)
+    absent = replace(plan, files=(replace(file, path=tmp_path / "absent"),))
+    with pytest.raises(FileNotFoundError):
+        read(absent, tmp_path)
+    assert not children()
+
+
+def test_a_process_that_is_killed(plan: RandomReadPlan, tmp_path: Path) -> None:
+    reader = Config(requester="cpu").random_reader(replace(plan, duration_s=20.0), tmp_path)
+    (child,) = children()
+    threading.Timer(0.5, os.kill, (child, signal.SIGKILL)).start()
+    with pytest.raises(RunError, match="^the process of the queue was ended by signal 9"):
+        reader.run(Watch())
+    reader.close()
+
+
+PROGRAM = """
+import sys; from pathlib import Path
+from tests.loaders.gpu.plans import Watch
+from tests.loaders.gpu_queue.plans import *
+folder = Path(sys.argv[1])
+plan = plan_of(stamped_file(folder / 'file'), duration_s=60.0)
+class Told(Watch):
+    def begin(self):
+        super().begin(); print('reads', flush=True)
+reader = Config(requester='cpu').random_reader(plan, folder)
+try:
+    reader.run(Told())
+except KeyboardInterrupt:
+    reader.close()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_queue_ends_with_its_run(tmp_path: Path, number: signal.Signals) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == b"reads\n"
+    assert len(children()) == 1
+    start_s = time.monotonic()
+    if number is signal.SIGINT:
+        os.killpg(run.pid, number)  # as a terminal does: the child gets it too
+    else:
+        run.kill()
+    run.wait()
+    run.stdout.close()
+    while children() and time.monotonic() < start_s + 5:
+        time.sleep(0.02)
+    assert not children()
+    # A busy machine may need some time to end what has ended in one second.
+    assert time.monotonic() - start_s < 2

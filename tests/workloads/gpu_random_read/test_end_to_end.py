@@ -1,0 +1,212 @@
+"""Whole runs by the command line, by requesters on the CPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.run.running import launched, record_of, run, until
+from wattload.core.checks.evaluation import rechecked
+from wattload.core.record.run import RunRecord
+
+pytestmark = pytest.mark.slow
+
+WORDS = (
+    "workload=gpu_random_read",
+    "loader.requester=cpu",
+    "scale=demo",
+    "power=none",
+    "workload.file_bytes=1048576",
+    "workload.duration_s=0.3",
+    "workload.requesters=64",
+)
+PHASE = "gpu_random_read"
+QUEUE = "wattload.loaders.gpu_queue"
+
+
+def verdicts(record: RunRecord) -> dict[str, str]:
+    return {check.name: check.verdict for check in rechecked(record).checks}
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """The record of a run that read storage."""
+    folder = tmp_path_factory.mktemp("run")
+    done = run(folder, *WORDS)
+    assert done.returncode == 0, done.stderr
+    return record_of(folder)
+
+
+def test_a_run_is_proved_by_its_counts(record: RunRecord) -> None:
+    found = verdicts(record)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads", "metrics_close",
+                 "closure_read_bytes_per_s"):  # fmt: skip
+        assert found[name] == "pass", name
+    assert f"device_bytes_{PHASE}_read" in found
+    (path,) = record.workload.paths
+    assert (path.path_effective, path.initiator) == ("cpu_queue", "cpu")
+    assert (record.workload.queue_depth_asked, record.workload.block_bytes_asked) == (
+        64,
+        record.workload.details["read_bytes"],
+    )
+    (window,) = record.timed_windows()
+    assert window.read_bytes == window.operations * record.workload.details["read_bytes"]
+    assert "of the CPU (loader.requester=cpu)" in " ".join(record.workload.remarks)
+
+
+def with_details(record: RunRecord, **changes: Any) -> RunRecord:
+    details = {**record.workload.details, **changes}
+    workload = record.workload.model_copy(update={"details": details})
+    return record.model_copy(update={"workload": workload})
+
+
+def with_counts(record: RunRecord, **changes: Any) -> RunRecord:
+    (path,) = record.workload.paths
+    assert path.counts is not None
+    counts = path.counts.model_copy(update=changes)
+    update = {"counts": counts, "path_effective": counts.word, "path_evidence": counts.evidence}
+    workload = record.workload.model_copy(update={"paths": (path.model_copy(update=update),)})
+    return record.model_copy(update={"workload": workload})
+
+
+def with_metric(record: RunRecord, name: str) -> RunRecord:
+    metrics = tuple(
+        each.model_copy(update={"value": (each.value or 0) * 1.1 + 1}) if each.name == name else each
+        for each in record.metrics
+    )
+    return record.model_copy(update={"metrics": metrics})
+
+
+def test_what_was_edited_is_found_out(record: RunRecord) -> None:
+    for metric in record.metrics:
+        assert verdicts(with_metric(record, metric.name))["metrics_close"] == "fail", metric.name
+    operations = record.workload.details["operations"]
+    more = with_details(record, operations=2 * operations)
+    assert verdicts(more)["data_path"] == "fail"
+    amplified = with_details(record, read_bytes=2 * record.workload.details["read_bytes"])
+    assert {verdicts(amplified)[name] for name in ("data_path", "metrics_close")} == {"fail"}
+    failed = [{"file": "x", "reason": "y", "offset_bytes": 0, "count": 3}]
+    assert verdicts(with_details(record, failures=failed))["metrics_close"] == "fail"
+    assert verdicts(with_counts(record, requester="gpu"))["data_path"] == "fail"
+    assert verdicts(with_counts(record, taken=operations - 1))["data_path"] == "fail"
+    doubled = with_counts(record, reads=2 * operations)
+    assert verdicts(doubled)["data_path"] == "fail"
+    less = tuple(check for check in record.checks if check.name != "queue_counts")
+    assert verdicts(record.model_copy(update={"checks": less}))["queue_counts"] == "fail"
+    changed = tuple(
+        check.model_copy(update={"figures": {**check.figures, "taken": 1}})
+        if check.name == "queue_counts"
+        else check
+        for check in record.checks
+    )
+    assert verdicts(record.model_copy(update={"checks": changed}))["queue_counts"] == "fail"
+
+
+@pytest.mark.parametrize("engine", ["null", "memory"])
+def test_a_run_without_storage_says_so(tmp_path: Path, engine: str) -> None:
+    done = run(tmp_path, *WORDS, f"loader.engine={engine}")
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    found = verdicts(record)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    assert found["data_path"] == "not_checked"
+    assert found["queue_counts"] == found["delivered_bytes"] == "pass"
+    assert record.config["loader"]["engine"] == engine
+    assert (record.workload.data, record.moved_bytes(PHASE, "read")) == (None, 0)
+    (path,) = record.workload.paths
+    assert (path.path_effective, path.initiator) == ("unverified", "cpu")
+    assert f"No storage was read (loader.engine={engine})" in " ".join(record.workload.remarks)
+
+
+def test_processes_share_the_targets(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    paths = ",".join(str(tmp_path / name) for name in "abc")
+    done = run(tmp_path, *WORDS, f"target.path=[{paths}]", ranks=2)
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    found = verdicts(record)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    assert found["data_path"] == found["queue_counts"] == found["metrics_close"] == "pass"
+    files = record.workload.details["files"]
+    assert [(each["rank"], each["target"]) for each in files] == [(0, 0), (1, 1), (0, 2)]
+    assert record.workload.queue_depth_asked == 3 * 64
+    assert {row.kind for row in record.latencies} == {"read", "request"}
+
+
+def test_more_processes_than_targets(tmp_path: Path) -> None:
+    done = run(tmp_path, *WORDS, ranks=2)
+    assert done.returncode == 2
+    assert "2 processes for 1 targets: each process needs a target of its own" in done.stderr
+
+
+def test_a_drive_that_hangs_is_a_failed_record(tmp_path: Path) -> None:
+    target = "workload._target_=tests.workloads.gpu_random_read.hanging.Hanging"
+    done = run(tmp_path, *WORDS, target, "workload.duration_s=30")
+    assert done.returncode == 1
+    record = record_of(tmp_path)
+    assert record.status == "failed"
+    assert "requests unanswered for 0.3 s on " in record.status_reason
+    assert "requests unanswered for 0.3 s on " in done.stderr
+
+
+def queues_below(pid: int) -> list[int]:
+    """Return the processes of queues below a process, over all levels."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child] if QUEUE in command_of(child) else []
+            found += queues_below(child)
+    return found
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_leaves_no_process(
+    tmp_path: Path, number: signal.Signals, ranks: int
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    paths = ",".join(str(tmp_path / name) for name in "ab")
+    words = (*WORDS, "workload.duration_s=60", f"target.path=[{paths}]")
+    with launched(tmp_path, *words, ranks=ranks) as process:
+        until(lambda: reading(tmp_path, ranks), process)
+        queues = queues_below(process.pid)
+        assert len(queues) == ranks
+        start_s = time.monotonic()
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            os.kill(parent_of(queues[0]), number)
+        until(lambda: not any(map(command_of, queues)), seconds=10)
+        assert time.monotonic() - start_s < 3  # one second, on a machine that has nothing to do
+        process.communicate()
+    if number is signal.SIGINT:
+        assert record_of(tmp_path).status == "aborted"
+
+
+def reading(folder: Path, ranks: int) -> bool:
+    """Return whether the timed phase has begun on every rank."""
+    begun = [
+        text
+        for path in folder.glob("runs/*/*.jsonl")
+        if f'"name":"{PHASE}"' in (text := path.read_text())
+    ]
+    return len(begun) >= ranks
