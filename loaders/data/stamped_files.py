@@ -108,9 +108,7 @@ class StampedFiles:
             DataError: a finished file has another size now.
         """
         found = existing_on_targets(self.targets, self.key)
-        folders = {
-            target.index: folder for target, folder in zip(self.targets, found, strict=True)
-        }
+        folders = {target.index: folder for target, folder in zip(self.targets, found, strict=True)}
         return list(self._not_in(folders))
 
     def require_sizes(self) -> None:

@@ -129,7 +129,7 @@ def _check_files(plan: GpuReadPlan) -> None:
 
 
 def check_locked(pinned_bytes: int, alternative: str, roots: Roots = LIVE) -> None:
-    """Raise ``ConfigError`` for buffers that io_uring may not register; says the ``alternative``."""
+    """Raise ``ConfigError`` with an ``alternative`` for buffers that io_uring may not register."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if soft == resource.RLIM_INFINITY or pinned_bytes <= soft or _may_lock(roots):
         return

@@ -71,7 +71,9 @@ def specification(
             }
             for file in plan.files
         ],
-        "gpus": [{"address": gpu, "cpus": allowed_cpus(node, roots)} for gpu, node in nodes.items()],
+        "gpus": [
+            {"address": gpu, "cpus": allowed_cpus(node, roots)} for gpu, node in nodes.items()
+        ],
     }
 
 

@@ -185,9 +185,7 @@ def architecture(gpu: str) -> str:
         NativeError: there is no driver, or no such GPU.
     """
     capability, error = c_uint32(), Error()
-    code = load().wl_cuda_capability(
-        gpu.encode(), ctypes.byref(capability), ctypes.byref(error)
-    )
+    code = load().wl_cuda_capability(gpu.encode(), ctypes.byref(capability), ctypes.byref(error))
     if code != OK:
         raise NativeError.of(error)
     return f"sm_{capability.value}"

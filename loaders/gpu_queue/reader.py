@@ -173,9 +173,7 @@ class QueueReader:
 
     def _remarks(self) -> Iterator[str]:
         if self._plan.gpu is None:
-            yield (
-                "Requests came from threads of the CPU (loader.requester=cpu), not of a GPU."
-            )
+            yield ("Requests came from threads of the CPU (loader.requester=cpu), not of a GPU.")
         if self._setup.engine != "storage":
             yield (
                 f"No storage was read (loader.engine={self._setup.engine}): rates are those of "
@@ -271,7 +269,6 @@ def _from_buckets(counts: np.ndarray) -> Histogram:
     used = [int(bucket) for bucket in counts.nonzero()[0]]
     ends = [(lower_end_ns(bucket), upper_end_ns(bucket)) for bucket in used]
     sum_ns = sum(
-        int(counts[bucket]) * (low + high)
-        for bucket, (low, high) in zip(used, ends, strict=True)
+        int(counts[bucket]) * (low + high) for bucket, (low, high) in zip(used, ends, strict=True)
     )
     return Histogram(counts, sum_ns // 2, ends[0][0], ends[-1][1])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from wattload.core.histogram import Histogram
-from wattload.core.io import PathCounts
+from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Metric
 from wattload.loaders.gpu_reads import GpuReadResult
+from wattload.loaders.random_reads import RandomReadResult
 from wattload.workloads.checkpoint import workload as checkpoint_workload
 from wattload.workloads.checkpoint.cycle import DirectionTotals, Stall
 from wattload.workloads.checkpoint.cycle import RankTotals as Saved
@@ -21,6 +22,9 @@ from wattload.workloads.dlrm import workload as dlrm_workload
 from wattload.workloads.dlrm.conversion import Step, phases_of
 from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
 from wattload.workloads.dlrm.workers import Cost
+from wattload.workloads.gpu_random_read import workload as gpu_random_read_workload
+from wattload.workloads.gpu_random_read.metrics import metrics as gpu_random_read_metrics
+from wattload.workloads.gpu_random_read.reads import RankReads, Reads
 from wattload.workloads.gpu_read import workload as gpu_read_workload
 from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
 from wattload.workloads.unet3d import workload as unet3d_workload
@@ -94,11 +98,36 @@ def of_gpu_read() -> list[Metric]:
     return list(gpu_read_metrics(result))
 
 
+def of_gpu_random_read() -> list[Metric]:
+    result = RandomReadResult(
+        operations=1,
+        file_operations=(1,),
+        start_ns=0,
+        end_ns=1,
+        cpu_s=1.0,
+        latency=None,
+        file_latencies=None,
+    )
+    rank = RankReads(
+        rank=0,
+        host="box",
+        gpu=None,
+        targets=(0,),
+        paths=(PAGE,),
+        result=result,
+        path=DataPath(data_path="host_memory", path_requested="cpu_queue"),
+        checks=(),
+    )
+    reads = Reads(ranks=(rank,), engine="storage", block_bytes=512, read_bytes=512, outstanding=1)
+    return list(gpu_random_read_metrics(reads))
+
+
 MADE = {
     unet3d_workload.Unet3d.name: of_unet3d,
     checkpoint_workload.Checkpoint.name: of_checkpoint,
     dlrm_workload.Dlrm.name: of_dlrm,
     gpu_read_workload.GpuRead.name: of_gpu_read,
+    gpu_random_read_workload.GpuRandomRead.name: of_gpu_random_read,
 }
 
 

@@ -113,6 +113,9 @@ class PathCounts(Frozen):
             return self._word_of_queue(self.requester)
         if self.library_reads is None:
             return self._word_without_library()
+        return self._word_of_library()
+
+    def _word_of_library(self) -> PathWord:
         parts = [n for n in (self.p2p_reads, self.nvfs_reads, self.posix_reads) if n is not None]
         is_sum = len(parts) == _PATHS and sum(parts) == self.library_reads
         if not is_sum or not self.reads or self.library_reads != self.reads:

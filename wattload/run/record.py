@@ -367,8 +367,7 @@ def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> T
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     config, data, outcome = header.order.config, findings.data, findings.outcome
     is_direct = any(
-        path.path_requested == "o_direct" or path.counts is not None
-        for path in outcome.paths
+        path.path_requested == "o_direct" or path.counts is not None for path in outcome.paths
     )
     uses_loader = bool(workload_class(config).needs)
     # A workload that decides how many operations are in flight leaves the loader nothing to choose.

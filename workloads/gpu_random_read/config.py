@@ -73,7 +73,7 @@ class Config:
         "Size of the file on each target.",
         multiple=MIB,
         least=MIB,
-        unset="by scale; with full all but 5 % of the file system",
+        unset="all but 5 % of the file system",
     )
     gpus: Any = setting(
         None,

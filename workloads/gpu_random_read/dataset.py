@@ -79,13 +79,13 @@ def _size_in(folder: DataFolder | None) -> int | None:
 def _filling_bytes(targets: Sequence[Target], folders: Sequence[DataFolder | None]) -> int:
     """Return the size of new files, the same on each target: the smallest that fits everywhere."""
     sizes = []
-    users = Counter(os.stat(target.data_folder.parent).st_dev for target in targets)
+    users = Counter(target.data_folder.parent.stat().st_dev for target in targets)
     for target, folder in zip(targets, folders, strict=True):
         place = target.data_folder.parent
         status = os.statvfs(place)
         free_bytes = status.f_bavail * status.f_frsize + unfinished_bytes(folder)
         free_bytes -= int(FREE_SHARE * status.f_blocks * status.f_frsize)
-        fitting = round_down(max(free_bytes, 0) // users[os.stat(place).st_dev], MIB)
+        fitting = round_down(max(free_bytes, 0) // users[place.stat().st_dev], MIB)
         size_bytes = _size_in(folder) or fitting
         if not size_bytes:
             raise TargetError(

@@ -82,10 +82,13 @@ class Reads:
         hosts: dict[str, list[RandomReadResult]] = {}
         for each in self.ranks:
             hosts.setdefault(each.host, []).append(each.result)
-        return max(
-            max(each.end_ns for each in own) - min(each.start_ns for each in own)
-            for own in hosts.values()
-        ) / NS_PER_S
+        return (
+            max(
+                max(each.end_ns for each in own) - min(each.start_ns for each in own)
+                for own in hosts.values()
+            )
+            / NS_PER_S
+        )
 
     @property
     def reads_per_s(self) -> float:
@@ -142,7 +145,7 @@ class Reads:
         if busiest >= BUSY:
             return POLLERS, f"the busiest poller had something to do for {busiest:.2f} of the time"
         if self.engine != "storage":
-            return None, f"no storage was read, and the busiest poller was idle for {1 - busiest:.2f}"
+            return None, "no storage was read, and neither queue, pollers nor link limit the rate"
         return STORAGE, f"the busiest poller had nothing to do for {1 - busiest:.2f} of the time"
 
 

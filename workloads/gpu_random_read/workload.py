@@ -152,9 +152,7 @@ class GpuRandomRead:
         """
         config, job, world = self.config, self._planned(), context.communicator
         own = self._read(context)
-        rows = latencies(
-            own.result, block_bytes=config.block_bytes, read_bytes=self._moved_bytes
-        )
+        rows = latencies(own.result, block_bytes=config.block_bytes, read_bytes=self._moved_bytes)
         operations = self._traced(own.result)
         # Rank 0 needs no rows of the others: each keeps its own.
         slim = replace(own, result=replace(own.result, trace=np.empty(0, dtype=TRACE_DTYPE)))
@@ -318,7 +316,8 @@ class GpuRandomRead:
         if not self._loader.reads_storage:
             return
         if job.read_bytes > config.block_bytes:
-            coarse = [str(each.path) for each in targets if _least_read_bytes(each) > config.block_bytes]
+            block_bytes = config.block_bytes
+            coarse = [str(each.path) for each in targets if _least_read_bytes(each) > block_bytes]
             yield (
                 f"{job.read_bytes} bytes were read for each block of {config.block_bytes}: "
                 f"{job.read_bytes // config.block_bytes} bytes read for each one delivered, as "
@@ -334,9 +333,7 @@ class GpuRandomRead:
         if not len(result.trace):
             return ()
         traced = tuple(TracedFile(file.path, file.size_bytes) for file in files)
-        return (
-            TracedOperations(phase=PHASE, kind=IOKind.READ, rows=result.trace, files=traced),
-        )
+        return (TracedOperations(phase=PHASE, kind=IOKind.READ, rows=result.trace, files=traced),)
 
     @property
     def _engine(self) -> str:

@@ -41,6 +41,14 @@ REFUTED = counts(
 )
 
 
+QUEUED = counts(requester="gpu", asked=READS, taken=READS, answered=READS, delivered=READS)
+BY_CPU = QUEUED.model_copy(update={"requester": "cpu"})
+FAILED = QUEUED.model_copy(update=dict.fromkeys(("asked", "taken", "answered"), READS + 3))
+LOST = QUEUED.model_copy(update={"answered": READS - 1})
+DOUBLED = QUEUED.model_copy(update=dict.fromkeys(("asked", "taken", "answered"), READS - 1))
+WRONG = QUEUED.model_copy(update={"delivered": READS - 1})
+
+
 def record_of(found: PathCounts, *, must_be_direct: bool = False, **path: Any) -> RunRecord:
     record, _ = make_run(Scenario(virtual=False, power="measured"))
     paths = (DataPath(data_path="gpu", path_requested="direct", counts=found, **path),)
@@ -71,6 +79,12 @@ def judged(record: RunRecord) -> Check:
         (NVFS.model_copy(update={"nvidia_fs_reads": None}), "p2p_nvfs", "pass", "pass"),
         (P2P.model_copy(update={"peer_reads": READS + 1}), "unverified", "not_checked", "fail"),
         (REFUTED, "unverified", "fail", "fail"),
+        (QUEUED, "gpu_pull", "pass", "fail"),
+        (BY_CPU, "cpu_queue", "pass", "fail"),
+        (FAILED, "unverified", "not_checked", "fail"),
+        (LOST, "unverified", "fail", "fail"),
+        (DOUBLED, "unverified", "fail", "fail"),
+        (WRONG, "unverified", "not_checked", "fail"),
         (P2P.model_copy(update={"memory_bytes_per_byte": 0.02}), "p2p_pci", "pass", "pass"),
         (P2P.model_copy(update={"memory_bytes_per_byte": 1.9}), "unverified", "fail", "fail"),
         (POSIX.model_copy(update={"memory_bytes_per_byte": 1.9}), "posix_bounce", "warn", "fail"),
@@ -138,3 +152,20 @@ def test_evidence_that_is_not_of_the_counts_fails() -> None:
     check = judged(record_of(P2P, path_effective="p2p_pci", path_evidence="reads 5"))
     assert check.verdict == "fail"
     assert "evidence" in check.sentence
+
+
+def test_a_gpu_asked_only_where_counts_prove_it() -> None:
+    for found, initiator in ((QUEUED, "gpu"), (BY_CPU, "cpu"), (LOST, "cpu"), (P2P, "cpu")):
+        assert record_of(found).workload.paths[0].initiator == initiator
+    claimed = record_of(
+        BY_CPU, path_effective="cpu_queue", path_evidence=BY_CPU.evidence, initiator="gpu"
+    )
+    assert judged(claimed).verdict == "fail"
+    assert "says that a GPU asked" in judged(claimed).sentence
+
+
+def test_the_bytes_of_a_drive_may_be_more_than_those_of_a_block() -> None:
+    record = record_of(QUEUED)
+    details = {**record.workload.details, "block_bytes": 512, "read_bytes": 4096}
+    workload = record.workload.model_copy(update={"details": details})
+    assert judged(record.model_copy(update={"workload": workload})).verdict == "pass"

@@ -124,7 +124,7 @@ def test_a_process_that_is_killed(plan: RandomReadPlan, tmp_path: Path) -> None:
     reader = Config(requester="cpu").random_reader(replace(plan, duration_s=20.0), tmp_path)
     (child,) = children()
     threading.Timer(0.5, os.kill, (child, signal.SIGKILL)).start()
-    with pytest.raises(RunError, match="^the process of the queue was ended by signal 9"):
+    with pytest.raises(RunError, match=r"^the process of the queue was ended by signal 9"):
         reader.run(Watch())
     reader.close()
 

@@ -149,6 +149,21 @@ def test_only_an_old_record_lacks_the_buckets_of_a_latency(run: Run) -> None:
     assert failed(altered(without, hosts=(new,))) == {"latencies_write_write_4096"}
 
 
+def test_the_latencies_of_a_rank_are_in_those_of_all(run: Run) -> None:
+    histogram = Histogram.of(range(10_000, 3_000_000, 2_000))
+    (own,) = latencies_of(histogram, phase="write", kind="write", operation_bytes=4096)
+    merged = histogram.merged(histogram)
+    (both,) = latencies_of(merged, phase="write", kind="write", operation_bytes=4096)
+    both = both.model_copy(update={"ranks": (0, 1)})
+    ranks = [own.model_copy(update={"ranks": (rank,), "buckets": ()}) for rank in (0, 1)]
+    (host,) = run.record.hosts
+    new = {"hosts": (host.model_copy(update={"clocks": (host.before.clock,)}),)}
+    assert failed(altered(run, latencies=(both, *ranks), **new)) == set()
+    elsewhere = [row.model_copy(update={"ranks": (row.ranks[0] + 2,)}) for row in ranks]
+    found = failed(altered(run, latencies=(both, *elsewhere), **new))
+    assert found == {"latencies_write_write_4096"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [

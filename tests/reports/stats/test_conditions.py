@@ -80,6 +80,23 @@ def test_bytes_within_one_percent_bar_nothing() -> None:
     assert not [row for row in found.values() if "bytes" in row.reason]
 
 
+def answered_by(made_run: Run, engine: str) -> Run:
+    """Return a run whose requests were answered by this engine."""
+    workload = made_run.record.workload
+    other = workload.model_copy(update={"details": {**workload.details, "engine": engine}})
+    return replace(made_run, record=made_run.record.model_copy(update={"workload": other}))
+
+
+def test_what_read_no_storage_is_not_compared_with_what_did() -> None:
+    storage = [answered_by(each, "storage") for each in arm("A", 3.0)]
+    for engine in ("null", "memory"):
+        found = rows([*storage, *(answered_by(each, engine) for each in arm("B", 3.0))])
+        reason = f"no storage was read with loader.engine={engine}"
+        assert {row.reason for row in found.values()} == {reason}
+    alike = rows([*storage, *(answered_by(each, "storage") for each in arm("B", 3.0))])
+    assert not [row for row in alike.values() if "no storage" in row.reason]
+
+
 def on_data(made_run: Run, key: str) -> Run:
     """Return a run that worked on other data."""
     workload = made_run.record.workload

@@ -77,7 +77,9 @@ def with_counts(record: RunRecord, **changes: Any) -> RunRecord:
 
 def with_metric(record: RunRecord, name: str) -> RunRecord:
     metrics = tuple(
-        each.model_copy(update={"value": (each.value or 0) * 1.1 + 1}) if each.name == name else each
+        each.model_copy(update={"value": (each.value or 0) * 1.1 + 1})
+        if each.name == name
+        else each
         for each in record.metrics
     )
     return record.model_copy(update={"metrics": metrics})

@@ -154,7 +154,9 @@ def test_a_changed_block_is_named(tmp_path: Path) -> None:
     assert outcome.details["wrong_blocks"] > 0
 
 
-@pytest.mark.parametrize(("fault", "name"), [("twice", "queue_counts"), ("swapped", "delivered_bytes")])
+@pytest.mark.parametrize(
+    ("fault", "name"), [("twice", "queue_counts"), ("swapped", "delivered_bytes")]
+)
 def test_a_doubled_and_a_swapped_answer_are_found(tmp_path: Path, fault: str, name: str) -> None:
     loader = FaultyLoader(requester="cpu", fault=fault)
     outcome, checks = made(workload_of(loader), context_of(tmp_path))
@@ -202,7 +204,7 @@ def test_a_file_without_any_block_left_is_a_failed_run(tmp_path: Path) -> None:
     workload = workload_of(duration_s=1e-9)
     workload.plan(context)
     workload.prepare(context)
-    with pytest.raises(RunError, match="no read succeeded in 0.00 s; use more workload.duration_s"):
+    with pytest.raises(RunError, match=r"no read succeeded in 0.00 s; use more workload"):
         workload.run(context)
 
 

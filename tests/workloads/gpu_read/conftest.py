@@ -7,9 +7,9 @@ import pytest
 
 from tests.context import Context, context_at
 from tests.gpu_machine import machine
+from wattload.core.host.gpu_topology import Connection, connect
 from wattload.core.sysfs import Roots
 from wattload.workloads.gpu_read import workload as module
-from wattload.core.host.gpu_topology import Connection, connect
 
 
 @pytest.fixture(autouse=True)
