@@ -12,7 +12,6 @@ from wattload.loaders.aligned_io import refuses_direct
 from wattload.loaders.engine import library
 from wattload.loaders.gpu import failures
 from wattload.loaders.gpu.native import NativeError
-from wattload.loaders.gpu_queue.native import HANGS, NOT_PINNED, TOO_MANY
 
 DRIVER = "/dev/nvidiactl"
 _LESS = "use fewer workload.requesters, or a smaller workload.block_bytes or loader.table_bytes"
@@ -48,12 +47,12 @@ def preparation_error(error: NativeError, planned: Mapping[str, int]) -> Excepti
             "which wattload does not support"
         ),
         library.GPU_MEMORY: f"{error.text}; use fewer workload.requesters",
-        library.UNAVAILABLE: f"{error.text}; raise it with ulimit -l, or {_LESS}",
-        NOT_PINNED: (
-            f"{error.text}: {error.offset / MIB:.4g} MiB, by RLIMIT_MEMLOCK or the memory of the "
-            f"cgroup; raise the limit, or {_LESS}"
+        library.UNAVAILABLE: f"{error.text}; {_LESS}",
+        library.NOT_PINNED: (
+            f"{error.offset / MIB:.4g} MiB can't be pinned ({error.text}); raise ulimit -l and the "
+            f"memory limit of the cgroup, or {_LESS}"
         ),
-        TOO_MANY: f"{error.text}; use fewer workload.requesters",
+        library.TOO_MANY: f"{error.text}; use fewer workload.requesters",
     }
     if error.code == library.NO_LIBRARY:
         return failures.missing_library(error.text)
@@ -64,7 +63,7 @@ def preparation_error(error: NativeError, planned: Mapping[str, int]) -> Excepti
 
 def lost_error(error: NativeError, hang_s: float) -> RunError:
     """Return the exception for what ended the requests: a drive that hangs, or a lost GPU."""
-    if error.code == HANGS:
+    if error.code == library.HANGS:
         where = f" on {error.path}" if error.path else ""
         return RunError(
             f"{error.offset:,} requests unanswered for {hang_s:.3g} s{where}: the drive or a "

@@ -25,7 +25,7 @@ ENGINES = {"null": 0, "memory": 1, "storage": 2}
 PATTERNS = {"uniform": 0, "regions": 1, "zipf": 2}
 """The last for tests of the cache."""
 FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3}
-NOT_PINNED, TOO_MANY, HANGS = -17, -18, -19
+HANGS = -19
 
 _FAILURES = 16
 
@@ -297,6 +297,13 @@ class Queue:
         result, error = Result(), Error()
         code = load().wl_queue_run(self._queue, ctypes.byref(result), ctypes.byref(error))
         return result, None if code == OK else NativeError.of(error)
+
+    def progress(self) -> Progress:
+        """Return what has been answered so far; the timed stage is over when ``run`` returns."""
+        progress = Progress()
+        load().wl_queue_progress_of(self._queue, ctypes.byref(progress))
+        progress.stage = min(progress.stage, TIMED)
+        return progress
 
     def trace(self) -> NDArray[np.void]:
         """Return the traced reads (``TRACE_DTYPE``, by time of submission), after ``run``."""

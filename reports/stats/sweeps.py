@@ -25,6 +25,7 @@ from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 
 Kind = Literal["read", "write"]
+"""Operations that are all timed; of requests through a queue only a sample is."""
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}
 """The percentiles that are drawn, each with its share."""
 
@@ -321,7 +322,10 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
     Of a phase with a steady state only that is drawn, if every run has one.
     """
     keys: dict[tuple[str, Kind], None] = dict.fromkeys(
-        (row.phase, row.kind) for run in group.runs for row in run.record.latencies
+        (row.phase, row.kind)
+        for run in group.runs
+        for row in run.record.latencies
+        if row.kind != "request"
     )
     if any(run.record.metric(_MEAN) for run in group.runs):
         keys.setdefault((GPU_READ, "read"))
@@ -529,6 +533,8 @@ def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
                 name = label(metric.name, metric.unit)
                 found[(metric.name,)] = (name, metric.unit, _metric(metric.name))
         for row in run.record.latencies:
+            if row.kind == "request":
+                continue
             name = f"{row.phase}: {row.kind} operations per second (IOPS)"
             rate = _operations(row.phase, row.kind)
             found[row.phase, row.kind] = (name, Unit.SAMPLES_PER_SECOND, rate)

@@ -255,7 +255,7 @@ static bool pass(wl_queue_poller *poller) {
         wl_count(&poller->taken, taken);
     if (answered)
         wl_count(&poller->answered, answered);
-    note_pass(poller, !taken && !answered, start_ns, slept_ns);
+    note_pass(poller, !taken && !answered, start_ns);
     if (poller->empty_passes)
         relax();
     if (poller->empty_passes && poller->empty_passes % SPINS == 0)

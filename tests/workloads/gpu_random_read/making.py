@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.context import Context, directory_target
+from tests.context import Context, LocalCommunicator, directory_target
 from wattload.core.record.results import Check
 from wattload.core.storage.direct_io import DirectIo
 from wattload.core.storage.targets import Target
@@ -54,8 +54,7 @@ def context_of(
     for index, name in enumerate(names or ("target",)):
         (folder / name).mkdir(exist_ok=True)
         targets.append(target_at(folder / name, index=index, least_bytes=least_bytes))
-    world = {} if communicator is None else {"communicator": communicator}
-    return Context(targets=tuple(targets), **world)
+    return Context(targets=tuple(targets), communicator=communicator or LocalCommunicator())
 
 
 def made(workload: GpuRandomRead, context: Context) -> tuple[Outcome, dict[str, Check]]:
