@@ -90,7 +90,8 @@ def make_scatter(run: Run) -> Scatter | None:
         _lane(run.record, trace, int(target), common_ns, drawn)
         for target in np.unique(trace.target[drawn])
     )
-    counts = [row.count for row in run.record.latencies if row.buckets]
+    whole = [row for row in run.record.latencies if row.buckets and row.kind != "request"]
+    counts = [row.count for row in whole]
     return Scatter(
         lanes=lanes,
         drawn_count=drawn.size,
