@@ -195,7 +195,8 @@ def _name(key: str, value: str) -> str:
         return f"OCP{value}W"
     if key == "power.limit_w":
         return f"limit{value}W"
-    return f"{last}-{value}" if "." in key else value
+    plain = plain_text(value)
+    return f"{last}-{plain}" if "." in key else plain
 
 
 def _path_names(values: Sequence[str]) -> list[str]:
