@@ -139,7 +139,7 @@ class Config:
         if self.pollers is not None and self.pollers > pairs:
             raise ConfigError(
                 f"loader.pollers must be at most the {pairs} queue pairs of a process "
-                f"({plan.queue_pairs} of each of {count} targets), got {self.pollers}: each pair "
+                f"({plan.queue_pairs} per target), got {self.pollers}: each pair "
                 "is served by one poller"
             )
         slots_bytes = plan.outstanding * max(file.read_bytes for file in plan.files)

@@ -157,11 +157,13 @@ class QueueReader:
     def path(self) -> DataPath:
         """Return the path; after ``run`` with the counts that prove it, if storage was read."""
         plan, setup = self._plan, self._setup
-        who = f"GPU {plan.gpu}" if plan.gpu else f"{setup.requester_threads} CPU threads"
+        threads = _counted(setup.requester_threads, "CPU thread")
+        who = f"GPU {plan.gpu}" if plan.gpu else threads
+        pollers = _counted(setup.pollers, "poller")
         source = {
-            "storage": f"{setup.pollers} pollers with io_uring and O_DIRECT",
-            "memory": f"{setup.pollers} pollers, blocks of a table of {setup.table_bytes} bytes",
-            "null": f"{setup.pollers} pollers that deliver nothing",
+            "storage": f"{pollers} with io_uring and O_DIRECT",
+            "memory": f"{pollers}, blocks of a table of {setup.table_bytes} bytes",
+            "null": f"{pollers}, nothing delivered",
         }
         return DataPath(
             data_path="host_memory" if setup.engine == "storage" else "no_storage",
@@ -201,6 +203,10 @@ class QueueReader:
     def close(self) -> None:
         """End the process; safe to call twice."""
         self._child.close()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _result(

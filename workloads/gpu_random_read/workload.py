@@ -96,9 +96,8 @@ class GpuRandomRead:
         config, targets = self.config, context.targets
         if world.world_size > len(targets):
             raise ConfigError(
-                f"{world.world_size} processes for {len(targets)} targets: each process needs a "
-                f"target of its own; use at most {len(targets)} processes, or more folders in "
-                "target.path"
+                f"{world.world_size} processes, but target.path names {len(targets)}: each process "
+                f"needs a target of its own; use at most {len(targets)} processes, or more targets"
             )
         dataset = dataset_of(config, targets)
         read_bytes = max(config.block_bytes, *map(_least_read_bytes, targets))

@@ -13,6 +13,7 @@ import pytest
 from tests.run.running import launched, record_of, run, until
 from wattload.core.checks.evaluation import rechecked
 from wattload.core.record.run import RunRecord
+from wattload.loaders.gpu_queue.failures import DRIVER
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +146,7 @@ def test_processes_share_the_targets(tmp_path: Path) -> None:
 def test_more_processes_than_targets(tmp_path: Path) -> None:
     done = run(tmp_path, *WORDS, ranks=2)
     assert done.returncode == 2
-    assert "2 processes for 1 targets: each process needs a target of its own" in done.stderr
+    assert "2 processes, but target.path names 1: each process needs" in done.stderr
 
 
 def test_a_drive_that_hangs_is_a_failed_record(tmp_path: Path) -> None:
@@ -212,3 +213,25 @@ def reading(folder: Path, ranks: int) -> bool:
         if f'"name":"{PHASE}"' in (text := path.read_text())
     ]
     return len(begun) >= ranks
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not Path(DRIVER).exists(), reason="no GPU")
+@pytest.mark.parametrize("engine", ["storage", "memory", "null"])
+def test_a_gpu_asks_and_pulls(tmp_path: Path, engine: str) -> None:
+    words = [word for word in WORDS if not word.startswith("loader.requester")]
+    done = run(tmp_path, *words, f"loader.engine={engine}", seconds=120)
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    found = verdicts(record)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    assert found["queue_counts"] == found["delivered_bytes"] == "pass"
+    details = record.workload.details
+    assert details["requester"] == "gpu"
+    assert [each["operations"] for each in details["gpus"]] == [details["operations"]]
+    assert min(details["pull_per_s"], details["queue_per_s"]) > 0
+    (path,) = record.workload.paths
+    if engine == "storage":
+        assert (path.path_effective, path.initiator) == ("gpu_pull", "gpu")
+    else:
+        assert (path.path_effective, path.initiator) == ("unverified", "cpu")
