@@ -94,8 +94,9 @@ def test_a_custom_profile_takes_its_watts_from_the_command_line() -> None:
 
 def test_scale_changes_counts_and_nothing_else() -> None:
     """Below ``demo``, no record size, batch, step time or block size may depend on the scale."""
-    counts = ("count", "duration_s", "epochs", "rounds", "rows", "slice_bytes", "steps")
-    counts += ("file_bytes",)  # of random reads: how much there is to read from
+    # Of random reads, file_bytes are how much there is to read from.
+    sizes = ("slice_bytes", "file_bytes")
+    counts = ("count", "duration_s", "epochs", "rounds", "rows", "steps", *sizes)
     for workload, loader in product(options("workload"), options("loader")):
         quick, full = (
             compose([TARGET, f"workload={workload}", f"loader={loader}", f"scale={scale}"])[1]
