@@ -50,7 +50,7 @@ def test_the_figures_follow_from_what_was_read(tmp_path: Path) -> None:
     rows = {row.kind: row for row in outcome.latencies}
     assert rows["read"].count == phase.operations
     assert metric(outcome, "mean_latency_s") == pytest.approx(rows["request"].mean_s)
-    assert 0 < rows["request"].count < phase.operations / 32
+    assert 0 < rows["request"].count <= phase.operations
     assert details["outstanding_seen"] == pytest.approx(rate * rows["request"].mean_s)
     assert details["requests"] == details["taken"] == details["answered"] == phase.operations
     assert [file["operations"] for file in details["files"]] == [phase.operations]
