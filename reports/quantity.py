@@ -54,12 +54,19 @@ _SPELLINGS = {
     "gb": "GB",
     "tsv": "TSV",
 }
-_WORKLOADS = {"unet3d": "Unet3D", "dlrm": "DLRM", "gpu_read": "Reads into GPU memory"}
+_WORKLOADS = {
+    "unet3d": "Unet3D",
+    "dlrm": "DLRM",
+    "gpu_read": "Reads into GPU memory",
+    "gpu_random_read": "Small random reads",
+}
 _LABELS = {
     "au_dlio": "AU in MLPerf's form",
     "au_nominal": "AU by nominal step time",
     "compute_fraction": "share of time computing",
     "cpu_s_per_gb": "CPU time per GB",
+    "cpu_s_per_million_reads": "CPU time per million reads",
+    "reads_per_s": "reads per second",
     "fill_seconds": "fill time",
     "load_kept_fraction": "share of its work that the load kept",
     "read_iops": "IOPS",
@@ -84,6 +91,7 @@ _LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
     Unit.BYTES_PER_JOULE: ((0, MB, "MB/s per W"),),
     Unit.JOULES_PER_BYTE: ((0, 1 / GB, "J/GB"),),
     Unit.SECONDS_PER_BYTE: ((0, 1 / GB, "s/GB"),),
+    Unit.PER_JOULE: ((MB, MB, "M/J"), (10 * KB, KB, "k/J"), (0, 1, "/J")),
     Unit.SAMPLES_PER_SECOND: ((MB, MB, "M/s"), (10 * KB, KB, "k/s"), (0, 1, "/s")),
     Unit.FRACTION: ((0, 0.01, "%"),),
     Unit.COUNT: ((0, 1, ""),),

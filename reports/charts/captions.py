@@ -27,6 +27,7 @@ _QUESTIONS = {
     Unit.JOULES: "How much energy does {} use?",
     Unit.WATTS: "How much power does {} draw?",
     Unit.BYTES_PER_JOULE: "How fast is {} per watt?",
+    Unit.PER_JOULE: "How much does {} get out of a joule?",
     Unit.JOULES_PER_BYTE: "How much energy does {} use per byte?",
 }
 _INTERVAL_SOURCES = {

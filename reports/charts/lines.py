@@ -64,6 +64,8 @@ _DASHES = ("", "7 3", "2 2", "9 3 2 3", "4 2", "1 3")
 _DOUBLINGS = 3
 """An axis over which values double at least so often is logarithmic."""
 _IDEAL_STEPS = 32
+_NEAR = 2.5
+"""Ceilings up to this factor above the rates are in their chart; farther ones would flatten it."""
 
 Array = NDArray[np.float64]
 Kind = tuple[str, str, int]
@@ -321,6 +323,7 @@ def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     caption = "Lines connect the medians of valid runs, a dot is one run."
     if any(scaling.is_count for scaling in found):
         caption += f" Dashed: the rate at the first value of {axis}, scaled in proportion."
+    caption += "".join(dict.fromkeys(map(ceiling_caption, found)))
     every = [curve for scaling in found for curve in scaling.curves]
     return Figure(
         name=name,
@@ -332,9 +335,38 @@ def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     )
 
 
+def highest_rate(scaling: Scaling) -> float:
+    """Return the largest value of a chart of rates: with the ceilings, unless they are far off."""
+    rates = [rate for curve in scaling.curves for place in curve.places for rate in place.rates]
+    ceilings = [value for _, value in scaling.ceilings]
+    near = ceilings if ceilings and min(ceilings) <= max(rates) * _NEAR else []
+    return max([*rates, *near])
+
+
+def draw_ceiling(frame: Frame, scaling: Scaling, shown: Scale) -> None:
+    """Draw what the GPUs pull without a queue as a line, where the chart reaches so high."""
+    inside = [(x, shown.shown(y)) for x, y in scaling.ceilings if shown.shown(y) <= frame.y.high]
+    xs, ys = [x for x, _ in inside], [y for _, y in inside]
+    frame.line(xs, ys, "strong", "pull ceiling", dash="1 4", width=2.2)
+    for x, y in inside:
+        tip = f"pull ceiling at {number(x, 3)}: {number(y, 3)} {shown.unit}"
+        frame.mark(x, y, "strong", tip, radius=1.6)
+
+
+def ceiling_caption(scaling: Scaling) -> str:
+    """Return what the line of ceilings is, or where it is if the chart does not reach it."""
+    if not scaling.ceilings:
+        return ""
+    values = [value for _, value in scaling.ceilings]
+    if min(values) <= highest_rate(scaling):
+        return " Dotted: what the GPUs pull from host memory without a queue."
+    least = quantity(min(values), scaling.unit, 3)
+    return f" Above the chart: the GPUs pull {least} or more from host memory without a queue."
+
+
 def _scaling_panel(scaling: Scaling) -> str:
     places = [place for curve in scaling.curves for place in curve.places]
-    most = max(rate for place in places for rate in place.rates)
+    most = highest_rate(scaling)
     shown = scale_for(scaling.unit, most)
     numbers = sorted({place.number for place in places})
     low, high = numbers[0], numbers[-1]
@@ -345,9 +377,12 @@ def _scaling_panel(scaling: Scaling) -> str:
         Axis(low=ends[0], high=ends[1], log=is_log, at=numbers),
         Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit),
         height=_HEIGHT,
-        title=f"{scaling.label}, {shown.unit} · {DIRECTIONS['higher']}",
+        title=" · ".join(
+            filter(None, (f"{scaling.label}, {shown.unit}", DIRECTIONS[scaling.better]))
+        ),
         x_title=label(scaling.axis),
     )
+    draw_ceiling(frame, scaling, shown)
     words = []
     for curve in scaling.curves:
         role, first = arm_role(curve.letter), curve.places[0].number
@@ -372,7 +407,7 @@ def _scaling_panel(scaling: Scaling) -> str:
 
 
 def _scaling_table(found: Sequence[Scaling]) -> Table:
-    rows = []
+    rows, has_count = [], any(scaling.is_count for scaling in found)
     for scaling in found:
         most = max(r for curve in scaling.curves for place in curve.places for r in place.rates)
         shown = scale_for(scaling.unit, most)
@@ -387,10 +422,13 @@ def _scaling_table(found: Sequence[Scaling]) -> Table:
                         number(place.number),
                         scaled(place.middle, shown),
                         scaled(ideal, shown),
+                        *([percent(place.middle / ideal if ideal else None)] if has_count else []),
                         "; ".join(scaled(rate, shown) for rate in place.rates),
                     )
                 )
-    titles = ("rate", "unit", "arm", f"#{label(found[0].axis)}", "#median", "#ideal", "runs")
+    kept = ["#kept of ideal"] if has_count else []
+    axis = f"#{label(found[0].axis)}"
+    titles = ("rate", "unit", "arm", axis, "#median", "#ideal", *kept, "runs")
     return Table(columns=columns(*titles), rows=rows, caption=f"Rates over {label(found[0].axis)}")
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.reports.charts.lines import ceiling_caption, draw_ceiling, highest_rate
 from wattload.reports.charts.plot import Axis, Frame
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.quantity import (
@@ -35,6 +36,7 @@ PANELS_MAX = 9
 """A chart of more panels is hard to read: its data are then shown as a table only."""
 
 _HEIGHT = 175
+_MEDIANS = "Points are medians of valid runs"
 _ALIKE = 2.0
 """Panels whose largest values are within this factor have one scale."""
 _LOG_FROM = 8.0
@@ -66,7 +68,7 @@ def _highest(found: Sequence[_HasPanel], most: Sequence[float]) -> list[float]:
 
 def rate_panels(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     """Return a rate over one setting, with a panel for each combination of the others."""
-    tops = [max(place.middle for c in each.curves for place in c.places) for each in found]
+    tops = [highest_rate(each) for each in found]
     highest, first = _highest(found, tops), found[0]
     panels = []
     for each, most in zip(found, highest, strict=True):
@@ -86,6 +88,7 @@ def rate_panels(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
             title=_titled(each, shown),
             x_title=label(each.axis),
         )
+        draw_ceiling(frame, each, shown)
         for curve in each.curves:
             _rate_line(frame, curve, shown)
         panels.append(
@@ -95,7 +98,16 @@ def rate_panels(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
         name=name,
         title=f"{subject}: {first.label} over {label(first.axis)}",
         svg="".join(panels),
-        caption=f"Points are medians of valid runs, {DIRECTIONS['higher']}. {_scales(highest)}",
+        caption=" ".join(
+            filter(
+                None,
+                (
+                    ", ".join(filter(None, (_MEDIANS, DIRECTIONS[first.better]))) + ".",
+                    _scales(highest),
+                    "".join(dict.fromkeys(map(ceiling_caption, found))).strip(),
+                ),
+            )
+        ),
         table=_rate_table(found),
         legend=_legend(found),
     )

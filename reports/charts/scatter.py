@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from wattload.reports.runs.traces import OperationTrace
 
 POINT_LIMIT = 4000
 """The most dots of a run; of more operations every second, third... by time is drawn."""
+
+LANES_MAX = 8
+"""The most targets of all arms that are drawn together."""
 
 _UNFINISHED = ".partial"
 """The suffix of a folder until it is complete; it is then renamed, with the same files."""
@@ -75,9 +78,14 @@ class Scatter:
     traced_count: int
     operation_count: int | None
 
+    @property
+    def drawn_share(self) -> float | None:
+        """The share of all operations that is drawn."""
+        return self.drawn_count / self.operation_count if self.operation_count else None
 
-def make_scatter(run: Run) -> Scatter | None:
-    """Return a run's traced operations; ``None`` for a run without such a trace."""
+
+def make_scatter(run: Run, limit: int = POINT_LIMIT) -> Scatter | None:
+    """Return at most ``limit`` traced operations; ``None`` for a run without such a trace."""
     trace = run.traces.operations
     if trace is None or not trace.time_ns.size:
         return None
@@ -85,13 +93,14 @@ def make_scatter(run: Run) -> Scatter | None:
     shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words], dtype=np.int64)
     common_ns = trace.time_ns + shift_ns[trace.host.numbers]
     order = np.lexsort((trace.offset_bytes, common_ns))
-    drawn = order[:: -(-order.size // POINT_LIMIT)]
+    drawn = order[:: -(-order.size // limit)]
     lanes = tuple(
         _lane(run.record, trace, int(target), common_ns, drawn)
         for target in np.unique(trace.target[drawn])
     )
-    whole = [row for row in run.record.latencies if row.buckets and row.kind != "request"]
-    counts = [row.count for row in whole]
+    # A request is a read, and only a sample of them is timed.
+    rows = [row for row in run.record.latencies if row.buckets and row.kind != "request"]
+    counts = [row.count for row in rows]
     return Scatter(
         lanes=lanes,
         drawn_count=drawn.size,
@@ -155,6 +164,63 @@ def scatter_figure(name: str, subject: str, scatter: Scatter, strips: Sequence[S
         caption=_caption(scatter),
         table=_table(scatter),
         legend=list(_legend(scatter)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmScatter:
+    """One run of an arm: its traced operations, and when its timed phase began and ended."""
+
+    letter: str
+    name: str
+    scatter: Scatter
+    start_s: float
+    end_s: float
+
+
+def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> Figure:
+    """Return a panel per arm and target, all on one axis of seconds since the timed start.
+
+    Args:
+        name: unique on the page.
+        subject: what the title begins with.
+        arms: one or more; of many targets only the first are drawn.
+    """
+    x = Axis(low=0, high=max(max(each.end_s - each.start_s for each in arms), 1e-3), unit="s")
+    most = max(LANES_MAX // len(arms), 1)
+    panels, parts = [], []
+    for each in arms:
+        own = f"{each.letter}: " if each.letter else ""
+        for lane in each.scatter.lanes[:most]:
+            shifted = replace(lane, name=f"{own}{lane.name}", time_s=lane.time_s - each.start_s)
+            panels.append(_panel(shifted, x, ()))
+        share = each.scatter.drawn_share
+        parts.append(
+            f"{own}{whole(each.scatter.drawn_count)} of "
+            + (
+                f"{counted(each.scatter.operation_count, 'operation')} ({percent(share, 2)})"
+                if share is not None and each.scatter.operation_count is not None
+                else "an unknown number of operations"
+            )
+        )
+    left = max(len(each.scatter.lanes) for each in arms) - most
+    return Figure(
+        name=name,
+        title=f"{subject}: where reads went over time",
+        svg="".join(panels),
+        caption="A dot is one traced read: when it was submitted, and its offset in the file of "
+        "its target. The file system decides where that is on the drive. Drawn, of one run: "
+        f"{'; '.join(parts)}."
+        + (f" {counted(left, 'more target')} not drawn; the table has them." if left > 0 else ""),
+        table=Table(
+            columns=columns("arm", *(each.title for each in _table(arms[0].scatter).columns)),
+            rows=[
+                row(each.name, *cells)
+                for each in arms
+                for cells in _table(each.scatter).rows
+            ],
+            caption="The operations drawn, by arm and target",
+        ),
     )
 
 

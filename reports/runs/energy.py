@@ -14,6 +14,7 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import DIGITS, MISSING, bounded_quantity
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
+from wattload.reports.runs.random_reads import operations_of
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
 """Evidence good enough to decide which arm is better."""
@@ -51,6 +52,7 @@ class Energy:
     """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
 
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
+    ``reads`` is how many random reads of storage it made meanwhile, ``None`` of other workloads.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
     of another run.
     """
@@ -59,6 +61,7 @@ class Energy:
     seconds: float
     moved_bytes: int
     evidence: Evidence
+    reads: int | None = None
     energy_j: float | None = None
     lower_j: float | None = None
     upper_j: float | None = None
@@ -93,6 +96,13 @@ class Energy:
         if self.energy_j is None or self.energy_j <= 0:
             return None
         return self.moved_bytes / self.energy_j
+
+    @property
+    def reads_per_j(self) -> float | None:
+        """Random reads divided by energy over the same window."""
+        if self.reads is None or self.energy_j is None or self.energy_j <= 0:
+            return None
+        return self.reads / self.energy_j
 
     @property
     def words(self) -> str:
@@ -163,6 +173,7 @@ def _summed(
         phase=phase,
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
+        reads=operations_of(record, phase),
         evidence=weakest(part.evidence for part in parts),
         energy_j=None if impossible else _sum(parts, "energy_j"),
         lower_j=_sum(parts, "lower_j"),

@@ -8,7 +8,7 @@ from typing import Any
 from wattload.core.io import DIRECT_WORDS, DataPath
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import counted, listed, quantity, whole
+from wattload.reports.quantity import MOST, counted, listed, quantity, whole
 
 GPU_READ = "gpu_read"
 """The name of the workload and of its only phase."""
@@ -19,6 +19,8 @@ _PATH_WORDS: Mapping[str, str] = {
     "p2p_via_peer_gpu": "GPUDirect Storage through another GPU",
     "posix_bounce": "through host memory (cuFile compatibility mode)",
     "host_bounce": "through pinned host memory",
+    "gpu_pull": "asked by the GPU, which pulls the blocks through host memory",
+    "cpu_queue": "asked by CPU threads through the queue, delivered in host memory",
     "mixed": "partly direct, partly through host memory",
     "unverified": "path not proved",
 }
@@ -31,6 +33,10 @@ _COUNTERS: Mapping[str, str] = {
     "peer_reads": "through another GPU",
     "nvidia_fs_reads": "nvidia-fs driver, all processes",
     "pinned_copies": "copies from pinned memory",
+    "asked": "asked",
+    "taken": "taken by pollers",
+    "answered": "answered",
+    "delivered": "delivered",
 }
 _COUNTER_OF: Mapping[str, str] = {
     "p2p_nvfs": "nvfs_reads",
@@ -38,6 +44,8 @@ _COUNTER_OF: Mapping[str, str] = {
     "p2p_via_peer_gpu": "peer_reads",
     "posix_bounce": "posix_reads",
     "host_bounce": "pinned_copies",
+    "gpu_pull": "delivered",
+    "cpu_queue": "delivered",
 }
 """The counter of the reads that took a path."""
 
@@ -166,7 +174,9 @@ def proof(paths: Sequence[DataPath]) -> str:
 def failed_reads(record: RunRecord) -> int:
     """Return how many reads failed; none is tried again."""
     found = record.workload.details.get("failed_reads")
-    return found if isinstance(found, int) and found > 0 else 0
+    if found is None and (metric := record.metric("failed_reads")) is not None:
+        found = metric.value
+    return int(found) if isinstance(found, int | float) and 0 < found < MOST else 0
 
 
 def failures_words(records: Sequence[RunRecord]) -> str:

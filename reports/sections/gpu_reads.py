@@ -83,7 +83,7 @@ def more_blocks(subject: Subject, group: Group) -> Iterator[Block]:
         return
     if (costs := _costs(subject, group)) is not None:
         yield Fold("CPU time and energy per GB", [costs])
-    yield Fold("The machine as measured", list(_machine(group)))
+    yield Fold("The machine as measured", list(machine_blocks(group)))
 
 
 def _records(subject: Subject, runs: Sequence[Run]) -> list[RunRecord]:
@@ -367,7 +367,7 @@ def _costs(subject: Subject, group: Group) -> Table | None:
     )
 
 
-def _machine(group: Group) -> Iterator[Block]:
+def machine_blocks(group: Group) -> Iterator[Block]:
     """Yield processor, memory, system, GPUs, drives and software, and how they are linked."""
     records = [run.record for run in group.runs]
     pairs = [(name, found) for name, read in _FACTS if (found := _all(records, read))]

@@ -49,6 +49,7 @@ from wattload.reports.quantity import (
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
+from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sections.first import (
     WRITES,
@@ -58,6 +59,7 @@ from wattload.reports.sections.first import (
     with_choice,
 )
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
+from wattload.reports.sections.random_reads import asking_blocks, random_read_blocks
 from wattload.reports.sections.random_writes import rate_figures, write_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
@@ -112,11 +114,13 @@ def _section(subject: Subject, group: Group) -> Section:
         *_forced(subject, heads),
         *_missing_points(subject, group),
         *path_blocks(subject, group),
+        *asking_blocks(subject, group),
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
     blocks += _over_time(subject, group, name, title, tracks)
     blocks += _folds(subject, group)
+    blocks += random_read_blocks(subject, group, name, tracks)
     blocks += more_blocks(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
@@ -274,7 +278,7 @@ def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[B
             figures.append(tails)
     by_rate: dict[str, list[Scaling]] = defaultdict(list)
     for scaling in scalings(subject, group):
-        if scaling.unit is Unit.BYTES_PER_SECOND:
+        if scaling.unit is Unit.BYTES_PER_SECOND or group.workload == RANDOM_READ:
             by_rate[scaling.label].append(scaling)
     figures += [
         rate_panels(f"{name}-{anchor(rate)}-panels", title, found)

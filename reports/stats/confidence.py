@@ -23,6 +23,13 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
+from wattload.reports.runs.random_reads import (
+    READS_PER_S,
+    STORAGE,
+    bottleneck_words,
+    headroom,
+    no_bottleneck,
+)
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 
@@ -181,6 +188,8 @@ def _accuracy(energies: Sequence[Energy]) -> str:
 
 def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
     """Return how far the ceilings of the host are above the rate that they bound, in all runs."""
+    if rate.quantity.key == READS_PER_S:
+        return [factor for record in records for factor in headroom(record)]
     return [
         ceiling.value / bounded.value
         for record in records
@@ -200,11 +209,14 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     if they computed at least as large a share of the time as MLPerf Storage demands. It is the host
     if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, or if workers spent most
     of their time on a core or waiting for one. It is the drive if one had requests in flight for
-    ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage.
+    ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage. Random
+    reads name their own bottleneck.
     """
     if rate is None or not runs:
         return Limit("")
     records = [run.record for run in runs]
+    if found := bottleneck_words(records):
+        return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
     computed = _median(_share(record, "compute_fraction") for record in records)
     if computed is not None and computed >= UNET3D.au_threshold:
         return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
@@ -213,6 +225,8 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     of_drive = list(_drive_limits(busy, phase, records))
     if limits := [*_host_limits(rate, records), *of_drive]:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
+    if reason := no_bottleneck(records):
+        return Limit(f"limit unknown: {reason.rstrip('.')}")
     if busy is None:
         return Limit("limit unknown: the drive's busy time was not counted")
     return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")

@@ -22,13 +22,18 @@ from wattload.reports.runs.energy import ALL_PHASES
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import leading, stretches
+from wattload.reports.runs.random_reads import RANDOM_READ
 
 _GAIN, _STEP = "gain", "quantisation"
 """Parts of a stated uncertainty: a share of the reading, and the step between readings."""
 _WHOLE = "whole"
 """An uncertainty whose parts are unknown."""
 
-_POWER_UNITS = frozenset({Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JOULES_PER_BYTE})
+_POWER_UNITS = frozenset(
+    {Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JOULES_PER_BYTE, Unit.PER_JOULE}
+)
+_PER_ENERGY = (Unit.BYTES_PER_JOULE, Unit.PER_JOULE)
+"""What a joule pays for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +113,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
             ),
         )
     whole = energies.whole_energy(record)
-    parts = {phase.name for phase in stretches(record)} | {GPU_READ}
+    parts = {phase.name for phase in stretches(record)} | {GPU_READ, RANDOM_READ}
     for energy in (*evidence.values(), *([whole] if whole else [])):
         made = _energy(energy, is_part=energy.phase in parts)
         found.update({quantity.key: (quantity, figure) for quantity, figure in made})
@@ -147,7 +152,7 @@ def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
         return found
     last = list(costs)[-1]
     for each in heads:
-        if each.unit is Unit.BYTES_PER_JOULE:
+        if each.unit in _PER_ENERGY:
             costs.setdefault(each.phase, each)
     asking = list(dict.fromkeys(phase if phase in costs else last for phase in rates)) or [last]
     if ALL_PHASES in costs:
@@ -170,13 +175,17 @@ def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantit
     """Yield energy, mean power and rate per watt, those that are known at least as bounds.
 
     The bytes of a part, or of a given time, are those of no given work, so less energy is not
-    better there.
+    better there. Random reads are counted, not weighed: they have reads per joule, not bytes.
     """
     lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
     better: Better = "neither" if is_part else "lower"
     yield from _figure(energy, "energy", Unit.JOULES, better, (energy.energy_j, lower_j, upper_j))
     watts = (energy.mean_w, _divided(lower_j, seconds), _divided(upper_j, seconds))
     yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
+    if energy.phase == RANDOM_READ:
+        per_j = (energy.reads_per_j, None, None)
+        yield from _figure(energy, "reads per joule", Unit.PER_JOULE, "higher", per_j)
+        return
     per_w = (energy.bytes_per_j, None, None)
     yield from _figure(energy, "rate per watt", Unit.BYTES_PER_JOULE, "higher", per_w)
 

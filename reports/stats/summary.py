@@ -48,6 +48,15 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
+from wattload.reports.runs.random_reads import (
+    NOTHING_READ,
+    RANDOM_READ,
+    READS_PER_S,
+    arms_asked,
+    operations_of,
+    random_reads,
+    reads_storage,
+)
 from wattload.reports.runs.random_writes import (
     FILL_TIME,
     STEADY_RATE,
@@ -87,8 +96,9 @@ _NAME_MAX = 40
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
-_PER_GB = frozenset({WORKLOAD, GPU_READ})
-"""Workloads whose job has no size of its own, but that of a drive or a time: energies per GB."""
+_WITHOUT_SIZE = frozenset({WORKLOAD, GPU_READ, RANDOM_READ})
+"""Workloads whose job has the size of a drive or lasts a time: energies per GB, or per reads."""
+_MILLION = 1e6
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -440,8 +450,20 @@ class _Place:
 
     @property
     def is_per_work(self) -> bool:
-        """Whether energies of GPUs and nodes are per unit of work, and not per GB."""
-        return self.group.workload not in _PER_GB
+        """Whether energies of GPUs and nodes are per unit of work, and not per GB or per reads."""
+        return self.group.workload not in _WITHOUT_SIZE
+
+    @property
+    def is_of_reads(self) -> bool:
+        """Whether energies are per random read, as their bytes mean little."""
+        return self.group.workload == RANDOM_READ
+
+    @property
+    def per_amount(self) -> str:
+        """The unit of an energy of a workload without a size."""
+        if self.is_of_reads:
+            return "µJ per read"
+        return self.based("J per GB", self.energy_phase)
 
     def letter(self, arm: str) -> str:
         """Return the letter of an arm on the page."""
@@ -694,7 +716,8 @@ def _place(subject: Subject, group: Group) -> _Place:
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
-    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", "rate per watt"))
+    of_joule = "reads per joule" if group.workload == RANDOM_READ else "rate per watt"
+    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
     if energy is not None and energy.quantity.better == "neither":
         energy = per_watt
     return _Place(
@@ -707,7 +730,7 @@ def _place(subject: Subject, group: Group) -> _Place:
         per_watt=per_watt,
         phase=phase,
         energy_phase=energy_phase,
-        work=None if group.workload in _PER_GB else _work(compared, energy_phase),
+        work=None if group.workload in _WITHOUT_SIZE else _work(compared, energy_phase),
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -811,13 +834,7 @@ def _verdict_row(
         energy=_answer("energy", place, place.energy, energies.missing) if is_pair else None,
         rates=rates,
         energies=energies,
-        efficiencies=_bars(
-            place,
-            place.per_watt,
-            place.based("MB/s", place.energy_phase, " per W"),
-            Scale(float(MB), ""),
-            energies.missing,
-        ),
+        efficiencies=_efficiencies(place, energies.missing),
         devices=tuple(_devices(place, energy_scale)),
         limits={arm: found.text for arm, found in limits.items()},
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
@@ -826,7 +843,7 @@ def _verdict_row(
         scatter=_scatter(place),
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
-        shared_limit=_shared_limit(limits.values()) if is_pair else "",
+        shared_limit=_shared_limit(place, limits) if is_pair else "",
         times=_times(place) if len(arms) > 1 else "",
         paths=_paths(subject, place),
         loads=f"not comparable: different load, {loads}" if loads else "",
@@ -834,13 +851,18 @@ def _verdict_row(
 
 
 def _paths(subject: Subject, place: _Place) -> str:
-    """Return the path of each arm's reads into GPU memory, from all its points."""
-    if place.group.workload != GPU_READ:
+    """Return the path of each arm's reads into GPU memory, from all its points.
+
+    Of random reads it is who asked, with the CPU cores at the point that is shown.
+    """
+    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked}.get(place.group.workload)
+    if words is None:
         return ""
-    compared = compared_group(subject, place.group).arms
-    return arms_paths(
+    shown = place.group if place.group.workload == GPU_READ else place.compared
+    compared = compared_group(subject, shown).arms
+    return words(
         {
-            place.letter(arm) or arm: [run.record for run in compared[arm] or runs]
+            place.letter(arm) or arm: [run.record for run in compared.get(arm) or runs]
             for arm, runs in place.group.arms.items()
         }
     )
@@ -860,8 +882,19 @@ def _times(place: _Place) -> str:
     return f"written in {', '.join(texts)}" if texts else ""
 
 
-def _shared_limit(limits: Collection[Limit]) -> str:
-    """Return what limits every arm where that is not a drive: ``both limited by the host``."""
+def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
+    """Return what limits every arm where that is not a drive: ``both limited by the host``.
+
+    Random reads name the limit of each arm, since arms differ in who asks.
+    """
+    limits = of_arms.values()
+    if place.is_of_reads:
+        texts = [
+            f"{place.letter(arm)}: {found.text.removeprefix('limited by ')}"
+            for arm, found in of_arms.items()
+            if found.text
+        ]
+        return f"limit {'; '.join(texts)}" if texts else ""
     words = {_LIMITED.split(found.text)[0] for found in limits if not found.is_drive}
     is_known = all(found.text.startswith("limited by") for found in limits)
     if len(words) != 1 or not is_known or any(found.is_drive for found in limits):
@@ -947,6 +980,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
+    if (random := random_reads(record)) is not None:
+        return ", ".join([*parts, random.words])
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
@@ -1000,26 +1035,41 @@ def _rates(place: _Place, scale: Scale) -> Bars:
             title = f"{scale.unit} {_counted_bytes(row.quantity.label)}"
         return _bars(place, row, title, scale, missing)
     own = _page_scale([(row, 1.0)], row.quantity.unit)
+    if row.quantity.key == READS_PER_S:
+        title = f"{own.unit.removesuffix('/s')} reads/s".strip()
+        return _bars(place, row, title, own, missing)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
 
 
 def _energies(place: _Place, scale: Scale) -> Bars:
-    """Return energies per unit of work; per byte if runs did different work."""
+    """Return energies per unit of work; per byte, or per read, if runs did different work."""
     missing = _no_energy(place)
     if place.work is not None:
         own = Scale(scale.factor * place.work.count, "")
         return _bars(place, place.energy, place.per_work(scale.unit), own, missing)
-    title = place.based("J per GB", place.energy_phase)
-    made = _bars(place, place.per_watt, title, Scale(1.0, ""), missing)
+    amount = _MILLION if place.is_of_reads else GB
+    made = _bars(place, place.per_watt, place.per_amount, Scale(1.0, ""), missing)
     bars = tuple(
         replace(
             bar,
-            value=GB / bar.value if bar.value else None,
-            marks=tuple(replace(mark, value=GB / mark.value) for mark in bar.marks if mark.value),
+            value=amount / bar.value if bar.value else None,
+            marks=tuple(
+                replace(mark, value=amount / mark.value) for mark in bar.marks if mark.value
+            ),
         )
         for bar in made.bars
     )
     return replace(made, better="lower", bars=bars)
+
+
+def _efficiencies(place: _Place, missing: str) -> Bars:
+    """Return what a joule pays for: bytes as MB/s per W, or random reads."""
+    if not place.is_of_reads:
+        title = place.based("MB/s", place.energy_phase, " per W")
+        return _bars(place, place.per_watt, title, Scale(float(MB), ""), missing)
+    scale = _page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
+    title = f"{scale.unit.removesuffix('/J')} reads per J".strip()
+    return _bars(place, place.per_watt, title, scale, missing)
 
 
 def _bars(place: _Place, row: Row | None, title: str, scale: Scale, missing: str) -> Bars:
@@ -1055,6 +1105,8 @@ def _no_energy(place: _Place) -> str:
     powers = [record.power for record in place.records]
     if not powers:
         return _NO_VALID_RUN
+    if not any(map(reads_storage, place.records)):
+        return f"{NOT_MEASURED}: {NOTHING_READ}"
     if place.energy is not None and not any(
         figure.valid for figures in place.energy.figures.values() for figure in figures
     ):
@@ -1099,18 +1151,21 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
                 )
                 for arm, own in marks.items()
             )
-            per = place.based("J per GB", place.energy_phase)
-            title = f"{name}, {place.per_work(scale.unit) if place.is_per_work else per}"
+            per = place.per_work(scale.unit) if place.is_per_work else place.per_amount
+            title = f"{name}, {per}"
             yield Bars(title=title, better="lower", bars=bars)
 
 
 def _device_energy(place: _Place, record: RunRecord, scope: Scope, scale: Scale) -> float | None:
-    """Return a scope's energy per unit of work, or in J per GB where runs have no such unit."""
+    """Return a scope's energy per unit of work, in J per GB, or in µJ per random read."""
     energy_j = scope_energy_j(record, scope, place.energy_phase)
     if energy_j is None:
         return None
     if place.is_per_work:
         return energy_j / (scale.factor * (place.work or _Work()).count)
+    if place.is_of_reads:
+        reads = operations_of(record, place.energy_phase)
+        return energy_j / reads * _MILLION if reads else None
     moved = sum(
         each.moved_bytes for each in leading(record) if _is_in(each.name, place.energy_phase)
     )

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import fmean, median
-from typing import Literal
 
 from wattload.core.histogram import Histogram
-from wattload.core.record.results import SHARES, percentile_s
+from wattload.core.record.results import SHARES, Better, LatencyKind, percentile_s
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.quantity import block_text, label, out_of_range, quantity
+from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.gpu_reads import GPU_READ, failed_reads
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
+from wattload.reports.runs.random_reads import RANDOM_READ, random_reads
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 
-Kind = Literal["read", "write"]
-"""Operations that are all timed; of requests through a queue only a sample is."""
+Kind = LatencyKind
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}
 """The percentiles that are drawn, each with its share."""
 
@@ -46,6 +46,8 @@ _COUNTING = (
     "workers",
 )
 """Settings that count parallel workers: for these, a proportional rate is ideal."""
+
+_DRIVE_POWER = "mean power of the drives"
 
 _MEAN = "mean_latency_s"
 """The metric of a program that reports a mean only, in the phase of its reads."""
@@ -425,7 +427,7 @@ def _timed(record: RunRecord, phase: str, kind: Kind) -> tuple[Histogram, int, f
     own = _phase(record, phase)
     if not histograms or own is None or own.active_s <= 0:
         return None
-    moved_bytes = own.read_bytes if kind == "read" else own.written_bytes
+    moved_bytes = own.written_bytes if kind == "write" else own.read_bytes
     return reduce(Histogram.merged, histograms), moved_bytes, own.active_s
 
 
@@ -462,10 +464,11 @@ class ScaleCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """One rate of all arms over the swept setting.
+    """One rate of all arms over the swept setting, or their power there.
 
     ``is_count`` is whether the axis counts parallel workers, so that proportional growth is ideal;
-    for a size or a state it is not.
+    for a size or a state it is not. ``better`` is the direction of the rate. ``ceilings`` are the
+    positions on the axis, and what the GPUs pull there without a queue; empty where unknown.
     """
 
     axis: str
@@ -474,19 +477,49 @@ class Scaling:
     is_count: bool
     curves: tuple[ScaleCurve, ...]
     panel: Panel
+    better: Better = "higher"
+    ceilings: tuple[tuple[float, float], ...] = ()
 
 
 def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
     """Return each headline rate, and operations per second, over a numeric axis of two or more.
 
-    Empty for a group without a sweep over numbers, and for one over a limit of the rate.
+    Random reads also have the mean power of their drives, and the pull ceiling. Empty for a group
+    without a sweep over numbers, and for one over a limit of the rate.
     """
-    return tuple(
+    found = [
         scaling
         for name, unit, rate in _rates(group)
         for panel in panels(group)
         if (scaling := _scaling(subject, panel, (name, unit, rate))) is not None
-    )
+    ]
+    if group.workload != RANDOM_READ:
+        return tuple(found)
+    rates = [replace(each, ceilings=_ceilings(subject, each.panel)) for each in found]
+    watts = [
+        replace(scaling, is_count=False, better="neither")
+        for panel in panels(group)
+        if (scaling := _scaling(subject, panel, (_DRIVE_POWER, Unit.WATTS, _drive_watts)))
+    ]
+    return (*rates, *watts)
+
+
+def _ceilings(subject: Subject, panel: Panel) -> tuple[tuple[float, float], ...]:
+    """Return what the GPUs pull without a queue at each point: the median of its valid runs."""
+    _, found = _numbered(panel.points)
+    medians = []
+    for number, point in found:
+        reads = [random_reads(run.record) for run in point.group.runs if not subject.faults(run)]
+        known = [each.pull_per_s for each in reads if each is not None and each.pull_per_s]
+        if known:
+            medians.append((number, median(known)))
+    return tuple(medians)
+
+
+def _drive_watts(record: RunRecord) -> float | None:
+    """Return the mean power of the drives in the timed phase, if it is known as one figure."""
+    found = [each for each in phase_energies(record) if each.phase == RANDOM_READ]
+    return found[0].mean_w if found and found[0].illustrates else None
 
 
 def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scaling | None:
@@ -532,9 +565,9 @@ def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
             if metric.headline and metric.unit in _RATES and metric.better == "higher":
                 name = label(metric.name, metric.unit)
                 found[(metric.name,)] = (name, metric.unit, _metric(metric.name))
+        if group.workload == RANDOM_READ:
+            continue  # its rate is that of the reads, and requests are a sample
         for row in run.record.latencies:
-            if row.kind == "request":
-                continue
             name = f"{row.phase}: {row.kind} operations per second (IOPS)"
             rate = _operations(row.phase, row.kind)
             found[row.phase, row.kind] = (name, Unit.SAMPLES_PER_SECOND, rate)

@@ -29,6 +29,7 @@ class Unit(StrEnum):
     BYTES_PER_JOULE = "B/J"
     JOULES_PER_BYTE = "J/B"
     SECONDS_PER_BYTE = "s/B"
+    PER_JOULE = "1/J"
     SAMPLES_PER_SECOND = "1/s"
     FRACTION = "1"
     COUNT = "count"

@@ -1,0 +1,377 @@
+"""Random reads as recorded: who asked, what was read, what limited them, by target and GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from wattload.core.record.run import RunRecord
+from wattload.core.units import GIB, Unit
+from wattload.reports.quantity import (
+    UNIT_SPACE,
+    block_text,
+    counted,
+    listed,
+    number,
+    percent,
+    quantity,
+    whole,
+)
+from wattload.reports.runs.gpu_reads import path_words
+from wattload.reports.runs.load import cache_by_identity
+
+RANDOM_READ = "gpu_random_read"
+"""The name of the workload and of its only timed phase."""
+READS_PER_S, CPU_PER_MILLION = "reads_per_s", "cpu_s_per_million_reads"
+STORAGE = "storage"
+NOTHING_READ, NOT_PROVED = "no storage was read", "path not proved"
+
+_MOST = 2.0**63
+_ENGINES: Mapping[str, str] = {
+    "null": f"{NOTHING_READ}: requests were answered at once",
+    "memory": f"{NOTHING_READ}: blocks came from a table in host memory",
+}
+_UNQUEUED: Mapping[str, str] = {
+    "o_direct": "asked by CPU threads, delivered in host memory",
+    "page_cache": "page faults of CPU threads, delivered in host memory",
+    "mmap": "page faults of CPU threads, delivered in host memory",
+}
+"""Who asks where there is no queue, by what the loader requested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetReads:
+    """The reads of one file, which is one target's."""
+
+    rank: int
+    path: str
+    gpu: str
+    operations: float
+    seconds: float
+    p50_s: float | None
+    p99_s: float | None
+
+    @property
+    def reads_per_s(self) -> float | None:
+        """Reads of the file in a second."""
+        return _divided(self.operations, self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReads:
+    """The reads that one GPU asked for; ``address`` is its PCI address."""
+
+    rank: int
+    address: str
+    name: str
+    node: int | None
+    operations: float
+    seconds: float
+
+    @property
+    def reads_per_s(self) -> float | None:
+        """Reads of the GPU in a second."""
+        return _divided(self.operations, self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomReads:
+    """What a run of random reads did.
+
+    ``engine`` is ``storage``, or what answered in its place. ``cores`` are CPU seconds ÷ seconds:
+    the cores that the reader kept at work. ``pull_per_s`` and ``queue_per_s`` are what the GPU
+    pulls without a queue, and the queue does with nothing to deliver. ``busiest`` is the largest
+    share of the time that a poller was at work. Counts are 0 where the record has none.
+    """
+
+    block_bytes: int
+    read_bytes: int
+    queue_pairs: int
+    queue_size: int
+    requesters: int
+    pattern: str
+    engine: str
+    requester: str
+    operations: float
+    seconds: float
+    cpu_s: float | None
+    pull_per_s: float | None
+    queue_per_s: float | None
+    outstanding_asked: int
+    outstanding_seen: float | None
+    busiest: float | None
+    poller_count: int
+    bottleneck: str
+    bottleneck_reason: str
+    counts: Mapping[str, int]
+    failures: Mapping[str, int]
+    shared_drive_targets: int
+    files: tuple[TargetReads, ...]
+    gpus: tuple[GpuReads, ...]
+
+    @property
+    def reads_storage(self) -> bool:
+        """Whether drives were read at all."""
+        return self.engine == STORAGE
+
+    @property
+    def reads_per_s(self) -> float | None:
+        """Blocks delivered in a second, over all targets."""
+        return _divided(self.operations, self.seconds)
+
+    @property
+    def cores(self) -> float | None:
+        """The CPU cores that the reader kept at work."""
+        return None if self.cpu_s is None else _divided(self.cpu_s, self.seconds)
+
+    @property
+    def amplification(self) -> float:
+        """Bytes that the drive reads for each byte delivered."""
+        return self.read_bytes / self.block_bytes if self.block_bytes and self.read_bytes else 1.0
+
+    @property
+    def words(self) -> str:
+        """The load in a few words: ``512 B random reads, 512 in flight per target``."""
+        parts = [f"{block_text(self.block_bytes)} random reads"]
+        if self.pattern and self.pattern != "uniform":
+            parts.append(self.pattern)
+        if self.requesters:
+            parts.append(f"{whole(self.requesters)} in flight per target")
+        if self.queue_pairs:
+            parts.append(f"{counted(self.queue_pairs, 'queue pair')} of {whole(self.queue_size)}")
+        if self.amplification > 1:
+            parts.append(f"{number(self.amplification, 2)} bytes read for each delivered")
+        if self.shared_drive_targets > 1:
+            parts.append(f"{whole(self.shared_drive_targets)} targets share one drive")
+        return ", ".join(parts)
+
+    @property
+    def proof(self) -> str:
+        """The counts that have to be equal: asked, taken, answered, delivered."""
+        return ", ".join(f"{name} {whole(count)}" for name, count in self.counts.items())
+
+
+@cache_by_identity
+def random_reads(record: RunRecord) -> RandomReads | None:
+    """Return what a run of random reads did; ``None`` for another workload or without a block."""
+    found = record.workload.details
+    block_bytes = _count(found.get("block_bytes"))
+    if record.workload.name != RANDOM_READ or not block_bytes:
+        return None
+    names = {"requests": "asked", "taken": "taken", "answered": "answered"}
+    counts = {words: _count(found[name]) for name, words in names.items() if name in found}
+    if counts and "operations" in found:
+        counts["delivered"] = _count(found["operations"])
+    pollers = [each for each in map(_poller, _rows(found.get("pollers"))) if each is not None]
+    return RandomReads(
+        block_bytes=block_bytes,
+        read_bytes=_count(found.get("read_bytes")),
+        queue_pairs=_count(found.get("queue_pairs")),
+        queue_size=_count(found.get("queue_size")),
+        requesters=_count(found.get("requesters")),
+        pattern=str(found.get("pattern") or ""),
+        engine=str(found.get("engine") or STORAGE),
+        requester=str(found.get("requester") or ""),
+        operations=_figure(found.get("operations")) or 0.0,
+        seconds=_figure(found.get("seconds")) or 0.0,
+        cpu_s=_figure(found.get("cpu_s")),
+        pull_per_s=_figure(found.get("pull_per_s")),
+        queue_per_s=_figure(found.get("queue_per_s")),
+        outstanding_asked=_count(found.get("outstanding_asked")),
+        outstanding_seen=_figure(found.get("outstanding_seen")),
+        busiest=max(pollers, default=None),
+        poller_count=len(pollers),
+        bottleneck=str(found.get("bottleneck") or ""),
+        bottleneck_reason=str(found.get("bottleneck_reason") or ""),
+        counts=counts,
+        failures=_failures(found.get("failures")),
+        shared_drive_targets=_count(found.get("one_drive_targets")),
+        files=tuple(map(_file, _rows(found.get("files")))),
+        gpus=tuple(map(_gpu, _rows(found.get("gpus")))),
+    )
+
+
+def reads_storage(record: RunRecord) -> bool:
+    """Return whether a run read storage: random reads may be answered without any."""
+    found = random_reads(record)
+    return found is None or found.reads_storage
+
+
+def operations_of(record: RunRecord, phase: str) -> int | None:
+    """Return the random reads of a phase, whose energy per read is of interest; else ``None``."""
+    if record.workload.name != RANDOM_READ or phase != RANDOM_READ or not reads_storage(record):
+        return None
+    return sum(window.operations for window in record.windows if window.name == phase) or None
+
+
+def asked_words(record: RunRecord) -> str:
+    """Return who asked and where the bytes passed, or that nothing was read; empty if unknown.
+
+    A GPU is named only beside a path that counts prove.
+    """
+    found = random_reads(record)
+    if found is None:
+        return ""
+    if not found.reads_storage:
+        return _ENGINES.get(found.engine, f"{NOTHING_READ}: engine {found.engine}")
+    words = [
+        path_words(path) if path.counts is not None else _UNQUEUED.get(path.path_requested, "")
+        for path in record.workload.paths
+    ]
+    return listed([*dict.fromkeys(filter(None, words))]) or NOT_PROVED
+
+
+def cores_words(records: Sequence[RunRecord]) -> str:
+    """Return how many CPU cores the reader kept at work, in the median: ``2.1 CPU cores``."""
+    known = [cores for record in records if (cores := _cores(record)) is not None]
+    if not known:
+        return ""
+    shown = number(median(known), 2)
+    return f"{shown}{UNIT_SPACE}CPU core{'' if shown == '1.0' else 's'}"
+
+
+def arms_asked(arms: Mapping[str, Sequence[RunRecord]]) -> str:
+    """Return who asked in each arm, with the cores of each: ``A: asked by the GPU ...; B: ...``."""
+    texts = []
+    for name, records in arms.items():
+        words = listed([*dict.fromkeys(filter(None, map(asked_words, records)))])
+        text = ", ".join(filter(None, (words, cores_words(records))))
+        if text:
+            texts.append(f"{name}: {text}" if len(arms) > 1 else text)
+    return " · ".join(texts)
+
+
+def bottleneck_words(records: Sequence[RunRecord]) -> str:
+    """Return what limited runs, with the figure that shows it; empty without such a finding.
+
+    For example ``the GPU's link, 0.97 of its pull ceiling``.
+    """
+    found = [each for record in records if (each := random_reads(record)) is not None]
+    words = {each.bottleneck for each in found}
+    if len(words) != 1 or not words & {"link", "pollers", "queue", STORAGE}:
+        return ""
+    word = words.pop()
+    if word == STORAGE and not all(each.reads_storage for each in found):
+        return ""
+    shares = {
+        "link": _median(_divided(each.reads_per_s, each.pull_per_s) for each in found),
+        "queue": _median(_divided(each.reads_per_s, each.queue_per_s) for each in found),
+        "pollers": _median(each.busiest for each in found),
+    }
+    share = shares.get(word)
+    if word == "link":
+        name = "the links of the GPUs" if any(len(e.gpus) > 1 for e in found) else "the GPU's link"
+        of = "their" if name.startswith("the links") else "its"
+        return f"{name}, {number(share, 2)} of {of} pull ceiling" if share else name
+    if word == "queue":
+        return f"the queue, {number(share, 2)} of its own ceiling" if share else "the queue"
+    busy = shares["pollers"]
+    if word == "pollers":
+        return f"the pollers, the busiest at work {percent(busy, 2)}" if busy else "the pollers"
+    rest = [f"link at {number(shares['link'], 2)} of its ceiling"] if shares["link"] else []
+    rest += [f"pollers at work {percent(busy, 2)}"] if busy is not None else []
+    return f"storage: {', '.join(rest)}" if rest else STORAGE
+
+
+def no_bottleneck(records: Sequence[RunRecord]) -> str:
+    """Return why runs do not name what limited them; empty if they do."""
+    found = [each for record in records if (each := random_reads(record)) is not None]
+    reasons = [each.bottleneck_reason for each in found if not each.bottleneck]
+    return next(filter(None, reasons), "")
+
+
+def headroom(record: RunRecord) -> list[float]:
+    """Return how far the pull without a queue, and the queue alone, are above a run's reads."""
+    found = random_reads(record)
+    if found is None:
+        return []
+    ceilings = (found.pull_per_s, found.queue_per_s)
+    factors = (_divided(ceiling, found.reads_per_s) for ceiling in ceilings)
+    return [factor for factor in factors if factor is not None]
+
+
+def both_rates(bytes_per_s: float | None) -> str:
+    """Return a rate in GB/s and GiB/s, as papers print either: ``49.2 GB/s (45.8 GiB/s)``."""
+    if bytes_per_s is None:
+        return quantity(None, Unit.BYTES_PER_SECOND)
+    shown = quantity(bytes_per_s, Unit.BYTES_PER_SECOND, 3)
+    return f"{shown} ({number(bytes_per_s / GIB, 3)}{UNIT_SPACE}GiB/s)"
+
+
+def generation(speed_gt_per_s: float | None) -> str:
+    """Return the PCIe generation of a link's speed: ``Gen5`` for 32 GT/s; empty if unknown."""
+    speeds = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+    found = speeds.get(speed_gt_per_s or 0.0)
+    return f"Gen{found}" if found else ""
+
+
+def _cores(record: RunRecord) -> float | None:
+    found = random_reads(record)
+    return found.cores if found is not None else None
+
+
+def _median(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _poller(row: Mapping[str, Any]) -> float | None:
+    return _divided(_figure(row.get("busy_s")), _figure(row.get("seconds")))
+
+
+def _file(row: Mapping[str, Any]) -> TargetReads:
+    return TargetReads(
+        rank=_count(row.get("rank")),
+        path=str(row.get("path") or f"target {_count(row.get('target'))}"),
+        gpu=str(row.get("gpu") or ""),
+        operations=_figure(row.get("operations")) or 0.0,
+        seconds=_figure(row.get("seconds")) or 0.0,
+        p50_s=_figure(row.get("p50_s")),
+        p99_s=_figure(row.get("p99_s")),
+    )
+
+
+def _gpu(row: Mapping[str, Any]) -> GpuReads:
+    node = row.get("node")
+    return GpuReads(
+        rank=_count(row.get("rank")),
+        address=str(row.get("address") or "unknown"),
+        name=str(row.get("name") or "GPU"),
+        node=node if isinstance(node, int) and node >= 0 else None,
+        operations=_figure(row.get("operations")) or 0.0,
+        seconds=_figure(row.get("seconds")) or 0.0,
+    )
+
+
+def _failures(value: Any) -> Mapping[str, int]:  # noqa: ANN401 - JSON
+    found: dict[str, int] = {}
+    for each in _rows(value):
+        reason = str(each.get("reason") or "unknown reason")
+        found[reason] = found.get(reason, 0) + _count(each.get("count"))
+    return found
+
+
+def _rows(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 - JSON
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [each for each in value if isinstance(each, Mapping)]
+
+
+def _count(value: Any) -> int:  # noqa: ANN401 - JSON
+    """Return a count of a record's details; 0 if it is none."""
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST
+    return value if known else 0
+
+
+def _figure(value: Any) -> float | None:  # noqa: ANN401 - JSON
+    """Return a number of a record's details, 0 or more; ``None`` if it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if 0 <= value < _MOST and math.isfinite(value) else None
+
+
+def _divided(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

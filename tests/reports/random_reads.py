@@ -1,0 +1,427 @@
+"""Runs of small random reads, in memory: over queue pairs, targets and GPUs, by any requester."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.records import Scenario, make_run
+from wattload.core.histogram import Histogram
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.power import Scope
+from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.results import Latency, Metric, latencies_of
+from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.units import NS_PER_S, Unit
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.traces import Categories, OperationTrace, Traces
+
+PHASE = "gpu_random_read"
+SECONDS = 10
+PULL_PER_S = 97e6
+DRIVE_W, GPU_W = 14.0, 120.0
+GPUS = ("0000:18:00.0", "0000:65:00.0", "0000:9a:00.0")
+QUEUE_PAIRS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(kw_only=True)
+class Reads:
+    """What a made-up run was; a rate of ``None`` follows from loader, pairs, targets and GPUs."""
+
+    name: str = "run-1"
+    loader: str = "gpu_queue"
+    requester: str = "gpu"
+    engine: str = "storage"
+    arm: str = ""
+    queue_pairs: int = 8
+    targets: int = 1
+    gpus: int = 1
+    block_bytes: int = 512
+    read_bytes: int = 512
+    repeat: int = 0
+    rate: float | None = None
+    cores: float | None = None
+    bottleneck: str | None = "storage"
+    bottleneck_reason: str = ""
+    failures: Sequence[Mapping[str, Any]] = ()
+    lost: int = 0
+    """Requests that no poller answered."""
+    link_gt_per_s: float = 32.0
+    serial: str = "SERIAL01"
+    has_power: bool = True
+    virtual: bool = False
+    traced: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
+
+
+def rate_of(made: Reads) -> float:
+    """Return a plausible rate: saturating in pairs, then by the link of each GPU."""
+    if made.rate is not None:
+        return made.rate
+    one_drive = 6.92e6 * made.queue_pairs / (made.queue_pairs + 1.2)
+    drives = one_drive * made.targets * (1 - 0.003 * made.targets)
+    asked_by = {"direct": 0.5, "mmap": 0.01}.get(made.loader, 1.0)
+    noise = 1 + 0.004 * np.random.default_rng(made.seed).standard_normal()
+    return float(min(drives * asked_by, 0.97 * PULL_PER_S * made.gpus) * noise)
+
+
+def random_run(**changes: Any) -> Run:
+    """Return a run of small random reads; its operations are traced if ``traced`` is above 0."""
+    made = Reads(**changes)
+    scenario = Scenario(
+        run_id=made.name,
+        label=made.arm or made.loader,
+        loader=made.loader,
+        workload="checkpoint",
+        virtual=made.virtual,
+        serial=made.serial,
+        model="SAMSUNG PM1763",
+        power="measured",
+        path="/mnt/0",
+    )
+    base, _ = make_run(scenario)
+    record = _record(made, base)
+    traces = Traces(
+        throughput=None, power=None, notes=(), digests={}, operations=_trace(made, record)
+    )
+    return Run(record=record, traces=traces)
+
+
+def _record(made: Reads, base: RunRecord) -> RunRecord:
+    reads = round(rate_of(made) * SECONDS)
+    start_ns = int(base.windows[0].start_ns)
+    cores = made.cores or {"direct": 6.0, "mmap": 16.0}.get(made.loader, 2.1 * made.targets)
+    moved = reads * made.read_bytes if made.engine == "storage" else 0
+    span = PhaseSpan(
+        name=PHASE,
+        parent=None,
+        host="box",
+        rank=0,
+        timed=True,
+        start_ns=start_ns,
+        end_ns=start_ns + SECONDS * NS_PER_S,
+        read_bytes=moved,
+        written_bytes=0,
+        operations=reads,
+        cpu_s=cores * SECONDS,
+    )
+    minute, second = divmod(made.repeat, 60)
+    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
+    paths = [f"/mnt/{index}" for index in range(made.targets)]
+    return base.model_copy(
+        update={
+            "started_utc": f"{clock}.000+00:00",
+            "finished_utc": f"{clock}.900+00:00",
+            "command": (
+                "wattload", "run", f"workload={PHASE}", f"loader={made.loader}",
+                f"workload.queue_pairs={made.queue_pairs}", f"target.path={_paths(paths)}",
+            ),
+            "config": {
+                **base.config,
+                "workload": {
+                    "block_bytes": made.block_bytes,
+                    "queue_pairs": made.queue_pairs,
+                    "queue_size": 1024,
+                    "requesters": 512,
+                    "pattern": "uniform",
+                },
+                "loader": {"name": made.loader, "engine": made.engine,
+                           "requester": made.requester},
+                "target": {"path": _paths(paths)},
+            },
+            "comparison": Comparison(
+                session_id="s1",
+                arm=made.arm or made.loader,
+                block=made.repeat // 2,
+                order=made.repeat,
+                interleave="abba",
+            ),
+            "targets": tuple(_target(base, index, path) for index, path in enumerate(paths)),
+            "controllers": tuple(_controllers(made, base)),
+            "workload": base.workload.model_copy(
+                update={
+                    "name": PHASE,
+                    "loader": made.loader,
+                    "rank_count": made.gpus,
+                    "details": {**_details(made, reads, cores, paths), **made.details},
+                    "paths": (_path(made, reads),),
+                    "data": None,
+                }
+            ),
+            "spans": (span,),
+            "windows": phase_windows([span]),
+            "power": _power(made, base),
+            "metrics": tuple(_metrics(made, reads, moved, cores)),
+            "latencies": tuple(_latencies(made, reads)),
+            "counters": (),
+            "totals": (),
+            "checks": (),
+        }
+    )  # fmt: skip
+
+
+def _paths(paths: Sequence[str]) -> Any:
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
+def _target(base: RunRecord, index: int, path: str) -> Any:
+    (target,) = base.targets
+    facts = target.facts.model_copy(update={"index": index, "path": path})
+    return target.model_copy(update={"facts": facts})
+
+
+def _controllers(made: Reads, base: RunRecord) -> Iterator[Any]:
+    for controller in base.controllers:
+        for index in range(made.targets):
+            serial = made.serial if index == 0 else f"{made.serial}-{index}"
+            states = {
+                name: state.model_copy(update={"link_speed_gt_per_s": made.link_gt_per_s})
+                for name in ("before", "after")
+                if (state := getattr(controller, name)) is not None
+            }
+            facts = controller.facts.model_copy(
+                update={
+                    "serial": serial,
+                    "link_speed_max_gt_per_s": made.link_gt_per_s,
+                    "model": {32.0: "SAMSUNG PM1753"}.get(made.link_gt_per_s, "SAMSUNG PM1763"),
+                }
+            )
+            yield controller.model_copy(update={"facts": facts, **states})
+
+
+def _power(made: Reads, base: RunRecord) -> Any:
+    if not made.has_power:
+        return base.power.model_copy(update={"energy": (), "requested": "none", "sources": ()})
+    (first, *_) = base.power.energy
+    watts = DRIVE_W if made.engine == "storage" else 5.0
+    common = {
+        "phase": PHASE,
+        "seconds": float(SECONDS),
+        "net_j": None,
+        "uncertainty_parts_j": {"gain": 0.01 * watts * SECONDS},
+        "uncertainty_j": 0.01 * watts * SECONDS,
+        "states": (),
+        "statistics": None,
+        "missing": {**first.missing, "net_j": "no baseline"},
+    }
+    drives = [
+        first.model_copy(
+            update={
+                **common,
+                "device": made.serial if index == 0 else f"{made.serial}-{index}",
+                "energy_j": watts * SECONDS,
+                "mean_w": watts,
+            }
+        )
+        for index in range(made.targets)
+    ]
+    gpus = [
+        first.model_copy(
+            update={
+                **common,
+                "scope": Scope.GPU,
+                "device": GPUS[index],
+                "source": "nvml",
+                "energy_j": GPU_W * SECONDS,
+                "mean_w": GPU_W,
+            }
+        )
+        for index in range(made.gpus if made.requester == "gpu" else 0)
+    ]
+    return base.power.model_copy(update={"energy": (*drives, *gpus)})
+
+
+def _path(made: Reads, reads: int) -> DataPath:
+    if made.loader != "gpu_queue":
+        word = "o_direct" if made.loader == "direct" else "page_cache"
+        return DataPath(data_path="host memory", path_requested=word, path_effective=word)
+    is_gpu = made.requester == "gpu"
+    counts = PathCounts(
+        reads=reads,
+        read_bytes=reads * made.read_bytes,
+        requester="gpu" if is_gpu else "cpu",
+        asked=reads + made.lost,
+        taken=reads + made.lost,
+        answered=reads,
+        delivered=reads,
+    )
+    return DataPath(
+        initiator="gpu" if counts.word == "gpu_pull" else "cpu",
+        data_path="queue",
+        path_requested="queue",
+        path_effective=counts.word,
+        path_evidence=counts.evidence,
+        engine="io_uring",
+        counts=counts,
+    )
+
+
+def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[str, Any]:
+    is_queue = made.loader == "gpu_queue"
+    gpus = GPUS[: made.gpus] if made.requester == "gpu" and is_queue else ()
+    failed = sum(each["count"] for each in made.failures)
+    return {
+        "block_bytes": made.block_bytes,
+        "read_bytes": made.read_bytes,
+        "read_amplification": made.read_bytes / made.block_bytes,
+        "queue_pairs": made.queue_pairs if is_queue else None,
+        "queue_size": 1024 if is_queue else None,
+        "requesters": 512,
+        "pattern": "uniform",
+        "engine": made.engine,
+        "requester": made.requester if is_queue else "cpu",
+        "pollers": [
+            {"rank": index % made.gpus, "answered": reads // made.targets, "busy_s": 8.1,
+             "seconds": float(SECONDS)}
+            for index in range(made.targets)
+        ]
+        if is_queue
+        else [],
+        "files": [
+            {
+                "rank": index % made.gpus,
+                "target": index,
+                "path": path,
+                "gpu": gpus[index % made.gpus] if gpus else None,
+                "operations": reads // made.targets,
+                "seconds": float(SECONDS),
+                "p50_s": 74e-6,
+                "p99_s": 210e-6 + 1e-6 * index,
+            }
+            for index, path in enumerate(paths)
+        ],
+        "gpus": [
+            {
+                "rank": index,
+                "address": address,
+                "name": "NVIDIA H200",
+                "node": index % 2,
+                "operations": round(reads / made.gpus * (1.01 - 0.01 * index)),
+                "seconds": float(SECONDS),
+            }
+            for index, address in enumerate(gpus)
+        ],
+        "outstanding_asked": 512 * made.targets,
+        "outstanding_seen": 500.0 * made.targets,
+        "pull_per_s": PULL_PER_S * made.gpus if gpus else None,
+        "queue_per_s": 140e6 * made.gpus if is_queue else None,
+        "table_bytes": 32 << 20 if made.engine == "memory" else None,
+        "bottleneck": made.bottleneck if is_queue else None,
+        "bottleneck_reason": made.bottleneck_reason
+        or ("" if is_queue else "the loader has no queue"),
+        "failures": list(made.failures),
+        "wrong_blocks": 0,
+        "compared_bytes": 64 * made.block_bytes,
+        "bad_blocks": 0,
+        **(
+            {"requests": reads + made.lost, "taken": reads + made.lost, "answered": reads + failed}
+            if is_queue
+            else {}
+        ),
+        "operations": reads,
+        "seconds": float(SECONDS),
+        "cpu_s": cores * SECONDS,
+        "one_drive_targets": 0,
+        "software": {"cuda": "13.0", "nvidia_driver": "580.65", "nvrtc": "13.0"} if gpus else {},
+    }  # fmt: skip
+
+
+def _metrics(made: Reads, reads: int, moved: int, cores: float) -> Iterator[Metric]:
+    def of(
+        name: str, value: float | None, unit: Unit, better: Any, *, head: bool = False
+    ) -> Metric:
+        return Metric.of(
+            name, value, unit, better, name, phase=PHASE, headline=head, reason="not sampled"
+        )
+
+    rate = reads / SECONDS
+    yield of("reads_per_s", rate, Unit.SAMPLES_PER_SECOND, "higher", head=True)
+    yield of("delivered_bytes_per_s", rate * made.block_bytes, Unit.BYTES_PER_SECOND, "higher")
+    yield of("read_bytes_per_s", moved / SECONDS, Unit.BYTES_PER_SECOND, "higher")
+    yield of("cpu_s_per_million_reads", cores * SECONDS / reads * 1e6, Unit.SECONDS, "lower")
+    yield of("mean_latency_s", 512 * made.targets / rate, Unit.SECONDS, "lower")
+    failed = sum(each["count"] for each in made.failures)
+    yield of("failed_reads", float(failed), Unit.COUNT, "neither")
+
+
+def _latencies(made: Reads, reads: int) -> Iterator[Latency]:
+    mean_s = 512 * made.targets / (reads / SECONDS)
+    drawn = np.random.default_rng(made.seed).lognormal(0, 0.35, 1000)
+    drawn *= mean_s / drawn.mean()
+    for kind, factor in (("read", 0.9), ("request", 1.0)):
+        if kind == "request" and made.loader != "gpu_queue":
+            continue
+        histogram = Histogram.of([round(value * factor * NS_PER_S) for value in drawn])
+        yield from latencies_of(
+            histogram,
+            phase=PHASE,
+            kind="read" if kind == "read" else "request",
+            operation_bytes=made.block_bytes,
+        )
+
+
+def _trace(made: Reads, record: RunRecord) -> OperationTrace | None:
+    if not made.traced:
+        return None
+    random = np.random.default_rng(made.seed)
+    count, size = made.traced, 8_000_000_000
+    start_ns = record.windows[0].start_ns
+    zeros = np.zeros(count, dtype=np.int64)
+    return OperationTrace(
+        time_ns=np.sort(random.integers(start_ns, start_ns + SECONDS * NS_PER_S, count)),
+        host=Categories(words=("box",), numbers=zeros),
+        phase=Categories(words=(PHASE,), numbers=zeros),
+        kind=Categories(words=("read",), numbers=zeros),
+        target=random.integers(0, made.targets, count),
+        file=Categories(words=("block.bin",), numbers=zeros),
+        file_bytes=np.full(count, size, dtype=np.int64),
+        offset_bytes=random.integers(0, size // 512, count) * 512,
+        latency_ns=random.integers(60_000, 200_000, count),
+    )
+
+
+def pair_sweep(
+    *,
+    arms: Sequence[Mapping[str, Any]] = ({"arm": "gpu_queue"}, {"arm": "direct", "loader": "direct"}),
+    queue_pairs: Sequence[int] = QUEUE_PAIRS,
+    repeats: int = 2,
+    **changes: Any,
+) -> list[Run]:
+    """Return the runs of a sweep over queue pairs, with the arms in turn."""
+    runs = []
+    for place, (repeat, count) in enumerate(itertools.product(range(repeats), queue_pairs)):
+        turn = arms if repeat % 2 == 0 else tuple(reversed(arms))
+        for side, own in enumerate(turn):
+            name = f"q-{own.get('arm', 'gpu_queue')}-{count}-{repeat}"
+            runs.append(
+                random_run(
+                    name=name,
+                    queue_pairs=count,
+                    repeat=len(arms) * place + side,
+                    seed=len(arms) * place + side + 1,
+                    **{**changes, **own},
+                )
+            )
+    return runs
+
+
+def target_sweep(
+    targets: Sequence[int] = (1, 2, 4, 8, 14), *, repeats: int = 2, **changes: Any
+) -> list[Run]:
+    """Return the runs of a sweep over lists of targets; the last ones are limited by the link."""
+    return [
+        random_run(
+            name=f"t-{count}-{repeat}",
+            targets=count,
+            repeat=place,
+            seed=place + 1,
+            bottleneck="link" if count > 12 else "storage",  # noqa: PLR2004 - 14 drives fill it
+            **changes,
+        )
+        for place, (repeat, count) in enumerate(itertools.product(range(repeats), targets))
+    ]
