@@ -202,6 +202,8 @@ def block_text(size_bytes: float) -> str:
     for factor, unit in ((MIB, "MiB"), (KIB, "KiB")):
         if size_bytes >= factor and size_bytes % factor == 0:
             return f"{size_bytes / factor:g}{UNIT_SPACE}{unit}"
+    if size_bytes < KIB:
+        return f"{size_bytes:g}{UNIT_SPACE}B"
     return quantity(size_bytes, Unit.BYTES)
 
 

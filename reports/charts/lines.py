@@ -64,6 +64,11 @@ _DASHES = ("", "7 3", "2 2", "9 3 2 3", "4 2", "1 3")
 _DOUBLINGS = 3
 """An axis over which values double at least so often is logarithmic."""
 _IDEAL_STEPS = 32
+REQUESTS = (
+    " A request lasts until its block is delivered to who asked; one in 64 is timed. A read lasts "
+    "from when a poller takes the request until the drive has answered."
+)
+"""The latencies of a queue in words."""
 _NEAR = 2.5
 """Ceilings up to this factor above the rates are in their chart; farther ones would flatten it."""
 
@@ -96,6 +101,8 @@ def latency_figure(
         "Time from the submission of one operation, or under a rate limit from when it was due, to "
         "its completion; logarithmic axis."
     )
+    if any(panel.kind[1] == "request" for panel in panels):
+        caption += REQUESTS
     if any(len(runs) > 1 for panel in panels for runs in panel.arms.values()):
         caption = f"Lines connect the medians of valid runs, a dot is one run. {caption}"
     return Figure(
@@ -311,7 +318,8 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
         name=name,
         title=f"{subject}: latency against throughput, {found.kind}s in {found.phase}",
         svg="".join(panels),
-        caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic.",
+        caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."
+        f"{REQUESTS if found.kind == 'request' else ''}",
         table=table,
         legend=[(arm_role(curve.letter), curve.name) for curve in found.curves],
     )

@@ -22,13 +22,15 @@ from wattload.reports.runs.traces import OperationTrace
 POINT_LIMIT = 4000
 """The most dots of a run; of more operations every second, third... by time is drawn."""
 
-LANES_MAX = 8
+LANES_MAX = 9
 """The most targets of all arms that are drawn together."""
 
 _UNFINISHED = ".partial"
 """The suffix of a folder until it is complete; it is then renamed, with the same files."""
 
-_HEIGHT = 200
+_HEIGHT, _LOW = 200, 110
+_ACROSS = 2
+"""More panels than these are beside each other, and low."""
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
@@ -188,12 +190,13 @@ def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> 
     """
     x = Axis(low=0, high=max(max(each.end_s - each.start_s for each in arms), 1e-3), unit="s")
     most = max(LANES_MAX // len(arms), 1)
-    panels, parts = [], []
+    lanes, parts = [], []
     for each in arms:
         own = f"{each.letter}: " if each.letter else ""
-        for lane in each.scatter.lanes[:most]:
-            shifted = replace(lane, name=f"{own}{lane.name}", time_s=lane.time_s - each.start_s)
-            panels.append(_panel(shifted, x, ()))
+        lanes += [
+            replace(lane, name=f"{own}{lane.name}", time_s=lane.time_s - each.start_s)
+            for lane in each.scatter.lanes[:most]
+        ]
         share = each.scatter.drawn_share
         parts.append(
             f"{own}{whole(each.scatter.drawn_count)} of "
@@ -207,7 +210,7 @@ def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> 
     return Figure(
         name=name,
         title=f"{subject}: where reads went over time",
-        svg="".join(panels),
+        svg="".join(_panel(lane, x, (), is_low=len(lanes) > _ACROSS) for lane in lanes),
         caption="A dot is one traced read: when it was submitted, and its offset in the file of "
         "its target. The file system decides where that is on the drive. Drawn, of one run: "
         f"{'; '.join(parts)}."
@@ -247,12 +250,13 @@ def _legend(scatter: Scatter) -> Iterator[tuple[str, str]]:
         yield "write", "write, square"
 
 
-def _panel(lane: Lane, x: Axis, strips: Sequence[Strip]) -> str:
+def _panel(lane: Lane, x: Axis, strips: Sequence[Strip], *, is_low: bool = False) -> str:
     shown = scale_for(Unit.BYTES, lane.size_bytes)
     files = counted(len(lane.files), "file")
     title = f"{lane.name}: offset in {files}, {shown.unit}"
+    height = _LOW if is_low else _HEIGHT
     high = max(shown.shown(lane.size_bytes), 1e-9)
-    frame = Frame(x, Axis(low=0, high=high, unit=shown.unit), height=_HEIGHT, title=title)
+    frame = Frame(x, Axis(low=0, high=high, unit=shown.unit), height=height, title=title)
     for strip in strips:
         if strip.timed:
             frame.shade(strip.start_s, strip.end_s, "timed", 0.28)
@@ -261,7 +265,7 @@ def _panel(lane: Lane, x: Axis, strips: Sequence[Strip]) -> str:
         frame.specks(
             lane.time_s[which].tolist(), positions[which].tolist(), role, square=role == "write"
         )
-    return frame.svg(f"{title} over time", "time")
+    return frame.svg(f"{title} over time", "third" if is_low else "time")
 
 
 def _table(scatter: Scatter) -> Table:

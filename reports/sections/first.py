@@ -53,6 +53,9 @@ _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"
 WRITES = "writes"
 """The chart of random writes by rounds, as a choice of the first screen."""
 
+_PLACES_MAX = 4
+"""Targets that a title names; of more it says how many there are."""
+
 _NAME_MAX = 23
 """Characters of a name over a bar, where arms have no letters."""
 
@@ -72,6 +75,8 @@ def title(subject: Subject) -> str:
         for run in subject.runs
         for target in run.record.targets
     )
+    if len(places) > _PLACES_MAX:
+        return f"{workloads} on {counted(len(places), 'target')}"
     return f"{workloads} on {listed(places)}" if places else workloads
 
 
@@ -171,7 +176,7 @@ def _verdicts(subject: Subject, screen: FirstScreen) -> Verdicts:
     elif len(subject.arms) > 1:
         titles, bars = ["Limit"], "The fastest arm first, each run a dot"
         if any(row.loads for row in screen.rows):
-            bars = "Each run a dot; arms under different loads are not ranked"
+            bars = "Each run a dot; arms that are not comparable are not ranked"
         if not any(len(group.arms) > 1 for group in subject.groups):
             bars = "The arms have no workload in common: nothing is compared"
     else:

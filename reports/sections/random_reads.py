@@ -25,7 +25,6 @@ from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track
 from wattload.reports.quantity import (
     MISSING,
-    block_text,
     counted,
     listed,
     number,
@@ -69,6 +68,7 @@ class _Place:
     at: str
     letter: str
     arm: str
+    title: str
     records: tuple[RunRecord, ...]
 
     def middle(self, value: Value) -> float | None:
@@ -90,7 +90,7 @@ def asking_blocks(subject: Subject, group: Group) -> Iterator[Block]:
     yield _paths(subject, group)
     yield from _failures(group)
     places = list(_places(subject, group))
-    yield _costs(list(_best(places)), group, "Rate and cost of the fastest point")
+    yield _costs(list(_best(places)), "Rate and cost of the fastest point")
 
 
 def random_read_blocks(
@@ -108,7 +108,7 @@ def random_read_blocks(
     if (table := _by_gpu(list(_best(places)))) is not None:
         yield table
     if len({place.at for place in places}) > 1:
-        yield Fold("Rate and cost at each point", [_costs(places, group, "Each point")])
+        yield Fold("Rate and cost at each point", [_costs(places, "Each point")])
     if (table := _by_target(places)) is not None:
         yield Fold("Each target at each point", [table])
     yield Fold("The machine as measured", list(machine_blocks(group)))
@@ -122,7 +122,8 @@ def _places(subject: Subject, group: Group) -> Iterator[_Place]:
                 runs = point.group.arms.get(arm, ())
                 records = tuple(run.record for run in runs if is_compared(subject, run))
                 if records:
-                    yield _Place(", ".join(filter(None, [panel.name, *swept])), letter, arm, records)
+                    at = ", ".join(filter(None, [panel.name, *swept]))
+                    yield _Place(at, letter, arm, _titles(group)[arm], records)
 
 
 def _best(places: Sequence[_Place]) -> Iterator[_Place]:
@@ -163,21 +164,18 @@ def _paths(subject: Subject, group: Group) -> Table:
         words = listed(unique(map(asked_words, records))) or "unknown"
         paths = [path for record in records for path in record.workload.paths]
         found = [each for record in records if (each := random_reads(record)) is not None]
+        effective = listed(unique(path.path_effective for path in paths))
+        remark = "" if NOTHING_READ in words else ", ".join([effective, *_amplified(found)])
         is_open = NOT_PROVED in words or NOTHING_READ in words
         rows.append(
             row(
                 _titles(group)[arm],
-                Cell(
-                    words,
-                    "warn" if is_open else "",
-                    remark=listed(unique(path.path_effective for path in paths)),
-                ),
-                _blocks(found),
+                Cell(words, "warn" if is_open else "", remark=remark),
                 _proof(found),
             )
         )
     return Table(
-        columns=columns("arm", "who asked, and where the blocks passed", "blocks", "counts"),
+        columns=columns("arm", "path", "counts"),
         rows=rows,
         caption="Who asked for the blocks",
         note="A GPU is named as the requester only where its requests, the pollers' descriptors "
@@ -186,11 +184,10 @@ def _paths(subject: Subject, group: Group) -> Table:
     )
 
 
-def _blocks(found: Sequence[RandomReads]) -> str:
-    sizes = unique(block_text(each.block_bytes) for each in found)
-    more = {number(each.amplification, 2) for each in found if each.amplification > 1}
-    texts = [listed(sizes) or MISSING]
-    return "".join([*texts, *(f", {value} bytes read for each delivered" for value in more)])
+def _amplified(found: Sequence[RandomReads]) -> list[str]:
+    """Return how many bytes drives read for each delivered, where it is more than one."""
+    factors = unique(number(each.amplification, 2) for each in found if each.amplification > 1)
+    return [f"{factor} bytes read for each delivered" for factor in factors]
 
 
 def _proof(found: Sequence[RandomReads]) -> str:
@@ -262,7 +259,7 @@ def _gpus(record: RunRecord, _: RandomReads) -> float | None:
     return energy_j / reads if energy_j is not None and reads else None
 
 
-def _costs(places: Sequence[_Place], group: Group, caption: str) -> Table:
+def _costs(places: Sequence[_Place], caption: str) -> Table:
     """Return a row per point and arm: rate, CPU cores and energy per read, and the limit."""
     has_points = any(place.at for place in places)
     rates = scale_for(Unit.SAMPLES_PER_SECOND, *(place.middle(_rate) for place in places))
@@ -272,7 +269,7 @@ def _costs(places: Sequence[_Place], group: Group, caption: str) -> Table:
         rows.append(
             row(
                 *([place.at] if has_points else []),
-                _titles(group)[place.arm],
+                place.title,
                 scaled(place.middle(_rate), rates, 3),
                 _in(delivered, GB),
                 _in(delivered, GIB),
@@ -281,7 +278,7 @@ def _costs(places: Sequence[_Place], group: Group, caption: str) -> Table:
                 scaled(place.middle(_per_core), rates, 3),
                 _in(drives, 1 / _MICRO),
                 _in(gpus, 1 / _MICRO),
-                bottleneck_words(place.records) or "unknown",
+                bottleneck_words(place.records) or MISSING,
             )
         )
     return Table(
@@ -296,7 +293,7 @@ def _costs(places: Sequence[_Place], group: Group, caption: str) -> Table:
             f"#reads per core, {rates.unit}",
             "#drives, µJ per read",
             "#GPUs, µJ per read",
-            "limit",
+            "bottleneck",
         ),
         rows=rows,
         caption=caption,
@@ -407,7 +404,7 @@ def _by_gpu(places: Sequence[_Place]) -> Table | None:
             count = sum(file.gpu == address for file in found.files)
             rows.append(
                 row(
-                    lettered(place.letter, place.arm),
+                    place.title,
                     Cell(address, remark=f"{gpu.name}, {node}, rank {gpu.rank}"),
                     whole(count) if count else MISSING,
                     scaled(rates[address], scale, 4),
@@ -440,7 +437,7 @@ def _by_target(places: Sequence[_Place]) -> Table | None:
         rows += [
             row(
                 *([place.at] if has_points else []),
-                lettered(place.letter, place.arm),
+                place.title,
                 Cell(own[0].path, remark=own[0].gpu),
                 whole(median([each.operations for each in own])),
                 quantity(_middle([each.reads_per_s for each in own]), Unit.SAMPLES_PER_SECOND, 3),

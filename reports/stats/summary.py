@@ -307,8 +307,8 @@ class VerdictRow:
     both arms of a pair; it is empty where nothing does. ``times`` is how long random writes of
     several arms took until the range was full; it is empty for other workloads. ``paths`` names the
     paths of reads into GPU memory by arm, and is empty for other workloads. ``loads`` is which of
-    three arms or more ran under which load, where that is not what they are compared in: they are
-    then not ranked.
+    three arms or more ran under which load, where that is not what they are compared in, or which
+    read no storage: they are then not ranked.
     """
 
     group: Group
@@ -569,7 +569,8 @@ def rate_scale(subject: Subject, group: Group) -> Scale:
 def _rate_scale(place: _Place) -> Scale:
     key = place.rate.quantity.key if place.rate is not None else ""
     rows = [(rows[key], 1.0) for rows in place.every if key in rows]
-    if not any(row.centres and any(row.centres.values()) for row, _ in rows):
+    is_of_bytes = place.rate is not None and place.rate.quantity.unit is Unit.BYTES_PER_SECOND
+    if not is_of_bytes or not any(row.centres and any(row.centres.values()) for row, _ in rows):
         rows = [(row, 1.0) for rows in place.every for row in rows.values()]
     return _page_scale(rows, Unit.BYTES_PER_SECOND)
 
@@ -822,7 +823,10 @@ def _verdict_row(
     rates, energies = _rates(place, rate_scale), _energies(place, energy_scale)
     is_pair = place.group.is_pair
     is_ranked = len(arms) > 2  # noqa: PLR2004 - two have a winner
-    loads = different_loads(compared_group(subject, place.group), subject.by) if is_ranked else ""
+    compared = compared_group(subject, place.group)
+    loads = different_loads(compared, subject.by) if is_ranked else ""
+    barred = f"not comparable: different load, {loads}" if loads else ""
+    barred = barred or (_nothing_read(place, compared) if is_ranked else "")
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
@@ -838,7 +842,7 @@ def _verdict_row(
         devices=tuple(_devices(place, energy_scale)),
         limits={arm: found.text for arm, found in limits.items()},
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
-        ranking=_ranking(rates) if is_ranked and not loads else (),
+        ranking=_ranking(rates) if is_ranked and not barred else (),
         grade=grade(subject, place.compared, place.rate, place.energy_phase),
         scatter=_scatter(place),
         sensor=_sensor(subject, place),
@@ -846,8 +850,19 @@ def _verdict_row(
         shared_limit=_shared_limit(place, limits) if is_pair else "",
         times=_times(place) if len(arms) > 1 else "",
         paths=_paths(subject, place),
-        loads=f"not comparable: different load, {loads}" if loads else "",
+        loads=barred,
     )
+
+
+def _nothing_read(place: _Place, compared: Group) -> str:
+    """Return which of several arms read no storage, where others did; empty otherwise."""
+    without = [
+        place.letter(arm) or arm
+        for arm, runs in compared.arms.items()
+        if runs and not any(reads_storage(run.record) for run in runs)
+    ]
+    some = any(reads_storage(run.record) for run in compared.runs)
+    return f"not comparable: {NOTHING_READ} by {listed(without)}" if without and some else ""
 
 
 def _paths(subject: Subject, place: _Place) -> str:
@@ -890,11 +905,11 @@ def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
     limits = of_arms.values()
     if place.is_of_reads:
         texts = [
-            f"{place.letter(arm)}: {found.text.removeprefix('limited by ')}"
+            f"{place.letter(arm)}: {found.text.removeprefix('limited by ').removeprefix('limit ')}"
             for arm, found in of_arms.items()
             if found.text
         ]
-        return f"limit {'; '.join(texts)}" if texts else ""
+        return f"limit: {'; '.join(texts)}" if texts else ""
     words = {_LIMITED.split(found.text)[0] for found in limits if not found.is_drive}
     is_known = all(found.text.startswith("limited by") for found in limits)
     if len(words) != 1 or not is_known or any(found.is_drive for found in limits):
@@ -980,7 +995,7 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
-    if (random := random_reads(record)) is not None:
+    if (random := random_reads((place.records or [record])[0])) is not None:
         return ", ".join([*parts, random.words])
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"

@@ -47,6 +47,7 @@ _COUNTING = (
 )
 """Settings that count parallel workers: for these, a proportional rate is ideal."""
 
+_PATH, _TARGETS = "target.path", "targets"
 _DRIVE_POWER = "mean power of the drives"
 
 _MEAN = "mean_latency_s"
@@ -101,16 +102,23 @@ def points(group: Group) -> tuple[Point, ...]:
     keys = axes(group)
     if not keys:
         return (Point("", "", None, group),)
+    counts = _target_counts(group) if _PATH in keys else {}
     members: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     for arm, runs in group.arms.items():
         for run in runs:
-            members.setdefault(setting_values(run.record, keys), {}).setdefault(arm, []).append(run)
+            values = setting_values(run.record, keys)
+            at = tuple(
+                counts.get(value, value) if key == _PATH else value
+                for key, value in zip(keys, values, strict=True)
+            )
+            members.setdefault(at, {}).setdefault(arm, []).append(run)
+    names = axis_names([_TARGETS if key == _PATH and counts else key for key in keys])
     return tuple(
         Point(
-            axis=", ".join(axis_names(keys)),
+            axis=", ".join(names),
             value=", ".join(map(_shown, keys, at)),
             number=_number(at[0]) if len(at) == 1 else None,
-            settings=tuple(zip(axis_names(keys), at, strict=True)),
+            settings=tuple(zip(names, at, strict=True)),
             group=Group(
                 workload=group.workload,
                 arms={arm: tuple(of_arm[arm]) for arm in group.arms if arm in of_arm},
@@ -536,25 +544,27 @@ def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scal
 
 
 def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:
-    """Return the axis and the points along it; paths are numbered."""
-    numbers = [point.number for point in found]
+    """Return the axis and the points along it."""
     axis = found[0].axis
-    if axis == "path":
-        axis = "targets"
-        numbers = [_target_count(point) for point in found]
     known = [
-        (number, point)
-        for number, point in zip(numbers, found, strict=True)
-        if number is not None and number > 0 and not out_of_range(number)
+        (point.number, point)
+        for point in found
+        if point.number is not None and point.number > 0 and not out_of_range(point.number)
     ]
     if len(known) < len(found) or len({number for number, _ in known}) < len(found):
         return axis, []
     return axis, sorted(known, key=lambda pair: pair[0])
 
 
-def _target_count(point: Point) -> float | None:
-    counts = {len(run.record.targets) for run in point.group.runs}
-    return float(counts.pop()) if len(counts) == 1 else None
+def _target_counts(group: Group) -> Mapping[str, str]:
+    """Return how many targets each list of paths has; empty unless the lists differ in that."""
+    counts: dict[str, set[int]] = {}
+    for run in group.runs:
+        (path,) = setting_values(run.record, (_PATH,))
+        counts.setdefault(path, set()).add(len(run.record.targets))
+    single = {path: own.pop() for path, own in counts.items() if len(own) == 1}
+    is_told_apart = len(set(single.values())) == len(counts) > 1
+    return {path: str(count) for path, count in single.items()} if is_told_apart else {}
 
 
 def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
