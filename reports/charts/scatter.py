@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.plot import Axis, Frame
+from wattload.reports.charts.plot import Axis, Frame, round_ticks
 from wattload.reports.quantity import counted, percent, quantity, scale_for, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock
@@ -22,7 +22,7 @@ from wattload.reports.runs.traces import OperationTrace
 POINT_LIMIT = 4000
 """The most dots of a run; of more operations every second, third... by time is drawn."""
 
-LANES_MAX = 9
+LANES_MAX = 6
 """The most targets of all arms that are drawn together."""
 
 _UNFINISHED = ".partial"
@@ -188,7 +188,8 @@ def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> 
         subject: what the title begins with.
         arms: one or more; of many targets only the first are drawn.
     """
-    x = Axis(low=0, high=max(max(each.end_s - each.start_s for each in arms), 1e-3), unit="s")
+    end_s = max(*(each.end_s - each.start_s for each in arms), 1e-3)
+    x = Axis(low=0, high=end_s, unit="s", at=round_ticks(0, end_s))
     most = max(LANES_MAX // len(arms), 1)
     lanes, parts = [], []
     for each in arms:
@@ -217,11 +218,7 @@ def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> 
         + (f" {counted(left, 'more target')} not drawn; the table has them." if left > 0 else ""),
         table=Table(
             columns=columns("arm", *(each.title for each in _table(arms[0].scatter).columns)),
-            rows=[
-                row(each.name, *cells)
-                for each in arms
-                for cells in _table(each.scatter).rows
-            ],
+            rows=[row(each.name, *cells) for each in arms for cells in _table(each.scatter).rows],
             caption="The operations drawn, by arm and target",
         ),
     )

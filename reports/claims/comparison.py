@@ -27,6 +27,12 @@ from wattload.reports.quantity import MISSING, label, listed, quantity
 from wattload.reports.runs.energy import is_simulated
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.random_reads import (
+    NOTHING_READ,
+    RANDOM_READ,
+    is_asked_by_gpu,
+    reads_storage,
+)
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import exclusions, link_text
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
@@ -34,7 +40,9 @@ from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Group, Subject, power_state_text
 from wattload.reports.stats.sweeps import Point, points
 
-ClaimVerdict = Literal["agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual"]
+ClaimVerdict = Literal[
+    "agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual", "absolute"
+]
 Match = Literal["alike", "differs", "other name", "not recorded", "not stated"]
 Found = str | float
 TOLERANCE = 0.10
@@ -42,6 +50,11 @@ TOLERANCE = 0.10
 
 WIDEST = 1.25
 """An interval agrees only if its ends are within this factor: wider ones agree with anything."""
+
+_TARGETS = "targets"
+"""A point of a claim that is counted in the records, and no setting."""
+
+_OTHER_MACHINE: tuple[ClaimVerdict, str] = ("absolute", "an absolute figure of another machine")
 
 _FLOOR = (
     f"an interval needs {MINIMUM_RUNS} runs per arm, or {MINIMUM_PAIRS} pairs of alternating runs"
@@ -53,7 +66,7 @@ class Measured:
     """The formula of a claim over this page's arms: a ratio of geometric means, 95 % interval.
 
     ``medians`` is the same ratio of the arms' medians. ``at`` is the point of a sweep; it is empty
-    without a sweep.
+    without a sweep. ``value`` is the page's figure next to an absolute one, in SI base units.
     """
 
     verdict: ClaimVerdict
@@ -64,6 +77,7 @@ class Measured:
     upper: float | None = None
     medians: float | None = None
     counts: tuple[int, int] | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +186,18 @@ class _Place:
         swept = dict(self.point.settings)
         if axis in swept:
             return [swept[axis]]
-        facts = [facts_of(run.record) for run in self.point.group.runs]
+        records = [run.record for run in self.point.group.runs]
+        if axis == _TARGETS:
+            return [str(len(record.targets)) for record in records]
+        facts = [facts_of(record) for record in records]
         return [own.get(axis, own.get(f"workload.{axis}", "")) for own in facts]
 
     def measured(self, claim: Claim) -> Measured:
         """Return the formula of the claim over the runs of this point, and its verdict."""
         row = self._rows.get(claim.figure or "")
         at = self.point.words if self.point.axis else ""
+        if claim.parsed.under is None:
+            return self._absolute(claim, row, at)
         found = row.effect if row is not None else None
         if found is None:
             verdict, reason = self._judge(claim, row, None)
@@ -195,6 +214,33 @@ class _Place:
             medians=ends.medians,
             counts=(found.count_a, found.count_b),
         )
+
+    def _absolute(self, claim: Claim, row: Row | None, at: str) -> Measured:
+        """Return the figure of the arm that a claim is about, next to that of another machine."""
+        arms = list(self.point.group.arms)
+        arm = arms[(claim.parsed.over == "a") != self._straight] if len(arms) > 1 else arms[0]
+        value = row.centres.get(arm) if row is not None else None
+        verdict, reason = next(self._absolute_obstacles(claim, arm, value), _OTHER_MACHINE)
+        return Measured(
+            verdict=verdict, reason=reason, at=at, value=None if verdict == "unmeasured" else value
+        )
+
+    def _absolute_obstacles(
+        self, claim: Claim, arm: str, value: float | None
+    ) -> Iterator[tuple[ClaimVerdict, str]]:
+        records = [run.record for run in self.point.group.arms[arm]]
+        if any(map(is_simulated, records)):
+            yield "virtual", "rates and power of a simulated drive are made up"
+        if not all(map(reads_storage, records)):
+            yield "unmeasured", NOTHING_READ
+        if claim.workload == RANDOM_READ and self._pair.between == "paths":
+            is_asked = all(map(is_asked_by_gpu, records))
+            if claim.parsed.over == "a" and not is_asked:
+                yield "unmeasured", "no GPU is proved to have asked"
+            if claim.parsed.over == "b" and any(map(is_asked_by_gpu, records)):
+                yield "unmeasured", "a GPU asked in this arm"
+        if value is None:
+            yield "unmeasured", "no valid run has this figure"
 
     def _judge(self, claim: Claim, row: Row | None, ends: _Ends | None) -> tuple[ClaimVerdict, str]:
         exclusion = next(self._obstacles(claim, row), None)
@@ -345,12 +391,13 @@ def conditions_for(pair: Pair, common: Sequence[Condition], workload: str) -> li
 def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -> bool:
     """Return whether a page's first arm is the paper's ``a``, and its second the paper's ``b``.
 
-    Of two paths the direct one into GPU memory is ``a``. Otherwise the first condition of the pair
+    Of two paths the direct one into GPU memory is ``a``, or the one that a GPU asks on. Otherwise the first condition of the pair
     that matches one order better decides; without one, the order of the page is used.
     """
-    direct = [bool(arm) and all(is_direct(run.record) for run in arm) for arm in (first, second)]
-    if pair.between == "paths" and direct[0] != direct[1]:
-        return direct[0]
+    for is_of_a in (is_direct, is_asked_by_gpu):
+        own = [bool(arm) and all(is_of_a(run.record) for run in arm) for arm in (first, second)]
+        if pair.between == "paths" and own[0] != own[1]:
+            return own[0]
     for condition in pair.conditions:
         a, b = condition.a, condition.b
         if b is None:

@@ -154,7 +154,8 @@ class Claim(Frozen):
     ``point`` is where it was made: the last parts of swept keys, and their values. Of a figure that
     is ``up_to``, the largest ratio of the points that it leaves open counts.
 
-    A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
+    An absolute figure is shown next to that of this page's arm, without a verdict: it is of another
+    machine. A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
     what would be needed to measure it. With a workload it is optional.
     """
 
@@ -191,8 +192,6 @@ class Claim(Frozen):
         alone = self.parsed.under is None
         if alone != (self.printed.reading is Notation.ABSOLUTE):
             raise ValueError(f"{self.id}: use a relative reading for a ratio, absolute for one arm")
-        if alone and self.workload is not None:
-            raise ValueError(f"{self.id}: only a ratio of two arms can be compared with a workload")
         return self
 
 

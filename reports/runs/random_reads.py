@@ -148,11 +148,6 @@ class RandomReads:
             parts.append(f"{whole(self.shared_drive_targets)} targets share one drive")
         return ", ".join(parts)
 
-    @property
-    def proof(self) -> str:
-        """The counts that have to be equal: asked, taken, answered, delivered."""
-        return ", ".join(f"{name} {whole(count)}" for name, count in self.counts.items())
-
 
 @cache_by_identity
 def random_reads(record: RunRecord) -> RandomReads | None:
@@ -200,6 +195,13 @@ def reads_storage(record: RunRecord) -> bool:
     return found is None or found.reads_storage
 
 
+def is_asked_by_gpu(record: RunRecord) -> bool:
+    """Return whether counts prove that a GPU asked for every read of storage."""
+    paths = record.workload.paths
+    is_proved = bool(paths) and all(path.path_effective == "gpu_pull" for path in paths)
+    return random_reads(record) is not None and reads_storage(record) and is_proved
+
+
 def operations_of(record: RunRecord, phase: str) -> int | None:
     """Return the random reads of a phase, whose energy per read is of interest; else ``None``."""
     if record.workload.name != RANDOM_READ or phase != RANDOM_READ or not reads_storage(record):
@@ -222,6 +224,20 @@ def asked_words(record: RunRecord) -> str:
         for path in record.workload.paths
     ]
     return listed([*dict.fromkeys(filter(None, words))]) or NOT_PROVED
+
+
+def counts_words(found: Sequence[RandomReads]) -> str:
+    """Return the counts of runs, summed, that have to be equal; empty without a queue.
+
+    For example ``asked, taken, answered and delivered: 1,000 each``.
+    """
+    sums: dict[str, int] = {}
+    for each in found:
+        for name, count in each.counts.items():
+            sums[name] = sums.get(name, 0) + count
+    if len(set(sums.values())) == 1:
+        return f"{listed(list(sums))}: {whole(next(iter(sums.values())))} each"
+    return ", ".join(f"{name} {whole(count)}" for name, count in sums.items())
 
 
 def cores_words(records: Sequence[RunRecord]) -> str:

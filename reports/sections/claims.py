@@ -52,6 +52,7 @@ _VERDICTS: dict[ClaimVerdict, tuple[str, Tone]] = {
     "unmeasured": ("not measured", "open"),
     "unlike": ("different work", "quiet"),
     "virtual": ("virtual drive: no evidence", "warn"),
+    "absolute": ("not judged", "quiet"),
 }
 _STANDINGS: dict[Consistency, tuple[str, Tone]] = {
     "consistent": ("consistent", "good"),
@@ -122,7 +123,7 @@ def _claims(part: ComparedClaims) -> Table:
     ]
     return Table(
         columns=columns(
-            "published", "#as a ratio", "#measured", "#95 % interval", "n, A and B", "verdict"
+            "published", "#read as", "#measured", "#95 % interval", "n, A and B", "verdict"
         ),
         rows=rows,
         caption="Published and measured ratios",
@@ -144,11 +145,18 @@ def _claim_row(claim: Claim, measured: Measured, *, first: bool) -> tuple[Cell, 
     return row(
         _published(claim) if first else Cell(""),
         Cell(_read(claim), remark=claim.formula) if first else Cell(""),
-        Cell(number(measured.ratio, 3), "quiet" if hollow else "", remark=_remark(measured)),
+        Cell(_measured(claim, measured), "quiet" if hollow else "", remark=_remark(measured)),
         interval,
         runs,
         Cell("", tone, words, measured.reason),
     )
+
+
+def _measured(claim: Claim, measured: Measured) -> str:
+    """Return the ratio, or the page's own figure next to an absolute one."""
+    if claim.parsed.under is None:
+        return quantity(measured.value, claim.parsed.unit, 4)
+    return number(measured.ratio, 3)
 
 
 def _remark(measured: Measured) -> str:

@@ -36,14 +36,15 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.random_reads import (
-    NOTHING_READ,
     NOT_PROVED,
+    NOTHING_READ,
     RANDOM_READ,
     GpuReads,
     RandomReads,
     TargetReads,
     asked_words,
     bottleneck_words,
+    counts_words,
     generation,
     operations_of,
     random_reads,
@@ -171,7 +172,7 @@ def _paths(subject: Subject, group: Group) -> Table:
             row(
                 _titles(group)[arm],
                 Cell(words, "warn" if is_open else "", remark=remark),
-                _proof(found),
+                counts_words(found) or "no counts of a queue",
             )
         )
     return Table(
@@ -188,19 +189,6 @@ def _amplified(found: Sequence[RandomReads]) -> list[str]:
     """Return how many bytes drives read for each delivered, where it is more than one."""
     factors = unique(number(each.amplification, 2) for each in found if each.amplification > 1)
     return [f"{factor} bytes read for each delivered" for factor in factors]
-
-
-def _proof(found: Sequence[RandomReads]) -> str:
-    """Return the counts of all runs, summed: a run in which they differ has failed its check."""
-    sums: dict[str, int] = {}
-    for each in found:
-        for name, count in each.counts.items():
-            sums[name] = sums.get(name, 0) + count
-    if not sums:
-        return "no counts of a queue"
-    if len(set(sums.values())) == 1:
-        return f"{listed(list(sums))}: {whole(next(iter(sums.values())))} each"
-    return ", ".join(f"{name} {whole(count)}" for name, count in sums.items())
 
 
 def _failures(group: Group) -> Iterator[Notice]:

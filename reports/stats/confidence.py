@@ -168,13 +168,14 @@ def _ceilings(rate: Row, compared: Group) -> Iterator[str]:
         for arm, runs in compared.arms.items()
     }
     limited = [arm for arm, own in factors.items() if own and min(own) < CEILING_FACTOR]
+    what = "link or queue" if rate.quantity.key == READS_PER_S else "host"
     if not any(factors.values()):
-        yield "host ceiling unknown"
+        yield f"{what} ceiling unknown"
     elif len(limited) == len(factors):
-        yield "limited by host"
+        yield f"limited by {what}"
     elif limited:
         names = dict(zip(compared.page or compared.arms, LETTERS, strict=False))
-        yield f"{', '.join(names.get(arm, arm) for arm in limited)} limited by host"
+        yield f"{', '.join(names.get(arm, arm) for arm in limited)} limited by {what}"
 
 
 def _accuracy(energies: Sequence[Energy]) -> str:
@@ -215,21 +216,20 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     if rate is None or not runs:
         return Limit("")
     records = [run.record for run in runs]
-    if found := bottleneck_words(records):
-        return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
     computed = _median(_share(record, "compute_fraction") for record in records)
     if computed is not None and computed >= UNET3D.au_threshold:
         return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
+    if found := bottleneck_words(records):
+        return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
     phase = rate.quantity.phase
     busy = _median(_busy_share(record, phase) for record in records)
     of_drive = list(_drive_limits(busy, phase, records))
     if limits := [*_host_limits(rate, records), *of_drive]:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
-    if reason := no_bottleneck(records):
-        return Limit(f"limit unknown: {reason.rstrip('.')}")
-    if busy is None:
-        return Limit("limit unknown: the drive's busy time was not counted")
-    return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")
+    if busy is not None:
+        return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")
+    reason = no_bottleneck(records) or "the drive's busy time was not counted"
+    return Limit(f"limit unknown: {reason.rstrip('.')}")
 
 
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:

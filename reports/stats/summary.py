@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -1120,14 +1120,13 @@ def _no_energy(place: _Place) -> str:
     powers = [record.power for record in place.records]
     if not powers:
         return _NO_VALID_RUN
-    if not any(map(reads_storage, place.records)):
-        return f"{NOT_MEASURED}: {NOTHING_READ}"
     if place.energy is not None and not any(
         figure.valid for figures in place.energy.figures.values() for figure in figures
     ):
         return "excluded: checks of power failed or were not made"
-    if all(power.requested == "none" for power in powers):
-        return f"{NOT_MEASURED}: power=none"
+    without = not any(map(reads_storage, place.records))
+    if without or all(power.requested == "none" for power in powers):
+        return f"{NOT_MEASURED}: {NOTHING_READ if without else 'power=none'}"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
         energies = [
             energy

@@ -391,7 +391,10 @@ def _trace(made: Reads, record: RunRecord) -> OperationTrace | None:
 
 def pair_sweep(
     *,
-    arms: Sequence[Mapping[str, Any]] = ({"arm": "gpu_queue"}, {"arm": "direct", "loader": "direct"}),
+    arms: Sequence[Mapping[str, Any]] = (
+        {"arm": "gpu_queue"},
+        {"arm": "direct", "loader": "direct"},
+    ),
     queue_pairs: Sequence[int] = QUEUE_PAIRS,
     repeats: int = 2,
     **changes: Any,
@@ -424,7 +427,7 @@ def target_sweep(
             targets=count,
             repeat=place,
             seed=place + 1,
-            bottleneck="link" if count > 12 else "storage",  # noqa: PLR2004 - 14 drives fill it
+            bottleneck="link" if count > 12 else "storage",
             **changes,
         )
         for place, (repeat, count) in enumerate(itertools.product(range(repeats), targets))

@@ -25,6 +25,7 @@ from wattload.reports.quantity import (
     cpu_per_byte,
     label,
     listed,
+    number,
     quantity,
     scale_for,
     scaled,
@@ -42,6 +43,15 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.gpu_reads import counted_path
 from wattload.reports.runs.phases import Phase, leading, overlap
+from wattload.reports.runs.random_reads import (
+    READS_PER_S,
+    asked_words,
+    both_rates,
+    bottleneck_words,
+    cores_words,
+    counts_words,
+    random_reads,
+)
 from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_words
 
@@ -84,19 +94,22 @@ def title(record: RunRecord) -> str:
 def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     """Yield the lines of a run's summary; the last are commands and its record."""
     yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
-    if path := counted_path(record):
+    if path := _path(record):
         yield Line("path", path)
     phases = leading(record)
     yield Line("bytes", _moved(record, phases))
     yield Line("time", _times(record))
     rates = _rates(record)
     for metric in rates:
-        parts = [_value(metric), *_latency(record, metric.phase)]
-        yield Line(label(metric.name, metric.unit), ", ".join(parts))
+        parts = [_value(metric), *_delivered(record), *_latency(record, metric.phase)]
+        name = "reads" if metric.name == READS_PER_S else label(metric.name, metric.unit)
+        yield Line(name, ", ".join(parts))
     others = [metric for metric in record.metrics if metric.headline and metric not in rates]
     if others:
         yield Line("also", "; ".join(_others(others)))
-    yield Line("CPU", _cpu(phases))
+    if limit := bottleneck_words([record]):
+        yield Line("limit", limit)
+    yield Line("CPU", _cpu(record, phases))
     yield from energy_lines(record)
     yield Line("checks", check_counts(record.checks))
     yield from failures(record.checks)
@@ -104,6 +117,14 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
         yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
     yield Line("record", str(folder / RECORD_FILE), wraps=False)
     yield Line("report", report_command([folder]), wraps=False)
+
+
+def _path(record: RunRecord) -> str:
+    """Return the path of reads with the counts that prove it; empty for other workloads."""
+    reads = random_reads(record)
+    if reads is None:
+        return counted_path(record)
+    return "; ".join(filter(None, (asked_words(record), counts_words([reads]))))
 
 
 def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
@@ -130,7 +151,8 @@ def _times(record: RunRecord) -> str:
 
 
 def _rates(record: RunRecord) -> list[Metric]:
-    return [m for m in record.metrics if m.headline and m.unit == Unit.BYTES_PER_SECOND]
+    unit = Unit.SAMPLES_PER_SECOND if random_reads(record) is not None else Unit.BYTES_PER_SECOND
+    return [m for m in record.metrics if m.headline and m.unit == unit]
 
 
 def _value(metric: Metric) -> str:
@@ -151,6 +173,13 @@ def _others(metrics: Sequence[Metric]) -> Iterator[str]:
         yield f"no {listed(names, 'or')} ({reason})"
 
 
+def _delivered(record: RunRecord) -> Iterator[str]:
+    """Yield the bytes that random reads deliver in a second."""
+    reads = random_reads(record)
+    if reads is not None and reads.reads_per_s is not None:
+        yield both_rates(reads.reads_per_s * reads.block_bytes)
+
+
 def _latency(record: RunRecord, phase: str) -> Iterator[str]:
     """Yield the median and the 99th percentile of a phase's operations, over all ranks."""
     rows = [each for each in record.latencies if each.phase == phase]
@@ -167,7 +196,12 @@ def _latency(record: RunRecord, phase: str) -> Iterator[str]:
         yield f"{', '.join(known)} per {row.kind} of {size}"
 
 
-def _cpu(phases: Sequence[Phase]) -> str:
+def _cpu(record: RunRecord, phases: Sequence[Phase]) -> str:
+    """Return CPU seconds per GB, or of random reads per million and the cores that they are."""
+    reads = random_reads(record)
+    if reads is not None and reads.cpu_s is not None and reads.operations:
+        per_million = quantity(reads.cpu_s / reads.operations * 1e6, Unit.SECONDS, 3)
+        return f"{per_million} per million reads, {cores_words([record])}"
     parts = [
         (phase.name, cpu_per_byte(phase.cpu_s, phase.moved_bytes))
         for phase in phases
@@ -215,7 +249,9 @@ def _energy(energy: Energy) -> str:
         value, margin = scaled(energy.energy_j, scale), scaled(energy.uncertainty_j, scale, 2)
         text = with_unit(f"{value} ± {margin}", scale)
     parts = [power_text(energy)]
-    if energy.bytes_per_j is not None:
+    if energy.reads_per_j is not None:
+        parts.append(f"{number(1e6 / energy.reads_per_j, 3)} µJ per read")
+    elif energy.bytes_per_j:
         parts.append(quantity(energy.bytes_per_j, Unit.BYTES_PER_JOULE))
     return f"{text} ({', '.join(parts)}), {energy.words}"
 
