@@ -391,8 +391,9 @@ def conditions_for(pair: Pair, common: Sequence[Condition], workload: str) -> li
 def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -> bool:
     """Return whether a page's first arm is the paper's ``a``, and its second the paper's ``b``.
 
-    Of two paths the direct one into GPU memory is ``a``, or the one that a GPU asks on. Otherwise the first condition of the pair
-    that matches one order better decides; without one, the order of the page is used.
+    Of two paths the direct one into GPU memory is ``a``, or the one that a GPU asks on. Otherwise
+    the first condition of the pair that matches one order better decides; without one, the order of
+    the page is used.
     """
     for is_of_a in (is_direct, is_asked_by_gpu):
         own = [bool(arm) and all(is_of_a(run.record) for run in arm) for arm in (first, second)]

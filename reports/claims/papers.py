@@ -155,7 +155,9 @@ class Claim(Frozen):
     is ``up_to``, the largest ratio of the points that it leaves open counts.
 
     An absolute figure is shown next to that of this page's arm, without a verdict: it is of another
-    machine. A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
+    machine.
+
+    A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
     what would be needed to measure it. With a workload it is optional.
     """
 

@@ -41,6 +41,7 @@ from wattload.reports.quantity import (
     with_unit,
 )
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
+from wattload.reports.runs.random_reads import RANDOM_READ, is_asked_by_gpu
 from wattload.reports.sections.wording import anchor, sentence_of
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
 
@@ -107,6 +108,10 @@ def _part(part: ComparedClaims) -> Section:
     )
     if part.group.workload == GPU_READ and not any(is_direct(r.record) for r in part.group.runs):
         roles += " The published path is not that of this page: no arm is proved to read directly."
+    if part.group.workload == RANDOM_READ:
+        roles += " SCADA moves blocks from drive to GPU directly, a queue through host memory."
+        if not any(is_asked_by_gpu(run.record) for run in part.group.runs):
+            roles += " On this page no GPU is proved to have asked."
     return Section(
         anchor=anchor("claims", paper.id, part.group.workload, pair.between),
         title=f"{part.group.workload}: published figures for {pair.a} against {pair.b}",
