@@ -22,6 +22,7 @@ from wattload.reports.claims.papers import Claim, Paper
 from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.gpu_reads import gpu_paths, path_words
 from wattload.reports.runs.load import Run, inputs_digest
+from wattload.reports.runs.random_reads import asked_words
 from wattload.reports.sanitize import escape_unseen
 from wattload.reports.sections.ratios import by_quantity, method
 from wattload.reports.stats.comparison import (
@@ -198,7 +199,7 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
         "gpu_paths": [
             {
                 "effective": path.path_effective,
-                "words": path_words(path, record.workload.loader),
+                "words": asked_words(record) or path_words(path, record.workload.loader),
                 "counts": path.counts.model_dump() if path.counts else None,
             }
             for path in gpu_paths(record)

@@ -16,6 +16,7 @@ from wattload.reports.blocks import Cell, Table
 from wattload.reports.quantity import counted, listed, workload_title
 from wattload.reports.render.json_export import finite
 from wattload.reports.runs.load import Run, inputs_digest
+from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.ratios import points_table, quantities_table
 from wattload.reports.stats.comparison import Row, compare
@@ -310,15 +311,17 @@ def _valid(subject: Subject, arm: str) -> str:
 def _first_table(subject: Subject, screen: FirstScreen) -> str:
     """Return a row per workload for two arms, otherwise one per workload and arm."""
     heads: tuple[str, ...]
+    of_reads = all(group.workload == RANDOM_READ for group in subject.groups)
+    per_joule = "reads per J" if of_reads else "MB/s per W"
     if subject.compares:
         titles = ("workload", "speed", "rate, A / B", "drive energy", "energy, A / B")
-        heads = (*titles, "MB/s per W, A / B", "confidence")
+        heads = (*titles, f"{per_joule}, A / B", "confidence")
         rows = [_pair_cells(row) for row in screen.rows]
     else:
-        heads = ("workload", "arm", "rate", "limit", "drive energy", "MB/s per W", "confidence")
+        heads = ("workload", "arm", "rate", "limit", "drive energy", per_joule, "confidence")
         rows = [cells for row in screen.rows for cells in _arm_cells(row)]
     if screen.no_power:
-        kept = [not ("energy" in title or "W" in title) for title in heads]
+        kept = [not ("energy" in title or per_joule in title) for title in heads]
         heads, *rows = [tuple(compress(cells, kept)) for cells in (heads, *rows)]
     lines = [f"| {' | '.join(map(_markdown_text, cells))} |" for cells in (heads, *rows)]
     lines.insert(1, f"|{' :-- |' * len(heads)}")

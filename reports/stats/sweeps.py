@@ -194,7 +194,8 @@ def setting_words(name: str, value: str) -> str:
     if name.endswith("block_bytes") and number is not None:
         return f"{block_text(number)} blocks"
     if name.rpartition(".")[2] in _COUNTING and number is not None:
-        return f"{value} {label(name)}"
+        words = label(name)
+        return f"{value} {words.removesuffix('s') if number == 1 else words}"
     return f"{label(name)} {value}"
 
 

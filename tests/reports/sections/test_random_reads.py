@@ -193,7 +193,7 @@ def test_each_target_has_operations_and_p99_at_each_point() -> None:
     subject = subject_of(target_sweep((1, 2)))
     rows = cells(table_of(subject, "Operations and latency of each target"))
     assert [(each["at"], each["target"]) for each in rows] == [
-        ("1 targets", "/mnt/0"),
+        ("1 target", "/mnt/0"),
         ("2 targets", "/mnt/0"),
         ("2 targets", "/mnt/1"),
     ]
