@@ -26,12 +26,12 @@ from wattload.reports.runs.load import cache_by_identity
 RANDOM_READ = "gpu_random_read"
 """The name of the workload and of its only timed phase."""
 READS_PER_S, CPU_PER_MILLION = "reads_per_s", "cpu_s_per_million_reads"
-STORAGE = "storage"
+STORAGE, NULL = "storage", "null"
 NOTHING_READ, NOT_PROVED = "no storage was read", "path not proved"
 
 _MOST = 2.0**63
 _ENGINES: Mapping[str, str] = {
-    "null": f"{NOTHING_READ}: requests were answered at once",
+    NULL: f"{NOTHING_READ}: requests were answered at once",
     "memory": f"{NOTHING_READ}: blocks came from a table in host memory",
 }
 _UNQUEUED: Mapping[str, str] = {
@@ -44,7 +44,7 @@ _UNQUEUED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetReads:
-    """The reads of one file, which is one target's."""
+    """The reads of one target; ``path`` is the target's."""
 
     rank: int
     path: str
@@ -123,6 +123,12 @@ class RandomReads:
         return _divided(self.operations, self.seconds)
 
     @property
+    def delivered_bytes_per_s(self) -> float | None:
+        """Bytes delivered in a second; ``None`` where requests are answered without a block."""
+        rate = self.reads_per_s
+        return None if rate is None or self.engine == NULL else rate * self.block_bytes
+
+    @property
     def cores(self) -> float | None:
         """The CPU cores that the reader kept at work."""
         return None if self.cpu_s is None else _divided(self.cpu_s, self.seconds)
@@ -160,6 +166,7 @@ def random_reads(record: RunRecord) -> RandomReads | None:
     counts = {words: _count(found[name]) for name, words in names.items() if name in found}
     if counts and "operations" in found:
         counts["delivered"] = _count(found["operations"])
+    targets = {target.facts.index: target.facts.path for target in record.targets}
     pollers = [each for each in map(_poller, _rows(found.get("pollers"))) if each is not None]
     return RandomReads(
         block_bytes=block_bytes,
@@ -184,7 +191,7 @@ def random_reads(record: RunRecord) -> RandomReads | None:
         counts=counts,
         failures=_failures(found.get("failures")),
         shared_drive_targets=_count(found.get("one_drive_targets")),
-        files=tuple(map(_file, _rows(found.get("files")))),
+        files=tuple(_file(each, targets) for each in _rows(found.get("files"))),
         gpus=tuple(map(_gpu, _rows(found.get("gpus")))),
     )
 
@@ -281,15 +288,21 @@ def bottleneck_words(records: Sequence[RunRecord]) -> str:
     if word == "link":
         name = "the links of the GPUs" if any(len(e.gpus) > 1 for e in found) else "the GPU's link"
         of = "their" if name.startswith("the links") else "its"
-        return f"{name}, {number(share, 2)} of {of} pull ceiling" if share else name
+        return f"{name}, {_of_ceiling(share, of, 'pull ceiling')}" if share else name
     if word == "queue":
-        return f"the queue, {number(share, 2)} of its own ceiling" if share else "the queue"
+        return f"the queue, {_of_ceiling(share, 'its', 'own ceiling')}" if share else "the queue"
     busy = shares["pollers"]
     if word == "pollers":
         return f"the pollers, the busiest at work {percent(busy, 2)}" if busy else "the pollers"
     rest = [f"link at {number(shares['link'], 2)} of its ceiling"] if shares["link"] else []
     rest += [f"pollers at work {percent(busy, 2)}"] if busy is not None else []
     return f"storage: {', '.join(rest)}" if rest else STORAGE
+
+
+def _of_ceiling(share: float, of: str, ceiling: str) -> str:
+    """Return a rate as a part of its ceiling, which may have been measured too low."""
+    shown = number(share, 2)
+    return f"{shown} of {of} {ceiling}" if share <= 1 else f"{shown} times {of} measured {ceiling}"
 
 
 def no_bottleneck(records: Sequence[RunRecord]) -> str:
@@ -338,10 +351,11 @@ def _poller(row: Mapping[str, Any]) -> float | None:
     return _divided(_figure(row.get("busy_s")), _figure(row.get("seconds")))
 
 
-def _file(row: Mapping[str, Any]) -> TargetReads:
+def _file(row: Mapping[str, Any], targets: Mapping[int, str | None]) -> TargetReads:
+    index = _count(row.get("target"))
     return TargetReads(
         rank=_count(row.get("rank")),
-        path=str(row.get("path") or f"target {_count(row.get('target'))}"),
+        path=targets.get(index) or str(row.get("path") or f"target {index}"),
         gpu=str(row.get("gpu") or ""),
         operations=_figure(row.get("operations")) or 0.0,
         seconds=_figure(row.get("seconds")) or 0.0,

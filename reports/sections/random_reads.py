@@ -37,6 +37,7 @@ from wattload.reports.quantity import (
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.random_reads import (
     NOT_PROVED,
+    NULL,
     NOTHING_READ,
     RANDOM_READ,
     GpuReads,
@@ -172,17 +173,30 @@ def _paths(subject: Subject, group: Group) -> Table:
             row(
                 _titles(group)[arm],
                 Cell(words, "warn" if is_open else "", remark=remark),
+                _in_flight(found),
                 counts_words(found) or "no counts of a queue",
             )
         )
     return Table(
-        columns=columns("arm", "path", "counts"),
+        columns=columns("arm", "path", "#in flight", "counts"),
         rows=rows,
         caption="Who asked for the blocks",
-        note="A GPU is named as the requester only where its requests, the pollers' descriptors "
-        "and the engine's operations are equal in number. The blocks of a queue always pass "
-        "through host memory: none went from a drive to a GPU directly.",
+        note="In flight: as asked, and seen as rate x mean latency of requests. A GPU is named as "
+        "the requester only where its requests, the pollers' descriptors and the engine's "
+        "operations are equal in number. The blocks of a queue always pass through host memory: "
+        "none went from a drive to a GPU directly.",
     )
+
+
+def _in_flight(found: Sequence[RandomReads]) -> Cell:
+    """Return the reads in flight that were asked for, and those seen by Little's law."""
+    asked = sorted({each.outstanding_asked for each in found if each.outstanding_asked})
+    seen = [each.outstanding_seen for each in found if each.outstanding_seen is not None]
+    if not asked:
+        return Cell(MISSING)
+    text = whole(asked[0]) if len(asked) == 1 else f"{whole(asked[0])} to {whole(asked[-1])}"
+    ends = [number(end, 3) for end in (min(seen), max(seen))] if seen else []
+    return Cell(text, remark=f"seen {' to '.join(dict.fromkeys(ends))}" if ends else "")
 
 
 def _amplified(found: Sequence[RandomReads]) -> list[str]:
@@ -213,8 +227,7 @@ def _rate(_: RunRecord, found: RandomReads) -> float | None:
 
 
 def _delivered(_: RunRecord, found: RandomReads) -> float | None:
-    rate = found.reads_per_s
-    return None if rate is None else rate * found.block_bytes
+    return found.delivered_bytes_per_s
 
 
 def _cores(_: RunRecord, found: RandomReads) -> float | None:
@@ -251,9 +264,14 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
     """Return a row per point and arm: rate, CPU cores and energy per read, and the limit."""
     has_points = any(place.at for place in places)
     rates = scale_for(Unit.SAMPLES_PER_SECOND, *(place.middle(_rate) for place in places))
+    energies = [
+        (name, value)
+        for name, value in (("drives", _drives), ("GPUs", _gpus))
+        if any(place.middle(value) is not None for place in places)
+    ]
     rows = []
     for place in places:
-        delivered, drives, gpus = (place.middle(each) for each in (_delivered, _drives, _gpus))
+        delivered = place.middle(_delivered)
         rows.append(
             row(
                 *([place.at] if has_points else []),
@@ -264,8 +282,7 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
                 number(place.middle(_cores), 3),
                 number(place.middle(_cpu), 3),
                 scaled(place.middle(_per_core), rates, 3),
-                _in(drives, 1 / _MICRO),
-                _in(gpus, 1 / _MICRO),
+                *(_in(place.middle(value), 1 / _MICRO) for _, value in energies),
                 bottleneck_words(place.records) or MISSING,
             )
         )
@@ -279,8 +296,7 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
             "#CPU cores",
             "#CPU s per million",
             f"#reads per core, {rates.unit}",
-            "#drives, µJ per read",
-            "#GPUs, µJ per read",
+            *(f"#{name}, µJ per read" for name, _ in energies),
             "bottleneck",
         ),
         rows=rows,
@@ -387,7 +403,7 @@ def _by_gpu(places: Sequence[_Place]) -> Table | None:
         }
         for address, own in sorted(by_address.items()):
             gpu, found = own[0]
-            delivered = rates[address] * found.block_bytes
+            delivered = None if found.engine == NULL else rates[address] * found.block_bytes
             node = "NUMA node unknown" if gpu.node is None else f"NUMA node {gpu.node}"
             count = sum(file.gpu == address for file in found.files)
             rows.append(

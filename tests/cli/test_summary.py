@@ -12,6 +12,7 @@ import pytest
 
 from tests.records import Scenario, make_run
 from tests.reports.gpu_reads import reads_run
+from tests.reports.random_reads import random_run
 from wattload.cli.summary import check_counts, print_line, print_summary, summary
 from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict
@@ -238,3 +239,33 @@ def test_reads_into_gpu_memory_name_their_path_and_how_many_took_it(
     lines = {line.label: line.text for line in summary(run.record, tmp_path)}
     count = "123\u202f452"
     assert lines["path"] == f"{words}, {count} of {count} reads"
+
+
+def test_small_random_reads_name_their_path_limit_and_cost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = shown(random_run(rate=7e6).record, capsys)
+    text = {name: line.replace("\xa0", " ").replace("\u202f", " ") for name, line in lines.items()}
+    assert text["path"] == (
+        "asked by the GPU, which pulls the blocks through host memory; "
+        "asked, taken, answered and delivered: 70 000 000 each"
+    )
+    assert text["reads"].startswith("7.000 M/s, 3.58 GB/s (3.34 GiB/s), p50 ")
+    assert text["limit"] == "storage: link at 0.072 of its ceiling, pollers at work 81 %"
+    assert text["CPU"] == "0.300 s per million reads, 2.1 CPU cores"
+    assert "2.00 µJ per read" in text["energy"]
+
+
+def test_random_reads_without_storage_deliver_no_bytes_of_a_null_engine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = shown(random_run(engine="null", bottleneck="queue").record, capsys)
+    assert lines["path"].startswith("no storage was read: requests were answered at once")
+    assert "GB/s" not in lines["reads"]
+    assert "per W" not in lines["energy"]
+    assert "per read" not in lines["energy"]
+
+
+def test_a_session_names_the_reads_of_each_run(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(random_run(rate=7e6).record)
+    assert "reads per second 7.000\xa0M/s" in capsys.readouterr().out

@@ -176,8 +176,8 @@ def _others(metrics: Sequence[Metric]) -> Iterator[str]:
 def _delivered(record: RunRecord) -> Iterator[str]:
     """Yield the bytes that random reads deliver in a second."""
     reads = random_reads(record)
-    if reads is not None and reads.reads_per_s is not None:
-        yield both_rates(reads.reads_per_s * reads.block_bytes)
+    if reads is not None and reads.delivered_bytes_per_s is not None:
+        yield both_rates(reads.delivered_bytes_per_s)
 
 
 def _latency(record: RunRecord, phase: str) -> Iterator[str]:

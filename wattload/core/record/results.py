@@ -40,8 +40,6 @@ Better = Literal["higher", "lower", "neither"]
 """Which direction of a figure is better."""
 RateOf = Literal["", "read", "written", "moved"]
 """Which bytes of its phase a rate counts; empty for any other metric."""
-LatencyKind = Literal["read", "write", "request"]
-"""What was timed: an operation of the storage, or a request until its block is delivered."""
 
 
 class VerifiedBytes(Frozen):

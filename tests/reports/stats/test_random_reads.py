@@ -1,0 +1,112 @@
+"""Comparing small random reads: reads per joule, points by targets, ceilings, requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.reports.random_reads import DRIVE_W, PULL_PER_S, random_run, target_sweep
+from wattload.core.units import Unit
+from wattload.reports.runs.energy import SIMULATED, phase_energies
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.figures import quantities
+from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.sweeps import load_curves, panels, points, scalings
+
+PER_JOULE = "reads per joule, gpu_random_read"
+
+
+def simulated(run: Run) -> Run:
+    controllers = tuple(
+        each.model_copy(update={"facts": each.facts.model_copy(update={"vendor_id": "0x1b36"})})
+        for each in run.record.controllers
+    )
+    return replace(run, record=run.record.model_copy(update={"controllers": controllers}))
+
+
+def test_reads_per_joule_are_reads_over_the_energy_of_all_drives() -> None:
+    quantity, figure = quantities(random_run(targets=2, rate=14e6).record)[PER_JOULE]
+    assert (quantity.unit, quantity.better, quantity.headline) == (Unit.PER_JOULE, "higher", True)
+    assert figure.value == pytest.approx(14e6 / (2 * DRIVE_W))
+    assert figure.ranks
+
+
+def test_reads_per_joule_count_blocks_and_not_the_bytes_that_drives_read() -> None:
+    small, large = (random_run(rate=1e6, read_bytes=size).record for size in (512, 4096))
+    assert quantities(small)[PER_JOULE][1].value == quantities(large)[PER_JOULE][1].value
+
+
+@pytest.mark.parametrize("engine", ["null", "memory"])
+def test_without_storage_there_are_no_reads_per_joule(engine: str) -> None:
+    assert PER_JOULE not in quantities(random_run(engine=engine).record)
+
+
+def test_without_power_there_are_no_reads_per_joule() -> None:
+    assert PER_JOULE not in quantities(random_run(has_power=False).record)
+
+
+def test_readings_of_a_simulated_drive_rank_nothing() -> None:
+    run = simulated(random_run())
+    _, figure = quantities(run.record)[PER_JOULE]
+    assert not figure.ranks
+    assert figure.illustrates
+    assert figure.evidence == phase_energies(run.record)[0].words == SIMULATED
+
+
+def test_reads_per_joule_ask_what_energy_costs_and_nothing_asks_it_twice() -> None:
+    found = [each for each, _ in quantities(random_run().record).values() if each.headline]
+    asked = {each.name: each.asked_by for each in found}
+    assert asked["reads per joule"] == ""
+    assert asked["reads_per_s"] == ""
+    assert "rate per watt" not in asked
+
+
+def test_lists_of_targets_are_points_by_how_many_there_are() -> None:
+    subject = make_subject(target_sweep((1, 2, 14), repeats=1), "loader")
+    found = points(subject.groups[0])
+    assert [(point.axis, point.value, point.number) for point in found] == [
+        ("targets", "1", 1.0),
+        ("targets", "2", 2.0),
+        ("targets", "14", 14.0),
+    ]
+    assert found[2].words == "targets = 14"
+
+
+def test_lists_of_equal_length_stay_lists() -> None:
+    runs = target_sweep((2,), repeats=2)
+    config = {**runs[0].record.config, "target": {"path": ["/mnt/x", "/mnt/y"]}}
+    record = runs[0].record.model_copy(update={"config": config})
+    subject = make_subject([replace(runs[0], record=record), runs[1]], "loader")
+    found = points(subject.groups[0])
+    assert {point.axis for point in found} == {"path"}
+    assert {point.number for point in found} == {None}
+
+
+def test_a_rate_has_the_pull_ceiling_and_power_has_a_curve_of_its_own() -> None:
+    subject = make_subject(target_sweep((1, 2), repeats=2), "loader")
+    rates, watts = scalings(subject, subject.groups[0])
+    assert rates.label == "reads per second"
+    assert rates.ceilings == ((1.0, PULL_PER_S), (2.0, PULL_PER_S))
+    assert (watts.unit, watts.better, watts.is_count) == (Unit.WATTS, "neither", False)
+    assert [place.middle for place in watts.curves[0].places] == [DRIVE_W, 2 * DRIVE_W]
+    assert watts.ceilings == ()
+
+
+def test_requests_and_reads_of_drives_are_curves_of_the_same_bytes() -> None:
+    subject = make_subject(target_sweep((1, 2), repeats=1), "loader")
+    found = {each.kind: each.curves[0] for each in load_curves(subject, subject.groups[0])}
+    assert set(found) == {"read", "request"}
+    reads, requests = found["read"].points[0], found["request"].points[0]
+    assert reads.rate_bytes_per_s == requests.rate_bytes_per_s
+    assert reads.mean_s < requests.mean_s
+
+
+def test_two_settings_have_panels_along_the_one_that_counts() -> None:
+    runs = [
+        random_run(name=f"{pairs}-{size}", queue_pairs=pairs, block_bytes=size, repeat=place)
+        for place, (pairs, size) in enumerate((p, s) for p in (1, 8) for s in (512, 4096))
+    ]
+    found = panels(make_subject(runs, "loader").groups[0])
+    assert [panel.name.replace("\xa0", " ") for panel in found] == ["512 B blocks", "4 KiB blocks"]
+    assert {panel.points[0].axis for panel in found} == {"queue_pairs"}
