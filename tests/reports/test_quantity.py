@@ -6,6 +6,7 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import (
     MISSING,
     Scale,
+    block_text,
     counted,
     label,
     listed,
@@ -37,6 +38,8 @@ from wattload.reports.quantity import (
         (0.7143, Unit.FRACTION, "71.43 %"),
         (128e6, Unit.BYTES_PER_JOULE, "128.0 MB/s per W"),
         (1e-9, Unit.JOULES_PER_BYTE, "1.000 J/GB"),
+        (494_000.0, Unit.PER_JOULE, "494.0 k/J"),
+        (96.01e6, Unit.SAMPLES_PER_SECOND, "96.01 M/s"),
         (1234567.0, Unit.COUNT, "1\u202f234\u202f567"),
         (0.0, Unit.BYTES, "0 B"),
         (0.0, Unit.FRACTION, "0 %"),
@@ -45,6 +48,14 @@ from wattload.reports.quantity import (
 )
 def test_quantities_are_scaled_to_decimal_units(value: float, unit: Unit, text: str) -> None:
     assert quantity(value, unit).replace("\u00a0", " ") == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(512, "512 B"), (1024, "1 KiB"), (4096, "4 KiB"), (1 << 20, "1 MiB"), (1500, "1.500 kB")],
+)
+def test_block_sizes_are_powers_of_two(size_bytes: int, text: str) -> None:
+    assert block_text(size_bytes).replace("\u00a0", " ") == text
 
 
 def test_a_missing_figure_is_a_dash_and_never_a_zero() -> None:
