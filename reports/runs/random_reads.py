@@ -293,9 +293,9 @@ def bottleneck_words(records: Sequence[RunRecord]) -> str:
         return f"the queue, {_of_ceiling(share, 'its', 'own ceiling')}" if share else "the queue"
     busy = shares["pollers"]
     if word == "pollers":
-        return f"the pollers, the busiest at work {percent(busy, 2)}" if busy else "the pollers"
+        return f"the pollers, {percent(busy, 2)} busy" if busy else "the pollers"
     rest = [f"link at {number(shares['link'], 2)} of its ceiling"] if shares["link"] else []
-    rest += [f"pollers at work {percent(busy, 2)}"] if busy is not None else []
+    rest += [f"pollers {percent(busy, 2)} busy"] if busy is not None else []
     return f"storage: {', '.join(rest)}" if rest else STORAGE
 
 

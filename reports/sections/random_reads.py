@@ -19,7 +19,7 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.charts.bars import Bar, bars_svg
+from wattload.reports.charts.bars import Bar, bars_svg, checked_range
 from wattload.reports.charts.scatter import ArmScatter, arms_scatter_figure, make_scatter
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track
@@ -37,8 +37,8 @@ from wattload.reports.quantity import (
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.random_reads import (
     NOT_PROVED,
-    NULL,
     NOTHING_READ,
+    NULL,
     RANDOM_READ,
     GpuReads,
     RandomReads,
@@ -339,7 +339,7 @@ def _peaks(name: str, title: str, places: Sequence[_Place]) -> Figure | None:
     ordered = sorted(peaks.items())
     shown = scale_for(Unit.SAMPLES_PER_SECOND, *(rate for rate, _, _ in peaks.values()))
     bars = [
-        Bar(label=f"{letter}: {link}, {model}", role=arm_role(letter), value=rate)
+        checked_range(Bar(label=f"{letter}: {link}, {model}", role=arm_role(letter), value=rate))
         for (link, model, letter), (rate, _, _) in ordered
     ]
     return Figure(

@@ -11,6 +11,7 @@ import pytest
 from tests.reports.random_reads import DRIVE_W, GPUS, pair_sweep, random_run, target_sweep
 from wattload.reports.blocks import Block, Figure, FigureRow, Fold, Notice, Table
 from wattload.reports.claims.comparison import compare_claims
+from wattload.reports.quantity import MISSING
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.claims import claims_section
@@ -63,7 +64,7 @@ def screen_row(subject: Subject) -> VerdictRow:
 
 def rivals(pairs: int = 6, **of_direct: Any) -> list[Run]:
     """Return a GPU's reads of 14 drives against those of CPU threads, in alternation."""
-    runs = []
+    runs: list[Run] = []
     for index in range(pairs):
         for side in (0, 1) if index % 2 == 0 else (1, 0):
             place = len(runs)
@@ -139,7 +140,7 @@ def test_what_read_no_storage_is_named_and_has_no_energy_per_read(engine: str) -
     assert notice.title == "No storage was read"
     (found,) = cells(table_of(subject, "Rate and cost of the fastest point"))
     assert not any("µJ" in title for title in found)
-    assert (found["GB/s"] == "–") == (engine == "null")
+    assert (found["GB/s"] == MISSING) == (engine == "null")
 
 
 def test_arms_without_storage_are_not_ranked_with_one_that_reads_it() -> None:
@@ -188,6 +189,19 @@ def test_failed_reads_are_named_by_reason() -> None:
     assert "3 reads failed: EIO." in text
 
 
+@pytest.mark.parametrize("value", [1e-300, 0, 9e18, "<script>alert(1)</script>", None, -5])
+def test_a_page_is_made_whatever_the_details_hold(value: Any) -> None:
+    names = ("seconds", "operations", "cpu_s", "pull_per_s", "queue_per_s", "outstanding_seen")
+    row = dict.fromkeys(("seconds", "operations", "p99_s", "address", "gpu", "name"), value)
+    details = {**dict.fromkeys(names, value), "files": [row], "gpus": [row], "failures": [row]}
+    runs = [
+        random_run(name=f"{speed}", arm=f"{speed}", link_gt_per_s=speed, details=details)
+        for speed in (32.0, 64.0)
+    ]
+    page = page_of(subject_of(runs, "label"))
+    assert "<script>alert" not in page
+
+
 def test_each_gpu_has_a_row_with_its_address() -> None:
     run = random_run(targets=42, gpus=3, rate=281.34e6, bottleneck="link")
     rows = cells(table_of(subject_of([run]), "Reads of each GPU, at the fastest point of each arm"))
@@ -205,7 +219,7 @@ def test_each_target_has_operations_and_p99_at_each_point() -> None:
         ("2 targets", "/mnt/1"),
     ]
     assert [each["p99"] for each in rows] == ["0.210 ms", "0.210 ms", "0.211 ms"]
-    assert all(each["operations"] != "–" for each in rows)
+    assert all(each["operations"] != MISSING for each in rows)
 
 
 def test_peaks_are_by_generation_where_there_are_several() -> None:
