@@ -333,10 +333,7 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
     Of a phase with a steady state only that is drawn, if every run has one.
     """
     keys: dict[tuple[str, Kind], None] = dict.fromkeys(
-        (row.phase, row.kind)
-        for run in group.runs
-        for row in run.record.latencies
-        if row.kind != "request"
+        (row.phase, row.kind) for run in group.runs for row in run.record.latencies
     )
     if any(run.record.metric(_MEAN) for run in group.runs):
         keys.setdefault((GPU_READ, "read"))
