@@ -37,7 +37,6 @@ _ENGINES: Mapping[str, str] = {
 _UNQUEUED: Mapping[str, str] = {
     "o_direct": "asked by CPU threads, delivered in host memory",
     "page_cache": "page faults of CPU threads, delivered in host memory",
-    "mmap": "page faults of CPU threads, delivered in host memory",
 }
 """Who asks where there is no queue, by what the loader requested."""
 
@@ -146,7 +145,7 @@ class RandomReads:
             parts.append(self.pattern)
         if self.requesters:
             parts.append(f"{whole(self.requesters)} in flight per target")
-        if self.queue_pairs:
+        if self.queue_pairs and self.counts:  # loaders without a queue have the settings too
             parts.append(f"{counted(self.queue_pairs, 'queue pair')} of {whole(self.queue_size)}")
         if self.amplification > 1:
             parts.append(f"{number(self.amplification, 2)} bytes read for each delivered")
