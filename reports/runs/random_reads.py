@@ -162,9 +162,13 @@ def random_reads(record: RunRecord) -> RandomReads | None:
     if record.workload.name != RANDOM_READ or not block_bytes:
         return None
     names = {"requests": "asked", "taken": "taken", "answered": "answered"}
-    counts = {words: _count(found[name]) for name, words in names.items() if name in found}
-    if counts and "operations" in found:
-        counts["delivered"] = _count(found["operations"])
+    counts = {
+        words: _count(found[name])
+        for name, words in names.items()
+        if isinstance(found.get(name), int)
+    }
+    if counts:
+        counts["delivered"] = _count(found.get("operations"))
     targets = {target.facts.index: target.facts.path for target in record.targets}
     pollers = [each for each in map(_poller, _rows(found.get("pollers"))) if each is not None]
     return RandomReads(

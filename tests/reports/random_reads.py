@@ -269,8 +269,8 @@ def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dic
         "block_bytes": made.block_bytes,
         "read_bytes": made.read_bytes,
         "read_amplification": made.read_bytes / made.block_bytes,
-        "queue_pairs": made.queue_pairs if is_queue else None,
-        "queue_size": 1024 if is_queue else None,
+        "queue_pairs": made.queue_pairs,
+        "queue_size": 1024,
         "requesters": 512,
         "pattern": "uniform",
         "engine": made.engine,
@@ -321,7 +321,7 @@ def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dic
         **(
             {"requests": reads + made.lost, "taken": reads + made.lost, "answered": reads + failed}
             if is_queue
-            else {}
+            else dict.fromkeys(("requests", "taken", "answered"))
         ),
         "operations": reads,
         "seconds": float(SECONDS),

@@ -95,6 +95,13 @@ def test_equal_counts_are_printed_once_and_others_apart() -> None:
     assert plain(counts_words([short])).startswith("asked 10 000 002, taken 10 000 002, ")
 
 
+def test_a_loader_without_a_queue_has_no_counts_and_names_no_queue_pairs() -> None:
+    found = random_reads(record(loader="direct", bottleneck=None))
+    assert found is not None
+    assert counts_words([found]) == ""
+    assert "queue pair" not in found.words
+
+
 def test_the_binary_rate_of_the_paper_follows_the_decimal_one() -> None:
     assert plain(both_rates(96.01e6 * 512)) == "49.2 GB/s (45.8 GiB/s)"
 
