@@ -104,11 +104,13 @@ def refuses_direct(path: Path | str) -> str:
     )
 
 
-def direct_alignment(path: Path) -> int:
+def direct_alignment(path: Path, least_bytes: int = PAGE_BYTES) -> int:
     """Return the alignment in bytes of offsets, lengths and memory for O_DIRECT.
 
-    ``path`` is a file, or a folder in which one will be created. At least 4096, and more where the
-    drive's logical blocks are larger; 4096 where the alignment is unknown. Cached per device.
+    ``path`` is a file, or a folder in which one will be created. At least ``least_bytes``, a power
+    of two, and more where the file system or the drive needs it; ``least_bytes=512`` gives the
+    kernel's own value (``STATX_DIOALIGN``), for reads of single sectors. 4096 where that is
+    unknown. Cached per device.
     """
     try:
         status = path.stat()
@@ -116,8 +118,8 @@ def direct_alignment(path: Path) -> int:
         return PAGE_BYTES
     device = (status.st_dev, status.st_rdev)  # the latter of a block device that is used as a file
     if device not in _alignments:
-        _alignments[device] = max(PAGE_BYTES, *_query_alignments(path))
-    return _alignments[device]
+        _alignments[device] = max(_query_alignments(path)) or PAGE_BYTES
+    return max(least_bytes, _alignments[device])
 
 
 def _query_alignments(path: Path) -> tuple[int, int]:

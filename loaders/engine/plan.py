@@ -72,6 +72,11 @@ def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -
     """
     if not 1 <= plan.depth <= depth:
         raise ConfigError(f"the plan's depth must be 1 to queue_depth {depth}, got {plan.depth}")
+    if block_bytes < alignment_bytes:
+        raise ConfigError(
+            f"O_DIRECT moves multiples of {alignment_bytes} bytes here, which the engine's blocks "
+            f"of {block_bytes} are not; use block_bytes={alignment_bytes}"
+        )
     if not alignment_bytes <= plan.block_bytes <= block_bytes or plan.block_bytes % alignment_bytes:
         raise ConfigError(
             f"the plan's block_bytes must be a multiple of {alignment_bytes} up to the engine's "

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import Folder, choose_folder
+from wattload.core.storage.direct_io import find_direct_io
+from wattload.loaders import aligned_io
 from wattload.loaders.aligned_io import (
     aligned_buffer,
     aligned_buffers,
     create_direct,
+    direct_alignment,
     fill_random,
     round_down,
     round_up,
@@ -110,3 +113,32 @@ def test_random_bytes_do_not_compress_and_follow_the_seed() -> None:
     assert np.array_equal(one, two)
     assert not np.array_equal(one, other)
     assert len(zlib.compress(one.tobytes())) > one.size * 0.999
+
+
+def test_the_kernels_own_alignment_is_given_to_those_who_need_it(tmp_path: Path) -> None:
+    needs, _ = find_direct_io(tmp_path)
+    if needs is None:
+        pytest.skip("the file system of the tests has no O_DIRECT")
+    own = max(needs.offset_align_bytes, needs.memory_align_bytes)
+    assert direct_alignment(tmp_path, 512) == max(own, 512)
+    assert direct_alignment(tmp_path) == max(own, 4096)
+    assert direct_alignment(tmp_path / "missing", 512) == 4096
+
+
+@pytest.mark.parametrize(
+    ("answer", "least", "page"),
+    [((4, 512), 512, 4096), ((512, 4096), 4096, 4096), ((4, 65536), 65536, 65536),
+     ((0, 0), 4096, 4096)],
+)  # fmt: skip
+def test_larger_blocks_of_a_drive_are_never_undercut(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: tuple[int, int],
+    least: int,
+    page: int,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(aligned_io, "_alignments", {})
+    monkeypatch.setattr(aligned_io, "statx_alignment", lambda _: answer)
+    assert direct_alignment(tmp_path / "file", 512) == least
+    assert direct_alignment(tmp_path / "file") == page
