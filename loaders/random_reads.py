@@ -1,8 +1,9 @@
 """Random reads of small blocks with many in flight, and the protocol of their loaders.
 
-Whoever asks, a thread of a GPU or of the CPU, every loader reads the same blocks: requester r of
-all belongs to file r ÷ requesters, and its n-th block follows from the seed, r and n alone (see
-``wl_queue_open`` in ``loaders/engine/src/wattload_engine.h``). A read ends when its bytes are where
+Whoever asks, a thread of a GPU or of the CPU, loaders with requesters read the same blocks:
+requester r of all belongs to file r ÷ requesters, and its n-th block follows from the seed, r and n
+alone (see ``wl_queue_open`` in ``loaders/engine/src/wattload_engine.h``). ``loader=direct`` has no
+requesters and draws other blocks with the same distribution. A read ends when its bytes are where
 the loader delivers them: in GPU memory, or in the host's.
 """
 
@@ -103,8 +104,11 @@ class RandomReadResult:
     of these blocks from host memory without a queue, ``queue_per_s`` what the queue does with
     nothing to deliver; measured just before. ``wrong_blocks`` had another stamp where they were
     delivered; of ``compared_bytes`` every byte was compared too, and ``bad_blocks`` of 512 bytes
-    were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``). Where
-    requests go through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
+    were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``).
+    ``drive_bytes`` is what the drives read, by the kernel's count, where that is not ``read_bytes``
+    for each operation: of reads through the page cache, whose ``resident_fraction`` is the share of
+    pages that needed no wait for a drive. Both are ``None`` for all other reads. Where requests go
+    through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
     ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue.
     """
 
@@ -124,6 +128,8 @@ class RandomReadResult:
     """File and offset of the first block with another stamp."""
     compared_bytes: int = 0
     bad_blocks: int = 0
+    drive_bytes: int | None = None
+    resident_fraction: float | None = None
     trace: NDArray[np.void] = field(default_factory=lambda: np.empty(0, dtype=TRACE_DTYPE))
     software: Mapping[str, str] = field(default_factory=dict)
     requests: int | None = None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.io import Loader
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
@@ -18,15 +19,19 @@ from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, round_up
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.random_reads import DirectRandomReader
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
 from wattload.loaders.operation_log import ROWS_LIMIT
+from wattload.loaders.random_reads import RandomReader, RandomReadPlan
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 
 ENGINES = (AUTO, IO_URING, PREAD)
 BLOCK_BYTES_LIMIT = 1 << 30
 QUEUE_DEPTH_LIMIT = 1024
 POLLER_LIMIT = 64
+READS_LIMIT = 4096
+"""Random reads that a poller of the engine keeps in flight."""
 WORKER_LIMIT = 1024
 SLOT_ALIGN_BYTES = 64 << 10
 """Slots start at multiples of this: the largest logical block size of Linux."""
@@ -37,7 +42,8 @@ class Config:
     """How the direct loader moves bytes.
 
     The product of ``block_bytes``, ``queue_depth`` and ``pollers`` is the memory of one rank's
-    engine. The last three settings are for whole samples (``sample_loader``).
+    engine. The last three settings are for whole samples (``sample_loader``). Random reads
+    (``random_reader``) take the size of their blocks and how many are in flight from the workload.
     """
 
     name: ClassVar[str] = "direct"
@@ -56,7 +62,10 @@ class Config:
     )
     queue_depth: int = setting(8, "I/Os in flight per poller.", least=1, most=QUEUE_DEPTH_LIMIT)
     pollers: int = setting(
-        1, "Threads with an I/O ring of their own, per rank.", least=1, most=POLLER_LIMIT
+        1,
+        "Threads with an I/O ring of their own, per rank; gpu_random_read: per target.",
+        least=1,
+        most=POLLER_LIMIT,
     )
     trace_operations: int = setting(
         4096,
@@ -140,6 +149,45 @@ class Config:
     def sample_path_is_direct(self) -> bool:
         """``True``: nothing passes through the page cache."""
         return True
+
+    @property
+    def reads_storage(self) -> bool:
+        """``True``: random reads are from files."""
+        return True
+
+    @property
+    def needs_gpu(self) -> bool:
+        """``False``: random reads end in host memory."""
+        return False
+
+    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
+        """Raise for targets without O_DIRECT, and for reads that the pollers can't share."""
+        self.check()
+        for target in targets:
+            if target.direct_io is None:
+                raise TargetError(
+                    f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which "
+                    "loader=direct needs; choose a target on a local disk, or loader=mmap"
+                )
+            for read_bytes in {file.read_bytes for file in plan.files}:
+                check_alignment(target, read_bytes, "workload.block_bytes")
+        depth, rest = divmod(plan.requesters, self.pollers)
+        if rest or depth > READS_LIMIT:
+            raise ConfigError(
+                f"each poller of a target keeps as many of its {plan.requesters} reads in flight, "
+                f"up to {READS_LIMIT}; loader.pollers must divide workload.requesters, got "
+                f"{self.pollers}"
+            )
+        self.require_checkpoint_library()
+
+    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+        """Return the reader of random blocks by O_DIRECT; nothing is kept in ``folder``."""
+        return DirectRandomReader(
+            plan,
+            backend=self.engine,
+            pollers=self.pollers,
+            traced_operations=self.trace_operations,
+        )
 
 
 def slot_count(config: Config, samples: SampleSet) -> int:

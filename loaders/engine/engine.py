@@ -82,6 +82,7 @@ class Ticket:
         self._counted = (0, 0)
         self._outcome: IOResult | Exception | None = None
         self._last: IOReading | None = None
+        self._failure: tuple[int, int] | None = None
         self._lock = threading.Condition()
         self._waiting = 0
 
@@ -121,6 +122,13 @@ class Ticket:
             if self._job is not None:
                 return self._trace(self._job)
             return self._outcome.trace if isinstance(self._outcome, IOResult) else None
+
+    def failed_operation(self) -> tuple[int, int] | None:
+        """Return the code and the offset of the operation that failed a plan, after ``result``.
+
+        The code is an errno, or negative and one of ``library``'s; ``None`` if no operation failed.
+        """
+        return self._failure
 
     def stop(self) -> None:
         """Issue no more of the plan; operations in flight are still finished."""
@@ -214,6 +222,8 @@ class Ticket:
 
     def _read(self, job: ctypes.c_void_p, found: library.Result) -> IOResult | Exception:
         if found.error.code != library.OK:
+            if found.error.offset != library.NO_OFFSET:
+                self._failure = (int(found.error.code), int(found.error.offset))
             return exception_of(found.error)
         if found.stopped:
             return CancelledError(f"the plan was stopped after {found.bytes} bytes")

@@ -443,6 +443,10 @@ def exception_of(error: Error) -> Exception:
             f"{path} changed while it was read (its size, mtime or ctime), so the bytes read may "
             "mix two versions; do not modify the data during a run"
         ),
+        OTHER_SIZE: DataError(
+            f"{path} is {error.offset} bytes long, fewer than planned; remove the data folder to "
+            "generate it again"
+        ),
         NOT_DIRECT: TargetError(refuses_direct(path)),
         OTHER_DEVICE: TargetError(f"{path} {text}"),
         SHORT_WRITE: OSError(errno.EIO, f"write{place} failed: {text}", path),

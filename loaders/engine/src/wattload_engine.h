@@ -507,6 +507,55 @@ WL_API void wl_queue_poller_of(wl_queue *queue, uint32_t poller, wl_queue_poller
 WL_API const wl_trace_row *wl_queue_trace(wl_queue *queue, uint64_t *row_count);
 WL_API void wl_queue_close(wl_queue *queue);
 
+/* Random reads of mapped files by threads of the CPU. They read the blocks that the requesters of a
+ * queue ask for (see wl_queue_open): thread t stands for requesters t, t + `threads`, ... and takes
+ * the next block of each in turn. Each block is copied to the thread's memory, and there every byte
+ * is compared with the file's stamps, one per 512 bytes. A read that fails is counted and not
+ * repeated. While threads run, SIGBUS of this process is theirs. */
+enum { WL_ADVICE_NORMAL = 0, WL_ADVICE_RANDOM = 1 }; /* of madvise: with read-ahead, or without */
+#define WL_MAPPED_TARGETS 64u
+
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_mapped_setup) */
+    uint32_t threads;      /* 1 to 1024; no more than all requesters are started */
+    uint32_t block_bytes;  /* a multiple of 512, up to 65536 */
+    uint32_t requesters;   /* of each target: a multiple of 32 */
+    uint32_t pattern;      /* of queue_abi.h */
+    uint32_t advice;
+    uint32_t sample_every; /* a thread's latency is taken once in so many reads */
+    uint32_t trace_every;  /* 0: none; else a multiple of sample_every */
+    uint64_t seed;
+    const wl_queue_target *targets;
+    uint32_t target_count; /* 1 to 64 */
+    uint32_t reserved;
+} wl_mapped_setup;
+
+/* `operations` succeeded; every byte of them was compared. `wrong` blocks had another stamp, the
+ * first at `wrong_offset`; `bad_blocks` of 512 bytes had another stamp or another sum. Latencies of
+ * sampled reads are from the first touch until the block is copied. */
+typedef struct {
+    uint64_t start_ns, end_ns;
+    uint64_t operations, failed, wrong, wrong_offset, bad_blocks;
+    uint32_t wrong_target, reserved;
+    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    uint64_t target_operations[WL_MAPPED_TARGETS];
+    wl_queue_failure failures[WL_FAILURES];
+    uint64_t counts[WL_BUCKETS];
+} wl_mapped_result;
+
+typedef struct wl_mapped wl_mapped;
+
+WL_API int32_t wl_mapped_open(const wl_mapped_setup *setup, wl_mapped **opened, wl_error *error);
+/* Starts the threads, once. */
+WL_API int32_t wl_mapped_start(wl_mapped *mapped, wl_error *error);
+/* The reads that have succeeded so far. */
+WL_API uint64_t wl_mapped_reads(wl_mapped *mapped);
+/* Ends the threads, each after its read. */
+WL_API void wl_mapped_finish(wl_mapped *mapped, wl_mapped_result *result);
+/* Rows by time, after wl_mapped_finish; valid until the files are closed. */
+WL_API const wl_trace_row *wl_mapped_trace(wl_mapped *mapped, uint64_t *row_count);
+WL_API void wl_mapped_close(wl_mapped *mapped);
+
 /* Criteo's TSV. A cell is one field as 64 bits: 0 if it is empty; an integer is 1 << 32 | its 32
  * bits; an id is its 8 characters in memory order. Column c of the cells is at cells + c x stride.
  *

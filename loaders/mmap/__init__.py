@@ -1,0 +1,1 @@
+"""Random reads of mapped files, by page faults."""

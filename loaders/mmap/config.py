@@ -1,0 +1,80 @@
+"""The settings of loader=mmap: random reads of mapped files, whose blocks page faults fetch.
+
+This is how programs read that map a data set and index it. Blocks come through the page cache, with
+the kernel's read-ahead around each fault (``advice=normal``) or without (``advice=random``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from wattload.core.errors import ConfigError
+from wattload.core.settings import check_settings, setting
+from wattload.core.storage.targets import Target
+from wattload.core.workload import Requirement
+from wattload.loaders.engine import library
+from wattload.loaders.mmap.native import ADVICE, TARGET_LIMIT, THREAD_LIMIT
+from wattload.loaders.mmap.reader import MappedReader, storage_read_bytes
+from wattload.loaders.random_reads import RandomReader, RandomReadPlan
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """Who touches the pages, and what the kernel is advised."""
+
+    name: ClassVar[str] = "mmap"
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+
+    _target_: str = "wattload.loaders.mmap.config.Config"
+    threads: int | None = setting(
+        None,
+        "Threads that read, with one block in flight each.",
+        least=1,
+        most=THREAD_LIMIT,
+        unset="one per CPU",
+    )
+    advice: str = setting(
+        "normal",
+        "What madvise says of the mapped files: random forbids read-ahead.",
+        choices=tuple(ADVICE),
+    )
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        check_settings(self, "loader")
+
+    @property
+    def reads_storage(self) -> bool:
+        """``True``: reads are from files."""
+        return True
+
+    @property
+    def needs_gpu(self) -> bool:
+        """``False``: reads end in host memory."""
+        return False
+
+    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
+        """Raise without the engine, or where the kernel does not count what storage read."""
+        self.check()
+        library.load()
+        if len(plan.files) > TARGET_LIMIT:
+            raise ConfigError(
+                f"loader=mmap reads from at most {TARGET_LIMIT} targets per process, got "
+                f"{len(plan.files)}; use more processes with mpirun"
+            )
+        try:
+            storage_read_bytes()
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                "loader=mmap reads through the page cache and needs the kernel's count of what "
+                f"came from storage, read_bytes in /proc/self/io: {error}; use loader=direct"
+            ) from error
+
+    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+        """Return the reader of mapped files; nothing is kept in ``folder``."""
+        threads = self.threads or len(os.sched_getaffinity(0))
+        return MappedReader(plan, threads=threads, advice=self.advice)

@@ -1,0 +1,240 @@
+"""Random reads of mapped files, and how many of them the page cache served.
+
+The threads read the blocks that the requesters of a queue ask for. Every byte of every block is
+compared with its stamp. A block is read again later, and blocks share pages, so the page cache
+serves some of them: the drives read other bytes than those delivered. What the drives read is
+``read_bytes`` of ``/proc/self/io``, which the kernel counts where this process causes a read of
+storage, read-ahead included. Major page faults are those that waited for it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wattload.core.histogram import Histogram
+from wattload.core.io import DataPath
+from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.units import format_bytes, format_percent
+from wattload.loaders.aligned_io import round_down
+from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency
+from wattload.loaders.engine.targets import Target
+from wattload.loaders.gpu.failures import failure_clause
+from wattload.loaders.gpu_reads import ReadsWatch
+from wattload.loaders.mmap.native import Mapped, Result
+from wattload.loaders.random_reads import RandomReadPlan, RandomReadResult, ReadFailure
+
+SAMPLE_EVERY = 64
+TRACE_EVERY = 1024
+_SLICE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What the kernel has counted for this process: bytes from storage, and faults that waited."""
+
+    storage_bytes: int
+    major_faults: int
+
+    @classmethod
+    def now(cls) -> _Counts:
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        return cls(storage_read_bytes(), faults)
+
+
+class MappedReader:
+    """Threads over mapped files; implements ``RandomReader``."""
+
+    def __init__(self, plan: RandomReadPlan, *, threads: int, advice: str) -> None:
+        """Map the files; nothing is read yet.
+
+        Raises:
+            OSError: a file can't be opened or mapped.
+            DataError: a file is shorter than planned.
+        """
+        self._plan = plan
+        self._mapped = Mapped(
+            targets=[
+                Target(
+                    str(file.path),
+                    round_down(file.size_bytes, file.read_bytes),
+                    file.stamps.nonce,
+                    file.stamps.word,
+                    file.stamps.first_block,
+                )
+                for file in plan.files
+            ],
+            threads=threads,
+            block_bytes=plan.block_bytes,
+            requesters=plan.requesters,
+            pattern=plan.pattern.value,
+            advice=advice,
+            sample_every=SAMPLE_EVERY,
+            trace_every=TRACE_EVERY,
+            seed=plan.seed,
+        )
+        count = min(threads, plan.outstanding)
+        self._path = DataPath(
+            data_path="page_cache",
+            path_requested="page_cache",
+            engine=f"page faults of {count} thread{'s' * (count > 1)}, madvise "
+            f"{'MADV_RANDOM' if advice == 'random' else 'MADV_NORMAL'}; into host memory",
+            remarks=read_ahead_remarks([file.path for file in plan.files]),
+        )
+
+    def path(self) -> DataPath:
+        """Return the path; after ``run`` with what the page cache served."""
+        return self._path
+
+    def run(self, watch: ReadsWatch) -> RandomReadResult:
+        """Evict the files from the page cache and read for the planned time.
+
+        ``watch`` counts the bytes that came from storage.
+        """
+        paths = [file.path for file in self._plan.files]
+        evict(paths)
+        resident = residency(paths).fraction
+        watch.begin()
+        start_cpu_s, before = time.process_time(), _Counts.now()
+        self._mapped.start()
+        result, after = self._follow(watch, before)
+        cpu_s = time.process_time() - start_cpu_s
+        watch.end(result.start_ns, result.end_ns)
+        return self._result(result, before, after, cpu_s, resident)
+
+    def close(self) -> None:
+        """End the threads and unmap the files; safe to call twice."""
+        self._mapped.close()
+
+    def _follow(self, watch: ReadsWatch, before: _Counts) -> tuple[Result, _Counts]:
+        """Report the reads until their time is over; return the figures and the last counts."""
+        end_s = time.monotonic() + self._plan.duration_s
+        reads, storage_bytes = 0, before.storage_bytes
+        while (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, _SLICE_S))
+            now, now_bytes = self._mapped.reads(), storage_read_bytes()
+            watch.moved(now - reads, now_bytes - storage_bytes)
+            reads, storage_bytes = now, now_bytes
+        result, after = self._mapped.finish(), _Counts.now()
+        watch.moved(result.operations - reads, after.storage_bytes - storage_bytes)
+        return result, after
+
+    def _result(
+        self,
+        result: Result,
+        before: _Counts,
+        after: _Counts,
+        cpu_s: float,
+        resident_before: float | None,
+    ) -> RandomReadResult:
+        drive_bytes = after.storage_bytes - before.storage_bytes
+        faults = after.major_faults - before.major_faults
+        delivered_bytes = result.operations * self._plan.block_bytes
+        touched = result.operations * max(self._plan.block_bytes // mmap.PAGESIZE, 1)
+        served = max(1 - faults / touched, 0.0) if touched else None
+        self._path = self._path.model_copy(
+            update={
+                "remarks": (
+                    *self._path.remarks,
+                    *_cold_remarks(resident_before),
+                    *([] if served is None else [_served(served, faults, touched)]),
+                    _moved(drive_bytes, delivered_bytes),
+                )
+            }
+        )
+        return RandomReadResult(
+            operations=result.operations,
+            file_operations=tuple(result.target_operations[: len(self._plan.files)]),
+            start_ns=result.start_ns,
+            end_ns=result.end_ns,
+            cpu_s=cpu_s,
+            latency=_histogram(result),
+            file_latencies=None,
+            failures=tuple(
+                ReadFailure(
+                    file=each.target,
+                    reason=failure_clause(each.code),
+                    offset_bytes=each.offset,
+                    count=each.count,
+                )
+                for each in result.failures
+                if each.count
+            ),
+            wrong_blocks=result.wrong,
+            first_wrong=(result.wrong_target, result.wrong_offset) if result.wrong else None,
+            compared_bytes=delivered_bytes,
+            bad_blocks=result.bad_blocks,
+            drive_bytes=drive_bytes,
+            resident_fraction=served,
+            trace=self._mapped.trace(),
+        )
+
+
+def storage_read_bytes(roots: Roots = LIVE) -> int:
+    """Return the bytes that this process has caused to be read from storage.
+
+    ``read_bytes`` of ``/proc/self/io`` (proc_pid_io(5)): of all threads, with read-ahead.
+
+    Raises:
+        OSError: the kernel does not show the file.
+        ValueError: it has no such line.
+    """
+    for line in read_text(roots.proc / "self/io").splitlines():
+        name, _, value = line.partition(":")
+        if name == "read_bytes":
+            return int(value)
+    raise ValueError("/proc/self/io has no read_bytes")
+
+
+def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str, ...]:
+    """Return a sentence for each disk under the files: its read-ahead, or why it is unknown."""
+    remarks = []
+    for device in dict.fromkeys(path.stat().st_dev for path in paths):
+        number = f"{os.major(device)}:{os.minor(device)}"
+        folder = (roots.sys / "dev/block" / number).resolve()
+        disk = folder if (folder / "queue").is_dir() else folder.parent
+        try:
+            size_kb = read_int(disk / "queue/read_ahead_kb")
+        except (OSError, ValueError) as error:
+            remarks.append(f"The read-ahead of device {number} is unknown: {explain(error)}.")
+        else:
+            remarks.append(f"The read-ahead of {disk.name} is {size_kb} KiB (read_ahead_kb).")
+    return tuple(remarks)
+
+
+def _cold_remarks(resident: float | None) -> list[str]:
+    """Return a sentence if the files were not, or may not have been, evicted beforehand."""
+    if resident is None:
+        return ["Whether the page cache was cold before the reads is unknown."]
+    if resident <= RESIDENT_LIMIT:
+        return []
+    return [f"{format_percent(resident)} of the files were in the page cache before the reads."]
+
+
+def _served(share: float, faults: int, touched: int) -> str:
+    return (
+        f"The page cache served {format_percent(share, 1)} of the pages that were touched: "
+        f"{faults} of {touched} waited for a drive (major page faults)."
+    )
+
+
+def _moved(drive_bytes: int, delivered_bytes: int) -> str:
+    ratio = f", {drive_bytes / delivered_bytes:.3g} for each byte" if delivered_bytes else ""
+    return (
+        f"The drives read {format_bytes(drive_bytes)} (read_bytes of /proc/self/io) for "
+        f"{format_bytes(delivered_bytes)} delivered{ratio}."
+    )
+
+
+def _histogram(result: Result) -> Histogram | None:
+    counts = np.frombuffer(result.counts, dtype=np.uint64).copy()
+    if not counts.any():
+        return None
+    return Histogram(counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns)

@@ -1,0 +1,86 @@
+"""Plans of random reads over files with a stamp per sector, and what each loader must report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wattload.core.io import Stamps
+from wattload.loaders.random_reads import (
+    Pattern,
+    RandomReadFile,
+    RandomReadPlan,
+    RandomReadResult,
+)
+from wattload.loaders.stamps import seal
+
+SECTOR = 512
+FILE_BYTES = 1 << 20
+
+
+def stamped_file(
+    path: Path, *, word: int = 1, size: int = FILE_BYTES, read_bytes: int = SECTOR
+) -> RandomReadFile:
+    """Write a file of random bytes in which every sector has its stamp."""
+    stamps = Stamps(nonce=7, word=word, first_block=5, unit_bytes=SECTOR)
+    content = np.random.default_rng(word).integers(0, 256, size, dtype=np.uint8)
+    seal(content, stamps, first_block=stamps.first_block, unit_bytes=SECTOR)
+    path.write_bytes(content.tobytes())
+    return RandomReadFile(path=path, size_bytes=size, stamps=stamps, read_bytes=read_bytes)
+
+
+def plan_of(*files: RandomReadFile, **changes: Any) -> RandomReadPlan:
+    """Return a plan of a fraction of a second with 64 requesters per file."""
+    values: dict[str, Any] = {
+        "files": files, "block_bytes": SECTOR, "requesters": 64, "queue_pairs": 2,
+        "queue_size": 64, "pattern": Pattern.UNIFORM, "duration_s": 0.2, "seed": 11, "gpu": None,
+        "node": None,
+    }  # fmt: skip
+    return RandomReadPlan(**values | changes)
+
+
+def change_byte(path: Path, offset: int) -> None:
+    """Change one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+class Watch:
+    """Counts the reads of the timed stretch, and how often it begins and ends."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.edges_ns = (0, 0)
+        self.reads = self.read_bytes = 0
+
+    def begin(self) -> None:
+        self.events.append("begin")
+
+    def moved(self, reads: int, read_bytes: int) -> None:
+        assert self.events == ["begin"]
+        self.reads += reads
+        self.read_bytes += read_bytes
+
+    def end(self, start_ns: int, end_ns: int) -> None:
+        self.events.append("end")
+        self.edges_ns = (start_ns, end_ns)
+
+
+def read(config: Any, plan: RandomReadPlan, folder: Path) -> tuple[RandomReadResult, Watch]:
+    """Make the reads of a plan, and check what every loader reports alike."""
+    reader, watch = config.random_reader(plan, folder), Watch()
+    try:
+        result: RandomReadResult = reader.run(watch)
+    finally:
+        reader.close()
+        reader.close()
+    assert watch.events == ["begin", "end"]
+    assert watch.edges_ns == (result.start_ns, result.end_ns)
+    assert watch.reads == result.operations == sum(result.file_operations)
+    assert len(result.file_operations) == len(plan.files)
+    return result, watch
