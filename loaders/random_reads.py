@@ -107,7 +107,8 @@ class RandomReadResult:
     were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``).
     ``drive_bytes`` is what the drives read, by the kernel's count, where that is not ``read_bytes``
     for each operation: of reads through the page cache, whose ``resident_fraction`` is the share of
-    pages that needed no wait for a drive. Both are ``None`` for all other reads. Where requests go
+    pages that needed no wait for a drive. Both are ``None`` for all other reads. ``in_flight`` is
+    how many reads there are at once where that is not ``plan.outstanding``. Where requests go
     through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
     ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue.
     """
@@ -130,6 +131,7 @@ class RandomReadResult:
     bad_blocks: int = 0
     drive_bytes: int | None = None
     resident_fraction: float | None = None
+    in_flight: int | None = None
     trace: NDArray[np.void] = field(default_factory=lambda: np.empty(0, dtype=TRACE_DTYPE))
     software: Mapping[str, str] = field(default_factory=dict)
     requests: int | None = None

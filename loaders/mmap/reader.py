@@ -4,7 +4,8 @@ The threads read the blocks that the requesters of a queue ask for. Every byte o
 compared with its stamp. A block is read again later, and blocks share pages, so the page cache
 serves some of them: the drives read other bytes than those delivered. What the drives read is
 ``read_bytes`` of ``/proc/self/io``, which the kernel counts where this process causes a read of
-storage, read-ahead included. Major page faults are those that waited for it.
+storage, read-ahead included. Major page faults are those that waited for it. Whoever asks for a
+cold cache evicts the files beforehand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from wattload.core.io import DataPath
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.core.units import format_bytes, format_percent
 from wattload.loaders.aligned_io import round_down
-from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency
 from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.failures import failure_clause
 from wattload.loaders.gpu_reads import ReadsWatch
@@ -80,7 +80,7 @@ class MappedReader:
             trace_every=TRACE_EVERY,
             seed=plan.seed,
         )
-        count = min(threads, plan.outstanding)
+        count = self._in_flight = min(threads, plan.outstanding)
         self._path = DataPath(
             data_path="page_cache",
             path_requested="page_cache",
@@ -94,20 +94,14 @@ class MappedReader:
         return self._path
 
     def run(self, watch: ReadsWatch) -> RandomReadResult:
-        """Evict the files from the page cache and read for the planned time.
-
-        ``watch`` counts the bytes that came from storage.
-        """
-        paths = [file.path for file in self._plan.files]
-        evict(paths)
-        resident = residency(paths).fraction
+        """Read for the planned time; ``watch`` counts the bytes that came from storage."""
         watch.begin()
         start_cpu_s, before = time.process_time(), _Counts.now()
         self._mapped.start()
         result, after = self._follow(watch, before)
         cpu_s = time.process_time() - start_cpu_s
         watch.end(result.start_ns, result.end_ns)
-        return self._result(result, before, after, cpu_s, resident)
+        return self._result(result, before, after, cpu_s)
 
     def close(self) -> None:
         """End the threads and unmap the files; safe to call twice."""
@@ -127,12 +121,7 @@ class MappedReader:
         return result, after
 
     def _result(
-        self,
-        result: Result,
-        before: _Counts,
-        after: _Counts,
-        cpu_s: float,
-        resident_before: float | None,
+        self, result: Result, before: _Counts, after: _Counts, cpu_s: float
     ) -> RandomReadResult:
         drive_bytes = after.storage_bytes - before.storage_bytes
         faults = after.major_faults - before.major_faults
@@ -143,7 +132,6 @@ class MappedReader:
             update={
                 "remarks": (
                     *self._path.remarks,
-                    *_cold_remarks(resident_before),
                     *([] if served is None else [_served(served, faults, touched)]),
                     _moved(drive_bytes, delivered_bytes),
                 )
@@ -173,6 +161,7 @@ class MappedReader:
             bad_blocks=result.bad_blocks,
             drive_bytes=drive_bytes,
             resident_fraction=served,
+            in_flight=self._in_flight,
             trace=self._mapped.trace(),
         )
 
@@ -207,15 +196,6 @@ def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str,
         else:
             remarks.append(f"The read-ahead of {disk.name} is {size_kb} KiB (read_ahead_kb).")
     return tuple(remarks)
-
-
-def _cold_remarks(resident: float | None) -> list[str]:
-    """Return a sentence if the files were not, or may not have been, evicted beforehand."""
-    if resident is None:
-        return ["Whether the page cache was cold before the reads is unknown."]
-    if resident <= RESIDENT_LIMIT:
-        return []
-    return [f"{format_percent(resident)} of the files were in the page cache before the reads."]
 
 
 def _served(share: float, faults: int, touched: int) -> str:

@@ -38,10 +38,10 @@ def metrics(reads: Reads) -> Iterator[Metric]:
     )
     yield figure(
         "read_bytes_per_s",
-        reads.reads_per_s * reads.read_bytes if reads.read_bytes else None,
+        reads.drive_bytes / reads.seconds if reads.read_bytes else None,
         Unit.BYTES_PER_SECOND,
         "higher",
-        "bytes that drives read / time: at least what O_DIRECT takes for each block",
+        "bytes that drives read / time: what O_DIRECT takes for each block, or the kernel's count",
         rate_of="read" if reads.read_bytes else "",
         reason="no storage was read",
     )

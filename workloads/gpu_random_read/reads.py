@@ -40,6 +40,11 @@ class RankReads:
         """The number of reads that failed."""
         return self.result.failed
 
+    def outstanding(self, requesters: int) -> int:
+        """Return the reads in flight, with so many requesters on each target."""
+        own = self.result.in_flight
+        return requesters * len(self.targets) if own is None else own
+
     @property
     def is_even(self) -> bool:
         """Whether requests, descriptors and operations are equal; true without a queue."""
@@ -72,6 +77,14 @@ class Reads:
     def failed(self) -> int:
         """The reads that failed."""
         return sum(each.failed for each in self.results)
+
+    @property
+    def drive_bytes(self) -> int:
+        """The bytes that drives read: the kernel's count where the loader has one."""
+        return sum(
+            each.operations * self.read_bytes if each.drive_bytes is None else each.drive_bytes
+            for each in self.results
+        )
 
     @property
     def seconds(self) -> float:

@@ -149,7 +149,7 @@ class GpuRandomRead:
             OSError: a file can't be read.
             RunError: every read failed, requests were not answered, or the reader's process ended.
         """
-        config, job, world = self.config, self._planned(), context.communicator
+        config, world = self.config, context.communicator
         own = self._read(context)
         rows = latencies(own.result, block_bytes=config.block_bytes, read_bytes=self._moved_bytes)
         operations = self._traced(own.result)
@@ -163,7 +163,7 @@ class GpuRandomRead:
             engine=self._engine,
             block_bytes=config.block_bytes,
             read_bytes=self._moved_bytes,
-            outstanding=config.requesters * len(job.dataset.files),
+            outstanding=sum(each.outstanding(config.requesters) for each in ranks),
         )
         return Outcome(
             metrics=tuple(metrics(reads)),
@@ -174,7 +174,7 @@ class GpuRandomRead:
             latencies=rows,
             operations=operations,
             queue_depth=reads.outstanding if self._moved_bytes else None,
-            block_bytes=self._moved_bytes or None,
+            block_bytes=self._moved_bytes or None if reads.total("drive_bytes") is None else None,
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
@@ -275,10 +275,13 @@ class GpuRandomRead:
         config, job = self.config, self._planned()
         mean_s = reads.mean_latency_s
         bottleneck, reason = reads.bottleneck()
+        own = reads.results[0]
         return {
             "block_bytes": config.block_bytes,
             "read_bytes": job.read_bytes,
             "read_amplification": job.read_bytes / config.block_bytes,
+            "drive_bytes": reads.total("drive_bytes"),
+            "resident_fraction": own.resident_fraction,
             "queue_pairs": config.queue_pairs,
             "queue_size": config.queue_size,
             "requesters": config.requesters,
@@ -307,7 +310,7 @@ class GpuRandomRead:
             "seconds": reads.seconds,
             "cpu_s": reads.cpu_s,
             "one_drive_targets": len(_sharing(job.dataset.targets)),
-            "software": dict(reads.results[0].software),
+            "software": dict(own.software),
         }
 
     def _remarks(self, targets: Sequence[Target]) -> Iterator[str]:

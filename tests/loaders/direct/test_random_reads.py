@@ -37,7 +37,7 @@ def test_every_file_is_read_past_the_page_cache_and_every_block_compared(
     assert result.compared_bytes == result.operations * SECTOR
     assert (result.bad_blocks, result.wrong_blocks, result.failures) == (0, 0, ())
     assert resident_fraction([file.path for file in files]) == 0
-    assert result.seconds == pytest.approx(0.2, abs=0.15)
+    assert 0.2 <= result.seconds < 5
     assert result.cpu_s > 0
 
 

@@ -26,7 +26,7 @@ from tests.loaders.random_plans import (
 )
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.sysfs import Roots
-from wattload.loaders.data.cold_cache import residency
+from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.gpu.native import block_numbers
 from wattload.loaders.mmap import config as module
 from wattload.loaders.mmap.config import Config
@@ -51,7 +51,7 @@ def test_every_file_is_read_and_every_block_compared(
     assert min(result.file_operations) > 0
     assert result.compared_bytes == result.operations * SECTOR
     assert (result.bad_blocks, result.wrong_blocks, result.failures) == (0, 0, ())
-    assert result.seconds == pytest.approx(0.2, abs=0.15)
+    assert 0.2 <= result.seconds < 5
     assert result.cpu_s > 0
     assert result.latency is not None
     assert result.latency.count >= result.operations // 64
@@ -60,6 +60,7 @@ def test_every_file_is_read_and_every_block_compared(
 
 def test_without_read_ahead_each_page_is_read_once(tmp_path: Path, file: RandomReadFile) -> None:
     """The page cache is cold, and a page that was read stays there."""
+    evict([file.path])
     result, watch = read(Config(advice="random"), plan_of(file, duration_s=1.0), tmp_path)
     assert result.drive_bytes == watch.read_bytes
     if residency([file.path]).fraction != 1.0:

@@ -1,0 +1,48 @@
+"""The arms without a queue: what their runs report of the drives, and of the page cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.gpu_random_read.making import context_of, made, metric
+from wattload.core.workload import Accelerator
+from wattload.loaders.direct.config import Config as Direct
+from wattload.loaders.mmap.config import Config as Mmap
+from wattload.workloads.gpu_random_read.config import Config
+from wattload.workloads.gpu_random_read.workload import GpuRandomRead
+
+CONFIG = Config(file_bytes=1 << 20, duration_s=0.2, requesters=64, queue_pairs=2)
+
+
+def test_direct_reads_what_is_delivered(tmp_path: Path) -> None:
+    context = context_of(tmp_path, "a", "b")
+    outcome, checks = made(GpuRandomRead(CONFIG, Direct(), Accelerator()), context)
+    [phase] = context.timed("gpu_random_read")
+    assert phase.read_bytes == phase.operations * 512 == outcome.details["compared_bytes"]
+    assert metric(outcome, "read_bytes_per_s") == metric(outcome, "delivered_bytes_per_s")
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert (outcome.queue_depth, outcome.block_bytes) == (128, 512)
+    assert outcome.details["drive_bytes"] is None
+    assert [row.kind for row in outcome.latencies] == ["read", "request"]
+
+
+def test_mmap_reports_what_the_drives_read(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    loader = Mmap(threads=3, advice="random")
+    outcome, checks = made(GpuRandomRead(CONFIG, loader, Accelerator()), context)
+    [phase] = context.timed("gpu_random_read")
+    details = outcome.details
+    assert phase.read_bytes == details["drive_bytes"] > 0
+    assert metric(outcome, "read_bytes_per_s") == pytest.approx(
+        phase.read_bytes / details["seconds"]
+    )
+    assert metric(outcome, "delivered_bytes_per_s") == pytest.approx(
+        phase.operations * 512 / details["seconds"]
+    )
+    assert 0 <= details["resident_fraction"] < 1
+    assert (outcome.queue_depth, details["outstanding_asked"]) == (3, 3)
+    assert outcome.block_bytes is None
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert details["files"][0]["p99_s"] is None
