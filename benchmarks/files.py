@@ -43,11 +43,14 @@ def written_files(target: Path, count: int, size_bytes: int) -> Iterator[Sequenc
 
 @contextmanager
 def stamped_files(
-    target: Path, count: int, size_bytes: int
+    target: Path, count: int, size_bytes: int, *, unit_bytes: int = PAGE_BYTES
 ) -> Iterator[Sequence[tuple[Path, Stamps]]]:
-    """Hold files as ``written_files``, in which every 4096 bytes begin with a stamp."""
+    """Hold files as ``written_files``, in which every ``unit_bytes`` begin with a stamp."""
     with written_files(target, count, size_bytes) as files:
-        stamped = [(path, Stamps(nonce=1, word=number)) for number, path in enumerate(files)]
+        stamped = [
+            (path, Stamps(nonce=1, word=number, unit_bytes=unit_bytes))
+            for number, path in enumerate(files)
+        ]
         for path, stamps in stamped:
             _seal(path, size_bytes, stamps)
         evict(files)
@@ -80,7 +83,12 @@ def _seal(path: Path, size_bytes: int, stamps: Stamps) -> None:
     with path.open("r+b") as file:
         for start in range(0, size_bytes, _BLOCK_BYTES):
             content = np.fromfile(path, np.uint8, min(_BLOCK_BYTES, size_bytes - start), "", start)
-            sealing.seal(content, stamps, first_block=start // PAGE_BYTES)
+            sealing.seal(
+                content,
+                stamps,
+                first_block=start // stamps.unit_bytes,
+                unit_bytes=stamps.unit_bytes,
+            )
             file.seek(start)
             file.write(content.tobytes())
         file.flush()
