@@ -198,7 +198,8 @@ def _null(place: Place, build: Callable[[], Path], shape: Shape, pairs: int) -> 
     goal = POLLER_GOAL if side == GPU else None
     try:
         ring = partial(bare_ring, build(), shape)
-        taken = rounds({"null": queue, "bare ring": ring, "bare ring again": ring}, pairs)
+        ways: dict[str, Take] = {"null": queue, "bare ring": ring, "bare ring again": ring}
+        taken = rounds(ways, pairs)
     except NotMeasuredError as error:
         yield Result(name=name, unit="", goal=RING_GOAL, missing=str(error))
         yield Result(name=core, unit="", goal=goal, value_unit="M/s", missing=str(error))

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from wattload.core.errors import MissingExtraError, WattloadError
+from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.native import Progress, cuda_gpus
 from wattload.loaders.gpu.serving import Commands, Send, followed, serve
 from wattload.loaders.gpu_queue import native
-from wattload.loaders.gpu_queue.native import Queue, Result, Target
+from wattload.loaders.gpu_queue.native import Queue, Result
 
 TRACED_ROWS = 16_384
 """Most traced reads that a record keeps."""

@@ -6,10 +6,8 @@ Field order and meaning are those of ``loaders/engine/src/wattload_engine.h``.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +17,13 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
+from wattload.loaders.engine.targets import (
+    FAILURE_LIMIT,
+    Failure,
+    Target,
+    TargetStruct,
+    target_array,
+)
 from wattload.loaders.gpu.native import TIMED, NativeError, Progress
 
 ENGINES = {"null": 0, "memory": 1, "storage": 2}
@@ -26,20 +31,6 @@ PATTERNS = {"uniform": 0, "regions": 1, "zipf": 2}
 """The last for tests of the cache."""
 FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3}
 HANGS = -19
-
-_FAILURES = 16
-
-
-class _Target(ctypes.Structure):
-    """``wl_queue_target``."""
-
-    _fields_ = (
-        ("path", c_char_p),
-        ("bytes", c_uint64),
-        ("nonce", c_uint64),
-        ("word", c_uint64),
-        ("first_block", c_uint64),
-    )
 
 
 class _Setup(ctypes.Structure):
@@ -76,19 +67,13 @@ class _Setup(ctypes.Structure):
                 "seed",
             )
         ),
-        ("targets", POINTER(_Target)),
+        ("targets", POINTER(TargetStruct)),
         ("target_count", c_uint32),
         ("cpu_count", c_uint32),
         ("cpus", POINTER(c_uint32)),
         ("gpu", c_char_p),
         ("image", c_char_p),
     )
-
-
-class Failure(ctypes.Structure):
-    """``wl_queue_failure``."""
-
-    _fields_ = (("code", c_int32), ("target", c_uint32), ("offset", c_uint64), ("count", c_uint64))
 
 
 class Result(ctypes.Structure):
@@ -130,7 +115,7 @@ class Result(ctypes.Structure):
                 "null_ns",
             )
         ),
-        ("failures", Failure * _FAILURES),
+        ("failures", Failure * FAILURE_LIMIT),
         ("counts", c_uint64 * BUCKET_COUNT),
     )
 
@@ -191,17 +176,6 @@ def architecture(gpu: str) -> str:
     return f"sm_{capability.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A target of a setup: a file, and the stamps of its blocks of 512 bytes."""
-
-    path: str
-    size_bytes: int
-    nonce: int
-    word: int
-    first_block: int = 0
-
-
 class Queue:
     """Queue pairs with their pollers and requesters; see ``wl_queue_open``."""
 
@@ -237,18 +211,7 @@ class Queue:
         Raises:
             NativeError: the GPU, a file or the kernel refuses.
         """
-        listed = (_Target * len(targets))(
-            *(
-                _Target(
-                    os.fsencode(each.path),
-                    each.size_bytes,
-                    each.nonce,
-                    each.word,
-                    each.first_block,
-                )
-                for each in targets
-            )
-        )
+        listed = target_array(targets)
         setup = _Setup(
             struct_bytes=ctypes.sizeof(_Setup),
             engine=ENGINES[engine],

@@ -20,15 +20,25 @@ SECTOR = 512
 FILE_BYTES = 1 << 20
 
 
+def stamps_of(word: int) -> Stamps:
+    """Return the stamps of a file."""
+    return Stamps(nonce=7, word=word, first_block=5, unit_bytes=SECTOR)
+
+
+def stamped_content(word: int, size: int) -> bytes:
+    """Return random bytes in which every sector has its stamp."""
+    stamps = stamps_of(word)
+    content = np.random.default_rng(word).integers(0, 256, size, dtype=np.uint8)
+    seal(content, stamps, first_block=stamps.first_block, unit_bytes=SECTOR)
+    return content.tobytes()
+
+
 def stamped_file(
     path: Path, *, word: int = 1, size: int = FILE_BYTES, read_bytes: int = SECTOR
 ) -> RandomReadFile:
-    """Write a file of random bytes in which every sector has its stamp."""
-    stamps = Stamps(nonce=7, word=word, first_block=5, unit_bytes=SECTOR)
-    content = np.random.default_rng(word).integers(0, 256, size, dtype=np.uint8)
-    seal(content, stamps, first_block=stamps.first_block, unit_bytes=SECTOR)
-    path.write_bytes(content.tobytes())
-    return RandomReadFile(path=path, size_bytes=size, stamps=stamps, read_bytes=read_bytes)
+    """Write a file of ``stamped_content``."""
+    path.write_bytes(stamped_content(word, size))
+    return RandomReadFile(path=path, size_bytes=size, stamps=stamps_of(word), read_bytes=read_bytes)
 
 
 def plan_of(*files: RandomReadFile, **changes: Any) -> RandomReadPlan:

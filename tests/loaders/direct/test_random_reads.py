@@ -10,13 +10,25 @@ import numpy as np
 import pytest
 
 from tests.context import directory_target
-from tests.loaders.random_plans import FILE_BYTES, SECTOR, change_byte, plan_of, read, stamped_file
+from tests.loaders.faults import breaking_file
+from tests.loaders.random_plans import (
+    FILE_BYTES,
+    SECTOR,
+    change_byte,
+    plan_of,
+    read,
+    stamped_content,
+    stamped_file,
+    stamps_of,
+)
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.storage.direct_io import DirectIo
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.direct.config import Config
-from wattload.loaders.random_reads import RandomReadLoaderConfig
+from wattload.loaders.random_reads import RandomReadFile, RandomReadLoaderConfig
+
+PAGE = 4096
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +136,16 @@ def test_what_can_not_work_is_refused_beforehand(tmp_path: Path) -> None:
         Config(pollers=3).check_random_reads(plan, [target])
     with pytest.raises(ConfigError, match="up to 4096"):
         config.check_random_reads(replace(plan, requesters=8192), [target])
+
+
+def test_an_error_of_the_drive_is_named_and_other_files_go_on(tmp_path: Path) -> None:
+    size = 8 << 20
+    with breaking_file(tmp_path, size, stamped_content(0, size)) as path:
+        broken = RandomReadFile(path=path, size_bytes=size, stamps=stamps_of(0), read_bytes=PAGE)
+        whole = stamped_file(tmp_path / "whole", read_bytes=PAGE)
+        result, _ = read(Config(), plan_of(broken, whole, duration_s=0.4), tmp_path)
+    (failure,) = result.failures
+    assert (failure.file, failure.reason) == (0, "Input/output error (EIO)")
+    assert failure.count == 1
+    assert result.file_operations[1] > 0
+    assert result.bad_blocks == 0

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from tests.loaders.faults import BROKEN_FROM_BYTES, breaking_file
 from wattload.core.io import BlockIdentity
 from wattload.loaders.engine import library
+from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.native import NativeError, block_numbers
 from wattload.loaders.gpu_queue.native import (
     HANGS,
     PollerResult,
     Queue,
     Result,
-    Target,
     TargetResult,
 )
 from wattload.loaders.stamps import seal

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.context import directory_target
+from tests.loaders.faults import breaking_file
 from tests.loaders.random_plans import (
     FILE_BYTES,
     SECTOR,
@@ -22,7 +23,9 @@ from tests.loaders.random_plans import (
     change_byte,
     plan_of,
     read,
+    stamped_content,
     stamped_file,
+    stamps_of,
 )
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.sysfs import Roots
@@ -215,3 +218,16 @@ def test_bytes_from_storage_are_the_kernels_count(tmp_path: Path) -> None:
     (tmp_path / "self/io").write_text("rchar: 1\n")
     with pytest.raises(ValueError, match="has no read_bytes"):
         storage_read_bytes(roots)
+
+
+def test_an_error_of_the_drive_is_named_and_other_files_go_on(tmp_path: Path) -> None:
+    size = 8 << 20
+    with breaking_file(tmp_path, size, stamped_content(0, size)) as path:
+        broken = RandomReadFile(path=path, size_bytes=size, stamps=stamps_of(0), read_bytes=PAGE)
+        whole = stamped_file(tmp_path / "whole", read_bytes=PAGE)
+        result, _ = read(Config(threads=4), plan_of(broken, whole, duration_s=0.4), tmp_path)
+    (failure,) = result.failures
+    assert (failure.file, failure.reason) == (0, "Input/output error (EIO)")
+    assert failure.count > 1
+    assert result.file_operations[1] > 0
+    assert result.bad_blocks == 0
