@@ -16,8 +16,9 @@ import threading
 import time
 from typing import Any
 
+from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu_queue.kernels import compiled
-from wattload.loaders.gpu_queue.native import Queue, Result, Target
+from wattload.loaders.gpu_queue.native import Queue, Result
 
 
 def gpu_here(ordinal: int) -> tuple[str, bytes]:
