@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wattload.loaders.gpu_queue.native import Failure, PollerResult, Result, TargetResult
+from wattload.loaders.engine.targets import Failure
+from wattload.loaders.gpu_queue.native import PollerResult, Result, TargetResult
 
 SOURCES = Path(__file__).parents[3] / "loaders/engine/src"
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
