@@ -7,6 +7,9 @@
 
 #define ALL 0xffffffffu
 
+/* So many loads of a warp are on their way from host memory at once. */
+enum { LOADS = 4 };
+
 /* splitmix64; see wl_draw in pattern.h */
 static __device__ uint64_t draw(uint64_t seed, uint64_t number) {
     uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15ull;
@@ -40,23 +43,30 @@ static __device__ bool is_abandoned(const wl_queue_view &view, uint64_t since_ns
     return __any_sync(ALL, is);
 }
 
-/* Waits for the completion words of these lanes; false if the wait was given up. */
-static __device__ bool wait(const wl_queue_view &view, uint32_t lanes, uint32_t slot,
-                            uint32_t generation, uint32_t *word) {
+/* Waits until requests of `lanes` are answered, and returns whose; their words are in `word`. Those
+ * of a warp are answered one by one but nearly at once, so it returns with all of them, or with
+ * those that it has seen twice. Returns 0 if the wait was given up. */
+static __device__ uint32_t wait(const wl_queue_view &view, uint32_t lanes, uint32_t slot,
+                                uint32_t generation, uint32_t *word) {
     bool is_waiting = lanes >> threadIdx.x % WL_WARP & 1;
-    uint32_t sleep_ns = 64, spins = 0;
+    uint32_t sleep_ns = 64, spins = 0, before = 0;
     uint64_t since_ns = 0;
     for (;;) {
         if (is_waiting)
             *word = load_acquire_system(view.completions + (uint64_t)slot * 4);
-        if (__all_sync(ALL, !is_waiting || *word >> WL_ERRNO_BITS == generation)) {
+        uint32_t answered =
+            __ballot_sync(ALL, is_waiting && *word >> WL_ERRNO_BITS == generation);
+        if (answered && (answered == lanes || answered == before)) {
             __syncwarp(); /* what one lane has acquired, all lanes read */
-            return true;
+            return answered;
         }
+        before = answered;
+        if (answered)
+            continue;
         if (++spins % 64 == 0) {
             since_ns = since_ns ? since_ns : clock_ns();
             if (is_abandoned(view, since_ns))
-                return false;
+                return 0;
         }
         __nanosleep(sleep_ns);
         if (sleep_ns < 2048)
@@ -64,25 +74,49 @@ static __device__ bool wait(const wl_queue_view &view, uint32_t lanes, uint32_t 
     }
 }
 
-/* Copies a block into the GPU's memory, from the host's or its own; whether its stamps are
- * right. */
+template <bool of_host> static __device__ uint4 load_part(uint64_t address) {
+    return of_host ? load_lane(address) : load_device_lane(address);
+}
+
+/* Copies the blocks of `lanes` into the GPU's memory, from the host's or its own; each lane brings
+ * the addresses and the number of its own block. Returns whose stamps are wrong. */
 template <bool of_host>
-static __device__ bool pull(const wl_queue_view &view, const wl_source &source, uint64_t from,
-                            uint64_t to, uint64_t block) {
-    uint32_t lane = threadIdx.x % WL_WARP;
-    uint64_t number = block * (view.block_bytes / WL_UNIT_BYTES) + source.first_block;
-    bool is_right = true;
-    for (uint32_t at = 0; at < view.block_bytes; at += WL_UNIT_BYTES, number++) {
-        uint64_t part = from + at + lane * WL_LANE_BYTES;
-        uint4 v = of_host ? load_lane(part) : load_device_lane(part);
-        *(uint4 *)(to + at + lane * WL_LANE_BYTES) = v;
-        uint64_t low = v.x | (uint64_t)v.y << 32, high = v.z | (uint64_t)v.w << 32;
-        if (lane == 0)
-            is_right &= low == source.nonce && high == source.word;
-        else if (lane == 1)
-            is_right &= low == number;
+static __device__ uint32_t pull(const wl_queue_view &view, const wl_source &source, uint32_t lanes,
+                                uint64_t from, uint64_t to, uint64_t block) {
+    uint32_t lane = threadIdx.x % WL_WARP, part = lane * WL_LANE_BYTES;
+    uint32_t unit_count = view.block_bytes / WL_UNIT_BYTES, unit = 0, wrong = 0;
+    uint64_t first = block * unit_count + source.first_block;
+    while (lanes) {
+        uint4 parts[LOADS];
+        uint32_t owners[LOADS], units[LOADS];
+#pragma unroll
+        for (uint32_t i = 0; i < LOADS; i++) {
+            owners[i] = lanes ? __ffs(lanes) - 1 : WL_WARP;
+            units[i] = unit;
+            if (!lanes)
+                continue;
+            uint64_t at = __shfl_sync(ALL, from, owners[i]) + unit * WL_UNIT_BYTES;
+            parts[i] = load_part<of_host>(at + part);
+            unit = unit + 1 < unit_count ? unit + 1 : 0;
+            lanes = unit ? lanes : lanes & (lanes - 1);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < LOADS; i++) {
+            if (owners[i] == WL_WARP)
+                continue;
+            uint4 v = parts[i];
+            uint64_t number = __shfl_sync(ALL, first, owners[i]) + units[i];
+            uint64_t at = __shfl_sync(ALL, to, owners[i]) + units[i] * WL_UNIT_BYTES;
+            *(uint4 *)(at + part) = v;
+            uint64_t low = v.x | (uint64_t)v.y << 32, high = v.z | (uint64_t)v.w << 32;
+            bool is_right = lane == 0   ? low == source.nonce && high == source.word
+                            : lane == 1 ? low == number
+                                        : true;
+            if (!__all_sync(ALL, is_right))
+                wrong |= 1u << owners[i];
+        }
     }
-    return __all_sync(ALL, is_right);
+    return wrong;
 }
 
 static __device__ uint64_t address_of(const wl_queue_view &view, uint32_t slot, uint64_t block) {
@@ -130,11 +164,14 @@ static __device__ bool goes_on(const wl_queue_view &view) {
     return __shfl_sync(ALL, asked, 0) == WL_GO_ON;
 }
 
-static __device__ void count_block(wl_warp_counts *counts, bool is_right, uint64_t block) {
-    if (is_right)
-        counts->delivered++;
-    else if (!counts->wrong++)
-        counts->wrong_block = block;
+/* Blocks of `lanes` were copied, and those of `wrong` have other stamps. */
+static __device__ void count_blocks(wl_warp_counts *counts, uint32_t lanes, uint32_t wrong,
+                                    uint64_t block) {
+    uint64_t first = __shfl_sync(ALL, block, wrong ? __ffs(wrong) - 1 : 0);
+    counts->delivered += __popc(lanes & ~wrong);
+    if (wrong && !counts->wrong)
+        counts->wrong_block = first;
+    counts->wrong += __popc(wrong);
 }
 
 static __device__ void count_latency(const wl_queue_view &view, uint64_t start_ns) {
@@ -142,47 +179,64 @@ static __device__ void count_latency(const wl_queue_view &view, uint64_t start_n
     atomicAdd((unsigned long long *)view.latencies + wl_bucket(took_ns), 1ull);
 }
 
+static __device__ void end_warp(const wl_queue_view &view, const requester &own,
+                                wl_warp_counts counts, uint64_t requests) {
+    wl_warp_counts *to = (wl_warp_counts *)view.counts + own.warp;
+    counts.wrong_target = own.target;
+    if (!own.lane)
+        *to = counts;
+    __syncwarp();
+    to->requests[own.lane] = requests;
+}
+
+/* Each lane asks again as soon as its block is delivered. */
 extern "C" __global__ void random_read(const wl_queue_view view) {
     uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / WL_WARP;
     if (warp >= view.warps)
         return;
     const requester own = requester_of(view, warp);
     wl_warp_counts counts = {};
-    counts.wrong_target = own.target;
     uint32_t turn = (uint32_t)((own.own + view.first_number) % view.pairs);
-    uint64_t next = block_of(view, own, view.first_number);
-    for (uint64_t number = view.first_number; goes_on(view); number++) {
-        uint64_t block = next;
-        uint32_t generation = (uint32_t)(number + 1) & WL_GENERATION_MASK, word = 0;
-        bool is_sampled = (number + own.own) % view.sample_every == 0;
-        uint64_t start_ns = is_sampled ? clock_ns() : 0;
-        submit(view, own.target * view.pairs + turn, ALL, block, own.slot, generation);
-        counts.requests += WL_WARP;
-        /* The division of the next block passes while the queue works. */
-        next = block_of(view, own, number + 1);
-        turn = turn + 1 < view.pairs ? turn + 1 : 0;
-        if (!wait(view, ALL, own.slot, generation, &word)) {
-            uint32_t is_open = word >> WL_ERRNO_BITS != generation;
-            counts.unanswered = __popc(__ballot_sync(ALL, is_open));
+    uint64_t number = view.first_number, next = block_of(view, own, number), block = 0;
+    uint64_t start_ns = 0;
+    uint32_t generation = 0, word = 0, asking = goes_on(view) ? ALL : 0, waiting = 0;
+    for (;;) {
+        if (asking >> own.lane & 1) {
+            block = next;
+            generation = (uint32_t)(number + 1) & WL_GENERATION_MASK;
+            start_ns = (number + own.own) % view.sample_every ? 0 : clock_ns();
+            number++;
+        }
+        if (asking) {
+            submit(view, own.target * view.pairs + turn, asking, block, own.slot, generation);
+            counts.asked += __popc(asking);
+            /* The division of the next block passes while the queue works. */
+            next = block_of(view, own, number);
+            turn = turn + 1 < view.pairs ? turn + 1 : 0;
+            waiting |= asking;
+        }
+        if (!waiting)
+            break;
+        uint32_t answered = wait(view, waiting, own.slot, generation, &word);
+        if (!answered) {
+            counts.unanswered = __popc(waiting);
             break;
         }
-        uint32_t failed = __ballot_sync(ALL, (word & WL_ERRNO_MASK) != 0);
+        bool is_answered = answered >> own.lane & 1;
+        uint32_t failed = __ballot_sync(ALL, is_answered && word & WL_ERRNO_MASK);
         counts.failed += __popc(failed);
-        for (uint32_t i = 0; i < WL_WARP && view.delivery != WL_DELIVER_NOTHING; i++) {
-            uint64_t its = __shfl_sync(ALL, block, i);
-            uint32_t slot = warp * WL_WARP + i;
-            if (!(failed >> i & 1))
-                count_block(&counts,
-                            pull<true>(view, own.source, address_of(view, slot, its),
-                                       output_of(view, slot), its),
-                            its);
+        if (view.delivery != WL_DELIVER_NOTHING) {
+            uint32_t read = answered & ~failed;
+            uint32_t wrong = pull<true>(view, own.source, read, address_of(view, own.slot, block),
+                                        output_of(view, own.slot), block);
+            count_blocks(&counts, read, wrong, block);
         }
-        if (is_sampled)
+        if (is_answered && start_ns)
             count_latency(view, start_ns);
+        waiting &= ~answered;
+        asking = goes_on(view) ? answered : 0;
     }
-    counts.asked = counts.requests;
-    if (!own.lane)
-        ((wl_warp_counts *)view.counts)[warp] = counts;
+    end_warp(view, own, counts, number - view.first_number);
 }
 
 /* What became of the 32 requests of a warp: of each lane, the lane that asks for its block, how
@@ -219,21 +273,16 @@ static __device__ uint32_t deliver_reads(const wl_queue_view &view, const reques
                                          const wanted &its, uint32_t asking, uint32_t word,
                                          wl_warp_counts *counts) {
     uint32_t failed = asking & __ballot_sync(ALL, (word & WL_ERRNO_MASK) != 0);
-    uint32_t missed = leaders_that(own, its, WANT_MISS);
-    for (uint32_t rest = asking; rest; rest &= rest - 1) {
-        uint32_t lane = __ffs(rest) - 1, slot = own.warp * WL_WARP + lane;
-        uint64_t block = __shfl_sync(ALL, its.block, lane), page = __shfl_sync(ALL, its.page, lane);
-        uint64_t to = output_of(view, slot);
-        bool is_read = !(failed >> lane & 1), is_right = false;
-        if (is_read) {
-            is_right = pull<true>(view, own.source, address_of(view, slot, block), to, block);
-            count_block(counts, is_right, block);
-        }
-        if (!(missed >> lane & 1))
-            continue;
-        if (is_right)
-            pull<false>(view, own.source, to, page_address(view, page), block);
-        end_page(view, page, is_right);
+    uint32_t missed = leaders_that(own, its, WANT_MISS), read = asking & ~failed;
+    uint64_t to = output_of(view, own.slot);
+    uint32_t wrong = pull<true>(view, own.source, read, address_of(view, own.slot, its.block), to,
+                                its.block);
+    count_blocks(counts, read, wrong, its.block);
+    /* A page takes wrong blocks too: whoever finds one compares it, and counts it. */
+    pull<false>(view, own.source, missed & ~failed, to, page_address(view, its.page), its.block);
+    for (uint32_t rest = missed; rest; rest &= rest - 1) {
+        uint32_t lane = __ffs(rest) - 1;
+        end_page(view, __shfl_sync(ALL, its.page, lane), !(failed >> lane & 1));
     }
     return failed;
 }
@@ -258,21 +307,20 @@ static __device__ bool wait_for_page(const wl_queue_view &view, uint64_t page, u
 static __device__ bool deliver_pages(const wl_queue_view &view, const requester &own,
                                      const wanted &its, uint32_t *failed, wl_warp_counts *counts) {
     uint32_t found = leaders_that(own, its, WANT_HIT) | leaders_that(own, its, WANT_JOINED);
+    uint32_t filled = 0;
     for (uint32_t rest = found; rest; rest &= rest - 1) {
         uint32_t lane = __ffs(rest) - 1;
-        uint64_t block = __shfl_sync(ALL, its.block, lane), page = __shfl_sync(ALL, its.page, lane);
         uint64_t word = 0;
-        if (!wait_for_page(view, page, &word))
+        if (!wait_for_page(view, __shfl_sync(ALL, its.page, lane), &word))
             return false;
-        fence_device(); /* the page's bytes were written before its word */
-        if (word & PAGE_HAS_FAILED)
-            *failed |= 1u << lane;
-        else
-            count_block(counts,
-                        pull<false>(view, own.source, page_address(view, page),
-                                    output_of(view, own.warp * WL_WARP + lane), block),
-                        block);
+        filled |= (word & PAGE_HAS_FAILED ? 0 : 1u) << lane;
     }
+    fence_device(); /* the pages' bytes were written before their words */
+    __syncwarp();
+    uint32_t wrong = pull<false>(view, own.source, filled, page_address(view, its.page),
+                                 output_of(view, own.slot), its.block);
+    count_blocks(counts, filled, wrong, its.block);
+    *failed |= found & ~filled;
     return true;
 }
 
@@ -280,31 +328,26 @@ static __device__ bool deliver_pages(const wl_queue_view &view, const requester 
 static __device__ void deliver_coalesced(const wl_queue_view &view, const requester &own,
                                          const wanted &its, uint32_t *failed,
                                          wl_warp_counts *counts) {
-    uint32_t alike = __ballot_sync(ALL, its.leader != own.lane), first = own.warp * WL_WARP;
-    for (uint32_t rest = alike; rest; rest &= rest - 1) {
-        uint32_t lane = __ffs(rest) - 1, leader = __shfl_sync(ALL, its.leader, lane);
-        uint64_t block = __shfl_sync(ALL, its.block, lane);
-        if (*failed >> leader & 1)
-            *failed |= 1u << lane;
-        else
-            count_block(counts,
-                        pull<false>(view, own.source, output_of(view, first + leader),
-                                    output_of(view, first + lane), block),
-                        block);
-    }
+    uint32_t alike = __ballot_sync(ALL, its.leader != own.lane);
+    uint32_t lost = alike & __ballot_sync(ALL, *failed >> its.leader & 1), read = alike & ~lost;
+    uint64_t from = output_of(view, own.warp * WL_WARP + its.leader);
+    uint32_t wrong =
+        pull<false>(view, own.source, read, from, output_of(view, own.slot), its.block);
+    count_blocks(counts, read, wrong, its.block);
+    *failed |= lost;
 }
 
-/* The same through a cache. Requests are those that are coalesced, hits, joined, missed or passed;
- * only the last two go through the queue. Generations are counted by lane, since not all ask. */
+/* Through a cache: the lanes of a warp ask together, and again when all have their blocks. Requests
+ * are coalesced, hits, joined, missed or passed; only the last two go through the queue.
+ * Generations are counted by lane, since not all ask. */
 extern "C" __global__ void random_read_cached(const wl_queue_view view) {
     uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / WL_WARP;
     if (warp >= view.warps)
         return;
     const requester own = requester_of(view, warp);
     wl_warp_counts counts = {};
-    counts.wrong_target = own.target;
-    uint64_t made = view.first_number;
-    for (uint64_t number = view.first_number; goes_on(view); number++) {
+    uint64_t made = view.first_number, number = view.first_number;
+    for (; goes_on(view); number++) {
         bool is_sampled = (number + own.own) % view.sample_every == 0;
         uint64_t start_ns = is_sampled ? clock_ns() : 0;
         wanted its = look_up(view, own, block_of(view, own, number));
@@ -312,7 +355,6 @@ extern "C" __global__ void random_read_cached(const wl_queue_view view) {
         uint32_t asking = passed | leaders_that(own, its, WANT_MISS), word = 0;
         made += asking >> own.lane & 1;
         uint32_t generation = (uint32_t)made & WL_GENERATION_MASK;
-        counts.requests += WL_WARP;
         counts.asked += __popc(asking);
         counts.passed += __popc(passed);
         counts.hits += __popc(leaders_that(own, its, WANT_HIT));
@@ -321,15 +363,20 @@ extern "C" __global__ void random_read_cached(const wl_queue_view view) {
         if (asking) {
             uint32_t pair = (uint32_t)((own.own + number) % view.pairs);
             submit(view, own.target * view.pairs + pair, asking, its.block, own.slot, generation);
-            if (!wait(view, asking, own.slot, generation, &word)) {
-                bool is_open = asking >> own.lane & 1 && word >> WL_ERRNO_BITS != generation;
-                counts.unanswered = __popc(__ballot_sync(ALL, is_open));
+            uint32_t waiting = asking, answered;
+            while (waiting && (answered = wait(view, waiting, own.slot, generation, &word)))
+                waiting &= ~answered;
+            counts.unanswered = __popc(waiting);
+            if (waiting) {
+                number++;
                 break;
             }
         }
         uint32_t failed = deliver_reads(view, own, its, asking, word, &counts);
-        if (!deliver_pages(view, own, its, &failed, &counts))
+        if (!deliver_pages(view, own, its, &failed, &counts)) {
+            number++;
             break;
+        }
         deliver_coalesced(view, own, its, &failed, &counts);
         counts.failed += __popc(failed);
         fence_device(); /* all bytes were read before the pages are given up */
@@ -339,8 +386,7 @@ extern "C" __global__ void random_read_cached(const wl_queue_view view) {
         if (is_sampled)
             count_latency(view, start_ns);
     }
-    if (!own.lane)
-        ((wl_warp_counts *)view.counts)[warp] = counts;
+    end_warp(view, own, counts, number - view.first_number);
 }
 
 /* What the link carries without a queue: blocks of the table, drawn and pulled as above. */
@@ -350,17 +396,12 @@ extern "C" __global__ void random_pull(const wl_queue_view view) {
         return;
     const requester own = requester_of(view, warp);
     wl_warp_counts counts = {};
-    for (uint64_t number = 0; goes_on(view); number++) {
+    uint64_t number = 0;
+    for (; goes_on(view); number++) {
         uint64_t block = draw(own.stream, number) % view.table_blocks;
-        for (uint32_t i = 0; i < WL_WARP; i++) {
-            uint64_t its = __shfl_sync(ALL, block, i);
-            count_block(&counts,
-                        pull<true>(view, own.source, view.slots + its * view.block_bytes,
-                                   output_of(view, warp * WL_WARP + i), its),
-                        its);
-        }
-        counts.requests += WL_WARP;
+        uint32_t wrong = pull<true>(view, own.source, ALL, view.slots + block * view.block_bytes,
+                                    output_of(view, own.slot), block);
+        count_blocks(&counts, ALL, wrong, block);
     }
-    if (!own.lane)
-        ((wl_warp_counts *)view.counts)[warp] = counts;
+    end_warp(view, own, counts, number);
 }

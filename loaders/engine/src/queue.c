@@ -509,16 +509,17 @@ static uint64_t block_of(const wl_queue *queue, uint32_t slot, uint64_t number) 
 }
 
 /* Every byte of the last block of each requester, as the requester has it. A warp with a failed or
- * unanswered request is left out: which of its blocks is the last is not known. */
+ * unanswered request is left out: which of its blocks is the last delivered is not known. */
 static int32_t compare(wl_queue *queue, const wl_warp_counts *warps, wl_queue_result *result,
                        wl_error *error) {
     uint8_t *block = malloc(queue->block_bytes);
     int32_t failed = block ? WL_OK : wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "a block");
     for (uint32_t slot = 0; slot < wl_slot_count(queue) && !failed; slot++) {
         const wl_warp_counts *warp = &warps[slot / WL_WARP];
-        if (warp->failed || warp->unanswered || !warp->requests)
+        uint64_t requests = warp->requests[slot % WL_WARP];
+        if (warp->failed || warp->unanswered || !requests)
             continue;
-        uint64_t number = queue->first_number + warp->requests / WL_WARP - 1;
+        uint64_t number = queue->first_number + requests - 1;
         wl_source source = wl_source_of(queue, slot / WL_WARP / queue->warps_per_target);
         uint64_t offset = block_of(queue, slot, number) * queue->block_bytes;
         failed = queue->requesters->output(queue, slot, block, error);
@@ -532,6 +533,13 @@ static int32_t compare(wl_queue *queue, const wl_warp_counts *warps, wl_queue_re
     return failed;
 }
 
+static uint64_t requests_of(const wl_warp_counts *warp) {
+    uint64_t sum = 0;
+    for (uint32_t lane = 0; lane < WL_WARP; lane++)
+        sum += warp->requests[lane];
+    return sum;
+}
+
 static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
                       wl_queue_result *result) {
     for (uint32_t i = 0; i < queue->warps; i++) {
@@ -540,7 +548,7 @@ static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
             result->wrong_target = i / queue->warps_per_target;
             result->wrong_offset = warp->wrong_block * queue->block_bytes;
         }
-        result->requests += warp->requests;
+        result->requests += requests_of(warp);
         result->asked += warp->asked;
         result->coalesced += warp->coalesced;
         result->hits += warp->hits;
@@ -586,7 +594,7 @@ static int32_t find_ceiling(wl_queue *queue, wl_warp_counts *warps, bool pulls, 
         queue->requesters->collect(queue, warps, counts, error))
         return error->code;
     for (uint32_t i = 0; i < queue->warps; i++)
-        *requests += warps[i].requests;
+        *requests += requests_of(&warps[i]);
     *ns = stage.end_ns - stage.start_ns;
     return WL_OK;
 }

@@ -3,20 +3,21 @@
  *
  * A requester is a lane of a warp, on a GPU or on a thread that stands for one. It has one
  * request in flight, one completion word and one slot of host memory, all its own: nothing is
- * allocated, and no slot is waited for. Warps submit and wait together. A queue pair is a ring
- * of requests of a power of two of places, with a lap number beside each; it has room for all
- * requesters that may meet on it, so it is never full. One poller serves it, in order.
+ * allocated, and no slot is waited for. The lanes of a warp that are answered ask again together,
+ * without those that still wait. A queue pair is a ring of requests of a power of two of places,
+ * with a lap number beside each; it has room for all requesters that may meet on it, so it is
+ * never full. One poller serves it, in order.
  *
  * Submission: the leader of a warp takes positions from the pair's head, in the requester's own
- * memory, one for each lane that asks: all 32 but with a cache. Each of them writes its request,
+ * memory, one for each lane that asks. Each of them writes its request,
  * fences at system scope, and writes the lap of its position, from 1 on: a fence of the leader
  * would release no other lane's writes. The poller loads the lap with acquire, copies the
  * request, and the place is free. Positions wrap at 2^32, which a ring's size divides, and laps
  * with them: a ring has 2^16 laps or more, so that none is taken for the last one at its place.
  * Who takes a position knows that its place is free: a ring has room for a request of each
- * requester, so in the lap before it one warp of the pair has submitted twice, and so was
- * answered in between, after the poller had copied what it took earlier. On a CPU the head is
- * taken with acquire and release, so that this order reaches the warp that now writes. A GPU has
+ * requester, so in the lap before it one lane has submitted twice, and so was answered in
+ * between, after the poller had copied what it took earlier. On a CPU the head is taken with
+ * acquire and release, so that this order reaches the warp that now writes. A GPU has
  * it without that: it issues no atomic before the answer is there and no store before the atomic
  * has returned its place.
  * Completion: one word of 4 bytes per slot, 20 bits of the request's generation and 12 of an
@@ -72,12 +73,13 @@ typedef struct {
     uint64_t nonce, word, first_block; /* of its stamps */
 } wl_source;
 
-/* What the requesters of a warp have counted. `asked` is what went through the queue: without a
- * cache all `requests`, with one those that missed it or `passed` it; the others are `coalesced`
- * with another lane's, `hits`, or `joined` to another warp's read. `wrong_block` is the first
- * with another stamp, of `wrong_target`; it is valid if `wrong` is not 0. */
+/* What the requesters of a warp have counted: `requests` by lane. `asked` is what went through the
+ * queue: without a cache all requests, with one those that missed it or `passed` it; the others
+ * are `coalesced` with another lane's, `hits`, or `joined` to another warp's read. `wrong_block`
+ * is the first with another stamp, of `wrong_target`; it is valid if `wrong` is not 0. */
 typedef struct {
-    uint64_t requests, asked, delivered, failed, wrong;
+    uint64_t requests[WL_WARP];
+    uint64_t asked, delivered, failed, wrong;
     uint64_t coalesced, hits, joined, passed;
     uint64_t wrong_block;
     uint32_t wrong_target, unanswered;

@@ -1,5 +1,5 @@
-/* Requesters on threads of the CPU, by the same protocol as the kernel's: 32 lanes of a warp submit
- * and wait together. A thread takes its warps in turn and never waits for one. */
+/* Requesters on threads of the CPU, by the same protocol as the kernel's: lanes of a warp that are
+ * answered ask again together. A thread takes its warps in turn and never waits for one. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,10 +11,16 @@
 enum { SPINS = 64 };
 
 typedef struct {
-    uint64_t number, start_ns, first, block_count;
-    uint64_t streams[WL_WARP], blocks[WL_WARP];
-    uint32_t warp, target, own, generation;
-    bool is_waiting, is_sampled, is_over;
+    uint64_t number, block, start_ns, stream; /* of its next request; of its last one */
+    uint32_t generation;
+} wl_cpu_lane;
+
+typedef struct {
+    wl_cpu_lane lanes[WL_WARP];
+    uint64_t first, block_count;
+    uint32_t warp, target, own, turn;
+    uint32_t waiting, seen; /* lanes: not answered yet; answered when last looked at */
+    bool is_over;
     wl_warp_counts counts;
 } wl_cpu_warp;
 
@@ -40,40 +46,46 @@ struct wl_cpu_side {
 
 static inline uint8_t *at(uint64_t address) { return (uint8_t *)(uintptr_t)address; }
 
-static void submit(wl_cpu_side *side, wl_cpu_warp *warp) {
+/* Submits the requests of `lanes` to the pair whose turn it is. */
+static void submit(wl_cpu_side *side, wl_cpu_warp *warp, uint32_t lanes) {
     const wl_queue_view *view = &side->queue->view;
-    uint32_t pair = warp->target * view->pairs +
-                    (uint32_t)((warp->own + warp->number) % view->pairs);
+    uint32_t pair = warp->target * view->pairs + warp->turn;
     _Atomic uint32_t *head = side->heads + (size_t)pair * WL_HEAD_STRIDE;
     uint32_t position = view->first_position +
-                        atomic_fetch_add_explicit(head, WL_WARP, memory_order_acq_rel);
+                        atomic_fetch_add_explicit(head, (uint32_t)__builtin_popcount(lanes),
+                                                  memory_order_acq_rel);
     size_t first = (size_t)pair << view->queue_shift;
     wl_request *requests = (wl_request *)(void *)at(view->requests) + first;
     _Atomic uint32_t *laps = (_Atomic uint32_t *)(void *)at(view->laps) + first;
     uint32_t mask = (1u << view->queue_shift) - 1;
-    for (uint32_t lane = 0; lane < WL_WARP; lane++, position++) {
-        uint32_t place = position & mask;
-        requests[place] = (wl_request){.block = warp->blocks[lane],
+    for (; lanes; lanes &= lanes - 1, position++) {
+        uint32_t lane = (uint32_t)__builtin_ctz(lanes), place = position & mask;
+        requests[place] = (wl_request){.block = warp->lanes[lane].block,
                                        .slot = warp->warp * WL_WARP + lane,
-                                       .generation = warp->generation};
+                                       .generation = warp->lanes[lane].generation};
         atomic_store_explicit(&laps[place], (position >> view->queue_shift) + 1,
                               memory_order_release);
     }
+    warp->turn = warp->turn + 1 < view->pairs ? warp->turn + 1 : 0;
 }
 
-static void ask(wl_cpu_side *side, wl_cpu_warp *warp) {
+static void ask(wl_cpu_side *side, wl_cpu_warp *warp, uint32_t lanes) {
     const wl_queue_view *view = &side->queue->view;
-    for (uint32_t lane = 0; lane < WL_WARP; lane++)
-        warp->blocks[lane] =
-            warp->first + wl_block_of(view->pattern, wl_draw(warp->streams[lane], warp->number),
-                                      warp->block_count);
-    warp->generation = (uint32_t)(warp->number + 1) & WL_GENERATION_MASK;
-    warp->is_sampled = (warp->number + warp->own) % view->sample_every == 0;
-    warp->start_ns = warp->is_sampled ? wl_now_ns() : 0;
-    submit(side, warp);
-    warp->counts.requests += WL_WARP;
-    warp->counts.asked += WL_WARP;
-    warp->is_waiting = true;
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+        uint32_t number = (uint32_t)__builtin_ctz(rest);
+        wl_cpu_lane *lane = &warp->lanes[number];
+        bool is_sampled = (lane->number + warp->own) % view->sample_every == 0;
+        lane->block = warp->first + wl_block_of(view->pattern, wl_draw(lane->stream, lane->number),
+                                                warp->block_count);
+        lane->start_ns = is_sampled ? wl_now_ns() : 0;
+        lane->number++;
+        lane->generation = (uint32_t)lane->number & WL_GENERATION_MASK;
+        warp->counts.requests[number]++;
+        warp->counts.asked++;
+    }
+    submit(side, warp, lanes);
+    warp->waiting |= lanes;
+    warp->seen = 0;
 }
 
 static bool pull(const wl_queue_view *view, const wl_source *source, const uint8_t *from,
@@ -96,59 +108,61 @@ static const uint8_t *place_of(const wl_queue_view *view, uint32_t slot, uint64_
     return at(view->slots) + (size_t)slot * view->slot_bytes + offset % view->slot_bytes;
 }
 
-/* Whether all requests of the warp are answered; their words go to `words`. */
-static bool is_answered(const wl_queue_view *view, wl_cpu_warp *warp, uint32_t *words,
-                        uint32_t *open) {
+/* The waiting lanes that are answered; their words go to `words`. */
+static uint32_t answered_of(const wl_queue_view *view, const wl_cpu_warp *warp, uint32_t *words) {
     _Atomic uint32_t *completions = (_Atomic uint32_t *)(void *)at(view->completions);
-    *open = 0;
-    for (uint32_t lane = 0; lane < WL_WARP; lane++) {
+    uint32_t answered = 0;
+    for (uint32_t rest = warp->waiting; rest; rest &= rest - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(rest);
         words[lane] = atomic_load_explicit(&completions[warp->warp * WL_WARP + lane],
                                            memory_order_acquire);
-        *open += words[lane] >> WL_ERRNO_BITS != warp->generation;
+        answered |= (uint32_t)(words[lane] >> WL_ERRNO_BITS == warp->lanes[lane].generation)
+                    << lane;
     }
-    return !*open;
+    return answered;
 }
 
-static void deliver(wl_cpu_side *side, wl_cpu_warp *warp, const uint32_t *words) {
+static void deliver(wl_cpu_thread *thread, wl_cpu_warp *warp, uint32_t answered,
+                    const uint32_t *words) {
+    wl_cpu_side *side = thread->side;
     const wl_queue_view *view = &side->queue->view;
-    for (uint32_t lane = 0; lane < WL_WARP; lane++) {
-        uint32_t slot = warp->warp * WL_WARP + lane;
-        if (words[lane] & WL_ERRNO_MASK)
+    for (uint32_t rest = answered; rest; rest &= rest - 1) {
+        uint32_t number = (uint32_t)__builtin_ctz(rest), slot = warp->warp * WL_WARP + number;
+        wl_cpu_lane *lane = &warp->lanes[number];
+        if (words[number] & WL_ERRNO_MASK)
             warp->counts.failed++;
         else if (view->delivery == WL_DELIVER_NOTHING)
-            continue;
-        else if (pull(view, &side->sources[warp->target], place_of(view, slot, warp->blocks[lane]),
-                      side->output + (size_t)slot * view->block_bytes, warp->blocks[lane]))
+            ;
+        else if (pull(view, &side->sources[warp->target], place_of(view, slot, lane->block),
+                      side->output + (size_t)slot * view->block_bytes, lane->block))
             warp->counts.delivered++;
         else if (!warp->counts.wrong++)
-            warp->counts.wrong_block = warp->blocks[lane];
+            warp->counts.wrong_block = lane->block;
+        if (lane->start_ns)
+            thread->latencies[wl_bucket(wl_now_ns() - lane->start_ns)]++;
     }
 }
 
-/* One step of a warp; whether there was something to do. */
+/* One step of a warp; whether there was something to do. Those of a warp are answered one by one
+ * but nearly at once, so it goes on with all of them, or with those that it has seen twice. */
 static bool step(wl_cpu_thread *thread, wl_cpu_warp *warp) {
     wl_cpu_side *side = thread->side;
     uint32_t control = atomic_load_explicit(&side->control, memory_order_relaxed);
-    if (!warp->is_waiting) {
-        if (control == WL_GO_ON)
-            ask(side, warp);
-        else
-            warp->is_over = true;
-        return true;
-    }
-    uint32_t words[WL_WARP], open;
-    if (!is_answered(&side->queue->view, warp, words, &open)) {
-        if (control != WL_ABANDON)
-            return false;
-        warp->counts.unanswered = open;
+    uint32_t words[WL_WARP], answered = answered_of(&side->queue->view, warp, words);
+    if (!answered && control == WL_ABANDON) {
+        warp->counts.unanswered = (uint32_t)__builtin_popcount(warp->waiting);
         warp->is_over = true;
         return true;
     }
-    deliver(side, warp, words);
-    if (warp->is_sampled)
-        thread->latencies[wl_bucket(wl_now_ns() - warp->start_ns)] += WL_WARP; /* all lanes' */
-    warp->is_waiting = false;
-    warp->number++;
+    if (!answered || (answered != warp->waiting && answered != warp->seen)) {
+        warp->seen = answered;
+        return answered;
+    }
+    deliver(thread, warp, answered, words);
+    warp->waiting &= ~answered;
+    if (control == WL_GO_ON)
+        ask(side, warp, answered);
+    warp->is_over = !warp->waiting;
     return true;
 }
 
@@ -156,6 +170,8 @@ static void *thread_main(void *argument) {
     wl_cpu_thread *thread = argument;
     wl_cpu_side *side = thread->side;
     uint32_t empty = 0;
+    for (uint32_t i = thread->number; i < side->queue->warps; i += side->thread_count)
+        ask(side, &side->warps[i], ~0u);
     for (bool goes_on = true; goes_on;) {
         bool has_done = goes_on = false;
         for (uint32_t i = thread->number; i < side->queue->warps; i += side->thread_count) {
@@ -217,12 +233,13 @@ static void place_warps(wl_cpu_side *side) {
         *warp = (wl_cpu_warp){.warp = i,
                               .target = target,
                               .own = own,
-                              .number = view->first_number,
+                              .turn = (uint32_t)((own + view->first_number) % view->pairs),
                               .first = has_region ? own * count : 0,
                               .block_count = count};
         warp->counts.wrong_target = target;
         for (uint32_t lane = 0; lane < WL_WARP; lane++)
-            warp->streams[lane] = wl_draw(view->seed, i * WL_WARP + lane);
+            warp->lanes[lane] = (wl_cpu_lane){.number = view->first_number,
+                                              .stream = wl_draw(view->seed, i * WL_WARP + lane)};
     }
 }
 

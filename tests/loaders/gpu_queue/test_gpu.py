@@ -44,7 +44,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     includes = [source, ROOT / "loaders/gpu_queue", ROOT / "loaders/engine/src"]
     command = [
         *(compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-pthread"),
-        *("-Wall", "-Wextra", "-Werror", "-Wno-unused-function"),
+        *("-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unknown-pragmas"),
         *(f"-I{each}" for each in includes),
         *("-Wl,-soname,libcuda.so.1", "-o", str(folder / "libcuda.so.1")),
         str(source / "libcuda.cpp"),
