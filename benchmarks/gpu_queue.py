@@ -14,7 +14,9 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +27,7 @@ from benchmarks.files import stamped_files
 from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
 from benchmarks.taken import Taken, children_cpu_s
 from wattload.core.errors import WattloadError
+from wattload.core.host.gpus import Gpu, find_gpu
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.units import KIB, MIB, format_percent
 from wattload.loaders.data.cold_cache import evict
@@ -70,7 +73,7 @@ class Shape:
 
 PAPER = Shape(requesters=512, queue_pairs=8, queue_size=1024)
 NULL_OF_GPU = Shape(requesters=16_384, queue_pairs=1, queue_size=16_384)
-MEMORY_OF_GPU = Shape(requesters=32_768, queue_pairs=8, queue_size=32_768, pollers=8)
+MEMORY_OF_GPU = Shape(requesters=4096, queue_pairs=8, queue_size=4096, pollers=4)
 
 
 @dataclass(slots=True)
@@ -81,6 +84,8 @@ class Reading:
     plan: RandomReadPlan
     results: list[RandomReadResult] = field(default_factory=list)
     remarks: Sequence[str] = ()
+    others: threading.Barrier | None = None
+    """Readers that begin together."""
 
     def __call__(self) -> Taken:
         """Read once, from a cold page cache.
@@ -96,11 +101,13 @@ class Reading:
                     evict(file.path for file in self.plan.files)
                 reader = self.config.random_reader(self.plan, Path(folder))
                 try:
+                    if self.others is not None:
+                        self.others.wait(_TIMEOUT_S)
                     result = reader.run(_Unwatched())
                 finally:
                     reader.close()
-            except (WattloadError, OSError) as error:
-                raise NotMeasuredError(str(error)) from error
+            except (WattloadError, OSError, threading.BrokenBarrierError) as error:
+                raise NotMeasuredError(str(error) or "another reader did not begin") from error
         if result.failed or result.wrong_blocks or result.bad_blocks or not result.operations:
             raise NotMeasuredError(
                 f"loader={self.config.name}: of {result.operations} reads {result.failed} failed, "
@@ -124,6 +131,7 @@ class Place:
     file: RandomReadFile
     side: str
     gpu: str | None
+    node: int | None = None
 
     def plan(self, shape: Shape, block_bytes: int = SECTOR_BYTES) -> RandomReadPlan:
         """Return the plan of one run."""
@@ -137,7 +145,7 @@ class Place:
             duration_s=SECONDS,
             seed=1,
             gpu=self.gpu,
-            node=None,
+            node=self.node,
         )
 
     def queue(self, engine: str, shape: Shape, block_bytes: int = SECTOR_BYTES) -> Reading:
@@ -148,8 +156,8 @@ class Place:
 
 def seconds(pairs: int) -> float:
     """Return about how long the group takes, on a machine with a GPU."""
-    runs_per_side = 2 * (3 + 1 + 3 + 3 + 3)
-    return 20 + (runs_per_side + 2) * pairs * (SECONDS + SETUP_S)
+    runs_per_side = 3 + 3 + 3 + 3 + 3
+    return 20 + (2 * runs_per_side + len(_PULLS) + 1) * pairs * (SECONDS + SETUP_S)
 
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
@@ -167,13 +175,14 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
             path=path, size_bytes=FILE_BYTES, stamps=stamps, read_bytes=SECTOR_BYTES
         )
         yield from _side(Place(file=file, side=CPU, gpu=None), folder, pairs, PAPER)
-        gpu, reason = _gpu()
-        if gpu is None:
+        gpus, reason = _gpus()
+        if not gpus:
             yield from _without_gpu(reason)
             return
-        place = Place(file=file, side=GPU, gpu=gpu)
-        yield from _side(place, folder, pairs, NULL_OF_GPU)
-        yield from _pulls(place, pairs)
+        places = [Place(file=file, side=GPU, gpu=gpu.address, node=gpu.node) for gpu in gpus]
+        yield from _side(places[0], folder, pairs, NULL_OF_GPU)
+        yield from _pulls(places[0], pairs)
+        yield _pulls_of_all(places, pairs)
 
 
 def _side(place: Place, folder: Path, pairs: int, null: Shape) -> Iterator[Result]:
@@ -219,23 +228,53 @@ def _pulls(place: Place, pairs: int) -> Iterator[Result]:
     """Yield what the queue keeps of what a GPU pulls without one, measured in the same run."""
     for size, block_bytes, goal in _PULLS:
         queue = place.queue("memory", MEMORY_OF_GPU, block_bytes)
-        try:
-            taken = rounds({"memory": queue}, pairs)
-            bare = [_pulled(result) / 1e6 for result in queue.results]
-        except NotMeasuredError as error:
-            yield Result(name=_pull_name(size), unit="", goal=goal, missing=str(error))
-            continue
-        rates = [each.million_per_s() for each in taken.figures["memory"]]
-        yield Result(
-            name=_pull_name(size),
-            unit="M/s",
-            goal=goal,
-            values=[rate / ceiling for rate, ceiling in zip(rates, bare, strict=True)],
-            figures={"memory": rates, "bare pull": bare},
-            order=taken.order,
+        yield _of_pulls(_pull_name(size), queue, [queue], pairs, goal)
+
+
+def _pulls_of_all(places: Sequence[Place], pairs: int) -> Result:
+    """Return the same of all GPUs at once, a process each."""
+    if len(places) == 1:
+        return Result(name=_ALL_PULLS, unit="", goal=PULL_GOAL, missing="needs two GPUs or more")
+    barrier = threading.Barrier(len(places))
+    queues = [replace(place.queue("memory", MEMORY_OF_GPU), others=barrier) for place in places]
+
+    def take() -> Taken:
+        barrier.reset()
+        with ThreadPoolExecutor(len(queues)) as pool:
+            parts = [each.result() for each in [pool.submit(queue) for queue in queues]]
+        return Taken(
+            moved_bytes=sum(part.moved_bytes for part in parts),
+            operation_count=sum(part.operation_count for part in parts),
+            seconds=max(part.seconds for part in parts),
+            cpu_s=sum(part.cpu_s for part in parts),
+            process_cpu_s=max(part.process_cpu_s for part in parts),
         )
 
+    return _of_pulls(_ALL_PULLS, take, queues, pairs, PULL_GOAL)
 
+
+def _of_pulls(name: str, take: Take, queues: Sequence[Reading], pairs: int, goal: float) -> Result:
+    """Return what queues deliver ÷ what their GPUs pulled just before without a queue."""
+    try:
+        taken = rounds({"memory": take}, pairs)
+        bare = [
+            sum(map(_pulled, results)) / 1e6
+            for results in zip(*(queue.results for queue in queues), strict=True)
+        ]
+    except NotMeasuredError as error:
+        return Result(name=name, unit="", goal=goal, missing=str(error))
+    rates = [each.million_per_s() for each in taken.figures["memory"]]
+    return Result(
+        name=name,
+        unit="M/s",
+        goal=goal,
+        values=[rate / ceiling for rate, ceiling in zip(rates, bare, strict=True)],
+        figures={"memory": rates, "bare pull": bare},
+        order=taken.order,
+    )
+
+
+_ALL_PULLS = f"{GPU}: memory ÷ bare pull, all GPUs at once"
 _PULLS = (("512 B", SECTOR_BYTES, PULL_GOAL), ("4 KiB", 4 * KIB, LARGE_PULL_GOAL))
 
 
@@ -259,6 +298,7 @@ def _without_gpu(reason: str) -> Iterator[Result]:
         f"{GPU}: storage ÷ direct": STORAGE_GOAL,
         **{f"{GPU}: mmap {advice} ÷ storage": None for advice in ("normal", "random")},
         **{_pull_name(size): goal for size, _, goal in _PULLS},
+        _ALL_PULLS: PULL_GOAL,
     }
     for name, goal in goals.items():
         unit = "M/s" if "core" in name else "x"
@@ -405,9 +445,9 @@ class _Unwatched:
         pass
 
 
-def _gpu() -> tuple[str | None, str]:
-    """Return the address of the first GPU, or ``None`` and why there is none."""
+def _gpus() -> tuple[list[Gpu], str]:
+    """Return the GPUs that CUDA shows; if there are none, also why."""
     try:
-        return probe(with_cufile=False).gpus[0].address, ""
+        return [find_gpu(gpu.address) for gpu in probe(with_cufile=False).gpus], ""
     except WattloadError as error:
-        return None, str(error).partition(": install")[0]
+        return [], str(error).partition(": install")[0]

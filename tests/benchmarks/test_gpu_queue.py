@@ -131,7 +131,7 @@ def test_a_machine_without_a_gpu_measures_the_cpu_and_says_so(
     assert len(of_cpu) == 6
     for result in of_cpu:
         assert result.values or "fio is not installed" in (result.missing or "")
-    assert len(of_gpu) == 8
+    assert len(of_gpu) == 9
     assert all((result.missing or "").startswith("needs a GPU: ") for result in of_gpu)
     notes = results["CPU: mmap random ÷ storage"].notes
     assert any("the page cache served" in note and "read-ahead" in note for note in notes)

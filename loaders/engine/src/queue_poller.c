@@ -265,14 +265,17 @@ static bool pass(wl_queue_poller *poller) {
 
 static void serve(wl_queue_poller *poller) {
     wl_queue *queue = poller->queue;
-    uint64_t start_ns = wl_now_ns();
+    uint64_t start_ns = wl_now_ns(), start_cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     poller->idle_ns = poller->slept_ns = poller->empty_passes = 0;
     while (atomic_load_explicit(&queue->is_serving, memory_order_acquire))
         if (!pass(poller))
             break;
     uint64_t end_ns = wl_now_ns();
     note_pass(poller, false, poller->empty_passes ? end_ns : 0);
-    wl_set(&poller->busy_ns, end_ns - start_ns - poller->idle_ns);
+    /* The kernel may keep it asleep in a submission, until the drive's queue has room again. */
+    uint64_t active_ns = end_ns - start_ns - poller->idle_ns;
+    uint64_t cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_cpu_ns;
+    wl_set(&poller->busy_ns, cpu_ns < active_ns ? cpu_ns : active_ns);
 }
 
 /* Reads in flight at the end of a stage that failed. They keep the memory of their slots, so

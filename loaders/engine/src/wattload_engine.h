@@ -486,7 +486,7 @@ typedef struct {
 
 typedef struct {
     uint64_t taken, answered;
-    uint64_t busy_ns; /* of the timed stage: time with something to do */
+    uint64_t busy_ns; /* of the timed stage: CPU time with something to do */
 } wl_queue_poller_result;
 
 typedef struct wl_queue wl_queue;
