@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ctypes import c_char_p, c_int32, c_uint32, c_uint64
 from dataclasses import dataclass
 
-FAILURE_LIMIT = 16
+FAILURE_LIMIT = 128
 
 
 class TargetStruct(ctypes.Structure):

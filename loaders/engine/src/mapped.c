@@ -15,7 +15,7 @@
 #include "engine.h"
 #include "histogram.h"
 #include "pattern.h"
-#include "queue_abi.h"
+#include "queue.h"
 #include "stamps.h"
 #include "trace.h"
 
@@ -58,7 +58,7 @@ struct wl_mapped {
     bool handles_faults;
     uint64_t start_ns;
     pthread_mutex_t mutex; /* of what follows */
-    wl_queue_failure failures[WL_FAILURES];
+    wl_queue_failure failures[WL_QUEUE_FAILURES];
     wl_trace_row *rows;
 };
 
@@ -174,17 +174,9 @@ static void note_failure(mapped_thread *own) {
     bool is_short = !fstat(file->fd, &state) &&
                     (uint64_t)state.st_size < offset + mapped->block_bytes;
     int32_t code = is_short ? WL_SHORT_READ : EIO;
-    uint32_t i = 0;
     own->failed++;
     pthread_mutex_lock(&mapped->mutex);
-    while (i < WL_FAILURES - 1 && mapped->failures[i].count &&
-           (mapped->failures[i].code != code || mapped->failures[i].target != own->target))
-        i++;
-    if (!mapped->failures[i].count++) {
-        mapped->failures[i].code = code;
-        mapped->failures[i].target = own->target;
-        mapped->failures[i].offset = offset;
-    }
+    wl_count_failure(mapped->failures, code, own->target, offset);
     pthread_mutex_unlock(&mapped->mutex);
     go_on(own);
 }
@@ -255,9 +247,10 @@ static int32_t allocate(wl_mapped *mapped, const wl_mapped_setup *setup, wl_erro
     mapped->files = calloc(setup->target_count, sizeof *mapped->files);
     mapped->streams = calloc(slots, sizeof *mapped->streams);
     mapped->threads = aligned_alloc(LINE, mapped->thread_count * sizeof *mapped->threads);
+    if (mapped->threads)
+        memset((void *)mapped->threads, 0, mapped->thread_count * sizeof *mapped->threads);
     if (!mapped->files || !mapped->streams || !mapped->threads)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating lists");
-    memset((void *)mapped->threads, 0, mapped->thread_count * sizeof *mapped->threads);
     for (uint32_t slot = 0; slot < slots; slot++)
         mapped->streams[slot] = wl_draw(setup->seed, slot);
     for (uint32_t i = 0; i < mapped->thread_count; i++) {

@@ -36,10 +36,10 @@ wl_source wl_source_of(const wl_queue *queue, uint32_t number) {
     return queue->delivery == WL_DELIVER_SLOT ? queue->files[number].source : queue->table_source;
 }
 
-/* Regions have a block for each warp, in the table too. */
+/* Regions have a block for each warp, in the table too where it is read. */
 static const char *check_targets(const wl_queue_setup *setup) {
     uint64_t parts = setup->pattern == WL_PATTERN_REGIONS ? setup->requesters / WL_WARP : 1;
-    if (setup->table_bytes / setup->block_bytes < parts)
+    if (setup->engine != WL_QUEUE_STORAGE && setup->table_bytes / setup->block_bytes < parts)
         return "table_bytes must hold a block for each warp";
     for (uint32_t i = 0; setup->engine == WL_QUEUE_STORAGE && i < setup->target_count; i++) {
         uint64_t reads = setup->targets[i].bytes / setup->read_bytes;
@@ -249,7 +249,6 @@ static uint32_t wait_limit_ms(uint32_t hang_ms) {
 
 static void describe(wl_queue *queue, const wl_queue_setup *setup) {
     queue->view = (wl_queue_view){.seed = setup->seed,
-                                  .pattern = setup->pattern,
                                   .pairs = queue->pairs,
                                   .queue_shift = (uint32_t)__builtin_ctz(queue->size),
                                   .warps_per_target = queue->warps_per_target,
@@ -268,11 +267,19 @@ static int32_t open_all(wl_queue *queue, const wl_queue_setup *setup, wl_error *
         CPU_SET(setup->cpus[i], &queue->cpus);
     }
     describe(queue, setup);
-    if (allocate(queue, setup, error))
-        return error->code;
-    if (queue->requesters->open(queue, setup, error))
-        return error->code;
-    return start_pollers(queue, error);
+    /* Memory comes from the node of the CPU that first writes to it. */
+    cpu_set_t before;
+    bool is_known = !sched_getaffinity(0, sizeof before, &before);
+    if (CPU_COUNT(&queue->cpus) && sched_setaffinity(0, sizeof queue->cpus, &queue->cpus))
+        return wl_fail(error, errno, NULL, WL_NOWHERE, "running on the CPUs of the queue");
+    int32_t failed = allocate(queue, setup, error);
+    if (!failed)
+        failed = queue->requesters->open(queue, setup, error);
+    if (!failed)
+        failed = start_pollers(queue, error);
+    if (is_known)
+        sched_setaffinity(0, sizeof before, &before);
+    return failed;
 }
 
 int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *error) {
@@ -294,6 +301,7 @@ int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *
     queue->poller_count = setup->pollers;
     queue->trace_every = setup->trace_every;
     queue->timed_fault = setup->fault;
+    queue->pattern = setup->pattern;
     queue->duration_ns = setup->duration_ns;
     queue->ceiling_ns = setup->ceiling_ns;
     queue->hang_ns = (uint64_t)setup->hang_ms * 1000000u;
@@ -321,6 +329,7 @@ static void reset(wl_queue *queue) {
     for (uint32_t i = 0; i < queue->pair_count; i++) {
         wl_pair *pair = &queue->all_pairs[i];
         pair->tail = queue->view.first_position;
+        wl_set(&pair->taken, 0);
         wl_set(&pair->answered, 0);
         pair->operations = pair->latency_sum_ns = pair->latency_max_ns = 0;
         pair->latency_min_ns = UINT64_MAX;
@@ -380,27 +389,34 @@ typedef struct {
     bool is_ending;
 } stretch;
 
-static uint64_t answered_of(wl_queue *queue, uint32_t target) {
+/* What a target has answered, and whether there is more to answer: requests that a poller has taken,
+ * or has still to take. */
+static uint64_t answered_of(const wl_queue *queue, uint32_t target, bool *has_more) {
     uint64_t sum = 0;
-    for (uint32_t i = target * queue->pairs; i < (target + 1) * queue->pairs; i++)
-        sum += wl_own(&queue->all_pairs[i].answered);
+    *has_more = false;
+    for (uint32_t i = target * queue->pairs; i < (target + 1) * queue->pairs; i++) {
+        wl_pair *pair = &queue->all_pairs[i];
+        uint64_t answered = wl_own(&pair->answered), taken = wl_own(&pair->taken);
+        sum += answered;
+        *has_more |= taken != answered ||
+                     wl_is_asked(pair, queue->view.first_position + (uint32_t)taken);
+    }
     return sum;
 }
 
-/* Whether a target has not answered for too long. Once requesters end, some targets have nothing
- * left to answer: then it is all of them. */
+/* Whether a target that has something to answer has not done so for too long. */
 static bool hangs(wl_queue *queue, stretch *stage, uint64_t now_ns) {
-    uint64_t oldest_ns = now_ns, newest_ns = 0;
+    uint64_t oldest_ns = now_ns;
     for (uint32_t i = 0; i < queue->target_count; i++) {
-        uint64_t count = answered_of(queue, i);
-        if (count != stage->seen[i] || !stage->seen_ns[i]) {
+        bool has_more;
+        uint64_t count = answered_of(queue, i, &has_more);
+        if (count != stage->seen[i] || !stage->seen_ns[i] || !has_more) {
             stage->seen[i] = count;
             stage->seen_ns[i] = now_ns;
         }
         oldest_ns = stage->seen_ns[i] < oldest_ns ? stage->seen_ns[i] : oldest_ns;
-        newest_ns = stage->seen_ns[i] > newest_ns ? stage->seen_ns[i] : newest_ns;
     }
-    return now_ns - (stage->is_ending ? newest_ns : oldest_ns) >= queue->hang_ns;
+    return now_ns - oldest_ns >= queue->hang_ns;
 }
 
 static bool is_over(wl_queue *queue, const stretch *stage, uint64_t now_ns) {
@@ -476,6 +492,7 @@ static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
     queue->delivery = stage->delivery;
     queue->fault = stage->is_timed ? queue->timed_fault : WL_FAULT_NONE;
     queue->view.delivery = stage->delivery;
+    queue->view.pattern = stage->is_timed ? queue->pattern : WL_PATTERN_UNIFORM;
     queue->view.first_number = stage->is_timed ? queue->first_number : 0;
     queue->view.first_position = (uint32_t)(queue->view.first_number * WL_WARP);
     reset(queue);
@@ -593,10 +610,13 @@ static int32_t find_ceiling(wl_queue *queue, wl_warp_counts *warps, bool pulls, 
     if (run_stage(queue, &stage, error) ||
         queue->requesters->collect(queue, warps, counts, error))
         return error->code;
-    for (uint32_t i = 0; i < queue->warps; i++)
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < queue->warps; i++) {
         *requests += requests_of(&warps[i]);
+        open += warps[i].unanswered;
+    }
     *ns = stage.end_ns - stage.start_ns;
-    return WL_OK;
+    return open ? wl_fail(error, WL_HANGS, NULL, open, "no answer") : WL_OK;
 }
 
 static int32_t find_ceilings(wl_queue *queue, wl_warp_counts *warps, wl_queue_result *result,
@@ -682,7 +702,7 @@ void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress) {
     progress->ended = answered(queue);
     pthread_mutex_lock(&queue->mutex);
     uint64_t failed = 0;
-    for (uint32_t i = 0; i < WL_FAILURES; i++)
+    for (uint32_t i = 0; i < WL_QUEUE_FAILURES; i++)
         failed += queue->failures[i].count;
     pthread_mutex_unlock(&queue->mutex);
     /* Failures are counted before their answers. */

@@ -24,7 +24,7 @@ typedef struct {
     uint32_t tail; /* position of the next request; it wraps */
     uint32_t mask, shift; /* of the ring's size: the place of a position, and its lap less 1 */
     uint32_t target;
-    _Atomic uint64_t answered;
+    _Atomic uint64_t taken, answered;
     uint64_t operations; /* answered without an error */
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t counts[WL_BUCKETS]; /* from taking a request to the end of its read */
@@ -81,6 +81,7 @@ struct wl_queue {
     uint32_t engine, pairs, size, warps_per_target, warps, target_count;
     uint32_t block_bytes, slot_bytes, trace_every;
     uint32_t timed_fault, fault; /* of the timed stage, and of the one that runs */
+    uint32_t pattern;            /* of the timed stage */
     uint64_t duration_ns, ceiling_ns, hang_ns, first_number, table_bytes;
     cpu_set_t cpus;
 
@@ -110,7 +111,7 @@ struct wl_queue {
     uint32_t stage_number, parked_pollers;
     bool is_started;
     wl_error error;
-    wl_queue_failure failures[WL_FAILURES];
+    wl_queue_failure failures[WL_QUEUE_FAILURES];
     wl_trace_row *rows;
 };
 
@@ -121,6 +122,25 @@ void wl_queue_fail(wl_queue *queue, const wl_error *error);
 
 /* Target `number` as requesters see it in this stage. */
 wl_source wl_source_of(const wl_queue *queue, uint32_t number);
+
+/* Whether a position of a pair holds a request. Loads of the request come after it. */
+static inline bool wl_is_asked(const wl_pair *pair, uint32_t position) {
+    uint32_t lap = atomic_load_explicit(&pair->laps[position & pair->mask], memory_order_acquire);
+    return lap == (position >> pair->shift) + 1;
+}
+
+/* Counts a failed request among others of its target and code, where there is room for a row of its
+ * own. */
+static inline void wl_count_failure(wl_queue_failure *failures, int32_t code, uint32_t target,
+                                    uint64_t offset) {
+    uint32_t i = 0;
+    while (i < WL_QUEUE_FAILURES - 1 && failures[i].count &&
+           (failures[i].code != code || failures[i].target != target))
+        i++;
+    wl_queue_failure *failure = &failures[i];
+    if (!failure->count++)
+        *failure = (wl_queue_failure){code, target, offset, 1};
+}
 
 static inline uint32_t wl_slot_count(const wl_queue *queue) { return queue->warps * WL_WARP; }
 

@@ -49,16 +49,7 @@ static inline uint32_t answer(_Atomic uint32_t *completions, wl_request request,
 
 static void count_failure(wl_queue *queue, const wl_pair *pair, uint64_t block, int32_t code) {
     pthread_mutex_lock(&queue->mutex);
-    uint32_t i = 0;
-    while (i < WL_FAILURES - 1 && queue->failures[i].count &&
-           (queue->failures[i].code != code || queue->failures[i].target != pair->target))
-        i++;
-    wl_queue_failure *failure = &queue->failures[i];
-    if (!failure->count++) {
-        failure->code = code;
-        failure->target = pair->target;
-        failure->offset = block * queue->block_bytes;
-    }
+    wl_count_failure(queue->failures, code, pair->target, block * queue->block_bytes);
     pthread_mutex_unlock(&queue->mutex);
 }
 
@@ -132,12 +123,6 @@ static void queue_read(wl_queue_poller *poller, wl_pair *pair, wl_request reques
     poller->inflight++;
 }
 
-/* Whether the next place of a pair holds a request. Loads of the request come after it. */
-static inline bool is_asked(const wl_pair *pair, uint32_t tail) {
-    uint32_t lap = atomic_load_explicit(&pair->laps[tail & pair->mask], memory_order_acquire);
-    return lap == (tail >> pair->shift) + 1;
-}
-
 /* Warps submit 32 requests at once, in 8 cache lines that the requester has written. */
 static inline void prefetch_warp(const wl_request *first) {
     for (uint32_t i = 0; i < WL_WARP; i += WL_QUEUE_LINE / sizeof *first)
@@ -149,10 +134,12 @@ static uint32_t take_reads(wl_queue_poller *poller, wl_pair *pair) {
     uint32_t room = poller->entries - poller->inflight, taken = 0;
     uint32_t limit = room < BURST ? room : BURST;
     uint64_t now_ns = 0;
-    for (; taken < limit && is_asked(pair, pair->tail); taken++, pair->tail++) {
+    for (; taken < limit && wl_is_asked(pair, pair->tail); taken++, pair->tail++) {
         now_ns = now_ns ? now_ns : wl_now_ns();
         queue_read(poller, pair, pair->requests[pair->tail & pair->mask], now_ns);
     }
+    if (taken)
+        wl_count(&pair->taken, taken);
     return taken;
 }
 
@@ -164,7 +151,7 @@ static uint32_t answer_at_once(wl_queue_poller *poller, wl_pair *pair, uint32_t 
     uint32_t fault = poller->queue->fault, mask = pair->mask;
     uint32_t first = pair->tail, tail = first, count = 0;
     uint64_t number = poller->number;
-    for (; tail - first < BURST && is_asked(pair, tail); tail++, number++) {
+    for (; tail - first < BURST && wl_is_asked(pair, tail); tail++, number++) {
         uint32_t place = tail & mask;
         if (place % WL_WARP == 0)
             prefetch_warp(requests + place);
@@ -172,8 +159,9 @@ static uint32_t answer_at_once(wl_queue_poller *poller, wl_pair *pair, uint32_t 
     }
     pair->tail = tail;
     poller->number = number;
-    if (count) {
+    if (tail != first) {
         pair->operations += count;
+        wl_count(&pair->taken, tail - first);
         wl_count(&pair->answered, count);
     }
     *answered += count;

@@ -448,8 +448,9 @@ typedef struct {
     const void *image;     /* the kernels, compiled for this GPU */
 } wl_queue_setup;
 
-/* Requests of one target that failed with one code, and where the first did. The last place counts
- * all for which there was no room. */
+/* Requests of one target that failed with one code, and where the first did. There is room for two
+ * codes of each of 64 targets; the last row counts all that find none. */
+#define WL_QUEUE_FAILURES 128
 typedef struct {
     int32_t code; /* an errno, or WL_SHORT_READ */
     uint32_t target;
@@ -473,7 +474,7 @@ typedef struct {
     uint64_t compared_bytes, bad_blocks; /* of 512 bytes */
     uint64_t pull_requests, pull_ns;     /* 0 without a GPU */
     uint64_t null_requests, null_ns;
-    wl_queue_failure failures[WL_FAILURES];
+    wl_queue_failure failures[WL_QUEUE_FAILURES];
     uint64_t counts[WL_BUCKETS];
 } wl_queue_result;
 
@@ -539,7 +540,7 @@ typedef struct {
     uint32_t wrong_target, reserved;
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t target_operations[WL_MAPPED_TARGETS];
-    wl_queue_failure failures[WL_FAILURES];
+    wl_queue_failure failures[WL_QUEUE_FAILURES];
     uint64_t counts[WL_BUCKETS];
 } wl_mapped_result;
 
