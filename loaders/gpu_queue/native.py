@@ -113,6 +113,7 @@ class Result(ctypes.Structure):
                 "pull_ns",
                 "null_requests",
                 "null_ns",
+                "clock_step_ns",
             )
         ),
         ("failures", Failure * FAILURE_LIMIT),

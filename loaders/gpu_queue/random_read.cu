@@ -390,6 +390,20 @@ extern "C" __global__ void random_read_cached(const wl_queue_view view) {
     end_warp(view, own, counts, number - view.first_number);
 }
 
+/* The step of the clock: between 1 and 1024 ns, by the GPU. */
+static __device__ uint64_t clock_step_ns() {
+    uint64_t before = clock_ns(), least = ~0ull;
+    for (uint32_t changes = 0; changes < 16;) {
+        uint64_t now = clock_ns();
+        if (now == before)
+            continue;
+        least = now - before < least ? now - before : least;
+        before = now;
+        changes++;
+    }
+    return least;
+}
+
 /* What the link carries without a queue: blocks of the table, drawn and pulled as above. */
 extern "C" __global__ void random_pull(const wl_queue_view view) {
     uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / WL_WARP;
@@ -398,6 +412,8 @@ extern "C" __global__ void random_pull(const wl_queue_view view) {
     const requester own = requester_of(view, warp);
     wl_warp_counts counts = {};
     uint64_t number = 0;
+    if (!warp)
+        counts.clock_step_ns = clock_step_ns();
     for (; goes_on(view); number++) {
         uint64_t block = draw(own.stream, number) % view.table_blocks;
         uint32_t wrong = pull<true>(view, own.source, ALL, view.slots + block * view.block_bytes,

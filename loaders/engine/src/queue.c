@@ -626,6 +626,7 @@ static int32_t find_ceilings(wl_queue *queue, wl_warp_counts *warps, wl_queue_re
     if (queue->requesters == &wl_gpu_requesters &&
         find_ceiling(queue, warps, true, &result->pull_requests, &result->pull_ns, error))
         return error->code;
+    result->clock_step_ns = warps->clock_step_ns;
     return find_ceiling(queue, warps, false, &result->null_requests, &result->null_ns, error);
 }
 

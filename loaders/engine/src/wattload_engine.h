@@ -474,6 +474,7 @@ typedef struct {
     uint64_t compared_bytes, bad_blocks; /* of 512 bytes */
     uint64_t pull_requests, pull_ns;     /* 0 without a GPU */
     uint64_t null_requests, null_ns;
+    uint64_t clock_step_ns;              /* of the GPU that took `counts`; 0 without */
     wl_queue_failure failures[WL_QUEUE_FAILURES];
     uint64_t counts[WL_BUCKETS];
 } wl_queue_result;

@@ -184,7 +184,7 @@ def test_a_run_is_stopped_in_mid_flight(run: Run, file: list[Any], cache: int) -
 def test_cache_counts_of_a_warp_are_those_of_a_model(run: Run, file: list[Any], sets: int) -> None:
     found = run(
         file, requesters=32, queue_size=32, cache_bytes=sets * 16 * UNIT + 1000, pattern="zipf",
-        engine="memory", seed=sets,
+        engine="memory", seed=sets, duration_s=0.4,
     )  # fmt: skip
     assert_right(found)
     model = ClockCache(sets)
