@@ -1,4 +1,4 @@
-"""doctor on cuFile's paths: on a machine like a DGX, and on machines that lack something."""
+"""doctor on GPUs that read: on a machine like a DGX, and on machines that lack something."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.loaders.gpu.conftest import stub_environment, stub_libraries, stubs
-from wattload.cli.doctor import Finding, Verdict, gpu_path_findings
+from wattload.cli.doctor import Finding, Verdict, gpu_path_findings, gpu_queue_findings
+from wattload.core import workload
 from wattload.core.errors import ConfigError
 from wattload.core.sysfs import Roots
 from wattload.loaders.gpu.probe import Probe, ProbedGpu
@@ -172,3 +173,32 @@ def test_no_answer_is_one_finding_with_its_reason(dgx: Roots) -> None:
 def test_the_libraries_themselves_are_asked(dgx: Roots) -> None:
     names = [finding.name for finding in gpu_path_findings(roots=dgx)]
     assert names == [COMPAT, NVIDIA_FS, P2PDMA]
+
+
+def test_a_gpu_can_ask_where_kernels_can_be_compiled(
+    dgx: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload, "find_spec", lambda _: object())
+    (queue,) = gpu_queue_findings(dgx)
+    assert queue.verdict is Verdict.YES
+    monkeypatch.setattr(workload, "find_spec", lambda _: None)
+    (queue,) = gpu_queue_findings(dgx)
+    assert (queue.verdict, queue.says) == (
+        Verdict.NO,
+        "cuda-bindings and NVRTC not installed",
+    )
+    assert "wattload[cuda]" in queue.mend
+
+
+def test_without_a_gpu_the_cpu_runs_the_queue(tmp_path: Path) -> None:
+    (queue,) = gpu_queue_findings(Roots(sys=tmp_path, proc=tmp_path, top=tmp_path))
+    assert queue.verdict is Verdict.PARTLY
+    assert "loader.requester=cpu" in queue.says
+
+
+def test_drives_of_a_user_space_driver_are_named(dgx: Roots) -> None:
+    driver = dgx.sys / "bus/pci/drivers/vfio-pci"
+    write(driver / "0000:41:00.0/class", "0x010802\n")
+    write(driver / "0000:42:00.0/class", "0x030200\n")
+    *_, vfio = gpu_queue_findings(dgx)
+    assert vfio.says == "vfio-pci holds 0000:41:00.0: Linux reads no file from these drives"

@@ -46,6 +46,7 @@ from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
 from wattload.loaders.gpu.paths_here import Lack, PathName, paths_here
 from wattload.loaders.gpu.probe import Probe, probe
+from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.power_settings import left_text, sentence_of
@@ -74,6 +75,11 @@ _CUFILE_ADDS: dict[PathName, str] = {
     "PCI P2PDMA": "GPUDirect Storage by the kernel alone: loader=cufile loader.mode=direct",
 }
 _DIRECT_ADDS = "GPUDirect Storage: loader=cufile loader.mode=direct"
+_QUEUE_ADDS = "small random reads that a GPU asks for: loader=gpu_queue"
+_VFIO_ADDS = "nothing here: drives of user-space drivers, which wattload does not have"
+
+_NVME_CLASS = "0x0108"
+"""Of PCI functions: non-volatile memory controllers."""
 
 _METERS: dict[Kind, str] = {
     "uncore": "counters of the memory controllers (uncore)",
@@ -152,6 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
         *storage_findings(arguments.directory),
         *io_findings(),
         *gpu_path_findings(),
+        *gpu_queue_findings(),
         memory_traffic_finding(),
         *power_findings(),
         *change_findings(),
@@ -339,6 +346,29 @@ def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> 
 
 def _lacking(finding: Callable[..., Finding], name: str, verdict: Verdict, lack: Lack) -> Finding:
     return finding(name=name, verdict=verdict, says=lack.what, mend=lack.step)
+
+
+def gpu_queue_findings(roots: Roots = LIVE) -> Iterator[Finding]:
+    """Yield whether a GPU can ask for reads, and which drives a user-space driver may hold."""
+    queue = partial(Finding, name="GPU queue", adds=_QUEUE_ADDS)
+    missing = [each for each in (BINDINGS, NVRTC) if not each.is_installed]
+    if not list_gpus(roots):
+        says = "no NVIDIA GPU; loader.requester=cpu runs the same queue from CPU threads"
+        yield queue(verdict=Verdict.PARTLY, says=says)
+    elif missing:
+        says = f"{' and '.join(each.software for each in missing)} not installed"
+        yield queue(verdict=Verdict.NO, says=says, mend=install_command(["cuda"]))
+    else:
+        says = "the GPU pulls blocks that pollers have read into host memory"
+        yield queue(verdict=Verdict.YES, says=says)
+    held = [
+        path.name
+        for path in (roots.sys / "bus/pci/drivers/vfio-pci").glob("*:*")
+        if read_text(path / "class").startswith(_NVME_CLASS)
+    ]
+    if held:
+        says = f"vfio-pci holds {', '.join(sorted(held))}: Linux reads no file from these drives"
+        yield Finding(name="VFIO", verdict=Verdict.PARTLY, says=says, adds=_VFIO_ADDS)
 
 
 def memory_traffic_finding(found: FoundMeter | None = None) -> Finding:
