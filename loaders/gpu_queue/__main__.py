@@ -94,11 +94,13 @@ def _figures(
         "operations": result.operations,
         "bytes": result.operations * each_bytes,
         "requests": result.requests,
+        "asked": result.asked,
         "taken": result.taken,
         "answered": result.answered,
         "delivered": result.delivered,
         "wrong": result.wrong,
         "first_wrong": [result.wrong_target, result.wrong_offset] if result.wrong else None,
+        "cache": _cache_counts(result) if spec["setup"]["cache_bytes"] else None,
         "compared_bytes": result.compared_bytes,
         "bad_blocks": result.bad_blocks,
         "pull": [result.pull_requests, result.pull_ns],
@@ -119,6 +121,16 @@ def _figures(
         ],
         "pollers": [[each.answered, each.busy_ns] for each in pollers],
         "trace": base64.b64encode(kept.tobytes()).decode(),
+    }
+
+
+def _cache_counts(result: Result) -> dict[str, int]:
+    return {
+        "coalesced": result.coalesced,
+        "hits": result.hits,
+        "joined": result.joined,
+        "misses": result.asked - result.passed,
+        "passed": result.passed,
     }
 
 
