@@ -138,7 +138,7 @@ class RandomReadResult:
     how many reads there are at once where that is not ``plan.outstanding``. Where requests go
     through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
     ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue. With
-    a ``cache`` only the requests that it did not meet went through the queue, and all are delivered.
+    a ``cache`` only the requests that it did not meet went through the queue; all are delivered.
     """
 
     operations: int

@@ -126,7 +126,7 @@ class Config:
                         "queue's pollers need; choose a target on a local disk"
                     )
         if plan.gpu is not None and self.needs_gpu:
-            probe(plan.gpu)
+            probe(plan, self.queue_setup(plan))
 
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader; nothing is kept in ``folder``."""

@@ -95,15 +95,17 @@ def specification(plan: RandomReadPlan, setup: QueueSetup, roots: Roots = LIVE) 
     }
 
 
-def probe(gpu: str) -> None:
-    """Compile the kernels for a GPU, in a process of its own.
+def probe(plan: RandomReadPlan, setup: QueueSetup) -> None:
+    """Compile the kernels for the GPU of a plan, and find room for a cache, in its own process.
 
     Raises:
-        ConfigError: CUDA does not show the GPU, or the driver is too old.
+        ConfigError: CUDA does not show the GPU, the driver is too old, or the GPU's memory is too
+            small for the cache.
         MissingExtraError: the compiler of CUDA's runtime is not installed.
         RunError: the process ended, or did not answer.
     """
-    child = Child({"probe": gpu}, environment_of(), module=MODULE, name=NAME)
+    request = {"probe": specification(plan, setup)}
+    child = Child(request, environment_of(), module=MODULE, name=NAME)
     try:
         message = child.receive(PROBE_S)
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check, percentile_s
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import RandomReadResult
+from wattload.loaders.random_reads import CacheCounts, RandomReadResult
 
 LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
 NEAR = 0.9
@@ -47,9 +47,15 @@ class RankReads:
 
     @property
     def is_even(self) -> bool:
-        """Whether requests, descriptors and operations are equal; true without a queue."""
-        found = self.result
-        counts = {found.requests, found.taken, found.answered}
+        """Whether requests, descriptors and operations are equal; true without a queue.
+
+        With a cache, requests are those that it met and those that went through the queue.
+        """
+        found, cache = self.result, self.result.cache
+        if cache is not None and cache.requests != found.requests:
+            return False
+        asked = found.requests if cache is None else cache.asked
+        counts = {asked, found.taken, found.answered}
         return counts in ({None}, {found.operations + found.failed})
 
 
@@ -107,6 +113,21 @@ class Reads:
     def reads_per_s(self) -> float:
         """The rate of reads that succeeded."""
         return self.operations / self.seconds
+
+    @property
+    def cache(self) -> CacheCounts | None:
+        """What became of the requests at the caches of all ranks; ``None`` without a cache."""
+        known = [asdict(each.cache) for each in self.results if each.cache is not None]
+        if len(known) < len(self.ranks):
+            return None
+        return CacheCounts(**{name: sum(each[name] for each in known) for name in known[0]})
+
+    @property
+    def deliveries_per_s(self) -> float:
+        """The rate of blocks that reached who asked: more than reads where a cache has some."""
+        if self.cache is None:
+            return self.reads_per_s
+        return (self.total("delivered") or 0) / self.seconds
 
     @property
     def cpu_s(self) -> float:
@@ -205,6 +226,7 @@ def gpu_rows(reads: Reads) -> list[dict[str, Any]]:
             "name": each.gpu.name,
             "node": each.gpu.node,
             "operations": each.result.operations,
+            "delivered": each.result.delivered,
             "seconds": each.result.seconds,
         }
         for each in reads.ranks
