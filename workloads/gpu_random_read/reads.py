@@ -178,8 +178,9 @@ class Reads:
         busiest = max(busy)
         if busiest >= BUSY:
             return POLLERS, f"the busiest poller had something to do for {busiest:.2f} of the time"
-        if self.engine != "storage":
-            return None, "no storage was read, and neither queue, pollers nor link limit the rate"
+        if self.engine != "storage" or self.cache is not None:
+            why = "there is a cache" if self.engine == "storage" else "no storage was read"
+            return None, f"{why}, and neither queue, pollers nor link limit the rate"
         return STORAGE, f"the busiest poller had nothing to do for {1 - busiest:.2f} of the time"
 
 

@@ -74,7 +74,8 @@ def test_other_sizes_name_the_next(
     plan: RandomReadPlan, cache_bytes: int, block_bytes: int, following: int
 ) -> None:
     config = Config(cache_bytes=cache_bytes)
-    other = replace(plan, block_bytes=block_bytes)
+    files = tuple(replace(file, read_bytes=block_bytes) for file in plan.files)
+    other = replace(plan, files=files, block_bytes=block_bytes)
     sentence = (
         rf"loader.cache_bytes must be 0 or a power of two that holds 16 blocks of {block_bytes} "
         rf"bytes, got {cache_bytes}; {following} is next"

@@ -210,6 +210,29 @@ def test_each_gpu_has_a_row_with_its_address() -> None:
     assert rows[2]["of the fastest GPU"] == "0.980"
 
 
+def test_the_hit_rate_is_beside_the_reads_where_there_is_a_cache() -> None:
+    caption = "Rate and cost of the fastest point"
+    (found,) = cells(table_of(subject_of([random_run(rate=7e6, cache_bytes=1 << 24)]), caption))
+    assert (found["reads, M/s"], found["GB/s"], found["hit rate"]) == ("7.00", "14.3", "75.0 %")
+    (plainly,) = cells(table_of(subject_of([random_run(rate=7e6)]), caption))
+    assert "hit rate" not in plainly
+    by_gpu = "Reads of each GPU, at the fastest point of each arm"
+    (gpu,) = cells(table_of(subject_of([random_run(rate=7e6, cache_bytes=1 << 24)]), by_gpu))
+    assert (gpu["reads, M/s"], gpu["GB/s"]) == ("7.070", "14.3")
+
+
+def test_reads_with_another_cache_are_another_arm_and_not_ranked() -> None:
+    runs = [
+        random_run(name=f"{size}", arm="gpu_queue", cache_bytes=size, rate=rate, repeat=place)
+        for place, (size, rate) in enumerate(((0, 7e6), (1 << 24, 2e6)))
+    ]
+    subject = subject_of(runs, "loader.cache_bytes")
+    assert len(subject.groups[0].arms) == 2
+    row = screen_row(subject)
+    assert row.ranking == ()
+    assert "different work: workload cache differs" in plain(row)
+
+
 def test_each_target_has_operations_and_p99_at_each_point() -> None:
     subject = subject_of(target_sweep((1, 2)))
     rows = cells(table_of(subject, "Operations and latency of each target"))
