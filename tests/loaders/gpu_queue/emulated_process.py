@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import runpy
 
+import pytest
+
 from wattload.loaders.gpu_queue import kernels
 
-
-def _image(_: str) -> bytes:
-    return b"emulated"
-
-
 if __name__ == "__main__":
-    kernels.compiled = _image
+    pytest.MonkeyPatch().setattr(kernels, "compiled", lambda _: b"emulated")
     runpy.run_module("wattload.loaders.gpu_queue", run_name="__main__")

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from tests.loaders.gpu_queue.emulated_gpu import ADDRESS, MEMORY_BYTES, install
-from tests.loaders.gpu_queue.plans import FILE_BYTES, plan_of, read, stamped_file
+from tests.loaders.gpu_queue.plans import plan_of, read, stamped_file
 from wattload.core.errors import ConfigError
 from wattload.core.io import PathCounts
 from wattload.loaders.gpu_queue.config import MOST_CACHED_BLOCKS, Config
 from wattload.loaders.random_reads import RandomReadPlan
+
+
+FILE_BYTES = 1 << 16
 
 
 @pytest.fixture
@@ -21,7 +24,9 @@ def plan(tmp_path: Path, emulated: Path, monkeypatch: pytest.MonkeyPatch) -> Ran
     """A plan over two files for the emulated GPU."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(emulated))
     install(monkeypatch)
-    files = [stamped_file(tmp_path / name, word) for word, name in enumerate("ab", start=1)]
+    files = [
+        stamped_file(tmp_path / name, word, FILE_BYTES) for word, name in enumerate("ab", start=1)
+    ]
     return plan_of(*files, gpu=ADDRESS, duration_s=0.4)
 
 
@@ -35,7 +40,7 @@ def test_each_request_is_in_one_count(
     assert cache is not None
     assert result.requests == cache.requests == result.delivered
     assert cache.asked == result.taken == result.answered == count == sum(result.file_operations)
-    assert cache.hits or cache_bytes == 8192, "blocks of a large cache are asked for again"
+    assert cache.hits > 0
     assert (result.wrong_blocks, result.bad_blocks, result.failures) == (0, 0, ())
     if engine == "memory":
         assert path.counts is None
