@@ -15,7 +15,6 @@ from wattload.core.io import PathCounts
 from wattload.loaders.gpu_queue.config import MOST_CACHED_BLOCKS, Config
 from wattload.loaders.random_reads import RandomReadPlan
 
-
 FILE_BYTES = 1 << 16
 
 
@@ -35,12 +34,15 @@ def plan(tmp_path: Path, emulated: Path, monkeypatch: pytest.MonkeyPatch) -> Ran
 def test_each_request_is_in_one_count(
     plan: RandomReadPlan, tmp_path: Path, engine: str, cache_bytes: int
 ) -> None:
-    result, path = read(plan, tmp_path, requester="gpu", engine=engine, cache_bytes=cache_bytes)
+    result, path = read(
+        plan, tmp_path, requester="gpu", engine=engine, cache_bytes=cache_bytes,
+        table_bytes=FILE_BYTES,
+    )  # fmt: skip
     cache, count = result.cache, result.operations
     assert cache is not None
     assert result.requests == cache.requests == result.delivered
     assert cache.asked == result.taken == result.answered == count == sum(result.file_operations)
-    assert cache.hits > 0
+    assert cache.hits or cache_bytes < FILE_BYTES, "warps may use all pages of a small cache"
     assert (result.wrong_blocks, result.bad_blocks, result.failures) == (0, 0, ())
     if engine == "memory":
         assert path.counts is None
