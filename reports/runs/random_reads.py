@@ -28,6 +28,7 @@ RANDOM_READ = "gpu_random_read"
 READS_PER_S, CPU_PER_MILLION = "reads_per_s", "cpu_s_per_million_reads"
 STORAGE, NULL = "storage", "null"
 NOTHING_READ, NOT_PROVED = "no storage was read", "path not proved"
+CACHED = "a cache in the GPU's memory saved reads"
 
 _MOST = 2.0**63
 _ENGINES: Mapping[str, str] = {
@@ -247,6 +248,12 @@ def reads_storage(record: RunRecord) -> bool:
     """Return whether a run read storage: random reads may be answered without any."""
     found = random_reads(record)
     return found is None or found.reads_storage
+
+
+def cache_bytes_of(record: RunRecord) -> int:
+    """Return the size of the cache that saved random reads; 0 without one."""
+    found = random_reads(record)
+    return found.cache.cache_bytes if found is not None and found.cache is not None else 0
 
 
 def is_asked_by_gpu(record: RunRecord) -> bool:

@@ -17,7 +17,7 @@ from wattload.reports.runs import energy as energies
 from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
-from wattload.reports.runs.random_reads import random_reads
+from wattload.reports.runs.random_reads import cache_bytes_of
 from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import LOAD, load_name, settings
@@ -115,9 +115,8 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     engine = record.workload.details.get("engine")
     if isinstance(engine, str):
         yield _ENGINE, engine
-    reads = random_reads(record)
-    if reads is not None and reads.cache is not None:
-        yield _CACHE, format_bytes(reads.cache.cache_bytes)
+    if cache_bytes := cache_bytes_of(record):
+        yield _CACHE, format_bytes(cache_bytes)
     writes = random_writes(record)
     if writes is not None:
         yield "workload target", writes.where

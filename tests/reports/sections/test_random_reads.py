@@ -231,6 +231,10 @@ def test_reads_with_another_cache_are_another_arm_and_not_ranked() -> None:
     row = screen_row(subject)
     assert row.ranking == ()
     assert "different work: workload cache differs" in plain(row)
+    third = random_run(name="3", arm="gpu_queue", cache_bytes=1 << 26, rate=1e6, repeat=2)
+    row = screen_row(subject_of([*runs, third], "loader.cache_bytes"))
+    assert row.ranking == ()
+    assert row.loads.startswith("not comparable: a cache in the GPU's memory saved reads")
 
 
 def test_each_target_has_operations_and_p99_at_each_point() -> None:
@@ -344,6 +348,21 @@ def test_a_published_figure_of_a_gpu_needs_one_that_asked() -> None:
     parts = {part.pair.a: part for part in compare_claims(subject_of(for_cpu))}
     found = {claim.id: one for claim, (one, *_) in parts["SCADA, initiated by the GPU"].claims}
     assert (found["by_gpu"].verdict, found["by_gpu"].value) == ("unmeasured", None)
+
+
+def test_a_published_figure_needs_reads_that_no_cache_saved() -> None:
+    cached = [
+        random_run(name=f"c{place}", targets=14, repeat=place, rate=90e6, cache_bytes=1 << 24,
+                   seed=place + 1)
+        if run.record.workload.loader == "gpu_queue"
+        else run
+        for place, run in enumerate(rivals())
+    ]  # fmt: skip
+    parts = {part.pair.a: part for part in compare_claims(subject_of(cached))}
+    found = {claim.id: one for claim, (one, *_) in parts["SCADA, initiated by the GPU"].claims}
+    assert (found["by_gpu"].verdict, found["by_gpu"].value) == ("unmeasured", None)
+    assert found["by_gpu"].reason == "a cache in the GPU's memory saved reads"
+    assert found["by_cpu"].verdict == "absolute"
 
 
 def test_the_paper_s_numbers_of_drives_are_points() -> None:
