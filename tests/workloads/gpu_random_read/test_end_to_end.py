@@ -112,13 +112,19 @@ def test_what_was_edited_is_found_out(record: RunRecord) -> None:
     assert verdicts(record.model_copy(update={"checks": changed}))["queue_counts"] == "fail"
 
 
+WITH_CACHE = (
+    *(word for word in WORDS if not word.startswith("loader.requester")),
+    "workload._target_=tests.workloads.gpu_random_read.emulated.Emulated",
+    "loader.cache_bytes=524288",
+)
+"""A run by an emulated GPU with a cache of half its file."""
+
+
 @pytest.fixture(scope="module")
 def cached(tmp_path_factory: pytest.TempPathFactory, emulated: Path) -> RunRecord:
     """The record of a run that an emulated GPU made through a cache of half its file."""
     folder = tmp_path_factory.mktemp("cached")
-    words = [word for word in WORDS if not word.startswith("loader.requester")]
-    target = "workload._target_=tests.workloads.gpu_random_read.emulated.Emulated"
-    done = run(folder, *words, target, "loader.cache_bytes=524288", LD_LIBRARY_PATH=str(emulated))
+    done = run(folder, *WITH_CACHE, LD_LIBRARY_PATH=str(emulated))
     assert done.returncode == 0, done.stderr
     assert "of the GPU, " in next(
         line for line in done.stdout.splitlines() if line.strip().startswith("cache ")
@@ -160,6 +166,21 @@ def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
     assert details["bottleneck"] != "storage", "hits take time too"
     (path,) = cached.workload.paths
     assert (path.path_effective, path.initiator) == ("gpu_pull", "gpu")
+
+
+def test_caches_of_several_processes_are_counted_together(tmp_path: Path, emulated: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    paths = f"target.path=[{tmp_path / 'a'},{tmp_path / 'b'}]"
+    done = run(tmp_path, *WITH_CACHE, paths, ranks=2, LD_LIBRARY_PATH=str(emulated))
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    found = verdicts(record)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    assert found["data_path"] == found["queue_counts"] == found["metrics_close"] == "pass"
+    details = record.workload.details
+    assert sum(gpu["delivered"] for gpu in details["gpus"]) == details["requests"]
+    assert details["misses"] + details["passed"] == details["operations"]
 
 
 def test_edited_counts_of_a_cache_are_found_out(cached: RunRecord) -> None:
