@@ -83,6 +83,33 @@ class PollerShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheCounts:
+    """What became of requests at a cache in the GPU's memory; each is in one of the counts.
+
+    Requests of a warp for the block of another one of its lanes are ``coalesced``; ``hits`` found
+    their block in a page; those ``joined`` found it being read by another warp. ``misses`` were
+    read into a page. Those ``passed`` were read past the cache, as all pages of their set were in
+    use.
+    """
+
+    coalesced: int
+    hits: int
+    joined: int
+    misses: int
+    passed: int
+
+    @property
+    def asked(self) -> int:
+        """The requests that went through the queue."""
+        return self.misses + self.passed
+
+    @property
+    def requests(self) -> int:
+        """All requests."""
+        return self.coalesced + self.hits + self.joined + self.asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailure:
     """Reads of a file that failed for one reason, and the offset of the first."""
 
@@ -110,7 +137,8 @@ class RandomReadResult:
     pages that needed no wait for a drive. Both are ``None`` for all other reads. ``in_flight`` is
     how many reads there are at once where that is not ``plan.outstanding``. Where requests go
     through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
-    ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue.
+    ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue. With
+    a ``cache`` only the requests that it did not meet went through the queue; all are delivered.
     """
 
     operations: int
@@ -138,6 +166,7 @@ class RandomReadResult:
     taken: int | None = None
     answered: int | None = None
     delivered: int | None = None
+    cache: CacheCounts | None = None
 
     @property
     def seconds(self) -> float:

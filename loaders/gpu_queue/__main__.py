@@ -1,8 +1,9 @@
 """The process of the queue: its pollers, and the requesters of a GPU or of the CPU.
 
-Its request is a specification (see ``reader.specification``), or ``{"probe": ADDRESS}`` to compile
-the kernels for a GPU; ``loaders/gpu/serving.py`` has what it says and hears. What an error of this
-package means is sent as ``{"refused": ...}``, and a missing extra as ``{"missing": ...}``.
+Its request is a specification (see ``reader.specification``), or ``{"probe": SPECIFICATION}`` to
+compile the kernels and, with a cache, to find out whether the GPU has room for it.
+``loaders/gpu/serving.py`` has what it says and hears. What an error of this package means is sent
+as ``{"refused": ...}``, and a missing extra as ``{"missing": ...}``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TRACED_ROWS = 16_384
 def _handle(request: Mapping[str, Any], commands: Commands, send: Send) -> None:
     try:
         if "probe" in request:
-            send({"probe": _compiled(request["probe"])[1]})
+            send({"probe": _probed(request["probe"])})
             return
         queue, software = _open(request)
     except WattloadError as error:
@@ -48,6 +49,15 @@ def _compiled(gpu: str) -> tuple[bytes, dict[str, str]]:
 
     version = cuda_gpus()[0]
     return kernels.compiled(native.architecture(gpu)), {"cuda": version}
+
+
+def _probed(spec: Mapping[str, Any]) -> dict[str, str]:
+    if not spec["setup"]["cache_bytes"]:
+        return _compiled(spec["gpu"])[1]
+    # The files need not exist yet.
+    queue, software = _open({**spec, "setup": {**spec["setup"], "engine": "memory"}})
+    queue.close()
+    return software
 
 
 def _open(spec: Mapping[str, Any]) -> tuple[Queue, dict[str, str]]:
@@ -94,11 +104,13 @@ def _figures(
         "operations": result.operations,
         "bytes": result.operations * each_bytes,
         "requests": result.requests,
+        "asked": result.asked,
         "taken": result.taken,
         "answered": result.answered,
         "delivered": result.delivered,
         "wrong": result.wrong,
         "first_wrong": [result.wrong_target, result.wrong_offset] if result.wrong else None,
+        "cache": _cache_counts(result) if spec["setup"]["cache_bytes"] else None,
         "compared_bytes": result.compared_bytes,
         "bad_blocks": result.bad_blocks,
         "pull": [result.pull_requests, result.pull_ns],
@@ -119,6 +131,16 @@ def _figures(
         ],
         "pollers": [[each.answered, each.busy_ns] for each in pollers],
         "trace": base64.b64encode(kept.tobytes()).decode(),
+    }
+
+
+def _cache_counts(result: Result) -> dict[str, int]:
+    return {
+        "coalesced": result.coalesced,
+        "hits": result.hits,
+        "joined": result.joined,
+        "misses": result.asked - result.passed,
+        "passed": result.passed,
     }
 
 

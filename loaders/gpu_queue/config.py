@@ -34,6 +34,11 @@ DEFAULT_POLLERS = 4
 MOST_THREADS = 1024
 MOST_TARGETS = 64
 LEAST_TABLE_BYTES, MOST_TABLE_BYTES = 64 << 10, 4 << 30
+MOST_CACHE_BYTES = 256 << 30
+SET_BLOCKS = 16
+"""Blocks of a set of the cache, as in ``loaders/engine/src/queue_abi.h``."""
+MOST_CACHED_BLOCKS = (1 << 36) - 1
+"""Most blocks of a file that the cache can tell apart; see ``cache.cuh``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +75,13 @@ class Config:
         least=LEAST_TABLE_BYTES,
         most=MOST_TABLE_BYTES,
     )
+    cache_bytes: int = setting(
+        0,
+        "Size of a cache of blocks in the memory of each GPU: a power of two, at least 16 blocks; "
+        "0 for no cache. Drives read only what it does not hold.",
+        least=0,
+        most=MOST_CACHE_BYTES,
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
@@ -79,6 +91,13 @@ class Config:
             raise ConfigError(
                 f"loader.table_bytes must be a power of two, got {self.table_bytes}; {following} "
                 "is next"
+            )
+        if self.cache_bytes and (self.requester == CPU or self.engine == NULL):
+            what = "requester=cpu" if self.requester == CPU else "engine=null"
+            raise ConfigError(
+                f"loader.cache_bytes is {self.cache_bytes} with loader.{what}: a cache is in the "
+                "memory of a GPU and holds blocks that are delivered; use loader.requester=gpu "
+                "with loader.engine=storage or memory, or loader.cache_bytes=0"
             )
 
     @property
@@ -94,6 +113,7 @@ class Config:
     def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
         """Raise for anything that will not work; see ``RandomReadLoaderConfig``."""
         self.check()
+        self._check_cache(plan)
         if self.needs_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
             raise no_gpu()
         self._check_sizes(plan)
@@ -106,7 +126,7 @@ class Config:
                         "queue's pollers need; choose a target on a local disk"
                     )
         if plan.gpu is not None and self.needs_gpu:
-            probe(plan.gpu)
+            probe(plan, self.queue_setup(plan))
 
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader; nothing is kept in ``folder``."""
@@ -119,6 +139,7 @@ class Config:
             pollers=self._pollers(plan),
             requester_threads=self.requester_threads,
             table_bytes=self.table_bytes,
+            cache_bytes=self.cache_bytes,
         )
 
     def _pollers(self, plan: RandomReadPlan) -> int:
@@ -126,6 +147,27 @@ class Config:
             return self.pollers
         pairs = plan.queue_pairs * len(plan.files)
         return max(min(plan.drive_count, DEFAULT_POLLERS, pairs), 1)
+
+    def _check_cache(self, plan: RandomReadPlan) -> None:
+        """Raise unless the cache is a power of two of whole sets, and can tell blocks apart."""
+        if not self.cache_bytes:
+            return
+        least_bytes = SET_BLOCKS * plan.block_bytes
+        if self.cache_bytes < least_bytes or self.cache_bytes & (self.cache_bytes - 1):
+            following = max(least_bytes, 1 << self.cache_bytes.bit_length())
+            raise ConfigError(
+                f"loader.cache_bytes must be 0 or a power of two that holds {SET_BLOCKS} blocks of "
+                f"{plan.block_bytes} bytes, got {self.cache_bytes}; {following} is next"
+            )
+        most_bytes = MOST_CACHED_BLOCKS * plan.block_bytes
+        large = [file for file in plan.files if file.size_bytes > most_bytes]
+        if large and self.reads_storage:
+            raise ConfigError(
+                f"the cache holds blocks of files of at most {format_bytes(most_bytes)} with "
+                f"workload.block_bytes={plan.block_bytes}, and {large[0].path} has "
+                f"{format_bytes(large[0].size_bytes)}: use loader.cache_bytes=0, larger blocks or "
+                "a smaller workload.file_bytes"
+            )
 
     def _check_sizes(self, plan: RandomReadPlan) -> None:
         """Raise for more pollers, targets or memory than there can be."""

@@ -46,7 +46,9 @@ def preparation_error(error: NativeError, planned: Mapping[str, int]) -> Excepti
             f"{error.text}: check workload.gpus and CUDA_VISIBLE_DEVICES, and whether MIG is on, "
             "which wattload does not support"
         ),
-        library.GPU_MEMORY: f"{error.text}; use fewer workload.requesters",
+        library.GPU_MEMORY: (
+            f"{error.text}; use fewer workload.requesters or a smaller loader.cache_bytes"
+        ),
         library.UNAVAILABLE: f"{error.text}; {_LESS}",
         library.NOT_PINNED: (
             f"{error.offset / MIB:.4g} MiB can't be pinned ({error.text}); raise ulimit -l and the "

@@ -25,6 +25,7 @@ from wattload.loaders.gpu.process import (
 from wattload.loaders.gpu_queue.failures import failure_reason, lost_error, preparation_error
 from wattload.loaders.gpu_reads import ReadsWatch
 from wattload.loaders.random_reads import (
+    CacheCounts,
     PollerShare,
     RandomReadPlan,
     RandomReadResult,
@@ -51,6 +52,7 @@ class QueueSetup:
     pollers: int
     requester_threads: int
     table_bytes: int
+    cache_bytes: int = 0
     fault: str = "none"
     hang_s: float = HANG_S
 
@@ -84,6 +86,7 @@ def specification(plan: RandomReadPlan, setup: QueueSetup, roots: Roots = LIVE) 
             "fault": setup.fault,
             "hang_s": setup.hang_s,
             "table_bytes": setup.table_bytes,
+            "cache_bytes": setup.cache_bytes,
             "duration_s": plan.duration_s,
             "ceiling_s": CEILING_S,
             "seed": plan.seed,
@@ -92,15 +95,17 @@ def specification(plan: RandomReadPlan, setup: QueueSetup, roots: Roots = LIVE) 
     }
 
 
-def probe(gpu: str) -> None:
-    """Compile the kernels for a GPU, in a process of its own.
+def probe(plan: RandomReadPlan, setup: QueueSetup) -> None:
+    """Compile the kernels for the GPU of a plan, and find room for a cache, in its own process.
 
     Raises:
-        ConfigError: CUDA does not show the GPU, or the driver is too old.
+        ConfigError: CUDA does not show the GPU, the driver is too old, or the GPU's memory is too
+            small for the cache.
         MissingExtraError: the compiler of CUDA's runtime is not installed.
         RunError: the process ended, or did not answer.
     """
-    child = Child({"probe": gpu}, environment_of(), module=MODULE, name=NAME)
+    request = {"probe": specification(plan, setup)}
+    child = Child(request, environment_of(), module=MODULE, name=NAME)
     try:
         message = child.receive(PROBE_S)
     finally:
@@ -159,6 +164,8 @@ class QueueReader:
         plan, setup = self._plan, self._setup
         threads = _counted(setup.requester_threads, "CPU thread")
         who = f"GPU {plan.gpu}" if plan.gpu else threads
+        if setup.cache_bytes:
+            who += f" with a cache of {setup.cache_bytes} bytes"
         pollers = _counted(setup.pollers, "poller")
         source = {
             "storage": f"{pollers} with io_uring and O_DIRECT",
@@ -189,14 +196,17 @@ class QueueReader:
         figures = follow(self._child, watch, lost=lambda error: lost_error(error, hang_s))
         self._child.close()
         if self._setup.engine == "storage":
+            cache = figures["cache"]
             self._counts = PathCounts(
                 requester="gpu" if self._plan.gpu else "cpu",
                 reads=figures["operations"],
                 read_bytes=figures["bytes"],
-                asked=figures["requests"],
+                asked=figures["asked"],
                 taken=figures["taken"],
                 answered=figures["answered"],
                 delivered=figures["delivered"],
+                requests=figures["requests"] if cache else None,
+                **cache or {},
             )
         return _result(figures, self._spec["setup"]["engine"], self._software)
 
@@ -251,6 +261,7 @@ def _result(
         taken=figures["taken"],
         answered=figures["answered"],
         delivered=figures["delivered"],
+        cache=CacheCounts(**figures["cache"]) if figures["cache"] else None,
     )
 
 

@@ -28,8 +28,10 @@ from wattload.reports.runs.energy import is_simulated
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.random_reads import (
+    CACHED,
     NOTHING_READ,
     RANDOM_READ,
+    cache_bytes_of,
     is_asked_by_gpu,
     reads_storage,
 )
@@ -233,6 +235,8 @@ class _Place:
             yield "virtual", "rates and power of a simulated drive are made up"
         if not all(map(reads_storage, records)):
             yield "unmeasured", NOTHING_READ
+        if any(map(cache_bytes_of, records)):
+            yield "unmeasured", CACHED
         if claim.workload == RANDOM_READ and self._pair.between == "paths":
             is_asked = all(map(is_asked_by_gpu, records))
             if claim.parsed.over == "a" and not is_asked:
@@ -263,6 +267,8 @@ class _Place:
             yield "unmeasured", f"the arms have the same {self._pair.differ_in}"
         elif claim.workload == GPU_READ:
             yield from self._wrong_path()
+        elif any(cache_bytes_of(run.record) for run in group.runs):
+            yield "unmeasured", CACHED
         if row is None:
             yield "unmeasured", f"no run here has the figure {label(claim.figure or '')}"
             return

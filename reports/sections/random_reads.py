@@ -28,6 +28,7 @@ from wattload.reports.quantity import (
     counted,
     listed,
     number,
+    percent,
     quantity,
     scale_for,
     scaled,
@@ -260,15 +261,26 @@ def _gpus(record: RunRecord, _: RandomReads) -> float | None:
     return energy_j / reads if energy_j is not None and reads else None
 
 
+def _hit_rate(_: RunRecord, found: RandomReads) -> float | None:
+    return None if found.cache is None else found.cache.hit_rate
+
+
 def _costs(places: Sequence[_Place], caption: str) -> Table:
     """Return a row per point and arm: rate, CPU cores and energy per read, and the limit."""
     has_points = any(place.at for place in places)
+    has_cache = any(place.middle(_hit_rate) is not None for place in places)
     rates = scale_for(Unit.SAMPLES_PER_SECOND, *(place.middle(_rate) for place in places))
     energies = [
         (name, value)
         for name, value in (("drives", _drives), ("GPUs", _gpus))
         if any(place.middle(value) is not None for place in places)
     ]
+    hits = (
+        " Hit rate: requests whose block was in the GPU's cache ÷ requests. Reads are only those "
+        "that it did not save, bytes those of all requests."
+        if has_cache
+        else ""
+    )
     rows = []
     for place in places:
         delivered = place.middle(_delivered)
@@ -279,6 +291,7 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
                 scaled(place.middle(_rate), rates, 3),
                 _in(delivered, GB),
                 _in(delivered, GIB),
+                *([percent(place.middle(_hit_rate))] if has_cache else []),
                 number(place.middle(_cores), 3),
                 number(place.middle(_cpu), 3),
                 scaled(place.middle(_per_core), rates, 3),
@@ -293,6 +306,7 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
             f"#reads, {rates.unit}",
             "#GB/s",
             "#GiB/s",
+            *(["#hit rate"] if has_cache else []),
             "#CPU cores",
             "#CPU s per million",
             f"#reads per core, {rates.unit}",
@@ -303,7 +317,7 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
         caption=caption,
         note="Medians of valid runs. Bytes are those delivered. CPU cores are the CPU seconds of "
         "the reader's process ÷ seconds: pollers, and requesters where they are on the CPU. "
-        f"Energies of drives and GPUs are never added.{_evidence(places)}",
+        f"Energies of drives and GPUs are never added.{_evidence(places)}{hits}",
     )
 
 
@@ -403,7 +417,8 @@ def _by_gpu(places: Sequence[_Place]) -> Table | None:
         }
         for address, own in sorted(by_address.items()):
             gpu, found = own[0]
-            delivered = None if found.engine == NULL else rates[address] * found.block_bytes
+            blocks = median([each.deliveries_per_s or 0.0 for each, _ in own])
+            delivered = None if found.engine == NULL else blocks * found.block_bytes
             node = "NUMA node unknown" if gpu.node is None else f"NUMA node {gpu.node}"
             count = sum(file.gpu == address for file in found.files)
             rows.append(

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit, format_percent
+from wattload.core.units import Unit, format_bytes, format_percent
 from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
+from wattload.reports.runs.random_reads import cache_bytes_of
 from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import LOAD, load_name, settings
@@ -36,6 +37,8 @@ _WORK_PREFIXES = (
 _ENGINE = "workload engine"
 """What answers the requests of random reads: drives, or something that reads no storage."""
 _STORAGE = "storage"
+_CACHE = "workload cache"
+"""The cache in a GPU's memory: drives read only what it does not hold, so reads differ in kind."""
 
 _FOR_A_TIME = (GPU_READ, "gpu_random_read")
 """Phases that end when their time is over, whatever was read."""
@@ -112,6 +115,8 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     engine = record.workload.details.get("engine")
     if isinstance(engine, str):
         yield _ENGINE, engine
+    if cache_bytes := cache_bytes_of(record):
+        yield _CACHE, format_bytes(cache_bytes)
     writes = random_writes(record)
     if writes is not None:
         yield "workload target", writes.where

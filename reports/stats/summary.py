@@ -49,10 +49,12 @@ from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.runs.random_reads import (
+    CACHED,
     NOTHING_READ,
     RANDOM_READ,
     READS_PER_S,
     arms_asked,
+    cache_bytes_of,
     operations_of,
     random_reads,
     reads_storage,
@@ -826,7 +828,8 @@ def _verdict_row(
     compared = compared_group(subject, place.group)
     loads = different_loads(compared, subject.by) if is_ranked else ""
     barred = f"not comparable: different load, {loads}" if loads else ""
-    barred = barred or (_nothing_read(place, compared) if is_ranked else "")
+    if is_ranked:
+        barred = barred or _nothing_read(place, compared) or _other_caches(compared)
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
@@ -863,6 +866,14 @@ def _nothing_read(place: _Place, compared: Group) -> str:
     ]
     some = any(reads_storage(run.record) for run in compared.runs)
     return f"not comparable: {NOTHING_READ} by {listed(without)}" if without and some else ""
+
+
+def _other_caches(compared: Group) -> str:
+    """Return that reads of several arms are not alike, since their caches differ; else nothing."""
+    sizes = {cache_bytes_of(run.record) for run in compared.runs}
+    return (
+        f"not comparable: {CACHED}, and its size differs between the arms" if len(sizes) > 1 else ""
+    )
 
 
 def _paths(subject: Subject, place: _Place) -> str:

@@ -256,6 +256,18 @@ def test_small_random_reads_name_their_path_limit_and_cost(
     assert "2.00 µJ per read" in text["energy"]
 
 
+def test_the_hit_rate_of_a_cache_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(random_run(rate=7e6, cache_bytes=1 << 24).record, capsys)
+    text = {name: line.replace("\xa0", " ").replace("\u202f", " ") for name, line in lines.items()}
+    assert text["cache"] == (
+        "75.0 % of 280 070 000 requests hit in 16.8 MB of the GPU, 0.025 % joined, 0 % coalesced: "
+        "28.0 M/s delivered"
+    )
+    assert text["path"].endswith("asked, taken, answered and read: 70 000 000 each")
+    assert text["reads"].startswith("7.000 M/s, 14.3 GB/s (13.4 GiB/s), p50 ")
+    assert "cache" not in shown(random_run(rate=7e6).record, capsys)
+
+
 def test_random_reads_without_storage_deliver_no_bytes_of_a_null_engine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

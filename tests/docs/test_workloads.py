@@ -11,7 +11,7 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Metric
 from wattload.loaders.gpu_reads import GpuReadResult
-from wattload.loaders.random_reads import RandomReadResult
+from wattload.loaders.random_reads import CacheCounts, RandomReadResult
 from wattload.workloads.checkpoint import workload as checkpoint_workload
 from wattload.workloads.checkpoint.cycle import DirectionTotals, Stall
 from wattload.workloads.checkpoint.cycle import RankTotals as Saved
@@ -107,6 +107,9 @@ def of_gpu_random_read() -> list[Metric]:
         cpu_s=1.0,
         latency=None,
         file_latencies=None,
+        requests=2,
+        delivered=2,
+        cache=CacheCounts(coalesced=0, hits=1, joined=0, misses=1, passed=0),
     )
     rank = RankReads(
         rank=0,

@@ -50,6 +50,8 @@ class Reads:
     failures: Sequence[Mapping[str, Any]] = ()
     lost: int = 0
     """Requests that no poller answered."""
+    cache_bytes: int = 0
+    """With a cache, three of four requests are hits, and one in 1000 of the others is joined."""
     link_gt_per_s: float = 32.0
     serial: str = "SERIAL01"
     has_power: bool = True
@@ -131,7 +133,7 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                     "pattern": "uniform",
                 },
                 "loader": {"name": made.loader, "engine": made.engine,
-                           "requester": made.requester},
+                           "requester": made.requester, "cache_bytes": made.cache_bytes},
                 "target": {"path": _paths(paths)},
             },
             "comparison": Comparison(
@@ -248,7 +250,12 @@ def _path(made: Reads, reads: int) -> DataPath:
         asked=reads + made.lost,
         taken=reads + made.lost,
         answered=reads,
-        delivered=reads,
+        delivered=reads + _met(made, reads),
+        **(
+            {"requests": reads + _met(made, reads), **_cache(made, reads)}
+            if made.cache_bytes
+            else {}
+        ),
     )
     return DataPath(
         initiator="gpu" if counts.word == "gpu_pull" else "cpu",
@@ -259,6 +266,17 @@ def _path(made: Reads, reads: int) -> DataPath:
         engine="io_uring",
         counts=counts,
     )
+
+
+def _cache(made: Reads, reads: int) -> dict[str, int]:
+    if not made.cache_bytes:
+        return {}
+    counts = {"hits": 3 * reads, "joined": reads // 1000, "coalesced": 0}
+    return {**counts, "misses": reads - 5, "passed": 5}
+
+
+def _met(made: Reads, reads: int) -> int:
+    return sum(_cache(made, reads).get(name, 0) for name in ("hits", "joined", "coalesced"))
 
 
 def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[str, Any]:
@@ -302,6 +320,7 @@ def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dic
                 "name": "NVIDIA H200",
                 "node": index % 2,
                 "operations": round(reads / made.gpus * (1.01 - 0.01 * index)),
+                "delivered": round((reads + _met(made, reads)) / made.gpus),
                 "seconds": float(SECONDS),
             }
             for index, address in enumerate(gpus)
@@ -319,10 +338,17 @@ def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dic
         "compared_bytes": 64 * made.block_bytes,
         "bad_blocks": 0,
         **(
-            {"requests": reads + made.lost, "taken": reads + made.lost, "answered": reads + failed}
+            {
+                "requests": reads + made.lost + _met(made, reads),
+                "taken": reads + made.lost,
+                "answered": reads + failed,
+            }
             if is_queue
             else dict.fromkeys(("requests", "taken", "answered"))
         ),
+        "cache_bytes": made.cache_bytes or None,
+        "delivered": reads + _met(made, reads),
+        **_cache(made, reads),
         "operations": reads,
         "seconds": float(SECONDS),
         "cpu_s": cores * SECONDS,

@@ -48,6 +48,7 @@ from wattload.reports.runs.random_reads import (
     asked_words,
     both_rates,
     bottleneck_words,
+    cache_words,
     cores_words,
     counts_words,
     random_reads,
@@ -107,6 +108,8 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     others = [metric for metric in record.metrics if metric.headline and metric not in rates]
     if others:
         yield Line("also", "; ".join(_others(others)))
+    if (reads := random_reads(record)) is not None and (words := cache_words(reads)):
+        yield Line("cache", words)
     if limit := bottleneck_words([record]):
         yield Line("limit", limit)
     yield Line("CPU", _cpu(record, phases))

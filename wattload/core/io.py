@@ -77,7 +77,10 @@ class PathCounts(Frozen):
     Where a ``requester`` (the threads of a GPU, or of the CPU) asks through a queue, it counts the
     requests ``asked`` and the blocks ``delivered`` to it with their own stamp, and pollers those
     ``taken`` and ``answered``. Four counts equal to ``reads`` prove that every block came through
-    host memory to who asked for it.
+    host memory to who asked for it. With a cache in the requester's memory there are more
+    ``requests``: each is ``coalesced`` with another one, ``hits`` a block that the cache holds, is
+    ``joined`` to a read under way, or is one of the ``misses`` or ``passed`` the cache. Only the
+    last two are asked through the queue, and as many blocks as requests have to be delivered.
     """
 
     reads: int = Field(ge=0)
@@ -96,6 +99,12 @@ class PathCounts(Frozen):
     taken: int | None = Field(default=None, ge=0)
     answered: int | None = Field(default=None, ge=0)
     delivered: int | None = Field(default=None, ge=0)
+    requests: int | None = Field(default=None, ge=0)
+    coalesced: int | None = Field(default=None, ge=0)
+    hits: int | None = Field(default=None, ge=0)
+    joined: int | None = Field(default=None, ge=0)
+    misses: int | None = Field(default=None, ge=0)
+    passed: int | None = Field(default=None, ge=0)
 
     @property
     def word(self) -> PathWord:
@@ -148,8 +157,9 @@ class PathCounts(Frozen):
         """Whether counters leave reads out, or do not add up; one that is missing can't."""
         if self.requester is not None:
             # A request that failed was asked and answered, but neither read nor delivered.
-            is_even = self.asked == self.taken == self.answered
-            return not is_even or max(self.reads, self.delivered or 0) > (self.asked or 0)
+            is_even = self.asked == self.taken == self.answered and self._is_cache_even
+            is_more = self.reads > (self.asked or 0) or (self.delivered or 0) > self._requested
+            return not is_even or is_more
         if self._counted_word in DIRECT_WORDS and self._is_memory_busy:
             return True
         if self.library_reads is None:
@@ -166,10 +176,24 @@ class PathCounts(Frozen):
         return self.library_reads != self.reads or is_apart or is_refuted
 
     def _word_of_queue(self, requester: Literal["gpu", "cpu"]) -> PathWord:
-        counted = {self.asked, self.taken, self.answered, self.delivered}
-        if not self.reads or counted != {self.reads}:
+        is_whole = {self.asked, self.taken, self.answered} == {self.reads} and self._is_cache_even
+        if not self.reads or not is_whole or self.delivered != self._requested:
             return "unverified"
         return "gpu_pull" if requester == "gpu" else "cpu_queue"
+
+    @property
+    def _requested(self) -> int:
+        """The requests for blocks, those that a cache met included."""
+        return (self.asked if self.requests is None else self.requests) or 0
+
+    @property
+    def _is_cache_even(self) -> bool:
+        """Whether each request is in one count of the cache; true without a cache."""
+        if self.requests is None:
+            return True
+        asked = (self.misses or 0) + (self.passed or 0)
+        met = (self.coalesced or 0) + (self.hits or 0) + (self.joined or 0)
+        return asked == self.asked and met + asked == self.requests
 
     def _word_without_library(self) -> PathWord:
         if self.pinned_copies is not None:

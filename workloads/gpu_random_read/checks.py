@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import NO_STORAGE, Check, VerifiedBytes, amount
@@ -26,9 +27,19 @@ def is_delivered(figures: Figures) -> bool:
 
 
 def are_counts_equal(figures: Figures) -> bool:
-    """Return whether requests, descriptors and operations are equal, on each rank."""
+    """Return whether requests, descriptors and operations are equal, on each rank.
+
+    With a cache, each request is in one of its counts, and those that missed or passed it are what
+    was read.
+    """
     ended = amount(figures, "operations") + amount(figures, "failed_reads")
-    counts = {amount(figures, name) for name in ("requests", "taken", "answered")}
+    requests = asked = amount(figures, "requests")
+    if "hits" in figures:
+        asked = amount(figures, "misses") + amount(figures, "passed")
+        met = sum(amount(figures, name) for name in ("coalesced", "hits", "joined"))
+        if requests != met + asked:
+            return False
+    counts = {asked, amount(figures, "taken"), amount(figures, "answered")}
     return counts == {ended} and ended > 0 and amount(figures, "uneven_ranks") == 0
 
 
@@ -78,10 +89,22 @@ def _drive_bytes(record: RunRecord) -> float:
     return _operations(record) * amount(details, "read_bytes")
 
 
+def _deliveries_per_s(record: RunRecord) -> float:
+    """Return the rate of blocks that reached who asked: with a cache more than those read."""
+    details = record.workload.details
+    if details.get("cache_bytes"):
+        return amount(details, "delivered") / _seconds(record)
+    return _reads_per_s(record)
+
+
 DERIVED: DerivedMetrics = {
     "reads_per_s": _reads_per_s,
     "delivered_bytes_per_s": lambda record: (
-        _reads_per_s(record) * amount(record.workload.details, "block_bytes")
+        _deliveries_per_s(record) * amount(record.workload.details, "block_bytes")
+    ),
+    "requests_per_s": _deliveries_per_s,
+    "hit_rate": lambda record: (
+        amount(record.workload.details, "hits") / amount(record.workload.details, "requests")
     ),
     "read_bytes_per_s": lambda record: _drive_bytes(record) / _seconds(record),
     "mean_latency_s": lambda record: next(
@@ -145,8 +168,9 @@ def delivered_bytes(reads: Reads) -> Check:
     else:
         good = is_delivered(figures)
         place = wrong_place(reads.ranks)
+        delivered = (reads.total("delivered") or 0) + wrong if reads.cache else reads.operations
         sentence = (
-            f"The stamp of each of {reads.operations:,} blocks was compared where it was "
+            f"The stamp of each of {delivered:,} blocks was compared where it was "
             f"delivered, and all of {format_bytes(compared)}"
         )
         if wrong:
@@ -176,22 +200,31 @@ def delivered_bytes(reads: Reads) -> Check:
 def queue_counts(reads: Reads) -> Check:
     """Return the check that no request was lost or doubled between requesters and drives."""
     uneven = sum(not each.is_even for each in reads.ranks)
+    cache = reads.cache
     figures: dict[str, float | int | str | None] = {
         **{name: reads.total(name) for name in ("requests", "taken", "answered")},
+        **(asdict(cache) if cache else {}),
         "operations": reads.operations,
         "failed_reads": reads.failed,
         "uneven_ranks": uneven,
     }
     good = are_counts_equal(figures)
+    met = (
+        f" ({cache.hits:,} hits in the cache, {cache.joined:,} joined, {cache.coalesced:,} "
+        f"coalesced, {cache.misses:,} missed and {cache.passed:,} passed)"
+        if cache
+        else ""
+    )
     counts = (
-        f"{figures['requests']:,} requests, {figures['taken']:,} taken and "
+        f"{figures['requests']:,} requests{met}, {figures['taken']:,} taken and "
         f"{figures['answered']:,} answered by pollers, {reads.operations:,} reads"
         + (f" and {reads.failed:,} failed ones" if reads.failed else "")
     )
     return Check(
         name="queue_counts",
         verdict="pass" if good else "fail",
-        sentence=counts + ("." if good else ": these counts must be equal."),
+        sentence=counts
+        + ("." if good else f": these counts must {'add up' if cache else 'be equal'}."),
         figures=figures,
         mandatory=True,
     )

@@ -25,12 +25,13 @@ def metrics(reads: Reads) -> Iterator[Metric]:
         reads.reads_per_s,
         Unit.SAMPLES_PER_SECOND,
         "higher",
-        "reads whose block reached who asked for it / time",
+        "reads whose block reached who asked for it / time; what a cache of the GPU holds is not "
+        "read",
         headline=True,
     )
     yield figure(
         "delivered_bytes_per_s",
-        None if reads.engine == "null" else reads.reads_per_s * reads.block_bytes,
+        None if reads.engine == "null" else reads.deliveries_per_s * reads.block_bytes,
         Unit.BYTES_PER_SECOND,
         "higher",
         "bytes of the blocks that reached who asked for them / time",
@@ -67,6 +68,22 @@ def metrics(reads: Reads) -> Iterator[Metric]:
         "lower",
         "reads that failed; none is repeated, and none is in another figure",
     )
+    if reads.cache is not None:
+        yield figure(
+            "requests_per_s",
+            reads.deliveries_per_s,
+            Unit.SAMPLES_PER_SECOND,
+            "higher",
+            "requests whose block reached who asked for it, from the cache or by a read / time",
+        )
+        yield figure(
+            "hit_rate",
+            reads.cache.hits / reads.cache.requests,
+            Unit.FRACTION,
+            "higher",
+            "requests whose block was in the cache / requests; joined and coalesced ones, which "
+            "share a read, are not hits",
+        )
 
 
 def latencies(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check, percentile_s
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import RandomReadResult
+from wattload.loaders.random_reads import CacheCounts, RandomReadResult
 
 LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
 NEAR = 0.9
@@ -47,9 +47,15 @@ class RankReads:
 
     @property
     def is_even(self) -> bool:
-        """Whether requests, descriptors and operations are equal; true without a queue."""
-        found = self.result
-        counts = {found.requests, found.taken, found.answered}
+        """Whether requests, descriptors and operations are equal; true without a queue.
+
+        With a cache, requests are those that it met and those that went through the queue.
+        """
+        found, cache = self.result, self.result.cache
+        if cache is not None and cache.requests != found.requests:
+            return False
+        asked = found.requests if cache is None else cache.asked
+        counts = {asked, found.taken, found.answered}
         return counts in ({None}, {found.operations + found.failed})
 
 
@@ -109,6 +115,21 @@ class Reads:
         return self.operations / self.seconds
 
     @property
+    def cache(self) -> CacheCounts | None:
+        """What became of the requests at the caches of all ranks; ``None`` without a cache."""
+        known = [asdict(each.cache) for each in self.results if each.cache is not None]
+        if len(known) < len(self.ranks):
+            return None
+        return CacheCounts(**{name: sum(each[name] for each in known) for name in known[0]})
+
+    @property
+    def deliveries_per_s(self) -> float:
+        """The rate of blocks that reached who asked: more than reads where a cache has some."""
+        if self.cache is None:
+            return self.reads_per_s
+        return (self.total("delivered") or 0) / self.seconds
+
+    @property
     def cpu_s(self) -> float:
         """The CPU time of the readers' processes."""
         return sum(each.cpu_s for each in self.results)
@@ -157,8 +178,9 @@ class Reads:
         busiest = max(busy)
         if busiest >= BUSY:
             return POLLERS, f"the busiest poller had something to do for {busiest:.2f} of the time"
-        if self.engine != "storage":
-            return None, "no storage was read, and neither queue, pollers nor link limit the rate"
+        if self.engine != "storage" or self.cache is not None:
+            why = "there is a cache" if self.engine == "storage" else "no storage was read"
+            return None, f"{why}, and neither queue, pollers nor link limit the rate"
         return STORAGE, f"the busiest poller had nothing to do for {1 - busiest:.2f} of the time"
 
 
@@ -205,6 +227,7 @@ def gpu_rows(reads: Reads) -> list[dict[str, Any]]:
             "name": each.gpu.name,
             "node": each.gpu.node,
             "operations": each.result.operations,
+            "delivered": each.result.delivered,
             "seconds": each.result.seconds,
         }
         for each in reads.ranks

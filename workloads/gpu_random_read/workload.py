@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from wattload.core.workload import (
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.stamped_files import REMEDY, WRITING_BYTES, StampedFiles
 from wattload.loaders.random_reads import (
+    CacheCounts,
     Pattern,
     RandomReadFile,
     RandomReadLoaderConfig,
@@ -173,7 +174,8 @@ class GpuRandomRead:
             remarks=tuple(self._remarks(context.targets)),
             latencies=rows,
             operations=operations,
-            queue_depth=reads.outstanding if self._moved_bytes else None,
+            # Of the requests in flight drives see only those that the cache has not met.
+            queue_depth=reads.outstanding if self._moved_bytes and not self._cache_bytes else None,
             block_bytes=self._moved_bytes or None if reads.total("drive_bytes") is None else None,
         )
 
@@ -267,7 +269,10 @@ class GpuRandomRead:
         )
         if job.gpu is not None:
             name = f" ({job.gpu.name})" if job.gpu.name else ""
-            yield "gpu", f"GPU {job.gpu.address}{name} asks"
+            cache = (
+                f", with a cache of {format_bytes(self._cache_bytes)}" if self._cache_bytes else ""
+            )
+            yield "gpu", f"GPU {job.gpu.address}{name} asks{cache}"
         elif self._loader.needs_gpu:
             yield "gpu", "unknown: no NVIDIA GPU with its driver here, which a run needs"
 
@@ -275,7 +280,7 @@ class GpuRandomRead:
         config, job = self.config, self._planned()
         mean_s = reads.mean_latency_s
         bottleneck, reason = reads.bottleneck()
-        own = reads.results[0]
+        own, cache = reads.results[0], reads.cache
         return {
             "block_bytes": config.block_bytes,
             "read_bytes": job.read_bytes,
@@ -293,10 +298,11 @@ class GpuRandomRead:
             "files": file_rows(reads),
             "gpus": gpu_rows(reads),
             "outstanding_asked": reads.outstanding,
-            "outstanding_seen": None if mean_s is None else reads.reads_per_s * mean_s,
+            "outstanding_seen": None if mean_s is None else reads.deliveries_per_s * mean_s,
             "pull_per_s": reads.ceiling("pull_per_s"),
             "queue_per_s": reads.ceiling("queue_per_s"),
             "table_bytes": self._table_bytes or None,
+            "cache_bytes": self._cache_bytes or None,
             "bottleneck": bottleneck,
             "bottleneck_reason": reason,
             "failures": failure_rows(reads),
@@ -306,6 +312,11 @@ class GpuRandomRead:
             "requests": reads.total("requests"),
             "taken": reads.total("taken"),
             "answered": reads.total("answered"),
+            "delivered": reads.total("delivered"),
+            **{
+                each.name: None if cache is None else getattr(cache, each.name)
+                for each in fields(CacheCounts)
+            },
             "operations": reads.operations,
             "seconds": reads.seconds,
             "cpu_s": reads.cpu_s,
@@ -350,6 +361,11 @@ class GpuRandomRead:
     @property
     def _table_bytes(self) -> int:
         return int(getattr(self._loader, "table_bytes", 0))
+
+    @property
+    def _cache_bytes(self) -> int:
+        """The size of the cache in the memory of each GPU; 0 without one."""
+        return int(getattr(self._loader, "cache_bytes", 0))
 
     def _planned(self) -> _Job:
         if self._job is None:

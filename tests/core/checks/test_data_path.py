@@ -47,6 +47,10 @@ FAILED = QUEUED.model_copy(update=dict.fromkeys(("asked", "taken", "answered"), 
 LOST = QUEUED.model_copy(update={"answered": READS - 1})
 DOUBLED = QUEUED.model_copy(update=dict.fromkeys(("asked", "taken", "answered"), READS - 1))
 WRONG = QUEUED.model_copy(update={"delivered": READS - 1})
+CACHED = counts(
+    requester="gpu", asked=READS, taken=READS, answered=READS, delivered=3 * READS,
+    requests=3 * READS, coalesced=10, hits=2 * READS - 15, joined=5, misses=READS - 2, passed=2,
+)  # fmt: skip
 
 
 def record_of(found: PathCounts, *, must_be_direct: bool = False, **path: Any) -> RunRecord:
@@ -85,6 +89,19 @@ def judged(record: RunRecord) -> Check:
         (LOST, "unverified", "fail", "fail"),
         (DOUBLED, "unverified", "fail", "fail"),
         (WRONG, "unverified", "not_checked", "fail"),
+        (CACHED, "gpu_pull", "pass", "fail"),
+        (CACHED.model_copy(update={"hits": 2 * READS}), "unverified", "fail", "fail"),
+        (CACHED.model_copy(update={"passed": 3}), "unverified", "fail", "fail"),
+        (CACHED.model_copy(update={"requests": 3 * READS - 1}), "unverified", "fail", "fail"),
+        (CACHED.model_copy(update={"requests": None}), "unverified", "fail", "fail"),
+        (CACHED.model_copy(update={"misses": None}), "unverified", "fail", "fail"),
+        (
+            CACHED.model_copy(update={"delivered": 3 * READS - 1}),
+            "unverified",
+            "not_checked",
+            "fail",
+        ),
+        (CACHED.model_copy(update={"taken": READS + 1}), "unverified", "fail", "fail"),
         (P2P.model_copy(update={"memory_bytes_per_byte": 0.02}), "p2p_pci", "pass", "pass"),
         (P2P.model_copy(update={"memory_bytes_per_byte": 1.9}), "unverified", "fail", "fail"),
         (POSIX.model_copy(update={"memory_bytes_per_byte": 1.9}), "posix_bounce", "warn", "fail"),

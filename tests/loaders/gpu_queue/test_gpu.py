@@ -33,27 +33,6 @@ on_a_gpu = [
 ]
 
 
-@pytest.fixture(scope="session")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a driver of CUDA that runs random_read.cu on the CPU."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    folder = tmp_path_factory.mktemp("emulated")
-    source = Path(__file__).parent / "emulated"
-    includes = [source, ROOT / "loaders/gpu_queue", ROOT / "loaders/engine/src"]
-    command = [
-        *(compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-pthread"),
-        *("-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unknown-pragmas"),
-        *(f"-I{each}" for each in includes),
-        *("-Wl,-soname,libcuda.so.1", "-o", str(folder / "libcuda.so.1")),
-        str(source / "libcuda.cpp"),
-    ]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    return folder
-
-
 @pytest.fixture(params=["emulated", pytest.param("gpu", marks=on_a_gpu)])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Runs a small queue with requesters on an emulated GPU, or on a real one."""

@@ -210,6 +210,33 @@ def test_each_gpu_has_a_row_with_its_address() -> None:
     assert rows[2]["of the fastest GPU"] == "0.980"
 
 
+def test_the_hit_rate_is_beside_the_reads_where_there_is_a_cache() -> None:
+    caption = "Rate and cost of the fastest point"
+    (found,) = cells(table_of(subject_of([random_run(rate=7e6, cache_bytes=1 << 24)]), caption))
+    assert (found["reads, M/s"], found["GB/s"], found["hit rate"]) == ("7.00", "14.3", "75.0 %")
+    (plainly,) = cells(table_of(subject_of([random_run(rate=7e6)]), caption))
+    assert "hit rate" not in plainly
+    by_gpu = "Reads of each GPU, at the fastest point of each arm"
+    (gpu,) = cells(table_of(subject_of([random_run(rate=7e6, cache_bytes=1 << 24)]), by_gpu))
+    assert (gpu["reads, M/s"], gpu["GB/s"]) == ("7.070", "14.3")
+
+
+def test_reads_with_another_cache_are_another_arm_and_not_ranked() -> None:
+    runs = [
+        random_run(name=f"{size}", arm="gpu_queue", cache_bytes=size, rate=rate, repeat=place)
+        for place, (size, rate) in enumerate(((0, 7e6), (1 << 24, 2e6)))
+    ]
+    subject = subject_of(runs, "loader.cache_bytes")
+    assert len(subject.groups[0].arms) == 2
+    row = screen_row(subject)
+    assert row.ranking == ()
+    assert "different work: workload cache differs" in plain(row)
+    third = random_run(name="3", arm="gpu_queue", cache_bytes=1 << 26, rate=1e6, repeat=2)
+    row = screen_row(subject_of([*runs, third], "loader.cache_bytes"))
+    assert row.ranking == ()
+    assert row.loads.startswith("not comparable: a cache in the GPU's memory saved reads")
+
+
 def test_each_target_has_operations_and_p99_at_each_point() -> None:
     subject = subject_of(target_sweep((1, 2)))
     rows = cells(table_of(subject, "Operations and latency of each target"))
@@ -321,6 +348,21 @@ def test_a_published_figure_of_a_gpu_needs_one_that_asked() -> None:
     parts = {part.pair.a: part for part in compare_claims(subject_of(for_cpu))}
     found = {claim.id: one for claim, (one, *_) in parts["SCADA, initiated by the GPU"].claims}
     assert (found["by_gpu"].verdict, found["by_gpu"].value) == ("unmeasured", None)
+
+
+def test_a_published_figure_needs_reads_that_no_cache_saved() -> None:
+    cached = [
+        random_run(name=f"c{place}", targets=14, repeat=place, rate=90e6, cache_bytes=1 << 24,
+                   seed=place + 1)
+        if run.record.workload.loader == "gpu_queue"
+        else run
+        for place, run in enumerate(rivals())
+    ]  # fmt: skip
+    parts = {part.pair.a: part for part in compare_claims(subject_of(cached))}
+    found = {claim.id: one for claim, (one, *_) in parts["SCADA, initiated by the GPU"].claims}
+    assert (found["by_gpu"].verdict, found["by_gpu"].value) == ("unmeasured", None)
+    assert found["by_gpu"].reason == "a cache in the GPU's memory saved reads"
+    assert found["by_cpu"].verdict == "absolute"
 
 
 def test_the_paper_s_numbers_of_drives_are_points() -> None:

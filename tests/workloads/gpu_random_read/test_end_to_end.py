@@ -12,6 +12,7 @@ import pytest
 
 from tests.run.running import launched, record_of, run, until
 from wattload.core.checks.evaluation import rechecked
+from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.loaders.gpu_queue.failures import DRIVER
 
@@ -109,6 +110,98 @@ def test_what_was_edited_is_found_out(record: RunRecord) -> None:
         for check in record.checks
     )
     assert verdicts(record.model_copy(update={"checks": changed}))["queue_counts"] == "fail"
+
+
+WITH_CACHE = (
+    *(word for word in WORDS if not word.startswith("loader.requester")),
+    "workload._target_=tests.workloads.gpu_random_read.emulated.Emulated",
+    "loader.cache_bytes=524288",
+)
+"""A run by an emulated GPU with a cache of half its file."""
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory, emulated: Path) -> RunRecord:
+    """The record of a run that an emulated GPU made through a cache of half its file."""
+    folder = tmp_path_factory.mktemp("cached")
+    done = run(folder, *WITH_CACHE, LD_LIBRARY_PATH=str(emulated))
+    assert done.returncode == 0, done.stderr
+    assert "of the GPU, " in next(
+        line for line in done.stdout.splitlines() if line.strip().startswith("cache ")
+    )
+    return record_of(folder)
+
+
+def metric_of(record: RunRecord, name: str) -> float:
+    return next(each.value or 0.0 for each in record.metrics if each.name == name)
+
+
+def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
+    found = verdicts(cached)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads", "metrics_close",
+                 "closure_read_bytes_per_s"):  # fmt: skip
+        assert found[name] == "pass", name
+    details = cached.workload.details
+    read = details["misses"] + details["passed"]
+    assert details["cache_bytes"] == cached.config["loader"]["cache_bytes"] == 524288
+    met = details["coalesced"] + details["hits"] + details["joined"]
+    assert details["requests"] == details["delivered"] == met + read
+    assert details["taken"] == details["answered"] == details["operations"] == read
+    (window,) = cached.timed_windows()
+    least_bytes = details["read_bytes"]
+    assert (window.operations, window.read_bytes) == (read, read * least_bytes)
+    assert f"device_bytes_{PHASE}_read" in found
+    assert cached.workload.queue_depth_asked is None
+    seconds = details["seconds"]
+    assert metric_of(cached, "reads_per_s") == pytest.approx(read / seconds)
+    assert metric_of(cached, "requests_per_s") == pytest.approx(details["requests"] / seconds)
+    assert metric_of(cached, "hit_rate") == pytest.approx(details["hits"] / details["requests"])
+    delivered = details["requests"] * 512 / seconds
+    assert metric_of(cached, "delivered_bytes_per_s") == pytest.approx(delivered)
+    assert metric_of(cached, "read_bytes_per_s") == pytest.approx(read * least_bytes / seconds)
+    mean_s = metric_of(cached, "mean_latency_s")
+    seen = details["requests"] / seconds * mean_s
+    assert details["outstanding_seen"] == pytest.approx(seen)
+    assert details["bottleneck"] != "storage", "hits take time too"
+    (path,) = cached.workload.paths
+    assert (path.path_effective, path.initiator) == ("gpu_pull", "gpu")
+
+
+def test_caches_of_several_processes_are_counted_together(tmp_path: Path, emulated: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    paths = f"target.path=[{tmp_path / 'a'},{tmp_path / 'b'}]"
+    done = run(tmp_path, *WITH_CACHE, paths, ranks=2, LD_LIBRARY_PATH=str(emulated))
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    found = verdicts(record)
+    assert not [name for name, verdict in found.items() if verdict == "fail"]
+    assert found["data_path"] == found["queue_counts"] == found["metrics_close"] == "pass"
+    details = record.workload.details
+    assert sum(gpu["delivered"] for gpu in details["gpus"]) == details["requests"]
+    assert details["misses"] + details["passed"] == details["operations"]
+
+
+def test_edited_counts_of_a_cache_are_found_out(cached: RunRecord) -> None:
+    for metric in cached.metrics:
+        assert verdicts(with_metric(cached, metric.name))["metrics_close"] == "fail", metric.name
+    details = cached.workload.details
+    for name in ("hits", "requests", "delivered"):
+        edited = with_details(cached, **{name: 2 * details[name] + 1})
+        assert verdicts(edited)["metrics_close"] == "fail", name
+    (check,) = [each for each in cached.checks if each.name == "queue_counts"]
+    for name in ("requests", "coalesced", "hits", "joined", "misses", "passed"):
+        count = details[name]
+        assert verdicts(with_counts(cached, **{name: count + 1}))["data_path"] == "fail", name
+        figures = {**check.figures, name: count + 1}
+        edited = replace_check(cached, check.model_copy(update={"figures": figures}))
+        assert verdicts(edited)["queue_counts"] == "fail", name
+
+
+def replace_check(record: RunRecord, check: Check) -> RunRecord:
+    checks = tuple(check if each.name == check.name else each for each in record.checks)
+    return record.model_copy(update={"checks": checks})
 
 
 @pytest.mark.parametrize("engine", ["null", "memory"])

@@ -14,8 +14,8 @@
 
 thread_local emulated_warp *warp_here;
 
-enum { SUCCESS = 0, INVALID_DEVICE = 101, NOT_FOUND = 500, NOT_READY = 600 };
-enum { MULTIPROCESSORS = 16, STACK_BYTES = 65536 };
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NOT_FOUND = 500, NOT_READY = 600 };
+enum { MULTIPROCESSORS = 16, STACK_BYTES = 65536, MEMORY_BYTES = 1 << 30 };
 
 typedef void kernel(const wl_queue_view view);
 
@@ -98,9 +98,11 @@ int cuDevicePrimaryCtxRetain(void **context, int) { return *context = &handle_of
 int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 int cuCtxSetCurrent(void *) { return SUCCESS; }
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
-    return *free_bytes = *total = 1 << 30, SUCCESS;
+    return *free_bytes = *total = MEMORY_BYTES, SUCCESS;
 }
 int cuMemAlloc_v2(deviceptr *memory, size_t bytes) {
+    if (bytes > MEMORY_BYTES)
+        return OUT_OF_MEMORY;
     return *memory = (deviceptr)aligned_alloc(512, (bytes + 511) / 512 * 512), SUCCESS;
 }
 int cuMemFree_v2(deviceptr memory) { return free((void *)memory), SUCCESS; }
