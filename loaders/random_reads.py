@@ -148,9 +148,21 @@ class RandomReadResult:
         return (self.end_ns - self.start_ns) / 1e9
 
     @property
+    def resident_fraction(self) -> float | None:
+        """The share of touched pages that the page cache had; ``None`` for other reads."""
+        return resident_fraction(self.touched_pages, self.major_faults)
+
+    @property
     def failed(self) -> int:
         """The number of reads that failed."""
         return sum(each.count for each in self.failures)
+
+
+def resident_fraction(touched_pages: int | None, major_faults: int | None) -> float | None:
+    """Return the share of touched pages that needed no wait for a drive."""
+    if not touched_pages or major_faults is None:
+        return None
+    return max(1 - major_faults / touched_pages, 0.0)
 
 
 class RandomReader(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from functools import partial
 
 from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import NO_STORAGE, Check, Verdict, VerifiedBytes, amount
@@ -134,10 +135,11 @@ def _of_files(reads: Reads) -> Sequence[Check]:
     if reads.engine == "storage":
         return worst_of_each(check for each in reads.ranks for check in each.checks)
     sentence = f"No storage was read: loader.engine={reads.engine}."
-    names = ("cold_cache", "written_extents", "data_path")
+    missing_check = partial(Check, verdict="not_checked", sentence=sentence, cause=NO_STORAGE)
     return [
-        Check(name=name, verdict="not_checked", sentence=sentence, cause=NO_STORAGE)
-        for name in names
+        missing_check(name="cold_cache"),
+        missing_check(name="written_extents"),
+        missing_check(name="data_path"),
     ]
 
 

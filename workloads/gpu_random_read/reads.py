@@ -13,7 +13,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check, percentile_s
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import RandomReadResult
+from wattload.loaders.random_reads import RandomReadResult, resident_fraction
 
 LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
 NEAR = 0.9
@@ -123,8 +123,7 @@ class Reads:
     @property
     def resident_fraction(self) -> float | None:
         """The share of touched pages that came from the page cache, for reads through it."""
-        touched, faults = self.total("touched_pages"), self.total("major_faults")
-        return max(1 - faults / touched, 0.0) if touched and faults is not None else None
+        return resident_fraction(self.total("touched_pages"), self.total("major_faults"))
 
     def total(self, name: str) -> int | None:
         """Return the sum of a count of the results; ``None`` if one of them has none."""
