@@ -131,14 +131,15 @@ class RandomReadResult:
     of these blocks from host memory without a queue, ``queue_per_s`` what the queue does with
     nothing to deliver; measured just before. ``wrong_blocks`` had another stamp where they were
     delivered; of ``compared_bytes`` every byte was compared too, and ``bad_blocks`` of 512 bytes
-    were wrong. ``trace`` has fewer than one in a thousand operations (``TRACE_DTYPE``).
-    ``drive_bytes`` is what the drives read, by the kernel's count, where that is not ``read_bytes``
-    for each operation: of reads through the page cache, whose ``resident_fraction`` is the share of
-    pages that needed no wait for a drive. Both are ``None`` for all other reads. ``in_flight`` is
-    how many reads there are at once where that is not ``plan.outstanding``. Where requests go
-    through a queue, ``requests`` were made, pollers took ``taken`` of them and answered
-    ``answered``; ``delivered`` blocks had their own stamp. They are ``None`` without a queue. With
-    a ``cache`` only the requests that it did not meet went through the queue; all are delivered.
+    were wrong, by file in ``file_bad_blocks`` where the loader counts that. ``trace`` has fewer
+    than one in a thousand operations (``TRACE_DTYPE``). ``drive_bytes`` is what the drives read, by
+    the kernel's count, where that is not ``read_bytes`` for each operation: of reads through the
+    page cache, of whose ``touched_pages`` threads waited for a drive in ``major_faults``. All three
+    are ``None`` for other reads. ``in_flight`` is how many reads there are at once where that is
+    not ``plan.outstanding``. Where requests go through a queue, ``requests`` were made, pollers
+    took ``taken`` of them and answered ``answered``; ``delivered`` blocks had their own stamp. They
+    are ``None`` without a queue. With a ``cache`` only the requests that it did not meet went
+    through the queue; all are delivered.
     """
 
     operations: int
@@ -157,8 +158,10 @@ class RandomReadResult:
     """File and offset of the first block with another stamp."""
     compared_bytes: int = 0
     bad_blocks: int = 0
+    file_bad_blocks: tuple[int, ...] = ()
     drive_bytes: int | None = None
-    resident_fraction: float | None = None
+    touched_pages: int | None = None
+    major_faults: int | None = None
     in_flight: int | None = None
     trace: NDArray[np.void] = field(default_factory=lambda: np.empty(0, dtype=TRACE_DTYPE))
     software: Mapping[str, str] = field(default_factory=dict)
@@ -174,9 +177,21 @@ class RandomReadResult:
         return (self.end_ns - self.start_ns) / 1e9
 
     @property
+    def resident_fraction(self) -> float | None:
+        """The share of touched pages that the page cache had; ``None`` for other reads."""
+        return resident_fraction(self.touched_pages, self.major_faults)
+
+    @property
     def failed(self) -> int:
         """The number of reads that failed."""
         return sum(each.count for each in self.failures)
+
+
+def resident_fraction(touched_pages: int | None, major_faults: int | None) -> float | None:
+    """Return the share of touched pages that needed no wait for a drive."""
+    if not touched_pages or major_faults is None:
+        return None
+    return max(1 - major_faults / touched_pages, 0.0)
 
 
 class RandomReader(Protocol):

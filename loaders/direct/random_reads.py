@@ -129,7 +129,8 @@ class DirectRandomReader:
     ) -> RandomReadResult:
         readings = [ticket.reading() for ticket in tickets]
         failures = []
-        compared_bytes = bad_blocks = 0
+        compared_bytes = 0
+        bad_blocks = [0] * len(tickets)
         for number, ticket in enumerate(tickets):
             try:
                 result = ticket.result()
@@ -147,7 +148,7 @@ class DirectRandomReader:
                 )
             else:
                 compared_bytes += result.moved_bytes
-                bad_blocks += result.bad_blocks
+                bad_blocks[number] = result.bad_blocks
         return RandomReadResult(
             operations=sum(reading.operation_count for reading in readings),
             file_operations=tuple(reading.operation_count for reading in readings),
@@ -158,7 +159,8 @@ class DirectRandomReader:
             file_latencies=tuple(reading.latency for reading in readings),
             failures=tuple(failures),
             compared_bytes=compared_bytes,
-            bad_blocks=bad_blocks,
+            bad_blocks=sum(bad_blocks),
+            file_bad_blocks=tuple(bad_blocks),
             trace=self._trace(tickets),
         )
 

@@ -29,7 +29,7 @@ from wattload.loaders.gpu.native import TIMED, NativeError, Progress
 ENGINES = {"null": 0, "memory": 1, "storage": 2}
 PATTERNS = {"uniform": 0, "regions": 1, "zipf": 2}
 """The last for tests of the cache."""
-FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3}
+FAULTS = {"none": 0, "lost": 1, "twice": 2, "swapped": 3, "silent": 4}
 HANGS = -19
 
 

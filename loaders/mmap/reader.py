@@ -1,4 +1,4 @@
-"""Random reads of mapped files, and how many of them the page cache served.
+"""Random reads of mapped files, and what the kernel counts of them.
 
 The threads read the blocks that the requesters of a queue ask for. Every byte of every block is
 compared with its stamp. A block is read again later, and blocks share pages, so the page cache
@@ -23,7 +23,6 @@ import numpy as np
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
-from wattload.core.units import format_bytes, format_percent
 from wattload.loaders.aligned_io import round_down
 from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.failures import failure_clause
@@ -90,7 +89,7 @@ class MappedReader:
         )
 
     def path(self) -> DataPath:
-        """Return the path; after ``run`` with what the page cache served."""
+        """Return the path, with the read-ahead of the drives in its remarks."""
         return self._path
 
     def run(self, watch: ReadsWatch) -> RandomReadResult:
@@ -123,20 +122,6 @@ class MappedReader:
     def _result(
         self, result: Result, before: _Counts, after: _Counts, cpu_s: float
     ) -> RandomReadResult:
-        drive_bytes = after.storage_bytes - before.storage_bytes
-        faults = after.major_faults - before.major_faults
-        delivered_bytes = result.operations * self._plan.block_bytes
-        touched = result.operations * max(self._plan.block_bytes // mmap.PAGESIZE, 1)
-        served = max(1 - faults / touched, 0.0) if touched else None
-        self._path = self._path.model_copy(
-            update={
-                "remarks": (
-                    *self._path.remarks,
-                    *([] if served is None else [_served(served, faults, touched)]),
-                    _moved(drive_bytes, delivered_bytes),
-                )
-            }
-        )
         return RandomReadResult(
             operations=result.operations,
             file_operations=tuple(result.target_operations[: len(self._plan.files)]),
@@ -157,10 +142,11 @@ class MappedReader:
             ),
             wrong_blocks=result.wrong,
             first_wrong=(result.wrong_target, result.wrong_offset) if result.wrong else None,
-            compared_bytes=delivered_bytes,
+            compared_bytes=result.operations * self._plan.block_bytes,
             bad_blocks=result.bad_blocks,
-            drive_bytes=drive_bytes,
-            resident_fraction=served,
+            drive_bytes=after.storage_bytes - before.storage_bytes,
+            touched_pages=result.operations * max(self._plan.block_bytes // mmap.PAGESIZE, 1),
+            major_faults=after.major_faults - before.major_faults,
             in_flight=self._in_flight,
             trace=self._mapped.trace(),
         )
@@ -196,21 +182,6 @@ def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str,
         else:
             remarks.append(f"The read-ahead of {disk.name} is {size_kb} KiB (read_ahead_kb).")
     return tuple(remarks)
-
-
-def _served(share: float, faults: int, touched: int) -> str:
-    return (
-        f"The page cache served {format_percent(share, 1)} of the pages that were touched: "
-        f"{faults} of {touched} waited for a drive (major page faults)."
-    )
-
-
-def _moved(drive_bytes: int, delivered_bytes: int) -> str:
-    ratio = f", {drive_bytes / delivered_bytes:.3g} for each byte" if delivered_bytes else ""
-    return (
-        f"The drives read {format_bytes(drive_bytes)} (read_bytes of /proc/self/io) for "
-        f"{format_bytes(delivered_bytes)} delivered{ratio}."
-    )
 
 
 def _histogram(result: Result) -> Histogram | None:

@@ -184,7 +184,12 @@ class RandomReads:
         parts = [f"{block_text(self.block_bytes)} random reads"]
         if self.pattern and self.pattern != "uniform":
             parts.append(self.pattern)
-        if self.requesters:
+        has_other_depth = self.outstanding_asked != self.requesters * len(self.files)
+        if (
+            not self.counts and self.outstanding_asked and has_other_depth
+        ):  # threads of mapped files
+            parts.append(f"{whole(self.outstanding_asked)} in flight")
+        elif self.requesters:
             parts.append(f"{whole(self.requesters)} in flight per target")
         if self.queue_pairs and self.counts:  # loaders without a queue have the settings too
             parts.append(f"{counted(self.queue_pairs, 'queue pair')} of {whole(self.queue_size)}")

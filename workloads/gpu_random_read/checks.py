@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
-from wattload.core.record.results import NO_STORAGE, Check, VerifiedBytes, amount
+from wattload.core.record.results import NO_STORAGE, Check, Verdict, VerifiedBytes, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
-from wattload.core.units import NS_PER_S, format_bytes
+from wattload.core.units import NS_PER_S, format_bytes, format_percent
 from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
 from wattload.loaders.data.cold_cache import is_cold, worst_of_each
 from wattload.workloads.gpu_random_read.metrics import MILLION, PHASE
-from wattload.workloads.gpu_random_read.reads import Reads, failure_rows, wrong_place
+from wattload.workloads.gpu_random_read.reads import Reads, bad_files, failure_rows, wrong_place
 
 _QUEUE = ("gpu_queue",)
+_MAPPED = ("mmap",)
+_FAULT_TOLERANCE = 0.1
+"""Two threads that wait for the same page are two faults and one read."""
+_MOST_CACHED = 0.5
+"""From this share of pages on, a rate is mostly that of the page cache."""
 
 
 def is_delivered(figures: Figures) -> bool:
@@ -48,11 +55,26 @@ def none_failed(figures: Figures) -> bool:
     return amount(figures, "failed_reads") == 0 and amount(figures, "operations") > 0
 
 
+def is_read_for_faults(figures: Figures) -> bool:
+    """Return whether storage was read for every page that a thread waited for."""
+    waited_bytes = amount(figures, "major_faults") * amount(figures, "page_bytes")
+    return waited_bytes <= (1 + _FAULT_TOLERANCE) * amount(figures, "drive_bytes")
+
+
+def is_of_drives(figures: Figures) -> bool:
+    """Return whether storage was read for every fault, and most pages waited for it."""
+    waited = amount(figures, "major_faults") / amount(figures, "touched_pages")
+    return is_read_for_faults(figures) and waited > 1 - _MOST_CACHED
+
+
 CHECKS = {
     "cold_cache": DeclaredCheck(since=3, holds=is_cold, optional=True),
     "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
     "delivered_bytes": DeclaredCheck(since=3, holds=is_delivered),
     "queue_counts": DeclaredCheck(since=3, holds=are_counts_equal, made_only_by=_QUEUE),
+    "page_faults": DeclaredCheck(
+        since=3, holds=is_of_drives, warns=is_read_for_faults, made_only_by=_MAPPED
+    ),
     "failed_reads": DeclaredCheck(since=3, holds=none_failed),
     "data_path": DeclaredCheck(
         since=3,
@@ -64,7 +86,8 @@ CHECKS = {
 }
 """The checks that only random reads have, and what their figures must be.
 
-``data_path`` follows from the counts in the record and is made with it.
+``data_path`` follows from the counts in the record and is made with it. Without a queue, the path
+is proved by what block devices counted (``device_bytes``), so these runs do not have ``data_path``.
 """
 
 
@@ -125,6 +148,8 @@ def outcome_checks(reads: Reads) -> Sequence[Check]:
     made = [*_of_files(reads), delivered_bytes(reads), failed_reads(reads)]
     if reads.total("requests") is not None:
         made.append(queue_counts(reads))
+    if reads.total("major_faults") is not None:
+        made.append(page_faults(reads))
     return made
 
 
@@ -133,10 +158,11 @@ def _of_files(reads: Reads) -> Sequence[Check]:
     if reads.engine == "storage":
         return worst_of_each(check for each in reads.ranks for check in each.checks)
     sentence = f"No storage was read: loader.engine={reads.engine}."
-    names = ("cold_cache", "written_extents", "data_path")
+    missing_check = partial(Check, verdict="not_checked", sentence=sentence, cause=NO_STORAGE)
     return [
-        Check(name=name, verdict="not_checked", sentence=sentence, cause=NO_STORAGE)
-        for name in names
+        missing_check(name="cold_cache"),
+        missing_check(name="written_extents"),
+        missing_check(name="data_path"),
     ]
 
 
@@ -161,22 +187,24 @@ def delivered_bytes(reads: Reads) -> Check:
         return Check(
             name="delivered_bytes",
             verdict="not_checked",
-            sentence="No block could be compared, so what was delivered is unknown.",
+            sentence=_not_compared(reads),
             figures=figures,
             mandatory=True,
         )
     else:
         good = is_delivered(figures)
         place = wrong_place(reads.ranks)
-        delivered = (reads.total("delivered") or 0) + wrong if reads.cache else reads.operations
         sentence = (
-            f"The stamp of each of {delivered:,} blocks was compared where it was "
-            f"delivered, and all of {format_bytes(compared)}"
+            f"The stamp of each of {_compared_blocks(reads, compared):,} blocks was compared "
+            f"where it was delivered, and all of {format_bytes(compared)}"
         )
         if wrong:
-            sentence += f": {wrong:,} blocks are wrong, the first of {place}"
+            sentence += f": wrong stamps in {_counted(wrong, 'block')}, the first of {place}"
         elif bad:
-            sentence += f": {bad:,} blocks of 512 bytes are wrong"
+            files = ", ".join(bad_files(reads.ranks))
+            sentence += f": wrong bytes in {_counted(bad, 'block')} of 512 bytes" + (
+                f" of {files}" if files else ""
+            )
         sentence += "."
     return Check(
         name="delivered_bytes",
@@ -195,6 +223,24 @@ def delivered_bytes(reads: Reads) -> Check:
         if moved_bytes
         else (),
     )
+
+
+def _not_compared(reads: Reads) -> str:
+    if reads.total("delivered"):
+        return (
+            f"The stamp of each of {reads.operations:,} blocks was compared where it was "
+            "delivered, but no block byte by byte: the last read of each requester failed."
+        )
+    return "No block could be compared, so what was delivered is unknown."
+
+
+def _compared_blocks(reads: Reads, compared_bytes: int) -> int:
+    """Return the blocks whose stamp was compared: without a queue, those of ``compared_bytes``."""
+    delivered = reads.total("delivered")
+    if delivered is not None:
+        return delivered + (reads.total("wrong_blocks") or 0)
+    is_cached = reads.total("drive_bytes") is not None
+    return compared_bytes // (reads.block_bytes if is_cached else reads.read_bytes)
 
 
 def queue_counts(reads: Reads) -> Check:
@@ -230,6 +276,31 @@ def queue_counts(reads: Reads) -> Check:
     )
 
 
+def page_faults(reads: Reads) -> Check:
+    """Return the check that compares page faults with what the kernel read for them."""
+    figures: dict[str, float | int | str | None] = {
+        "major_faults": reads.total("major_faults"),
+        "touched_pages": reads.total("touched_pages"),
+        "page_bytes": mmap.PAGESIZE,
+        "drive_bytes": reads.drive_bytes,
+    }
+    waited = (
+        f"{figures['major_faults']:,} of {figures['touched_pages']:,} touched pages waited for a "
+        f"drive (major page faults), and the drives read {format_bytes(reads.drive_bytes)} "
+        "(read_bytes of /proc/self/io)"
+    )
+    if not is_read_for_faults(figures):
+        verdict: Verdict = "fail"
+        sentence = f"{waited}: too little for these pages."
+    elif is_of_drives(figures):
+        verdict, sentence = "pass", f"{waited}."
+    else:
+        verdict = "warn"
+        cached = format_percent(reads.resident_fraction or 0.0, 1)
+        sentence = f"{waited}: the page cache served {cached}, so the rate is mostly of memory."
+    return Check(name="page_faults", verdict=verdict, sentence=sentence, figures=figures)
+
+
 def failed_reads(reads: Reads) -> Check:
     """Return the check that no read failed; a run with failures is in no comparison."""
     figures = {"failed_reads": reads.failed, "operations": reads.operations}
@@ -238,9 +309,9 @@ def failed_reads(reads: Reads) -> Check:
     sentence = f"None of {reads.operations:,} reads failed."
     if worst is not None:
         sentence = (
-            f"{reads.failed:,} reads failed beside {reads.operations:,} that succeeded, most of "
-            f"them on {worst['file']} ({worst['reason']}, {worst['count']:,} times, first at byte "
-            f"{worst['offset_bytes']}): the run is excluded from comparisons."
+            f"{_counted(reads.failed, 'read')} failed and {reads.operations:,} succeeded. Most "
+            f"failed on {worst['file']} ({worst['reason']}, {_counted(worst['count'], 'time')}, "
+            f"first at byte {worst['offset_bytes']}). The run is excluded from comparisons."
         )
     return Check(
         name="failed_reads",
@@ -249,3 +320,7 @@ def failed_reads(reads: Reads) -> Check:
         figures=figures,
         mandatory=True,
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -96,7 +96,7 @@ class Config:
         if self.queue_size < self.requesters:
             raise ConfigError(
                 f"workload.queue_size must hold the {self.requesters} requests that may meet on "
-                f"one pair, got {self.queue_size}"
+                f"one pair, got {self.queue_size}; use a larger one, or fewer workload.requesters"
             )
         check_names(self.named_gpus)
 

@@ -13,7 +13,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check, percentile_s
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import CacheCounts, RandomReadResult
+from wattload.loaders.random_reads import CacheCounts, RandomReadResult, resident_fraction
 
 LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
 NEAR = 0.9
@@ -141,6 +141,11 @@ class Reads:
         mean_ns = reduce(Histogram.merged, known).mean_ns if known else None
         return None if mean_ns is None else mean_ns / NS_PER_S
 
+    @property
+    def resident_fraction(self) -> float | None:
+        """The share of touched pages that came from the page cache, for reads through it."""
+        return resident_fraction(self.total("touched_pages"), self.total("major_faults"))
+
     def total(self, name: str) -> int | None:
         """Return the sum of a count of the results; ``None`` if one of them has none."""
         values = [getattr(each, name) for each in self.results]
@@ -153,8 +158,9 @@ class Reads:
         return sum(known) if len(known) == len(values) else None
 
     def path(self) -> DataPath:
-        """Return the path of rank 0, with the counts of all ranks."""
-        first = self.ranks[0].path
+        """Return the path of rank 0, with the remarks and counts of all ranks."""
+        remarks = dict.fromkeys(remark for each in self.ranks for remark in each.path.remarks)
+        first = self.ranks[0].path.model_copy(update={"remarks": tuple(remarks)})
         counts = [each.path.counts for each in self.ranks]
         known = [each for each in counts if each is not None]
         if len(known) < len(counts):
@@ -260,6 +266,16 @@ def failure_rows(reads: Reads) -> list[dict[str, Any]]:
         }
         for each in reads.ranks
         for failure in each.result.failures
+    ]
+
+
+def bad_files(ranks: Sequence[RankReads]) -> list[str]:
+    """Return the files with blocks that differ, as far as the loader counts them by file."""
+    return [
+        str(path)
+        for each in ranks
+        for path, count in zip(each.paths, each.result.file_bad_blocks, strict=False)
+        if count
     ]
 
 

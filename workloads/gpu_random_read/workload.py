@@ -98,7 +98,7 @@ class GpuRandomRead:
         if world.world_size > len(targets):
             raise ConfigError(
                 f"{world.world_size} processes, but target.path names {len(targets)}: each process "
-                f"needs a target of its own; use at most {len(targets)} processes, or more targets"
+                f"needs a target of its own; use at most {len(targets)}, or more targets"
             )
         dataset = dataset_of(config, targets)
         read_bytes = max(config.block_bytes, *map(_least_read_bytes, targets))
@@ -286,7 +286,7 @@ class GpuRandomRead:
             "read_bytes": job.read_bytes,
             "read_amplification": job.read_bytes / config.block_bytes,
             "drive_bytes": reads.total("drive_bytes"),
-            "resident_fraction": own.resident_fraction,
+            "resident_fraction": reads.resident_fraction,
             "queue_pairs": config.queue_pairs,
             "queue_size": config.queue_size,
             "requesters": config.requesters,

@@ -32,15 +32,23 @@ void wl_queue_fail(wl_queue *queue, const wl_error *error) {
     pthread_mutex_unlock(&queue->mutex);
 }
 
+static uint32_t fault_of(const wl_queue *queue, const wl_pair *pair) {
+    bool answers = queue->fault == WL_FAULT_SILENT && pair->target + 1 < queue->target_count;
+    return answers ? WL_FAULT_NONE : queue->fault;
+}
+
 static bool has_fault(uint32_t fault, uint64_t number) {
-    return fault && number % FAULT_EVERY == FAULT_EVERY - 1;
+    if (!fault)
+        return false;
+    return fault == WL_FAULT_SILENT ? number >= FAULT_EVERY - 1
+                                    : number % FAULT_EVERY == FAULT_EVERY - 1;
 }
 
 /* Completes a request; returns how many answers that counts as, 1 without a fault. */
 static inline uint32_t answer(_Atomic uint32_t *completions, wl_request request, uint32_t code,
                               uint32_t fault, uint64_t number) {
     bool is_faulty = has_fault(fault, number);
-    if (is_faulty && fault == WL_FAULT_LOST)
+    if (is_faulty && (fault == WL_FAULT_LOST || fault == WL_FAULT_SILENT))
         return 0;
     atomic_store_explicit(&completions[request.slot], request.generation << WL_ERRNO_BITS | code,
                           memory_order_release);
@@ -86,7 +94,8 @@ static uint32_t end_read(wl_queue_poller *poller, uint32_t slot, int32_t result,
     else
         count_read(poller, pair, &flight, now_ns);
     /* From here on the slot may be asked for again, and its flight be another poller's. */
-    uint32_t count = answer(queue->completions, flight.request, code, queue->fault, flight.number);
+    uint32_t count = answer(queue->completions, flight.request, code, fault_of(queue, pair),
+                            flight.number);
     if (!code)
         pair->operations += count;
     wl_count(&pair->answered, count);
@@ -148,7 +157,7 @@ static uint32_t take_reads(wl_queue_poller *poller, wl_pair *pair) {
 static uint32_t answer_at_once(wl_queue_poller *poller, wl_pair *pair, uint32_t *answered) {
     const wl_request *requests = pair->requests;
     _Atomic uint32_t *completions = poller->queue->completions;
-    uint32_t fault = poller->queue->fault, mask = pair->mask;
+    uint32_t fault = fault_of(poller->queue, pair), mask = pair->mask;
     uint32_t first = pair->tail, tail = first, count = 0;
     uint64_t number = poller->number;
     for (; tail - first < BURST && wl_is_asked(pair, tail); tail++, number++) {

@@ -406,12 +406,13 @@ WL_API void wl_gpu_close(wl_gpu_reads *reads);
  * requester is; the last block of each is then compared whole on the CPU. */
 enum { WL_QUEUE_NULL = 0, WL_QUEUE_MEMORY = 1, WL_QUEUE_STORAGE = 2 };
 
-/* For tests: what pollers do wrong with one answer in 1000. */
+/* For tests: what pollers do wrong with one answer in 1000, or from the 1000th request on. */
 enum {
     WL_FAULT_NONE = 0,
     WL_FAULT_LOST = 1,   /* none is given */
     WL_FAULT_TWICE = 2,  /* it is counted as two */
-    WL_FAULT_SWAPPED = 3 /* another block is read */
+    WL_FAULT_SWAPPED = 3, /* another block is read */
+    WL_FAULT_SILENT = 4   /* from then on none is given for the last target */
 };
 
 typedef struct {

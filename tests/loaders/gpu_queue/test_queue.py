@@ -237,6 +237,19 @@ def test_a_lost_answer_hangs(files: list[Target], engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["storage", "memory", "null"])
+@pytest.mark.parametrize("pollers", [1, 3])
+def test_a_target_that_hangs_is_named(files: list[Target], engine: str, pollers: int) -> None:
+    result, error, ends, *_ = run(
+        files, engine=engine, pollers=pollers, fault="silent", hang_s=0.3, duration_s=30
+    )
+    assert error is not None
+    assert (error.code, error.offset) == (HANGS, 64)
+    assert error.path == (files[-1].path if engine == "storage" else "")
+    assert result.unanswered == 64
+    assert all(each.operations > 1000 for each in ends[:-1])
+
+
+@pytest.mark.parametrize("engine", ["storage", "memory", "null"])
 def test_an_answer_that_counts_twice_is_seen_in_the_counts(
     files: list[Target], engine: str
 ) -> None:

@@ -142,3 +142,12 @@ def test_details_of_another_kind_are_unknown_and_stop_nothing(value: Any) -> Non
     assert headroom(made) == []
     asked_words(made)
     bottleneck_words([made])
+
+
+def test_mapped_files_have_a_read_in_flight_for_each_thread() -> None:
+    made = record(loader="mmap", bottleneck=None)
+    details = {**made.workload.details, "outstanding_asked": 4}
+    workload = made.workload.model_copy(update={"details": details})
+    found = random_reads(made.model_copy(update={"workload": workload}))
+    assert found is not None
+    assert plain(found.words) == "512 B random reads, 4 in flight"

@@ -1,4 +1,4 @@
-"""The workload with a drive that loses an answer, for whole runs: see ``workload._target_``."""
+"""The workload with a last drive that stops to answer: see ``workload._target_``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from wattload.workloads.gpu_random_read.workload import GpuRandomRead
 
 
 class Hanging(GpuRandomRead):
-    """Waits for an answer that is never given."""
+    """Waits for answers that are never given."""
 
     def __init__(
         self, config: Config, loader: RandomReadLoaderConfig, accelerator: Accelerator
     ) -> None:
-        super().__init__(config, FaultyLoader(requester="cpu", fault="lost"), accelerator)
+        super().__init__(config, FaultyLoader(requester="cpu", fault="silent"), accelerator)

@@ -23,7 +23,7 @@ FILE_BYTES = 1 << 20
 
 @dataclass(slots=True, kw_only=True)
 class FaultyLoader(Loader):
-    """Its pollers do something wrong with one answer in 1000."""
+    """Its pollers do something wrong with answers: see ``native.FAULTS``."""
 
     fault: str = "none"
     hang_s: float = 0.3

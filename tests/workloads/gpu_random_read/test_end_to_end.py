@@ -242,14 +242,18 @@ def test_more_processes_than_targets(tmp_path: Path) -> None:
     assert "2 processes, but target.path names 1: each process needs" in done.stderr
 
 
-def test_a_drive_that_hangs_is_a_failed_record(tmp_path: Path) -> None:
+def test_a_drive_that_hangs_while_another_answers_is_a_failed_record(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    paths = ",".join(str(tmp_path / name) for name in "ab")
     target = "workload._target_=tests.workloads.gpu_random_read.hanging.Hanging"
-    done = run(tmp_path, *WORDS, target, "workload.duration_s=30")
+    done = run(tmp_path, *WORDS, target, "workload.duration_s=30", f"target.path=[{paths}]")
     assert done.returncode == 1
     record = record_of(tmp_path)
     assert record.status == "failed"
-    assert "requests unanswered for 0.3 s on " in record.status_reason
-    assert "requests unanswered for 0.3 s on " in done.stderr
+    [file] = (tmp_path / "b").rglob("blocks.bin")
+    assert f"64 requests unanswered for 0.3 s on {file}: the drive" in record.status_reason
+    assert record.status_reason in done.stderr
 
 
 def queues_below(pid: int) -> list[int]:

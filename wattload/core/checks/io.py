@@ -324,7 +324,11 @@ def _path_check(
     elif word == "unverified":
         verdict = "fail" if must_be_direct else "not_checked"
         asked = "path direct asked, but " if must_be_direct else ""
-        sentence = f"{asked}no counter shows which path was taken"
+        sentence = (
+            f"{asked}no counter shows which path was taken"
+            if counts.requester is None
+            else "not every request was read and delivered, so its path is not proved"
+        )
     else:
         verdict, sentence = "fail", taken
     return Check(
