@@ -24,6 +24,9 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import LoaderConfig
 from wattload.loaders.gpu_reads import ReadsWatch
 
+WARP = 32
+"""The threads of a GPU that run together."""
+
 
 class Pattern(StrEnum):
     """Which blocks a requester reads: any of its file, or those of its warp's own region."""
@@ -237,6 +240,10 @@ class RandomReadLoaderConfig(LoaderConfig, Protocol):
             NoGpuError: a GPU is needed and there is none.
             TargetError: the loader can't read from one of the targets.
         """
+        ...
+
+    def memory_bytes(self, plan: RandomReadPlan) -> int:
+        """Return the host memory that a reader takes."""
         ...
 
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:

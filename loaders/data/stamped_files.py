@@ -6,6 +6,7 @@ folder: the next call resumes one that was interrupted.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,10 +178,10 @@ def noted_stamps(folder: DataFolder, name: str, unit_bytes: int) -> Stamps | Non
     entry = folder.entries.get(name)
     if entry is None or entry.result is None:
         return None
-    try:
-        stamps = Stamps(**entry.result)
-    except TypeError as error:
-        raise DataError(f"{folder.path} has stamps of another version; {REMEDY}") from error
+    fields = {field.name for field in dataclasses.fields(Stamps)}
+    if set(entry.result) != fields or not all(type(each) is int for each in entry.result.values()):
+        raise DataError(f"{folder.path} has stamps of another version; {REMEDY}")
+    stamps = Stamps(**entry.result)
     if stamps.unit_bytes != unit_bytes:
         raise DataError(
             f"{folder.path / name} has stamps every {stamps.unit_bytes} bytes, {unit_bytes} "

@@ -180,6 +180,10 @@ class Config:
             )
         self.require_checkpoint_library()
 
+    def memory_bytes(self, plan: RandomReadPlan) -> int:
+        """Return the size of the buffers of random reads."""
+        return sum(plan.requesters * file.read_bytes for file in plan.files)
+
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader of random blocks by O_DIRECT; nothing is kept in ``folder``."""
         return DirectRandomReader(

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -74,6 +75,10 @@ def serve(handle: Callable[[Mapping[str, Any], Commands, Send], None]) -> None:
         handle(request, commands, send)
     except NativeError as error:
         send({"error": error_fields(error)})
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
     # Without the destructors of libraries, which may wait for threads that hang.
     sys.stdout.flush()
     os._exit(0)

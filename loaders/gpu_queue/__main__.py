@@ -39,8 +39,7 @@ def _handle(request: Mapping[str, Any], commands: Commands, send: Send) -> None:
     each_bytes = request["setup"]["read_bytes"] if request["setup"]["engine"] == "storage" else 0
     result = followed(_Run(queue, each_bytes), commands.start, send)
     send({"result": _figures(request, queue, result, each_bytes)})
-    commands.stop = None
-    queue.close()
+    # The end of the process releases the queue: a stop may come until then.
 
 
 def _compiled(gpu: str) -> tuple[bytes, dict[str, str]]:

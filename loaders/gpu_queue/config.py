@@ -24,7 +24,7 @@ from wattload.loaders.engine.library import IO_URING, choose_backend
 from wattload.loaders.gpu.limits import check_locked
 from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu
 from wattload.loaders.gpu_queue.reader import QueueReader, QueueSetup, probe
-from wattload.loaders.random_reads import RandomReader, RandomReadPlan
+from wattload.loaders.random_reads import WARP, Pattern, RandomReader, RandomReadPlan
 
 STORAGE, MEMORY, NULL = "storage", "memory", "null"
 GPU, CPU = "gpu", "cpu"
@@ -33,6 +33,8 @@ DEFAULT_POLLERS = 4
 """By default no more pollers than this, however many drives there are."""
 MOST_THREADS = 1024
 MOST_TARGETS = 64
+PLACE_BYTES, PAIR_BYTES = 20, 19 << 10
+"""Of a queue pair: a place of its ring, and what its poller counts."""
 LEAST_TABLE_BYTES, MOST_TABLE_BYTES = 64 << 10, 4 << 30
 MOST_CACHE_BYTES = 256 << 30
 SET_BLOCKS = 16
@@ -89,8 +91,8 @@ class Config:
         if self.table_bytes & (self.table_bytes - 1):
             following = 1 << self.table_bytes.bit_length()
             raise ConfigError(
-                f"loader.table_bytes must be a power of two, got {self.table_bytes}; {following} "
-                "is next"
+                f"loader.table_bytes must be a power of two, got {self.table_bytes}; use "
+                f"{following}"
             )
         if self.cache_bytes and (self.requester == CPU or self.engine == NULL):
             what = "requester=cpu" if self.requester == CPU else "engine=null"
@@ -128,6 +130,20 @@ class Config:
         if plan.gpu is not None and self.needs_gpu:
             probe(plan, self.queue_setup(plan))
 
+    def memory_bytes(self, plan: RandomReadPlan) -> int:
+        """Return the size of rings, slots and the table; of requesters on the CPU their blocks too.
+
+        The rings are those of ``queue_abi.h``: a request and a lap number for each place.
+        """
+        rings_bytes = plan.queue_pairs * (plan.queue_size * PLACE_BYTES + PAIR_BYTES)
+        output_bytes = 0 if self.needs_gpu else plan.outstanding * plan.block_bytes
+        return (
+            len(plan.files) * rings_bytes
+            + self._slots_bytes(plan)
+            + output_bytes
+            + (self.table_bytes)
+        )
+
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader; nothing is kept in ``folder``."""
         return QueueReader(plan, self.queue_setup(plan))
@@ -157,7 +173,7 @@ class Config:
             following = max(least_bytes, 1 << self.cache_bytes.bit_length())
             raise ConfigError(
                 f"loader.cache_bytes must be 0 or a power of two that holds {SET_BLOCKS} blocks of "
-                f"{plan.block_bytes} bytes, got {self.cache_bytes}; {following} is next"
+                f"{plan.block_bytes} bytes, got {self.cache_bytes}; use {following}"
             )
         most_bytes = MOST_CACHED_BLOCKS * plan.block_bytes
         large = [file for file in plan.files if file.size_bytes > most_bytes]
@@ -184,14 +200,26 @@ class Config:
                 f"({plan.queue_pairs} per target), got {self.pollers}: each pair "
                 "is served by one poller"
             )
-        slots_bytes = plan.outstanding * max(file.read_bytes for file in plan.files)
-        pinned_bytes = slots_bytes + self.table_bytes
-        limit_bytes, _ = memory_limit_bytes(LIVE)
-        if limit_bytes is not None and pinned_bytes > limit_bytes:
+        blocks = self.table_bytes // plan.block_bytes
+        warps = plan.requesters // WARP
+        if not self.reads_storage and plan.pattern == Pattern.REGIONS and blocks < warps:
             raise ConfigError(
-                f"the queue pins {format_bytes(pinned_bytes)}, the memory limit of the cgroup is "
-                f"{format_bytes(limit_bytes)}: use fewer workload.requesters or a smaller "
+                f"workload.pattern=regions needs a block for each of {warps} warps, and the table "
+                f"has {blocks} of {plan.block_bytes} bytes; use a larger loader.table_bytes or "
+                "fewer workload.requesters"
+            )
+        needed_bytes = self.memory_bytes(plan)
+        limit_bytes, _ = memory_limit_bytes(LIVE)
+        if limit_bytes is not None and needed_bytes > limit_bytes:
+            raise ConfigError(
+                f"the queue takes {format_bytes(needed_bytes)} of host memory, the memory limit of "
+                f"the cgroup is {format_bytes(limit_bytes)}: use fewer workload.requesters, fewer "
+                "or smaller queue pairs (workload.queue_pairs, workload.queue_size), or a smaller "
                 "loader.table_bytes"
             )
         if self.reads_storage:
-            check_locked(slots_bytes, "use fewer workload.requesters")
+            check_locked(self._slots_bytes(plan), "use fewer workload.requesters")
+
+    @staticmethod
+    def _slots_bytes(plan: RandomReadPlan) -> int:
+        return plan.outstanding * max(file.read_bytes for file in plan.files)

@@ -74,7 +74,14 @@ class Config:
                 f"came from storage, read_bytes in /proc/self/io: {error}; use loader=direct"
             ) from error
 
+    def memory_bytes(self, plan: RandomReadPlan) -> int:
+        """Return the size of a block for each thread; the page cache is no memory of a reader."""
+        return self._thread_count * plan.block_bytes
+
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader of mapped files; nothing is kept in ``folder``."""
-        threads = self.threads or len(os.sched_getaffinity(0))
-        return MappedReader(plan, threads=threads, advice=self.advice)
+        return MappedReader(plan, threads=self._thread_count, advice=self.advice)
+
+    @property
+    def _thread_count(self) -> int:
+        return self.threads or len(os.sched_getaffinity(0))

@@ -9,11 +9,10 @@ from wattload.core.errors import ConfigError
 from wattload.core.host.gpu_topology import check_names, named_gpus
 from wattload.core.settings import check_settings, setting
 from wattload.core.units import MIB
-from wattload.loaders.random_reads import Pattern
+from wattload.loaders.random_reads import WARP, Pattern
 
 UNIT_BYTES = 512
 """Every block of this size carries a stamp, so smaller reads are not supported."""
-WARP = 32
 MAX_BLOCK_BYTES = 65_536
 MAX_REQUESTERS = 65_536
 MAX_QUEUE_SIZE = 65_536
@@ -90,7 +89,7 @@ class Config:
             following = (self.requesters // WARP + 1) * WARP
             raise ConfigError(
                 f"workload.requesters must be a multiple of {WARP}, the threads of a warp, got "
-                f"{self.requesters}; {following} is next"
+                f"{self.requesters}; use {following}"
             )
         _require_power_of_two("queue_size", self.queue_size)
         if self.queue_size < self.requesters:
@@ -109,6 +108,6 @@ class Config:
 def _require_power_of_two(name: str, value: int) -> None:
     if value & (value - 1):
         raise ConfigError(
-            f"workload.{name} must be a power of two, got {value}; {1 << value.bit_length()} is "
-            "next"
+            f"workload.{name} must be a power of two, got {value}; use "
+            f"{1 << value.bit_length()}"
         )

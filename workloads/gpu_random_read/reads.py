@@ -16,9 +16,9 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.random_reads import CacheCounts, RandomReadResult, resident_fraction
 
 LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
-NEAR = 0.9
+NEAR, MOST = 0.9, 1.05
 """From this share of a ceiling on, it limits the rate."""
-BUSY = 0.95
+BUSY = 0.9
 """A poller that has something to do for more of the time limits the rate."""
 
 
@@ -146,6 +146,22 @@ class Reads:
         """The share of touched pages that came from the page cache, for reads through it."""
         return resident_fraction(self.total("touched_pages"), self.total("major_faults"))
 
+    @property
+    def in_flight(self) -> float | None:
+        """The mean number of reads that the kernel and the drives had, by Little's law.
+
+        Requesters ask again at once, so their own latency would give what they ask by definition.
+        Reads of mapped files have no other.
+        """
+        parts = []
+        for each in self.results:
+            latencies = each.file_latencies or (each.latency and (each.latency,))
+            mean_ns = reduce(Histogram.merged, latencies).mean_ns if latencies else None
+            if mean_ns is None:
+                return None
+            parts.append(each.operations / each.seconds * mean_ns / NS_PER_S)
+        return sum(parts)
+
     def total(self, name: str) -> int | None:
         """Return the sum of a count of the results; ``None`` if one of them has none."""
         values = [getattr(each, name) for each in self.results]
@@ -175,19 +191,22 @@ class Reads:
             self.ceiling("queue_per_s"),
         )
         busy = [each.busy_s / result.seconds for result in self.results for each in result.pollers]
-        if self.engine != "null" and pull and rate >= NEAR * pull:
+        if self.engine != "null" and pull and NEAR * pull <= rate <= MOST * pull:
             return LINK, f"{rate / pull:.2f} of what the GPU pulls without a queue"
-        if queue and rate >= NEAR * queue:
+        if queue and NEAR * queue <= rate <= MOST * queue:
             return QUEUE, f"{rate / queue:.2f} of what the queue does with nothing to deliver"
-        if not busy:
-            return None, "the loader measures neither a ceiling nor its pollers"
-        busiest = max(busy)
-        if busiest >= BUSY:
-            return POLLERS, f"the busiest poller had something to do for {busiest:.2f} of the time"
-        if self.engine != "storage" or self.cache is not None:
-            why = "there is a cache" if self.engine == "storage" else "no storage was read"
-            return None, f"{why}, and neither queue, pollers nor link limit the rate"
-        return STORAGE, f"the busiest poller had nothing to do for {1 - busiest:.2f} of the time"
+        if busy and max(busy) >= BUSY:
+            return (
+                POLLERS,
+                f"the busiest poller worked for {max(busy):.2f} of the time",
+            )
+        if self.engine != "storage":
+            return None, "no storage was read, and neither queue, pollers nor link limit the rate"
+        if self.in_flight is None:
+            return None, "how many reads were in flight is not known"
+        share = self.in_flight / self.outstanding
+        reason = f"{share:.2f} of the reads that were asked for at once were in flight"
+        return (STORAGE if share >= NEAR else None), reason
 
 
 def _sum(one: PathCounts, other: PathCounts) -> PathCounts:

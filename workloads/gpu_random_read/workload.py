@@ -30,6 +30,7 @@ from wattload.core.workload import (
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.stamped_files import REMEDY, WRITING_BYTES, StampedFiles
 from wattload.loaders.random_reads import (
+    WARP,
     CacheCounts,
     Pattern,
     RandomReadFile,
@@ -38,7 +39,7 @@ from wattload.loaders.random_reads import (
     RandomReadResult,
 )
 from wattload.workloads.gpu_random_read.checks import outcome_checks
-from wattload.workloads.gpu_random_read.config import WARP, Config
+from wattload.workloads.gpu_random_read.config import Config
 from wattload.workloads.gpu_random_read.dataset import WORKLOAD, dataset_of, part_of, unfinished
 from wattload.workloads.gpu_random_read.metrics import PHASE, latencies, metrics
 from wattload.workloads.gpu_random_read.reads import (
@@ -124,8 +125,7 @@ class GpuRandomRead:
             peak_bytes=dataset.data_bytes if reads_storage else 0,
             present_bytes=unfinished(dataset) if missing else 0,
             memory_bytes_per_rank=max(
-                reads.outstanding * (read_bytes + config.block_bytes) + self._table_bytes,
-                WRITING_BYTES if missing else 0,
+                self._loader.memory_bytes(reads), WRITING_BYTES if missing else 0
             ),
             needs_direct_io=reads_storage,
             reading_s=config.duration_s,
@@ -196,6 +196,7 @@ class GpuRandomRead:
             if loader.reads_storage:
                 checks.append(cold_cache_check(paths))
             context.progress.begin("reading at random")
+            context.communicator.barrier()  # ceilings of all ranks are measured at once
             with ExitStack() as opened:
                 result = reader.run(_Watch(context, opened))
             context.progress.end()
@@ -278,7 +279,6 @@ class GpuRandomRead:
 
     def _details(self, reads: Reads) -> dict[str, Any]:
         config, job = self.config, self._planned()
-        mean_s = reads.mean_latency_s
         bottleneck, reason = reads.bottleneck()
         own, cache = reads.results[0], reads.cache
         return {
@@ -298,7 +298,7 @@ class GpuRandomRead:
             "files": file_rows(reads),
             "gpus": gpu_rows(reads),
             "outstanding_asked": reads.outstanding,
-            "outstanding_seen": None if mean_s is None else reads.deliveries_per_s * mean_s,
+            "outstanding_seen": reads.in_flight,
             "pull_per_s": reads.ceiling("pull_per_s"),
             "queue_per_s": reads.ceiling("queue_per_s"),
             "table_bytes": self._table_bytes or None,
@@ -331,10 +331,11 @@ class GpuRandomRead:
         if job.read_bytes > config.block_bytes:
             block_bytes = config.block_bytes
             coarse = [str(each.path) for each in targets if _least_read_bytes(each) > block_bytes]
+            everywhere = " on every target" if len(coarse) < len(targets) else ""
             yield (
-                f"{job.read_bytes} bytes were read for each block of {config.block_bytes}: "
-                f"{job.read_bytes // config.block_bytes} bytes read for each one delivered, as "
-                f"O_DIRECT on {', '.join(coarse)} takes no less."
+                f"{job.read_bytes} bytes were read for each block of {config.block_bytes}"
+                f"{everywhere}: {job.read_bytes // config.block_bytes} bytes read for each one "
+                f"delivered, as O_DIRECT on {', '.join(coarse)} takes no less."
             )
         shared = _sharing(targets)
         if shared:

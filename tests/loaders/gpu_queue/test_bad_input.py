@@ -60,7 +60,7 @@ def children() -> set[int]:
         ({"engine": "nvme"}, "loader.engine must be one of storage, memory, null, got 'nvme'"),
         ({"requester": "dpu"}, "loader.requester must be one of gpu, cpu, got 'dpu'"),
         ({"pollers": 0}, "loader.pollers must be 1 to 256, got 0"),
-        ({"table_bytes": 100_000}, "must be a power of two, got 100000; 131072 is next"),
+        ({"table_bytes": 100_000}, "must be a power of two, got 100000; use 131072"),
         ({"table_bytes": 1024}, "loader.table_bytes must be 65536 to 4294967296"),
     ],
 )

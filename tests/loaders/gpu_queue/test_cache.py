@@ -85,7 +85,7 @@ def test_other_sizes_name_the_next(
     other = replace(plan, files=files, block_bytes=block_bytes)
     sentence = (
         rf"loader.cache_bytes must be 0 or a power of two that holds 16 blocks of {block_bytes} "
-        rf"bytes, got {cache_bytes}; {following} is next"
+        rf"bytes, got {cache_bytes}; use {following}"
     )
     with pytest.raises(ConfigError, match=sentence):
         config.check_random_reads(other, [])

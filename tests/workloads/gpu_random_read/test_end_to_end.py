@@ -160,9 +160,7 @@ def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
     delivered = details["requests"] * 512 / seconds
     assert metric_of(cached, "delivered_bytes_per_s") == pytest.approx(delivered)
     assert metric_of(cached, "read_bytes_per_s") == pytest.approx(read * least_bytes / seconds)
-    mean_s = metric_of(cached, "mean_latency_s")
-    seen = details["requests"] / seconds * mean_s
-    assert details["outstanding_seen"] == pytest.approx(seen)
+    assert 0 < details["outstanding_seen"] < details["outstanding_asked"], "hits are not in flight"
     assert details["bottleneck"] != "storage", "hits take time too"
     (path,) = cached.workload.paths
     assert (path.path_effective, path.initiator) == ("gpu_pull", "gpu")

@@ -51,7 +51,7 @@ def test_the_figures_follow_from_what_was_read(tmp_path: Path) -> None:
     assert rows["read"].count == phase.operations
     assert metric(outcome, "mean_latency_s") == pytest.approx(rows["request"].mean_s)
     assert 0 < rows["request"].count <= phase.operations
-    assert details["outstanding_seen"] == pytest.approx(rate * rows["request"].mean_s)
+    assert details["outstanding_seen"] == pytest.approx(rate * rows["read"].mean_s)
     assert details["requests"] == details["taken"] == details["answered"] == phase.operations
     assert [file["operations"] for file in details["files"]] == [phase.operations]
     assert sum(each["answered"] for each in details["pollers"]) == phase.operations
@@ -263,10 +263,10 @@ def test_without_a_gpu_the_plan_says_what_to_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"requesters": 500}, r"multiple of 32, the threads of a warp, got 500; 512 is next"),
+        ({"requesters": 500}, r"multiple of 32, the threads of a warp, got 500; use 512"),
         ({"requesters": 512, "queue_size": 256}, "hold the 512 requests that may meet on one pair"),
-        ({"queue_size": 1000}, "power of two, got 1000; 1024 is next"),
-        ({"block_bytes": 1536}, "power of two, got 1536; 2048 is next"),
+        ({"queue_size": 1000}, "power of two, got 1000; use 1024"),
+        ({"block_bytes": 1536}, "power of two, got 1536; use 2048"),
         ({"block_bytes": 100}, "workload.block_bytes must be a multiple of 512"),
         ({"file_bytes": 1000}, "workload.file_bytes must be a multiple of 1048576"),
         ({"gpus": ["gpu0"]}, "got 'gpu0'; nvidia-smi lists both"),
