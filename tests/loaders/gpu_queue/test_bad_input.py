@@ -21,7 +21,7 @@ from tests.workloads.gpu_random_read.making import target_at
 from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError
 from wattload.loaders.gpu_queue.config import Config
 from wattload.loaders.gpu_queue.failures import DRIVER
-from wattload.loaders.random_reads import RandomReadPlan
+from wattload.loaders.random_reads import Pattern, RandomReadPlan
 
 MARK = "WATTLOAD_TEST_OF_QUEUES"
 MODULE = b"wattload.loaders.gpu_queue"
@@ -89,6 +89,29 @@ def test_no_gpu(plan: RandomReadPlan) -> None:
     for gpu in (None, "0000:65:00.0"):
         with pytest.raises(NoGpuError, match="needs an NVIDIA GPU and /dev/nvidiactl is missing"):
             Config().check_random_reads(replace(plan, gpu=gpu), [])
+
+
+def test_memory_of_rings_counts(plan: RandomReadPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{Config.__module__}.memory_limit_bytes", lambda _: (1 << 30, "cgroup"))
+    Config(requester="cpu").check_random_reads(plan, [])
+    large = replace(plan, queue_pairs=1024, queue_size=65_536)
+    with pytest.raises(ConfigError, match=r"takes 1\.40 GB of host .*queue_size"):
+        Config(requester="cpu").check_random_reads(large, [])
+
+
+def test_a_table_without_a_block_for_each_region(plan: RandomReadPlan) -> None:
+    regions = replace(plan, requesters=8192, queue_size=8192, pattern=Pattern.REGIONS)
+    config = Config(requester="cpu", engine="memory", table_bytes=65_536)
+    with pytest.raises(ConfigError, match="256 warps, and the table has 128 of 512 bytes; use a"):
+        config.check_random_reads(regions, [])
+
+
+def test_what_the_process_can_not_read_is_named(plan: RandomReadPlan, tmp_path: Path) -> None:
+    (file,) = plan.files
+    wrong: Any = "x"
+    files = (replace(file, stamps=replace(file.stamps, word=wrong)),)
+    with pytest.raises(RunError, match=r"process of the queue exited with status 1: TypeError: "):
+        Config(requester="cpu").random_reader(replace(plan, files=files), tmp_path)
 
 
 def test_a_target_without_o_direct(plan: RandomReadPlan, tmp_path: Path) -> None:
