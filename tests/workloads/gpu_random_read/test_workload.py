@@ -21,7 +21,7 @@ from tests.workloads.gpu_random_read.making import (
     verdicts,
     workload_of,
 )
-from wattload.core.errors import ConfigError, RunError
+from wattload.core.errors import ConfigError, DataError, RunError
 from wattload.core.record.results import Check
 from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Loader
@@ -295,3 +295,12 @@ def test_a_file_may_fill_its_file_system(tiny_file_system: Path) -> None:
     workload.prepare(context)
     again = workload_of(file_bytes=None).plan(context)
     assert (again.data_bytes, again.prepare_bytes) == (plan.data_bytes, 0)
+
+
+def test_stamps_that_were_edited_are_refused(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    made(workload_of(), context)
+    (manifest,) = files_of(context)[0].parent.glob(".wattload-manifest-*.jsonl")
+    manifest.write_text(manifest.read_text().replace('"unit_bytes": 512', '"unit_bytes": "512"'))
+    with pytest.raises(DataError, match="has stamps of another version"):
+        workload_of().plan(context)

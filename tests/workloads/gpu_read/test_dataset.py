@@ -79,14 +79,6 @@ def test_a_hole_is_found_before_the_reads(context: Context) -> None:
         workload.prepare(context)
 
 
-def test_stamps_that_were_edited_are_refused(context: Context) -> None:
-    made(workload_of(), context)
-    (manifest,) = files_of(context)[0].parent.glob(".wattload-manifest-*.jsonl")
-    manifest.write_text(manifest.read_text().replace('"first_block": 0', '"first_block": "0"'))
-    with pytest.raises(DataError, match="has stamps of another version"):
-        workload_of().plan(context)
-
-
 def test_a_missing_file_is_written_again(context: Context) -> None:
     made(workload_of(), context)
     files_of(context)[0].unlink()
