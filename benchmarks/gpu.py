@@ -23,12 +23,13 @@ from benchmarks.files import stamped_files
 from benchmarks.measure import NotMeasuredError, Result, rounds
 from benchmarks.taken import Taken, children_cpu_s
 from wattload.core.errors import WattloadError
+from wattload.core.host.gpus import Gpu, find_gpu
 from wattload.core.io import Stamps
 from wattload.core.units import KIB, MIB
 from wattload.loaders.bounce.config import Config as Bounce
 from wattload.loaders.cufile.config import CONFIGURATION
 from wattload.loaders.cufile.config import Config as CuFile
-from wattload.loaders.gpu.probe import ProbedGpu, probe
+from wattload.loaders.gpu.probe import probe
 from wattload.loaders.gpu_reads import GpuFile, GpuReadLoaderConfig, GpuReadPlan
 from wattload.loaders.kvikio.config import Config as Kvikio
 
@@ -83,9 +84,9 @@ def seconds(pairs: int) -> float:
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield the ratios to the peers, to KvikIO, of the ring to threads, and the cost of proof."""
-    gpu = _gpu()
-    if isinstance(gpu, str):
-        yield Result(name="reads into GPU memory", unit="", goal=PEER_GOAL, missing=gpu)
+    found, reason = gpus()
+    if not found:
+        yield Result(name="reads into GPU memory", unit="", goal=PEER_GOAL, missing=reason)
         return
     with ExitStack() as stack:
         try:
@@ -95,7 +96,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         except (NotMeasuredError, WattloadError, OSError) as error:
             yield Result(name="reads into GPU memory", unit="", goal=PEER_GOAL, missing=str(error))
             return
-        place = Place(files, FILE_BYTES, gpu.address, _node_of(gpu.address))
+        place = Place(files, FILE_BYTES, found[0].address, found[0].node)
         for (size, block_bytes), threads in itertools.product(BLOCKS.items(), THREADS):
             name = f"{size} x {threads} threads"
             plan = place.plan(block_bytes, threads)
@@ -221,7 +222,7 @@ def ours(config: GpuReadLoaderConfig, plan: GpuReadPlan) -> Taken:
             config.check_gpu_reads(plan, [])
             reader = config.gpu_reader(plan, Path(folder))
             try:
-                result = reader.run(_Unwatched())
+                result = reader.run(Unwatched())
             finally:
                 reader.close()
         except (WattloadError, OSError) as error:
@@ -312,32 +313,25 @@ def build_peers(folder: Path) -> dict[str, Path]:
     return programs
 
 
-class _Unwatched:
+class Unwatched:
+    """Reads that nobody follows; a ``ReadsWatch``."""
+
     def begin(self) -> None:
-        pass
+        """Do nothing."""
 
     def moved(self, reads: int, read_bytes: int) -> None:
-        pass
+        """Do nothing."""
 
     def end(self, start_ns: int, end_ns: int) -> None:
-        pass
+        """Do nothing."""
 
 
-def _gpu() -> ProbedGpu | str:
-    """Return the first GPU, or why there is none."""
+def gpus() -> tuple[list[Gpu], str]:
+    """Return the GPUs that CUDA shows; if there are none, also why."""
     try:
-        return probe(with_cufile=False).gpus[0]
+        return [find_gpu(gpu.address) for gpu in probe(with_cufile=False).gpus], ""
     except WattloadError as error:
-        return str(error)
-
-
-def _node_of(address: str) -> int | None:
-    path = Path("/sys/bus/pci/devices") / address / "numa_node"
-    try:
-        node = int(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
+        return [], str(error).partition(": install")[0]
 
 
 @contextmanager

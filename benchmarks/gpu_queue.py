@@ -24,15 +24,14 @@ from pathlib import Path
 
 from benchmarks import fio
 from benchmarks.files import stamped_files
+from benchmarks.gpu import SOURCES, Unwatched, gpus
 from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
 from benchmarks.taken import Taken, children_cpu_s
 from wattload.core.errors import WattloadError
-from wattload.core.host.gpus import Gpu, find_gpu
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.units import KIB, MIB, format_percent
 from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.direct.config import Config as Direct
-from wattload.loaders.gpu.probe import probe
 from wattload.loaders.gpu_queue.config import Config as Queue
 from wattload.loaders.mmap.config import Config as Mmap
 from wattload.loaders.random_reads import (
@@ -43,7 +42,6 @@ from wattload.loaders.random_reads import (
     RandomReadResult,
 )
 
-SOURCES = Path(__file__).parent / "gpu_peers"
 SECTOR_BYTES = 512
 FILE_BYTES = 512 * MIB
 SECONDS = 1.0
@@ -103,7 +101,7 @@ class Reading:
                 try:
                     if self.others is not None:
                         self.others.wait(_TIMEOUT_S)
-                    result = reader.run(_Unwatched())
+                    result = reader.run(Unwatched())
                 finally:
                     reader.close()
             except (WattloadError, OSError, threading.BrokenBarrierError) as error:
@@ -175,11 +173,11 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
             path=path, size_bytes=FILE_BYTES, stamps=stamps, read_bytes=SECTOR_BYTES
         )
         yield from _side(Place(file=file, side=CPU, gpu=None), folder, pairs, PAPER)
-        gpus, reason = _gpus()
-        if not gpus:
+        found, reason = gpus()
+        if not found:
             yield from _without_gpu(reason)
             return
-        places = [Place(file=file, side=GPU, gpu=gpu.address, node=gpu.node) for gpu in gpus]
+        places = [Place(file=file, side=GPU, gpu=gpu.address, node=gpu.node) for gpu in found]
         yield from _side(places[0], folder, pairs, NULL_OF_GPU)
         yield from _pulls(places[0], pairs)
         yield _pulls_of_all(places, pairs)
@@ -432,22 +430,3 @@ def build_ring(folder: Path, side: str, architecture: str = "native") -> Path:
         lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise NotMeasuredError(f"{build[0]} can't build {build[-1]}: {lines[-1]}")
     return program
-
-
-class _Unwatched:
-    def begin(self) -> None:
-        pass
-
-    def moved(self, reads: int, read_bytes: int) -> None:
-        pass
-
-    def end(self, start_ns: int, end_ns: int) -> None:
-        pass
-
-
-def _gpus() -> tuple[list[Gpu], str]:
-    """Return the GPUs that CUDA shows; if there are none, also why."""
-    try:
-        return [find_gpu(gpu.address) for gpu in probe(with_cufile=False).gpus], ""
-    except WattloadError as error:
-        return [], str(error).partition(": install")[0]

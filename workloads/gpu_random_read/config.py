@@ -108,6 +108,5 @@ class Config:
 def _require_power_of_two(name: str, value: int) -> None:
     if value & (value - 1):
         raise ConfigError(
-            f"workload.{name} must be a power of two, got {value}; use "
-            f"{1 << value.bit_length()}"
+            f"workload.{name} must be a power of two, got {value}; use {1 << value.bit_length()}"
         )

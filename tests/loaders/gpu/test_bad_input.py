@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaders.gpu.children import children, mark
 from tests.loaders.gpu.plans import Watch, plan_of, read, stamped_file
 from wattload.core.errors import ConfigError, RunError, TargetError
 from wattload.core.sysfs import Roots
@@ -25,34 +26,16 @@ from wattload.loaders.gpu_reads import GpuReadPlan
 
 Stubs = Callable[..., None]
 AUTO = CuFile(mode="auto")
-MARK = "WATTLOAD_TEST_OF_READERS"
+
+__all__ = ["mark"]
+
+MODULE = "wattload.loaders.gpu"
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> GpuReadPlan:
     """A plan over one file."""
     return plan_of(stamped_file(tmp_path / "file"))
-
-
-@pytest.fixture(autouse=True)
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mark the processes that a test starts, since other tests run beside it."""
-    monkeypatch.setenv(MARK, str(tmp_path))
-
-
-def children() -> set[int]:
-    """Return the readers that this test has started, of any parent."""
-    own = f"{MARK}={os.environ[MARK]}".encode()
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes().split(b"\0")
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"wattload.loaders.gpu" in command and own in variables:
-            found.add(int(folder.name))
-    return found
 
 
 Refusal = tuple[Bounce | CuFile, dict[str, str], str]
@@ -79,7 +62,7 @@ def test_what_the_libraries_refuse(
     stubs(**variables)
     with pytest.raises(ConfigError, match=sentence):
         read(config, plan, tmp_path)
-    assert not children()
+    assert not children(MODULE)
 
 
 @pytest.mark.usefixtures("stubs")
@@ -145,7 +128,7 @@ def test_a_cufile_that_hangs(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> N
     found = probe.probe()
     assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 1 s")
     assert found.gpus
-    assert not children()
+    assert not children(MODULE)
 
 
 def test_a_preparation_that_hangs(
@@ -164,7 +147,7 @@ def test_reads_that_hang(
     monkeypatch.setattr(process, "HANG_S", 1.0)
     with pytest.raises(RunError, match="reads hang: none has ended for 1 s, after 0 reads"):
         read(AUTO, plan, tmp_path)
-    assert not children()
+    assert not children(MODULE)
 
 
 @pytest.mark.parametrize("config", [Bounce(), Bounce(submit="ring")])
@@ -179,7 +162,7 @@ def test_a_gpu_that_is_lost(
 @pytest.mark.usefixtures("stubs")
 def test_a_process_that_is_killed(plan: GpuReadPlan, tmp_path: Path) -> None:
     reader = Bounce().gpu_reader(replace(plan, duration_s=20.0), tmp_path)
-    (child,) = children()
+    (child,) = children(MODULE)
     threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
     sentence = "the process that reads into GPU memory was ended by signal 9"
     with pytest.raises(RunError, match=sentence):
@@ -199,14 +182,14 @@ def test_readers_end_with_the_run(tmp_path: Path) -> None:
     run = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stdout.readline() == b"ready\n"
-    assert children()
+    assert children(MODULE)
     run.kill()
     run.wait()
     run.stdout.close()
     end_s = time.monotonic() + 10
-    while children() and time.monotonic() < end_s:
+    while children(MODULE) and time.monotonic() < end_s:
         time.sleep(0.05)
-    assert not children()
+    assert not children(MODULE)
 
 
 def test_blocks_that_cufile_would_cut(plan: GpuReadPlan, tmp_path: Path) -> None:

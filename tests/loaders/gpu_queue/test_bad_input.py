@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.loaders.gpu.children import children, mark
 from tests.loaders.gpu.plans import Watch
 from tests.loaders.gpu_queue.plans import plan_of, read, stamped_file
 from tests.workloads.gpu_random_read.making import target_at
@@ -23,35 +24,15 @@ from wattload.loaders.gpu_queue.config import Config
 from wattload.loaders.gpu_queue.failures import DRIVER
 from wattload.loaders.random_reads import Pattern, RandomReadPlan
 
-MARK = "WATTLOAD_TEST_OF_QUEUES"
-MODULE = b"wattload.loaders.gpu_queue"
+__all__ = ["mark"]
+
+MODULE = "wattload.loaders.gpu_queue"
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> RandomReadPlan:
     """A plan over one file."""
     return plan_of(stamped_file(tmp_path / "file"))
-
-
-@pytest.fixture(autouse=True)
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mark the processes that a test starts, since other tests run beside it."""
-    monkeypatch.setenv(MARK, str(tmp_path))
-
-
-def children() -> set[int]:
-    """Return the processes of queues that this test has started, of any parent."""
-    own = f"{MARK}={os.environ[MARK]}".encode()
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes().split(b"\0")
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if MODULE in command and own in variables:
-            found.add(int(folder.name))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -140,12 +121,12 @@ def test_files_that_are_not_as_planned(plan: RandomReadPlan, tmp_path: Path) -> 
     absent = replace(plan, files=(replace(file, path=tmp_path / "absent"),))
     with pytest.raises(FileNotFoundError):
         read(absent, tmp_path)
-    assert not children()
+    assert not children(MODULE)
 
 
 def test_a_process_that_is_killed(plan: RandomReadPlan, tmp_path: Path) -> None:
     reader = Config(requester="cpu").random_reader(replace(plan, duration_s=20.0), tmp_path)
-    (child,) = children()
+    (child,) = children(MODULE)
     threading.Timer(0.5, os.kill, (child, signal.SIGKILL)).start()
     with pytest.raises(RunError, match=r"^the process of the queue was ended by signal 9"):
         reader.run(Watch())
@@ -178,7 +159,7 @@ def test_a_queue_ends_with_its_run(tmp_path: Path, number: signal.Signals) -> No
     )
     assert run.stdout is not None
     assert run.stdout.readline() == b"reads\n"
-    assert len(children()) == 1
+    assert len(children(MODULE)) == 1
     start_s = time.monotonic()
     if number is signal.SIGINT:
         os.killpg(run.pid, number)  # as a terminal does: the child gets it too
@@ -186,8 +167,8 @@ def test_a_queue_ends_with_its_run(tmp_path: Path, number: signal.Signals) -> No
         run.kill()
     run.wait()
     run.stdout.close()
-    while children() and time.monotonic() < start_s + 5:
+    while children(MODULE) and time.monotonic() < start_s + 5:
         time.sleep(0.02)
-    assert not children()
+    assert not children(MODULE)
     # A busy machine may need some time to end what has ended in one second.
     assert time.monotonic() - start_s < 2
