@@ -218,6 +218,11 @@ class RandomReads:
         return self.resident_fraction is not None and self.resident_fraction > PAGE_CACHE_MOST
 
     @property
+    def is_from_drives(self) -> bool:
+        """Whether drives were read, and neither an engine nor the page cache took their place."""
+        return self.reads_storage and not self.is_of_page_cache
+
+    @property
     def has_shared_drive(self) -> bool:
         """Whether targets share a drive, so that they do not count as drives."""
         return self.shared_drive_targets > 1
@@ -457,7 +462,7 @@ def bottleneck_words(records: Sequence[RunRecord]) -> str:
     if len(words) != 1 or not words & {"link", "pollers", "queue", STORAGE}:
         return ""
     word = words.pop()
-    if word == STORAGE and not all(each.reads_storage for each in found):
+    if word == STORAGE and not all(each.is_from_drives for each in found):
         return ""
     shares = {
         "link": _median(_divided(each.reads_per_s, each.pull_per_s) for each in found),
@@ -489,6 +494,8 @@ def _of_ceiling(share: float, of: str, ceiling: str) -> str:
 def no_bottleneck(records: Sequence[RunRecord]) -> str:
     """Return why random reads do not name what limited them; empty for other workloads."""
     found = [each for record in records if (each := random_reads(record)) is not None]
+    if any(map(is_of_page_cache, records)):
+        return page_cache_words(records)
     reasons = [each.bottleneck_reason for each in found if not each.bottleneck]
     return next(filter(None, reasons), "the runs name no common limit") if found else ""
 

@@ -296,7 +296,7 @@ def test_an_unknown_limit_and_the_page_cache_are_in_the_summary(
 ) -> None:
     run = random_run(loader="mmap", bottleneck=None, cached=0.9999, rate=5.98e6)
     lines = shown(run.record, capsys)
-    assert lines["limit"] == "unknown: the loader has no queue"
+    assert lines["limit"] == "unknown: the page cache served over 99.9\xa0% of the pages"
     assert "the page cache served over 99.9\xa0% of the pages" in lines["path"]
 
 

@@ -18,6 +18,7 @@ from wattload.reports.runs.random_reads import (
     generation,
     headroom,
     load_words,
+    no_bottleneck,
     operations_of,
     random_reads,
 )
@@ -64,12 +65,18 @@ def test_an_engine_without_storage_is_named_so_whoever_asked(engine: str) -> Non
         ({"bottleneck": None}, ""),
         ({"bottleneck": "weather"}, ""),
         ({"engine": "null"}, ""),
+        ({"loader": "mmap", "cached": 0.99, "details": {"bottleneck": "storage"}}, ""),
     ],
 )
 def test_a_bottleneck_is_named_with_the_figure_that_shows_it(
     changes: dict[str, Any], words: str
 ) -> None:
     assert plain(bottleneck_words([record(**changes)])) == words
+
+
+def test_mapped_files_are_not_limited_by_storage_that_the_page_cache_replaced() -> None:
+    made = record(loader="mmap", cached=0.99, details={"bottleneck": "storage"})
+    assert plain(no_bottleneck([made])) == "the page cache served 99 % of the pages"
 
 
 def test_runs_that_disagree_name_no_bottleneck() -> None:

@@ -524,7 +524,7 @@ def test_each_poller_has_a_rate_and_its_time_at_work() -> None:
 def test_each_caveat_is_on_the_page_once(*, sweep: bool) -> None:
     runs = target_sweep((1, 2)) if sweep else rivals(pairs=2)
     page = plain(page_of(subject_of(runs)))
-    for words in ("A read lasts", "CPU cores are the CPU seconds"):
+    for words in ("A read lasts", "one in 64", "CPU cores are the CPU seconds"):
         assert page.count(words) == 1
     assert "the wait for a place in the drive's queue included" in page.replace("&#39;", "'")
 
