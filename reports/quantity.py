@@ -66,6 +66,7 @@ _LABELS = {
     "compute_fraction": "share of time computing",
     "cpu_s_per_gb": "CPU time per GB",
     "cpu_s_per_million_reads": "CPU time per million reads",
+    "gpu_random_read": "small random reads",
     "reads_per_s": "reads per second",
     "fill_seconds": "fill time",
     "load_kept_fraction": "share of its work that the load kept",

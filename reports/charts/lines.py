@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -23,7 +23,7 @@ from wattload.core.steady import (
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
-from wattload.reports.charts.plot import Axis, Frame, thin_marks
+from wattload.reports.charts.plot import Axis, Frame, second_axis, thin_marks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.quantity import (
     DIRECTIONS,
@@ -43,9 +43,10 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock, Phase
+from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.stats.subject import LETTERS, named
 from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
-from wattload.reports.stats.sweeps import LoadCurves, Scaling
+from wattload.reports.stats.sweeps import LoadCurves, ScaleCurve, Scaling
 
 PERCENTILES = {
     "p50_s": "p50",
@@ -64,11 +65,12 @@ _DASHES = ("", "7 3", "2 2", "9 3 2 3", "4 2", "1 3")
 _DOUBLINGS = 3
 """An axis over which values double at least so often is logarithmic."""
 _IDEAL_STEPS = 32
+_DRIVE_POWER, _POWER_DASH = "mean power of the drives", "8 3 2 3"
 REQUESTS = (
-    " A request lasts until its block is delivered to who asked; one in 64 is timed. A read lasts "
-    "from when a poller takes the request until the drive has answered."
+    " A request lasts until its block is delivered; of a queue, one in 64 is timed. A read lasts "
+    "from taking a request to its completion, the wait for a place in the drive's queue included."
 )
-"""The latencies of a queue in words."""
+"""The latencies of requesters and of pollers in words."""
 _NEAR = 2.5
 """Ceilings up to this factor above the rates are in their chart; farther ones would flatten it."""
 
@@ -140,7 +142,7 @@ class _Percentiles:
     def title(self) -> str:
         """What the panel shows."""
         phase, kind, operation_bytes = self.kind
-        where = "" if phase == kind else f" in {phase}"
+        where = "" if phase in (kind, RANDOM_READ) else f" in {phase}"
         return f"{kind}s of {block_text(operation_bytes)}{where}"
 
     def gaps(self, arm: str) -> dict[str, str]:
@@ -316,7 +318,8 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     )
     return Figure(
         name=name,
-        title=f"{subject}: latency against throughput, {found.kind}s in {found.phase}",
+        title=f"{subject}: latency against throughput, {found.kind}s"
+        + ("" if found.phase == RANDOM_READ else f" in {found.phase}"),
         svg="".join(panels),
         caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."
         f"{REQUESTS if found.kind == 'request' else ''}",
@@ -329,9 +332,9 @@ def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     """Return a panel per rate over the swept setting, with ideal scaling where it is a count."""
     axis = label(found[0].axis)
     caption = "Lines connect the medians of valid runs, a dot is one run."
-    if any(scaling.is_count for scaling in found):
-        caption += f" Dashed: the rate at the first value of {axis}, scaled in proportion."
+    caption += "".join(dict.fromkeys(map(ideal_caption, found)))
     caption += "".join(dict.fromkeys(map(ceiling_caption, found)))
+    caption += "".join(dict.fromkeys(map(power_caption, found)))
     every = [curve for scaling in found for curve in scaling.curves]
     return Figure(
         name=name,
@@ -361,6 +364,47 @@ def draw_ceiling(frame: Frame, scaling: Scaling, shown: Scale) -> None:
         frame.mark(x, y, "strong", tip, radius=1.6)
 
 
+def ideal_caption(scaling: Scaling) -> str:
+    """Return what the line of ideal scaling is, or why a count has none."""
+    if not scaling.is_count:
+        return f" {scaling.note}" if scaling.note else ""
+    if any(curve.peak is not None for curve in scaling.curves):
+        return (
+            f" Dashed: the best rate of a single drive, times the number of {label(scaling.axis)}."
+        )
+    return f" Dashed: the rate at the first value of {label(scaling.axis)}, scaled in proportion."
+
+
+def power_axis(found: Sequence[Scaling], rates: Axis) -> Axis | None:
+    """Return the axis of the drives' power to the right of one of rates; ``None`` without power.
+
+    ``found`` are all panels of a figure, which share the axis.
+    """
+    curves = [curve for each in found for curve in each.watts]
+    most = max((place.middle for curve in curves for place in curve.places), default=0.0)
+    return second_axis(rates, most, "W") if most > 0 else None
+
+
+def draw_power(frame: Frame, scaling: Scaling) -> None:
+    """Draw the mean power of the drives of each arm on the right axis."""
+    if frame.right is None:
+        return
+    factor = frame.y.high / frame.right.high
+    for curve in scaling.watts:
+        role = arm_role(curve.letter)
+        xs = [place.number for place in curve.places]
+        watts = [place.middle for place in curve.places]
+        frame.line(xs, [value * factor for value in watts], role, dash=_POWER_DASH, width=1.4)
+        for x, value in zip(xs, watts, strict=True):
+            tip = f"{curve.letter} at {number(x, 3)}: drives {number(value, 3)} W"
+            frame.mark(x, value * factor, role, tip, radius=3, hollow=True)
+
+
+def power_caption(scaling: Scaling) -> str:
+    """Return what the lines of power are; empty without any."""
+    return f" Dash-dotted, right axis: {_DRIVE_POWER}." if scaling.watts else ""
+
+
 def ceiling_caption(scaling: Scaling) -> str:
     """Return what the line of ceilings is, or where it is if the chart does not reach it."""
     if not scaling.ceilings:
@@ -381,16 +425,19 @@ def _scaling_panel(scaling: Scaling) -> str:
     is_log = high / low >= 2**_DOUBLINGS
     pad = (high - low) * 0.06
     ends = (low / 1.15, high * 1.15) if is_log else (low - pad, high + pad)
+    rates = Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit)
     frame = Frame(
         Axis(low=ends[0], high=ends[1], log=is_log, at=numbers),
-        Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit),
+        rates,
         height=_HEIGHT,
+        right=power_axis([scaling], rates),
         title=" · ".join(
             filter(None, (f"{scaling.label}, {shown.unit}", DIRECTIONS[scaling.better]))
         ),
         x_title=label(scaling.axis),
     )
     draw_ceiling(frame, scaling, shown)
+    draw_power(frame, scaling)
     words = []
     for curve in scaling.curves:
         role, first = arm_role(curve.letter), curve.places[0].number
@@ -415,29 +462,39 @@ def _scaling_panel(scaling: Scaling) -> str:
 
 
 def _scaling_table(found: Sequence[Scaling]) -> Table:
-    rows, has_count = [], any(scaling.is_count for scaling in found)
+    has_count = any(scaling.is_count for scaling in found)
+    has_peak = any(curve.peak is not None for each in found for curve in each.curves)
+    rows: list[tuple[Cell, ...]] = []
     for scaling in found:
         most = max(r for curve in scaling.curves for place in curve.places for r in place.rates)
         shown = scale_for(scaling.unit, most)
         for curve in scaling.curves:
-            for place in curve.places:
-                ideal = curve.ideal(place.number) if scaling.is_count else None
-                rows.append(
-                    row(
-                        scaling.label,
-                        shown.unit,
-                        curve.name,
-                        number(place.number),
-                        scaled(place.middle, shown),
-                        scaled(ideal, shown),
-                        *([percent(place.middle / ideal if ideal else None)] if has_count else []),
-                        "; ".join(scaled(rate, shown) for rate in place.rates),
-                    )
-                )
-    kept = ["#kept of ideal"] if has_count else []
+            rows += _scaling_rows(scaling, curve, shown, has_count=has_count)
+        for curve in scaling.watts:
+            watts = replace(scaling, label=_DRIVE_POWER, is_count=False)
+            rows += _scaling_rows(watts, curve, Scale(1.0, "W"), has_count=has_count)
+    kept = "#kept of the single-drive peak" if has_peak else "#kept of ideal"
+    ideals = ["#ideal", kept] if has_count else []
     axis = f"#{label(found[0].axis)}"
-    titles = ("rate", "unit", "arm", axis, "#median", "#ideal", *kept, "runs")
+    titles = ("rate", "unit", "arm", axis, "#median", *ideals, "runs")
     return Table(columns=columns(*titles), rows=rows, caption=f"Rates over {label(found[0].axis)}")
+
+
+def _scaling_rows(
+    scaling: Scaling, curve: ScaleCurve, shown: Scale, *, has_count: bool
+) -> Iterator[tuple[Cell, ...]]:
+    for place in curve.places:
+        ideal = curve.ideal(place.number) if scaling.is_count else None
+        kept = percent(place.middle / ideal if ideal else None)
+        yield row(
+            scaling.label,
+            shown.unit,
+            curve.name,
+            number(place.number),
+            scaled(place.middle, shown),
+            *([scaled(ideal, shown), kept] if has_count else []),
+            "; ".join(scaled(rate, shown) for rate in place.rates),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,15 @@ from typing import Protocol
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.lines import ceiling_caption, draw_ceiling, highest_rate
+from wattload.reports.charts.lines import (
+    REQUESTS,
+    ceiling_caption,
+    draw_ceiling,
+    draw_power,
+    highest_rate,
+    power_axis,
+    power_caption,
+)
 from wattload.reports.charts.plot import Axis, Frame
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.quantity import (
@@ -18,10 +26,12 @@ from wattload.reports.quantity import (
     Scale,
     label,
     number,
+    percent,
     scale_for,
     scaled,
     whole,
 )
+from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.stats.sweeps import (
     PERCENTILES,
     LoadCurves,
@@ -81,14 +91,17 @@ def rate_panels(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
             if is_log
             else (numbers[0] - pad, numbers[-1] + pad)
         )
+        rates = Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit)
         frame = Frame(
             Axis(low=ends[0], high=ends[1], log=is_log, at=numbers),
-            Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit),
+            rates,
             height=_HEIGHT,
+            right=power_axis(found, rates) if each.watts else None,
             title=_titled(each, shown),
             x_title=label(each.axis),
         )
         draw_ceiling(frame, each, shown)
+        draw_power(frame, each)
         for curve in each.curves:
             _rate_line(frame, curve, shown)
         panels.append(
@@ -105,6 +118,7 @@ def rate_panels(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
                     ", ".join(filter(None, (_MEDIANS, DIRECTIONS[first.better]))) + ".",
                     _scales(highest),
                     "".join(dict.fromkeys(map(ceiling_caption, found))).strip(),
+                    "".join(dict.fromkeys(map(power_caption, found))).strip(),
                 ),
             )
         ),
@@ -133,20 +147,39 @@ def _rate_table(found: Sequence[Scaling]) -> Table:
     ]
     shown = scale_for(found[0].unit, max(place.middle for _, _, place in every))
     axis = label(found[0].axis)
+    has_peak = any(curve.peak is not None for _, curve, _ in every)
+    has_watts = any(each.watts for each in found)
     return Table(
-        columns=columns(*_at_title(found), "arm", f"#{axis}", f"#median, {shown.unit}", "runs"),
+        columns=columns(
+            *_at_title(found),
+            "arm",
+            f"#{axis}",
+            f"#median, {shown.unit}",
+            *(["#kept of the single-drive peak"] if has_peak else []),
+            *(["#power of the drives, W"] if has_watts else []),
+            "runs",
+        ),
         rows=[
             row(
                 *_at(found, each),
                 curve.name,
                 _swept(place.number),
                 scaled(place.middle, shown),
+                *([percent(place.middle / curve.ideal(place.number))] if has_peak else []),
+                *([number(_watts(each, curve, place))] if has_watts else []),
                 "; ".join(scaled(rate, shown) for rate in place.rates),
             )
             for each, curve, place in every
         ],
         caption=f"{found[0].label} over {axis}",
     )
+
+
+def _watts(scaling: Scaling, of: ScaleCurve, at: RatePoint) -> float | None:
+    """Return the power of an arm's drives at a point."""
+    own = [curve for curve in scaling.watts if curve.letter == of.letter]
+    places = (place for curve in own for place in curve.places if place.number == at.number)
+    return next((place.middle for place in places), None)
 
 
 def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
@@ -178,10 +211,10 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
     axis = label(found[0].axis)
     return Figure(
         name=name,
-        title=f"{subject}: mean latency over throughput",
+        title=f"{subject}: mean latency{_of_kind(found)} over throughput",
         svg="".join(panels),
         caption=f"Beside a point: {axis}. Lower and further right is better. {_scales(highest)}"
-        f"{_failures(found)}",
+        f"{_failures(found)}{REQUESTS if found[0].kind == 'request' else ''}",
         table=_latency_table(found),
         legend=_legend(found),
     )
@@ -216,13 +249,19 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
         panels.append(frame.svg(f"{subject}: latency percentiles, {each.panel.name}", "third"))
     return Figure(
         name=name,
-        title=f"{subject}: p50, p99 and p99.9 latency over throughput",
+        title=f"{subject}: p50, p99 and p99.9 latency{_of_kind(found)} over throughput",
         svg="".join(panels),
         caption="Solid p50, dashed p99, dotted p99.9; logarithmic axes of latency, the same in all "
         f"panels. A point is one value of {label(found[0].axis)}.{_failures(known)}",
         table=_latency_table(known),
         legend=_legend(known),
     )
+
+
+def _of_kind(found: Sequence[LoadCurves]) -> str:
+    """Return which latency of random reads it is, as they have two; empty for others."""
+    first = found[0]
+    return f" of {first.kind}s" if first.phase == RANDOM_READ else ""
 
 
 def _latency_frame(each: LoadCurves, rate: Scale, fastest: float, y: Axis) -> Frame:

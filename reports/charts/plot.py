@@ -127,6 +127,20 @@ class Axis:
         )
 
 
+def second_axis(first: Axis, most: float, unit: str) -> Axis:
+    """Return an axis from 0 to ``most`` or above, with round labels at those of ``first``.
+
+    Both begin at 0; ``most`` is above 0.
+    """
+    ticks = [value for value, _ in first.ticks(4)]
+    step = next((value for value in ticks if value > 0), first.high)
+    steps = first.high / step
+    power = 10.0 ** math.floor(math.log10(most / steps))
+    own = next(size * power for size in _TICKS if size * power * steps >= most)
+    at = [float(f"{value / step * own:.12g}") for value in ticks]
+    return Axis(low=0, high=own * steps, unit=unit, at=at)
+
+
 def text(
     x: str, y: float, content: str, *, role: str = "text", anchor: str = "start", more: str = ""
 ) -> str:
@@ -161,12 +175,21 @@ class Frame:
         title: the line over it; empty for none.
         x_title: the line under the ticks; empty for none.
         head: pixels between the title and the area.
+        right: a second vertical axis from 0, as ``y`` is; its labels are at the lines of the grid.
     """
 
     def __init__(
-        self, x: Axis, y: Axis, *, height: int, title: str = "", x_title: str = "", head: int = 0
+        self,
+        x: Axis,
+        y: Axis,
+        *,
+        height: int,
+        title: str = "",
+        x_title: str = "",
+        head: int = 0,
+        right: Axis | None = None,
     ) -> None:
-        self.x, self.y, self.height = x, y, height
+        self.x, self.y, self.height, self.right = x, y, height, right
         self.top = (_LINE_HEIGHT + 7 if title else 0 if head else 14) + head
         self._title, self._x_title = title, x_title
         self._area: list[str] = []
@@ -318,6 +341,8 @@ class Frame:
             text("-6", self.top + self._py(value) + 4, shown, anchor="end")
             for value, shown in labels
         ]
+        if self.right is not None:
+            body += self._right_labels(self.right)
         longest = max((len(shown) for _, shown in labels), default=0)
         gutter = next((name for most, name in _GUTTERS.items() if longest <= most), "broad")
         body += self._over
@@ -330,9 +355,14 @@ class Frame:
             body,
             height=height,
             label=label,
-            kind=" ".join(filter(None, ("plot", gutter, kind))),
+            kind=" ".join(filter(None, ("plot", gutter, "two" if self.right else "", kind))),
             data=f' data-x="{self.x.data}" data-y="{self.y.data}"',
         )
+
+    def _right_labels(self, right: Axis) -> Iterable[str]:
+        for value, name in right.ticks(4):
+            y = self.top + (1 - right.share(value)) * self.height + 4
+            yield text("100%", y, f"{name} {right.unit}", more=' dx="6"')
 
     def _x_ticks(self, bottom: float) -> Iterable[str]:
         ticks = self.x.ticks(10)

@@ -33,6 +33,8 @@ from wattload.reports.runs.random_reads import (
     RANDOM_READ,
     cache_bytes_of,
     is_asked_by_gpu,
+    is_through_page_cache,
+    random_reads,
     reads_storage,
 )
 from wattload.reports.stats.comparison import Row, compare
@@ -54,7 +56,10 @@ WIDEST = 1.25
 """An interval agrees only if its ends are within this factor: wider ones agree with anything."""
 
 _TARGETS = "targets"
-"""A point of a claim that is counted in the records, and no setting."""
+"""A point of a claim that is counted in the records: the drives, which targets may share."""
+
+_PAGE_CACHE = "served by the page cache"
+"""Why reads of mapped files measure no claim about random reads: these are of drives."""
 
 _OTHER_MACHINE: tuple[ClaimVerdict, str] = ("absolute", "an absolute figure of another machine")
 
@@ -185,12 +190,12 @@ class _Place:
 
     def values(self, axis: str) -> list[str]:
         """Return the values of a setting in the runs, swept or configured; empty texts if unset."""
+        records = [run.record for run in self.point.group.runs]
+        if axis == _TARGETS:
+            return [str(_drive_count(record)) for record in records]
         swept = dict(self.point.settings)
         if axis in swept:
             return [swept[axis]]
-        records = [run.record for run in self.point.group.runs]
-        if axis == _TARGETS:
-            return [str(len(record.targets)) for record in records]
         facts = [facts_of(record) for record in records]
         return [own.get(axis, own.get(f"workload.{axis}", "")) for own in facts]
 
@@ -200,6 +205,8 @@ class _Place:
         at = self.point.words if self.point.axis else ""
         if claim.parsed.under is None:
             return self._absolute(claim, row, at)
+        if any(is_through_page_cache(run.record) for run in self.point.group.runs):
+            return Measured(verdict="unmeasured", reason=_PAGE_CACHE, at=at)
         found = row.effect if row is not None else None
         if found is None:
             verdict, reason = self._judge(claim, row, None)
@@ -237,6 +244,8 @@ class _Place:
             yield "unmeasured", NOTHING_READ
         if any(map(cache_bytes_of, records)):
             yield "unmeasured", CACHED
+        if any(map(is_through_page_cache, records)):
+            yield "unmeasured", _PAGE_CACHE
         if claim.workload == RANDOM_READ and self._pair.between == "paths":
             is_asked = all(map(is_asked_by_gpu, records))
             if claim.parsed.over == "a" and not is_asked:
@@ -293,6 +302,14 @@ class _Place:
             is_proved_indirect(run.record) for run in of_b
         ):
             yield "unmeasured", "b is not proved to read through host memory"
+
+
+def _drive_count(record: RunRecord) -> int:
+    """Return the targets of a run, or of random reads whose targets share drives the drives."""
+    found = random_reads(record)
+    if found is None or not found.has_shared_drive:
+        return len(record.targets)
+    return found.drive_count
 
 
 def _agreement(

@@ -17,6 +17,7 @@ from wattload.reports.quantity import (
     listed,
     number,
     percent,
+    percentages,
     quantity,
     whole,
 )
@@ -26,18 +27,24 @@ from wattload.reports.runs.load import cache_by_identity
 RANDOM_READ = "gpu_random_read"
 """The name of the workload and of its only timed phase."""
 READS_PER_S, CPU_PER_MILLION = "reads_per_s", "cpu_s_per_million_reads"
-STORAGE, NULL = "storage", "null"
+STORAGE, MEMORY, NULL = "storage", "memory", "null"
 NOTHING_READ, NOT_PROVED = "no storage was read", "path not proved"
 CACHED = "a cache in the GPU's memory saved reads"
+PAGE_CACHE = "page_cache"
+"""The requested path of reads of mapped files."""
+PAGE_CACHE_MOST = 0.05
+"""Reads of which the page cache served a larger share do not measure the path to a drive."""
 
 _MOST = 2.0**63
+_AT_CEILING = 0.995
+"""A share of a ceiling that is 1.0 or more with the digits printed."""
 _ENGINES: Mapping[str, str] = {
     NULL: f"{NOTHING_READ}: requests were answered at once",
-    "memory": f"{NOTHING_READ}: blocks came from a table in host memory",
+    MEMORY: f"{NOTHING_READ}: blocks came from a table in host memory",
 }
 _UNQUEUED: Mapping[str, str] = {
     "o_direct": "asked by CPU threads, delivered in host memory",
-    "page_cache": "page faults of CPU threads, delivered in host memory",
+    PAGE_CACHE: "page faults of CPU threads, delivered in host memory",
 }
 """Who asks where there is no queue, by what the loader requested."""
 
@@ -109,14 +116,38 @@ class CachedRequests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PollerReads:
+    """The reads that one poller answered, and how long it was at work."""
+
+    rank: int
+    answered: float
+    busy_s: float | None
+    seconds: float
+
+    @property
+    def reads_per_s(self) -> float | None:
+        """Reads that the poller answered in a second."""
+        return _divided(self.answered, self.seconds)
+
+    @property
+    def busy(self) -> float | None:
+        """The share of the time in which the poller was at work."""
+        return _divided(self.busy_s, self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RandomReads:
     """What a run of random reads did.
 
     ``engine`` is ``storage``, or what answered in its place. ``cores`` are CPU seconds ÷ seconds:
     the cores that the reader kept at work. ``pull_per_s`` and ``queue_per_s`` are what the GPU
-    pulls without a queue, and the queue does with nothing to deliver. ``busiest`` is the largest
-    share of the time that a poller was at work. ``operations`` are reads: with a ``cache``, fewer
-    than the requests. Counts are 0 where the record has none.
+    pulls without a queue, and the queue does with nothing to deliver. ``operations`` are reads:
+    with a ``cache``, fewer than the requests. ``outstanding_seen`` is the rate x the latency of the
+    pollers: requests at pollers and drives. ``resident_fraction`` is the share of the pages that
+    the page cache served; ``None`` for other paths. ``table_bytes`` is the size of the table that
+    answers requests of the engine ``memory``. ``drive_count`` is the number of physical drives
+    below the targets, and ``shared_drive_targets`` that of targets which share one. Counts are 0
+    where the record has none.
     """
 
     block_bytes: int
@@ -134,12 +165,15 @@ class RandomReads:
     queue_per_s: float | None
     outstanding_asked: int
     outstanding_seen: float | None
-    busiest: float | None
-    poller_count: int
+    resident_fraction: float | None
+    table_bytes: int
+    pollers: tuple[PollerReads, ...]
     bottleneck: str
     bottleneck_reason: str
     counts: Mapping[str, int]
     failures: Mapping[str, int]
+    target_count: int
+    drive_count: int
     shared_drive_targets: int
     files: tuple[TargetReads, ...]
     gpus: tuple[GpuReads, ...]
@@ -174,30 +208,54 @@ class RandomReads:
         return None if self.cpu_s is None else _divided(self.cpu_s, self.seconds)
 
     @property
+    def busiest(self) -> float | None:
+        """The largest share of the time that a poller was at work."""
+        return max((each.busy for each in self.pollers if each.busy is not None), default=None)
+
+    @property
+    def is_of_page_cache(self) -> bool:
+        """Whether the page cache served more than a small share of the reads."""
+        return self.resident_fraction is not None and self.resident_fraction > PAGE_CACHE_MOST
+
+    @property
+    def is_from_drives(self) -> bool:
+        """Whether drives were read, and neither an engine nor the page cache took their place."""
+        return self.reads_storage and not self.is_of_page_cache
+
+    @property
+    def has_shared_drive(self) -> bool:
+        """Whether targets share a drive, so that they do not count as drives."""
+        return self.shared_drive_targets > 1
+
+    @property
+    def drives_words(self) -> str:
+        """Targets and drives where some share one: ``2 targets on 1 drive``; empty otherwise."""
+        if not self.has_shared_drive:
+            return ""
+        return f"{counted(self.target_count, 'target')} on {counted(self.drive_count, 'drive')}"
+
+    @property
     def amplification(self) -> float:
         """Bytes that the drive reads for each byte delivered."""
         return self.read_bytes / self.block_bytes if self.block_bytes and self.read_bytes else 1.0
 
     @property
-    def words(self) -> str:
-        """The load in a few words: ``512 B random reads, 512 in flight per target``."""
-        parts = [f"{block_text(self.block_bytes)} random reads"]
+    def load(self) -> Mapping[str, str]:
+        """The load in a few words, by what they are about: ``512 B random reads`` of ``block``."""
+        found = {"block": f"{block_text(self.block_bytes)} random reads"}
         if self.pattern and self.pattern != "uniform":
-            parts.append(self.pattern)
+            found["pattern"] = self.pattern
         has_other_depth = self.outstanding_asked != self.requesters * len(self.files)
-        if (
-            not self.counts and self.outstanding_asked and has_other_depth
-        ):  # threads of mapped files
-            parts.append(f"{whole(self.outstanding_asked)} in flight")
+        if not self.counts and self.outstanding_asked and has_other_depth:
+            found["in flight"] = f"{whole(self.outstanding_asked)} in flight"  # threads of mmap
         elif self.requesters:
-            parts.append(f"{whole(self.requesters)} in flight per target")
+            found["in flight"] = f"{whole(self.requesters)} in flight per target"
         if self.queue_pairs and self.counts:  # loaders without a queue have the settings too
-            parts.append(f"{counted(self.queue_pairs, 'queue pair')} of {whole(self.queue_size)}")
+            pairs = counted(self.queue_pairs, "queue pair")
+            found["queue"] = f"{pairs} of {whole(self.queue_size)}"
         if self.amplification > 1:
-            parts.append(f"{number(self.amplification, 2)} bytes read for each delivered")
-        if self.shared_drive_targets > 1:
-            parts.append(f"{whole(self.shared_drive_targets)} targets share one drive")
-        return ", ".join(parts)
+            found["read"] = f"{number(self.amplification, 2)} bytes read for each delivered"
+        return found
 
 
 @cache_by_identity
@@ -219,7 +277,6 @@ def random_reads(record: RunRecord) -> RandomReads | None:
     if counts:
         counts["delivered" if cache is None else "read"] = _count(found.get("operations"))
     targets = {target.facts.index: target.facts.path for target in record.targets}
-    pollers = [each for each in map(_poller, _rows(found.get("pollers"))) if each is not None]
     return RandomReads(
         block_bytes=block_bytes,
         read_bytes=_count(found.get("read_bytes")),
@@ -236,12 +293,15 @@ def random_reads(record: RunRecord) -> RandomReads | None:
         queue_per_s=_figure(found.get("queue_per_s")),
         outstanding_asked=_count(found.get("outstanding_asked")),
         outstanding_seen=_figure(found.get("outstanding_seen")),
-        busiest=max(pollers, default=None),
-        poller_count=len(pollers),
+        resident_fraction=_share(found.get("resident_fraction")),
+        table_bytes=_count(found.get("table_bytes")),
+        pollers=tuple(map(_poller, _rows(found.get("pollers")))),
         bottleneck=str(found.get("bottleneck") or ""),
         bottleneck_reason=str(found.get("bottleneck_reason") or ""),
         counts=counts,
         failures=_failures(found.get("failures")),
+        target_count=len(record.targets),
+        drive_count=_drive_count(record),
         shared_drive_targets=_count(found.get("one_drive_targets")),
         files=tuple(_file(each, targets) for each in _rows(found.get("files"))),
         gpus=tuple(_gpu(each, is_cached=cache is not None) for each in _rows(found.get("gpus"))),
@@ -259,6 +319,29 @@ def cache_bytes_of(record: RunRecord) -> int:
     """Return the size of the cache that saved random reads; 0 without one."""
     found = random_reads(record)
     return found.cache.cache_bytes if found is not None and found.cache is not None else 0
+
+
+def is_through_page_cache(record: RunRecord) -> bool:
+    """Return whether the random reads of a run went through the page cache, and not O_DIRECT."""
+    paths = record.workload.paths
+    is_of_reads = random_reads(record) is not None
+    return is_of_reads and any(path.path_requested == PAGE_CACHE for path in paths)
+
+
+def is_of_page_cache(record: RunRecord) -> bool:
+    """Return whether the page cache served more than a small share of a run's random reads."""
+    found = random_reads(record)
+    return found is not None and found.is_of_page_cache
+
+
+def page_cache_words(records: Sequence[RunRecord]) -> str:
+    """Return what share of the reads the page cache served, in the median; empty if unknown.
+
+    For example ``the page cache served over 99.9 % of the pages``.
+    """
+    reads = [random_reads(record) for record in records]
+    share = _median(each.resident_fraction for each in reads if each is not None)
+    return "" if share is None else f"the page cache served {percentages(share)} of the pages"
 
 
 def is_asked_by_gpu(record: RunRecord) -> bool:
@@ -284,12 +367,34 @@ def asked_words(record: RunRecord) -> str:
     if found is None:
         return ""
     if not found.reads_storage:
-        return _ENGINES.get(found.engine, f"{NOTHING_READ}: engine {found.engine}")
-    words = [
+        words = _ENGINES.get(found.engine, f"{NOTHING_READ}: engine {found.engine}")
+        is_table = found.engine == MEMORY and found.table_bytes
+        return f"{words}, {quantity(found.table_bytes, Unit.BYTES, 3)}" if is_table else words
+    asked = [
         path_words(path) if path.counts is not None else _UNQUEUED.get(path.path_requested, "")
         for path in record.workload.paths
     ]
-    return listed([*dict.fromkeys(filter(None, words))]) or NOT_PROVED
+    return listed([*dict.fromkeys(filter(None, asked))]) or NOT_PROVED
+
+
+def load_words(shown: Sequence[RunRecord], every: Sequence[RunRecord]) -> str:
+    """Return the load of the runs shown: ``512 B random reads, 512 in flight per target``.
+
+    What differs between them is left out. Targets that share a drive in any of ``every`` run are
+    named too.
+    """
+    texts: dict[str, dict[str, None]] = {}
+    for found in filter(None, map(random_reads, shown)):
+        for name, words in found.load.items():
+            texts.setdefault(name, {})[words] = None
+    parts = [next(iter(own)) for own in texts.values() if len(own) == 1]
+    return ", ".join([*parts, *drives_words(every)])
+
+
+def drives_words(records: Sequence[RunRecord]) -> list[str]:
+    """Return the targets and drives of runs whose targets share one: ``2 targets on 1 drive``."""
+    found = filter(None, map(random_reads, records))
+    return list(dict.fromkeys(each.drives_words for each in found if each.has_shared_drive))
 
 
 def counts_words(found: Sequence[RandomReads]) -> str:
@@ -334,11 +439,14 @@ def cores_words(records: Sequence[RunRecord]) -> str:
 
 
 def arms_asked(arms: Mapping[str, Sequence[RunRecord]]) -> str:
-    """Return who asked in each arm, with the cores of each: ``A: asked by the GPU ...; B: ...``."""
+    """Return who asked in each arm, with the cores of each: ``A: asked by the GPU ...; B: ...``.
+
+    Of reads through the page cache it says which share that served.
+    """
     texts = []
     for name, records in arms.items():
         words = listed([*dict.fromkeys(filter(None, map(asked_words, records)))])
-        text = ", ".join(filter(None, (words, cores_words(records))))
+        text = ", ".join(filter(None, (words, page_cache_words(records), cores_words(records))))
         if text:
             texts.append(f"{name}: {text}" if len(arms) > 1 else text)
     return " · ".join(texts)
@@ -354,7 +462,7 @@ def bottleneck_words(records: Sequence[RunRecord]) -> str:
     if len(words) != 1 or not words & {"link", "pollers", "queue", STORAGE}:
         return ""
     word = words.pop()
-    if word == STORAGE and not all(each.reads_storage for each in found):
+    if word == STORAGE and not all(each.is_from_drives for each in found):
         return ""
     shares = {
         "link": _median(_divided(each.reads_per_s, each.pull_per_s) for each in found),
@@ -367,7 +475,7 @@ def bottleneck_words(records: Sequence[RunRecord]) -> str:
         of = "their" if name.startswith("the links") else "its"
         return f"{name}, {_of_ceiling(share, of, 'pull ceiling')}" if share else name
     if word == "queue":
-        return f"the queue, {_of_ceiling(share, 'its', 'own ceiling')}" if share else "the queue"
+        return f"the queue, {_of_ceiling(share, 'its', 'ceiling')}" if share else "the queue"
     busy = shares["pollers"]
     if word == "pollers":
         return f"the pollers, {percent(busy, 2)} busy" if busy else "the pollers"
@@ -378,15 +486,18 @@ def bottleneck_words(records: Sequence[RunRecord]) -> str:
 
 def _of_ceiling(share: float, of: str, ceiling: str) -> str:
     """Return a rate as a part of its ceiling, which may have been measured too low."""
-    shown = number(share, 2)
-    return f"{shown} of {of} {ceiling}" if share <= 1 else f"{shown} times {of} measured {ceiling}"
+    if share < _AT_CEILING:
+        return f"{number(share, 2)} of {of} {ceiling}"
+    return f"at {of} measured {ceiling}"
 
 
 def no_bottleneck(records: Sequence[RunRecord]) -> str:
-    """Return why runs do not name what limited them; empty if they do."""
+    """Return why random reads do not name what limited them; empty for other workloads."""
     found = [each for record in records if (each := random_reads(record)) is not None]
+    if any(map(is_of_page_cache, records)):
+        return page_cache_words(records)
     reasons = [each.bottleneck_reason for each in found if not each.bottleneck]
-    return next(filter(None, reasons), "")
+    return next(filter(None, reasons), "the runs name no common limit") if found else ""
 
 
 def headroom(record: RunRecord) -> list[float]:
@@ -439,8 +550,23 @@ def _cache(found: Mapping[str, Any]) -> CachedRequests | None:
     )
 
 
-def _poller(row: Mapping[str, Any]) -> float | None:
-    return _divided(_figure(row.get("busy_s")), _figure(row.get("seconds")))
+def _poller(row: Mapping[str, Any]) -> PollerReads:
+    return PollerReads(
+        rank=_count(row.get("rank")),
+        answered=_figure(row.get("answered")) or 0.0,
+        busy_s=_figure(row.get("busy_s")),
+        seconds=_figure(row.get("seconds")) or 0.0,
+    )
+
+
+def _drive_count(record: RunRecord) -> int:
+    """Return the number of physical drives below the targets; one of unknown ones for each."""
+    drives = {
+        (facts.host, name)
+        for facts in (target.facts for target in record.targets)
+        for name in facts.controllers or facts.devices or (f"target {facts.index}",)
+    }
+    return len(drives)
 
 
 def _file(row: Mapping[str, Any], targets: Mapping[int, str | None]) -> TargetReads:
@@ -495,6 +621,12 @@ def _figure(value: Any) -> float | None:  # noqa: ANN401 - JSON
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < _MOST and math.isfinite(value) else None
+
+
+def _share(value: Any) -> float | None:  # noqa: ANN401 - JSON
+    """Return a share of a record's details, 0 to 1; ``None`` if it is none."""
+    found = _figure(value)
+    return found if found is not None and found <= 1 else None
 
 
 def _divided(part: float | None, whole: float | None) -> float | None:

@@ -56,15 +56,13 @@ def latency_tables(run: Run) -> list[Table]:
         return []
     percentiles = [f"#{words}" for words in PERCENTILES.values()]
     titles = ("phase", "operation", "#count", "#mean", *percentiles, "#max")
-    has_requests = any(found.kind == "request" for found in rows)
     return [
         Table(
             columns=columns(*titles),
             rows=[_row(found, run.record.workload.rank_count) for found in rows],
             caption="Latency of single operations",
             note="From the submission of an operation until its completion is seen, with queueing. "
-            f"Percentiles are up to 1/64 too high; {MISSING}: too few operations."
-            + (" Of requests, one in 64 of each thread is timed." if has_requests else ""),
+            f"Percentiles are up to 1/64 too high; {MISSING}: too few operations.",
         )
     ]
 

@@ -47,15 +47,17 @@ from wattload.reports.runs.random_reads import (
     asked_words,
     bottleneck_words,
     counts_words,
+    drives_words,
     generation,
     operations_of,
+    page_cache_words,
     random_reads,
 )
 from wattload.reports.sections.gpu_reads import machine_blocks
 from wattload.reports.sections.wording import unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
-from wattload.reports.stats.sweeps import panels, setting_words
+from wattload.reports.stats.sweeps import Point, panels, setting_words
 
 _MICRO = 1e6
 _LINKS_MIN = 2
@@ -111,7 +113,9 @@ def random_read_blocks(
     if (table := _by_gpu(list(_best(places)))) is not None:
         yield table
     if len({place.at for place in places}) > 1:
-        yield Fold("Rate and cost at each point", [_costs(places, "Each point")])
+        yield Fold("Rate and cost at each point", [_costs(places, "Each point", noted=False)])
+    if (table := _by_poller(list(_best(places)))) is not None:
+        yield Fold("Each poller", [table])
     if (table := _by_target(places)) is not None:
         yield Fold("Each target at each point", [table])
     yield Fold("The machine as measured", list(machine_blocks(group)))
@@ -120,13 +124,21 @@ def random_read_blocks(
 def _places(subject: Subject, group: Group) -> Iterator[_Place]:
     for panel in panels(group):
         for point in panel.points:
-            swept = [setting_words(point.axis, point.value)] if point.axis else []
+            swept = [_swept(point)] if point.axis else []
             for letter, arm in zip(group.letters, group.arms, strict=True):
                 runs = point.group.arms.get(arm, ())
                 records = tuple(run.record for run in runs if is_compared(subject, run))
                 if records:
                     at = ", ".join(filter(None, [panel.name, *swept]))
                     yield _Place(at, letter, arm, _titles(group)[arm], records)
+
+
+def _swept(point: Point) -> str:
+    """Return the swept value in words, with the drives where targets share one."""
+    shared = drives_words([run.record for run in point.group.runs])
+    if shared and point.axis == "targets":
+        return listed(shared)
+    return setting_words(point.axis, point.value)
 
 
 def _best(places: Sequence[_Place]) -> Iterator[_Place]:
@@ -168,7 +180,10 @@ def _paths(subject: Subject, group: Group) -> Table:
         paths = [path for record in records for path in record.workload.paths]
         found = [each for record in records if (each := random_reads(record)) is not None]
         effective = listed(unique(path.path_effective for path in paths))
-        remark = "" if NOTHING_READ in words else ", ".join([effective, *_amplified(found)])
+        known = filter(
+            None, [effective, page_cache_words(records), *_amplified(found), *drives_words(records)]
+        )
+        remark = "" if NOTHING_READ in words else ", ".join(known)
         is_open = NOT_PROVED in words or NOTHING_READ in words
         rows.append(
             row(
@@ -182,22 +197,25 @@ def _paths(subject: Subject, group: Group) -> Table:
         columns=columns("arm", "path", "#in flight", "counts"),
         rows=rows,
         caption="Who asked for the blocks",
-        note="In flight: as asked, and seen as rate x mean latency of requests. A GPU is named as "
-        "the requester only where its requests, the pollers' descriptors and the engine's "
-        "operations are equal in number. The blocks of a queue always pass through host memory: "
-        "none went from a drive to a GPU directly.",
+        note="In flight: as many as were asked, and at pollers and drive: rate x latency of reads. "
+        "A GPU is named as the requester only where its requests, the pollers' descriptors and the "
+        "engine's operations are equal in number. The blocks of a queue always pass through host "
+        "memory: none went from a drive to a GPU directly.",
     )
 
 
 def _in_flight(found: Sequence[RandomReads]) -> Cell:
-    """Return the reads in flight that were asked for, and those seen by Little's law."""
+    """Return the reads in flight that were asked, and of a queue those at pollers and drive."""
     asked = sorted({each.outstanding_asked for each in found if each.outstanding_asked})
-    seen = [each.outstanding_seen for each in found if each.outstanding_seen is not None]
+    seen = [
+        each.outstanding_seen for each in found if each.counts and each.outstanding_seen is not None
+    ]
     if not asked:
         return Cell(MISSING)
     text = whole(asked[0]) if len(asked) == 1 else f"{whole(asked[0])} to {whole(asked[-1])}"
     ends = [number(end, 3) for end in (min(seen), max(seen))] if seen else []
-    return Cell(text, remark=f"seen {' to '.join(dict.fromkeys(ends))}" if ends else "")
+    remark = f"at pollers and drive {' to '.join(dict.fromkeys(ends))}" if ends else ""
+    return Cell(f"asked {text}", remark=remark)
 
 
 def _amplified(found: Sequence[RandomReads]) -> list[str]:
@@ -265,8 +283,11 @@ def _hit_rate(_: RunRecord, found: RandomReads) -> float | None:
     return None if found.cache is None else found.cache.hit_rate
 
 
-def _costs(places: Sequence[_Place], caption: str) -> Table:
-    """Return a row per point and arm: rate, CPU cores and energy per read, and the limit."""
+def _costs(places: Sequence[_Place], caption: str, *, noted: bool = True) -> Table:
+    """Return a row per point and arm: rate, CPU cores and energy per read, and the limit.
+
+    The first table of a page is ``noted`` with what its columns mean.
+    """
     has_points = any(place.at for place in places)
     has_cache = any(place.middle(_hit_rate) is not None for place in places)
     rates = scale_for(Unit.SAMPLES_PER_SECOND, *(place.middle(_rate) for place in places))
@@ -296,7 +317,7 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
                 number(place.middle(_cpu), 3),
                 scaled(place.middle(_per_core), rates, 3),
                 *(_in(place.middle(value), 1 / _MICRO) for _, value in energies),
-                bottleneck_words(place.records) or MISSING,
+                bottleneck_words(place.records) or "unknown",
             )
         )
     return Table(
@@ -317,7 +338,9 @@ def _costs(places: Sequence[_Place], caption: str) -> Table:
         caption=caption,
         note="Medians of valid runs. Bytes are those delivered. CPU cores are the CPU seconds of "
         "the reader's process ÷ seconds: pollers, and requesters where they are on the CPU. "
-        f"Energies of drives and GPUs are never added.{_evidence(places)}{hits}",
+        f"Energies of drives and GPUs are never added.{_evidence(places)}{hits}"
+        if noted
+        else "",
     )
 
 
@@ -444,6 +467,31 @@ def _by_gpu(places: Sequence[_Place]) -> Table | None:
     )  # fmt: skip
 
 
+def _by_poller(places: Sequence[_Place]) -> Table | None:
+    """Return the reads of each poller and its time at work, at the fastest point of each arm."""
+    scale = scale_for(Unit.SAMPLES_PER_SECOND, *(place.middle(_rate) for place in places))
+    rows = []
+    for place in places:
+        runs = [each.pollers for each in map(random_reads, place.records) if each is not None]
+        for index, own in enumerate(zip(*runs, strict=False)):
+            rows.append(
+                row(
+                    place.title,
+                    whole(index),
+                    whole(own[0].rank),
+                    scaled(_middle([each.reads_per_s for each in own]), scale, 3),
+                    percent(_middle([each.busy for each in own]), 2),
+                )
+            )
+    if not rows:
+        return None
+    return Table(
+        columns=columns("arm", "#poller", "#rank", f"#reads, {scale.unit}", "#at work"),
+        rows=rows,
+        caption="Reads of each poller, at the fastest point of each arm",
+    )
+
+
 def _by_target(places: Sequence[_Place]) -> Table | None:
     """Return operations, rate and percentiles of each target at each point."""
     rows = []
@@ -469,13 +517,12 @@ def _by_target(places: Sequence[_Place]) -> Table | None:
         return None
     return Table(
         columns=columns(
-            *(["at"] if has_points else []), "arm", "target", "#operations", "#rate", "#p50", "#p99"
+            *(["at"] if has_points else []), "arm", "target", "#operations", "#rate",
+            "#p50 of reads", "#p99 of reads",
         ),
         rows=rows,
         caption="Operations and latency of each target",
-        note="Medians of valid runs. Latency of all reads: from when a poller takes a request "
-        "until the drive has answered.",
-    )
+    )  # fmt: skip
 
 
 def _middle(values: Sequence[float | None]) -> float | None:

@@ -17,7 +17,11 @@ from wattload.reports.runs import energy as energies
 from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
-from wattload.reports.runs.random_reads import cache_bytes_of
+from wattload.reports.runs.random_reads import (
+    cache_bytes_of,
+    is_of_page_cache,
+    page_cache_words,
+)
 from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import LOAD, load_name, settings
@@ -410,7 +414,7 @@ class Exclusions:
     another power state. ``simulated`` states that only some drives are. ``energy_models`` states
     that energies were made by different versions of the energy model. ``mixed`` states how the runs
     of one arm differ from each other.
-    ``failed_reads`` states in how many runs reads failed.
+    ``failed_reads`` states in how many runs reads failed, ``page_cache`` which arms it served.
     ``faulty`` and ``faulty_energy`` count runs that only count because they were forced.
     """
 
@@ -423,6 +427,7 @@ class Exclusions:
     faulty: str
     faulty_energy: str
     failed_reads: str = ""
+    page_cache: str = ""
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
@@ -441,7 +446,7 @@ class Exclusions:
 
     @property
     def _of_all(self) -> tuple[str, ...]:
-        return self.work, self.mixed, self.simulated, self.failed_reads
+        return self.work, self.mixed, self.simulated, self.failed_reads, self.page_cache
 
     def forced(self, quantity: Quantity) -> str:
         """Return what would exclude a quantity if nothing were forced; empty for nothing."""
@@ -463,7 +468,27 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
         failed_reads=failures_words([run.record for run in compared.runs]),
+        page_cache=served_by_page_cache(compared),
     )
+
+
+def served_by_page_cache(compared: Group) -> str:
+    """Return which arms the page cache served, where it did not serve others; empty otherwise.
+
+    Such a rate is one of memory, and not of another path to the drive.
+    """
+    served = {
+        arm: [run.record for run in runs if is_of_page_cache(run.record)]
+        for arm, runs in compared.arms.items()
+    }
+    names = dict(zip(compared.arms, compared.letters, strict=False))
+    texts = [
+        f"{page_cache_words(records)} of {names.get(arm, arm)}"
+        for arm, records in served.items()
+        if records
+    ]
+    is_same = len(texts) == sum(map(bool, compared.arms.values()))
+    return "" if is_same else listed(texts)
 
 
 def _is_of_drives(compared: Group) -> bool:

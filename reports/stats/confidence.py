@@ -219,8 +219,8 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     computed = _median(_share(record, "compute_fraction") for record in records)
     if computed is not None and computed >= UNET3D.au_threshold:
         return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
-    if found := bottleneck_words(records):
-        return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
+    if (found := _recorded(records)) is not None:
+        return found
     phase = rate.quantity.phase
     busy = _median(_busy_share(record, phase) for record in records)
     of_drive = list(_drive_limits(busy, phase, records))
@@ -228,8 +228,15 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
     if busy is not None:
         return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")
-    reason = no_bottleneck(records) or "the drive's busy time was not counted"
-    return Limit(f"limit unknown: {reason.rstrip('.')}")
+    return Limit("limit unknown: the drive's busy time was not counted")
+
+
+def _recorded(records: Sequence[RunRecord]) -> Limit | None:
+    """Return the bottleneck that random reads name, or why they name none; ``None`` for others."""
+    if found := bottleneck_words(records):
+        return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
+    reason = no_bottleneck(records)
+    return Limit(f"limit unknown: {reason.rstrip('.')}") if reason else None
 
 
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -17,6 +17,7 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import listed
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import closure_checks, energy_faults, faults
 from wattload.reports.stats.settings import LOAD, NOT_SET, facts_of, flat
@@ -72,7 +73,8 @@ class Subject:
     ``run_faults`` are by run id.
     ``groups`` leave out warm-ups, ``strays``, which are single runs that do not belong to the
     others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
-    forced excluded comparisons. ``left_out`` are run folders without a usable record.
+    forced excluded comparisons. ``left_out`` are run folders without a usable record. ``merged``
+    has the arms of runs by id, where labels name lists of targets that are points of one arm.
     """
 
     runs: tuple[Run, ...]
@@ -84,10 +86,11 @@ class Subject:
     strays: Mapping[str, str] = field(default_factory=dict)
     forced: bool = False
     left_out: tuple[LeftOut, ...] = ()
+    merged: Mapping[str, str] = field(default_factory=dict)
 
     def arm(self, run: Run) -> str:
         """Return the name of the arm of a run."""
-        return arm_name(run.record, self.by)
+        return self.merged.get(run.id) or arm_name(run.record, self.by)
 
     @property
     def compares(self) -> bool:
@@ -147,12 +150,17 @@ def make_subject(
         run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
     }
     run_faults = {run.id: faults(run, closures[run.id]) for run in runs}
-    strays = find_strays(sided, lambda run: arm_name(run.record, by), run_faults)
+    merged = _merged_targets(runs) if by == "label" else {}
+
+    def arm_of(run: Run) -> str:
+        return merged.get(run.id) or arm_name(run.record, by)
+
+    strays = find_strays(sided, arm_of, run_faults)
     sided = [run for run in sided if run.id not in strays]
-    arms = _arms(sided, by)
+    arms = _arms([arm_of(run) for run in sided])
     groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in sided:
-        groups[run.record.workload.name][arm_name(run.record, by)].append(run)
+        groups[run.record.workload.name][arm_of(run)].append(run)
     return Subject(
         runs=tuple(runs),
         by=by,
@@ -176,6 +184,7 @@ def make_subject(
         strays=strays,
         forced=forced,
         left_out=left_out,
+        merged=merged,
     )
 
 
@@ -186,9 +195,51 @@ def _arm_runs(runs: Sequence[Run]) -> Sequence[Run]:
     return others or warm or runs
 
 
-def _arms(runs: Sequence[Run], by: str) -> tuple[str, ...]:
+def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the arm of each random read, by run id, where a sweep has lists of targets.
+
+    A sweep labels each list. Lists of different lengths of otherwise equal runs are points of one
+    arm, which has the name of its loader where that tells the arms apart. In alternating runs the
+    lists are what is compared.
+    """
+    labels: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        labels[run.record.label].append(run)
+    alike: dict[Hashable, dict[int, list[Run]]] = defaultdict(dict)
+    for own in labels.values():
+        counts = {len(run.record.targets) for run in own}
+        is_swept = all(
+            run.record.workload.name == RANDOM_READ and run.record.comparison.interleave == "none"
+            for run in own
+        )
+        if not is_swept or len(counts) > 1:
+            return {}
+        work = frozenset(map(_without_targets, own))
+        of_count = alike[work]
+        if counts & of_count.keys():
+            return {}
+        of_count[counts.pop()] = own
+    if all(len(of_count) == 1 for of_count in alike.values()):
+        return {}
+    merged = [[run for own in of_count.values() for run in own] for of_count in alike.values()]
+    loaders = [{run.record.workload.loader for run in own} for own in merged]
+    by_loader = len(set(map(frozenset, loaders))) == len(merged)
+    return {
+        run.id: run.record.workload.loader if by_loader else own[0].record.label
+        for own in merged
+        for run in own
+    }
+
+
+def _without_targets(run: Run) -> Hashable:
+    """Return the session of a run and its settings except the paths of its targets."""
+    facts = {key: value for key, value in facts_of(run.record).items() if key != "target.path"}
+    return run.record.comparison.session_id, frozenset(facts.items())
+
+
+def _arms(names: Sequence[str]) -> tuple[str, ...]:
     """Return the arms in order of their first run; arms called A and B keep their letters."""
-    arms = tuple(dict.fromkeys(arm_name(run.record, by) for run in runs))
+    arms = tuple(dict.fromkeys(names))
     return tuple(sorted(arms)) if set(arms) == {"A", "B"} else arms
 
 

@@ -55,6 +55,7 @@ from wattload.reports.runs.random_reads import (
     READS_PER_S,
     arms_asked,
     cache_bytes_of,
+    load_words,
     operations_of,
     random_reads,
     reads_storage,
@@ -75,6 +76,7 @@ from wattload.reports.stats.conditions import (
     different_loads,
     has_excluded_energy,
     is_compared,
+    served_by_page_cache,
     shared_drives,
     slow_link,
 )
@@ -828,8 +830,8 @@ def _verdict_row(
     compared = compared_group(subject, place.group)
     loads = different_loads(compared, subject.by) if is_ranked else ""
     barred = f"not comparable: different load, {loads}" if loads else ""
-    if is_ranked:
-        barred = barred or _nothing_read(place, compared) or _other_caches(compared)
+    if is_ranked and not barred:
+        barred = _nothing_read(place, compared) or _other_caches(compared) or _page_cached(compared)
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
@@ -874,6 +876,12 @@ def _other_caches(compared: Group) -> str:
     return (
         f"not comparable: {CACHED}, and its size differs between the arms" if len(sizes) > 1 else ""
     )
+
+
+def _page_cached(compared: Group) -> str:
+    """Return which of several arms the page cache served, where others read the drive."""
+    words = served_by_page_cache(compared)
+    return f"not comparable: {words}" if words else ""
 
 
 def _paths(subject: Subject, place: _Place) -> str:
@@ -1006,8 +1014,9 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
-    if (random := random_reads((place.records or [record])[0])) is not None:
-        return ", ".join([*parts, random.words])
+    if random_reads(record) is not None:
+        every = [run.record for run in place.group.runs]
+        return ", ".join([*parts, load_words(place.records or [record], every)])
     if record.metric("compute_fraction") is not None:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")

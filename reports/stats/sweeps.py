@@ -16,12 +16,12 @@ from wattload.core.histogram import Histogram
 from wattload.core.record.results import SHARES, Better, LatencyKind, percentile_s
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
-from wattload.reports.quantity import block_text, label, out_of_range, quantity
+from wattload.reports.quantity import block_text, label, listed, out_of_range, quantity
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.gpu_reads import GPU_READ, failed_reads
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
-from wattload.reports.runs.random_reads import RANDOM_READ, random_reads
+from wattload.reports.runs.random_reads import RANDOM_READ, drives_words, random_reads
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 
@@ -47,8 +47,7 @@ _COUNTING = (
 )
 """Settings that count parallel workers: for these, a proportional rate is ideal."""
 
-_PATH, _TARGETS = "target.path", "targets"
-_DRIVE_POWER = "mean power of the drives"
+_PATH, _TARGETS, _QUEUE_PAIRS = "target.path", "targets", "queue_pairs"
 
 _MEAN = "mean_latency_s"
 """The metric of a program that reports a mean only, in the phase of its reads."""
@@ -456,25 +455,32 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleCurve:
-    """One arm's rate over a numeric axis, in order of the axis."""
+    """One arm's rate over a numeric axis, in order of the axis.
+
+    ``peak`` is the best rate of a single drive at any point of the sweep, where the axis counts
+    drives; ``None`` otherwise.
+    """
 
     letter: str
     name: str
     places: tuple[RatePoint, ...]
+    peak: float | None = None
 
     def ideal(self, number: float) -> float:
-        """Return the rate at ``number`` if it were proportional to that of the first point."""
+        """Return the rate at ``number`` if it were proportional to the peak, or the first point."""
         first = self.places[0]
-        return first.middle * number / first.number
+        return (first.middle / first.number if self.peak is None else self.peak) * number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """One rate of all arms over the swept setting, or their power there.
+    """One rate of all arms over the swept setting.
 
     ``is_count`` is whether the axis counts parallel workers, so that proportional growth is ideal;
     for a size or a state it is not. ``better`` is the direction of the rate. ``ceilings`` are the
     positions on the axis, and what the GPUs pull there without a queue; empty where unknown.
+    ``watts`` are the mean power of the drives of the arms that have it. ``note`` is why a count
+    has no ideal, as a sentence; empty otherwise.
     """
 
     axis: str
@@ -485,6 +491,8 @@ class Scaling:
     panel: Panel
     better: Better = "higher"
     ceilings: tuple[tuple[float, float], ...] = ()
+    watts: tuple[ScaleCurve, ...] = ()
+    note: str = ""
 
 
 def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
@@ -501,13 +509,53 @@ def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
     ]
     if group.workload != RANDOM_READ:
         return tuple(found)
-    rates = [replace(each, ceilings=_ceilings(subject, each.panel)) for each in found]
-    watts = [
-        replace(scaling, is_count=False, better="neither")
-        for panel in panels(group)
-        if (scaling := _scaling(subject, panel, (_DRIVE_POWER, Unit.WATTS, _drive_watts)))
-    ]
-    return (*rates, *watts)
+    ranked = [_with_ideals(subject, group, each) for each in found]
+    return tuple(
+        replace(
+            each,
+            ceilings=_ceilings(subject, each.panel),
+            watts=tuple(_scale_curves(subject, _numbered(each.panel.points)[1], _drive_watts)),
+        )
+        for each in ranked
+    )
+
+
+def _with_ideals(subject: Subject, group: Group, scaling: Scaling) -> Scaling:
+    """Return a scaling of random reads with an ideal only where it is one.
+
+    Queue pairs are rings and no workers, and targets on one drive are no drives. The ideal over
+    targets is that of the best single drive.
+    """
+    name = scaling.axis.rpartition(".")[2]
+    if name == _QUEUE_PAIRS:
+        return replace(scaling, is_count=False)
+    if name == _TARGETS and (shared := drives_words([run.record for run in group.runs])):
+        note = f"No ideal scaling: {listed(shared)}."
+        return replace(scaling, is_count=False, note=note)
+    if name != _TARGETS:
+        return scaling
+    curves = tuple(
+        replace(curve, peak=_drive_peak(subject, group, curve.letter)) for curve in scaling.curves
+    )
+    return replace(scaling, curves=curves)
+
+
+def _drive_peak(subject: Subject, group: Group, letter: str) -> float | None:
+    """Return the best rate of one drive in an arm, of the points with one target if there are any.
+
+    Otherwise it is the best rate per target.
+    """
+    arm = next(own for found, _, own in _arms(subject) if found == letter)
+    rates: dict[int, list[float]] = {}
+    for point in points(group):
+        known: dict[int, list[float]] = {}
+        for run in _valid(subject, point, arm):
+            found = random_reads(run.record)
+            if found is not None and found.reads_per_s is not None and found.target_count:
+                known.setdefault(found.target_count, []).append(found.reads_per_s)
+        for count, own in known.items():
+            rates.setdefault(count, []).append(median(own) / count)
+    return max(rates.get(1) or [rate for own in rates.values() for rate in own], default=None)
 
 
 def _ceilings(subject: Subject, panel: Panel) -> tuple[tuple[float, float], ...]:

@@ -110,6 +110,14 @@ def test_a_phase_without_a_task_has_its_own_words_and_time() -> None:
     assert frame.line() == "idle power before the run: 15 s left"
 
 
+def test_the_phase_of_random_reads_has_the_words_of_the_page_whoever_asks() -> None:
+    own = RankProgress()
+    with own.phase("gpu_random_read"):
+        frame = View(board_of(own)).frame(own.phases[0].start_s)
+    assert frame is not None
+    assert frame.name == "small random reads"
+
+
 def test_ranks_of_other_hosts_are_said_to_be_missing() -> None:
     own = RankProgress()
     own.begin("reading")

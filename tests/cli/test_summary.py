@@ -250,7 +250,7 @@ def test_small_random_reads_name_their_path_limit_and_cost(
         "asked by the GPU, which pulls the blocks through host memory; "
         "asked, taken, answered and delivered: 70 000 000 each"
     )
-    assert text["reads"].startswith("7.000 M/s, 3.58 GB/s (3.34 GiB/s), p50 ")
+    assert text["reads"].startswith("7.000 M/s, 3.58 GB/s (3.34 GiB/s)")
     assert text["limit"] == "storage: link at 0.072 of its ceiling, pollers 81 % busy"
     assert text["CPU"] == "0.300 s per million reads, 2.1 CPU cores"
     assert "2.00 µJ per read" in text["energy"]
@@ -264,8 +264,40 @@ def test_the_hit_rate_of_a_cache_is_a_line_of_its_own(capsys: pytest.CaptureFixt
         "28.0 M/s delivered"
     )
     assert text["path"].endswith("asked, taken, answered and read: 70 000 000 each")
-    assert text["reads"].startswith("7.000 M/s, 14.3 GB/s (13.4 GiB/s), p50 ")
+    assert text["reads"].startswith("7.000 M/s, 14.3 GB/s (13.4 GiB/s)")
     assert "cache" not in shown(random_run(rate=7e6).record, capsys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, r"request until delivered: p50 \S+ ms, p99 \S+ ms; read at the poller: p50 \S+ ms.*"),
+        (
+            {"loader": "direct", "bottleneck": None},
+            r"request until delivered: p50 \S+ ms, p99 \S+ ms",
+        ),
+        (
+            {"loader": "mmap", "bottleneck": None},
+            r"request until delivered: p50 \S+ ms, p99 \S+ ms",
+        ),
+    ],
+    ids=["gpu_queue", "direct", "mmap"],
+)
+def test_the_latencies_of_random_reads_are_named_by_what_they_are(
+    changes: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(random_run(rate=0.1e6, **changes).record, capsys)
+    assert re.fullmatch(words, lines["latency"].replace("\xa0", " ").replace("\u202f", " "))
+    assert "per read" not in lines["reads"]
+
+
+def test_an_unknown_limit_and_the_page_cache_are_in_the_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = random_run(loader="mmap", bottleneck=None, cached=0.9999, rate=5.98e6)
+    lines = shown(run.record, capsys)
+    assert lines["limit"] == "unknown: the page cache served over 99.9\xa0% of the pages"
+    assert "the page cache served over 99.9\xa0% of the pages" in lines["path"]
 
 
 def test_random_reads_without_storage_deliver_no_bytes_of_a_null_engine(

@@ -48,6 +48,15 @@ class Reads:
     bottleneck: str | None = "storage"
     bottleneck_reason: str = ""
     failures: Sequence[Mapping[str, Any]] = ()
+    has_shared_drive: bool = False
+    """Whether all targets are on the first drive."""
+    cached: float | None = None
+    """The share of pages that the page cache served, of mapped files."""
+    latency_of_pollers: float = 0.9
+    """What pollers and drive take of a request's latency."""
+    label: str = ""
+    session: str = "s1"
+    interleave: str = "abba"
     lost: int = 0
     """Requests that no poller answered."""
     cache_bytes: int = 0
@@ -77,7 +86,7 @@ def random_run(**changes: Any) -> Run:
     made = Reads(**changes)
     scenario = Scenario(
         run_id=made.name,
-        label=made.arm or made.loader,
+        label=made.label or made.arm or made.loader,
         loader=made.loader,
         workload="checkpoint",
         virtual=made.virtual,
@@ -137,13 +146,13 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                 "target": {"path": _paths(paths)},
             },
             "comparison": Comparison(
-                session_id="s1",
+                session_id=made.session,
                 arm=made.arm or made.loader,
                 block=made.repeat // 2,
                 order=made.repeat,
-                interleave="abba",
+                interleave=made.interleave,
             ),
-            "targets": tuple(_target(base, index, path) for index, path in enumerate(paths)),
+            "targets": tuple(_target(made, base, index, path) for index, path in enumerate(paths)),
             "controllers": tuple(_controllers(made, base)),
             "workload": base.workload.model_copy(
                 update={
@@ -171,15 +180,16 @@ def _paths(paths: Sequence[str]) -> Any:
     return paths[0] if len(paths) == 1 else list(paths)
 
 
-def _target(base: RunRecord, index: int, path: str) -> Any:
+def _target(made: Reads, base: RunRecord, index: int, path: str) -> Any:
     (target,) = base.targets
-    facts = target.facts.model_copy(update={"index": index, "path": path})
+    serial = made.serial if index == 0 or made.has_shared_drive else f"{made.serial}-{index}"
+    facts = target.facts.model_copy(update={"index": index, "path": path, "controllers": (serial,)})
     return target.model_copy(update={"facts": facts})
 
 
 def _controllers(made: Reads, base: RunRecord) -> Iterator[Any]:
     for controller in base.controllers:
-        for index in range(made.targets):
+        for index in range(1 if made.has_shared_drive else made.targets):
             serial = made.serial if index == 0 else f"{made.serial}-{index}"
             states = {
                 name: state.model_copy(update={"link_speed_gt_per_s": made.link_gt_per_s})
@@ -220,7 +230,7 @@ def _power(made: Reads, base: RunRecord) -> Any:
                 "mean_w": watts,
             }
         )
-        for index in range(made.targets)
+        for index in range(1 if made.has_shared_drive else made.targets)
     ]
     gpus = [
         first.model_copy(
@@ -352,7 +362,8 @@ def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dic
         "operations": reads,
         "seconds": float(SECONDS),
         "cpu_s": cores * SECONDS,
-        "one_drive_targets": 0,
+        "one_drive_targets": made.targets if made.has_shared_drive else 0,
+        "resident_fraction": made.cached,
         "software": {"cuda": "13.0", "nvidia_driver": "580.65", "nvrtc": "13.0"} if gpus else {},
     }  # fmt: skip
 
@@ -379,9 +390,9 @@ def _latencies(made: Reads, reads: int) -> Iterator[Latency]:
     mean_s = 512 * made.targets / (reads / SECONDS)
     drawn = np.random.default_rng(made.seed).lognormal(0, 0.35, 1000)
     drawn *= mean_s / drawn.mean()
-    for kind, factor in (("read", 0.9), ("request", 1.0)):
-        if kind == "request" and made.loader != "gpu_queue":
-            continue
+    for kind in ("request",) if made.loader == "mmap" else ("read", "request"):
+        is_of_poller = kind == "read" and made.loader == "gpu_queue"
+        factor = made.latency_of_pollers if is_of_poller else 1.0
         one = Histogram.of([round(value * factor * NS_PER_S) for value in drawn])
         times = max(reads // (1000 if kind == "read" else 64_000), 1)
         histogram = Histogram(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wattload.core.units import Unit, format_percent, format_seconds
-from wattload.reports.quantity import quantity
+from wattload.reports.quantity import label, quantity
 from wattload.run.progress import Board, Standing
 
 TICK_S = 0.5
@@ -144,7 +144,7 @@ class View:
 
     def _name(self, standing: Standing) -> str:
         phase = standing.phase.name if standing.phase else ""
-        words = PHASES.get(phase, phase.replace("_", " "))
+        words = PHASES.get(phase, label(phase))
         if not standing.task:
             return words
         unseen = self._board.rank_count - self._board.seen_count

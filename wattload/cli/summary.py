@@ -51,6 +51,8 @@ from wattload.reports.runs.random_reads import (
     cache_words,
     cores_words,
     counts_words,
+    no_bottleneck,
+    page_cache_words,
     random_reads,
 )
 from wattload.reports.sanitize import sanitize
@@ -102,9 +104,13 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield Line("time", _times(record))
     rates = _rates(record)
     for metric in rates:
-        parts = [_value(metric), *_delivered(record), *_latency(record, metric.phase)]
+        parts = [_value(metric), *_delivered(record)]
+        if random_reads(record) is None:
+            parts += _latency(record, metric.phase)
         name = "reads" if metric.name == READS_PER_S else label(metric.name, metric.unit)
         yield Line(name, ", ".join(parts))
+    if latencies := _latencies(record):
+        yield Line("latency", latencies)
     others = [metric for metric in record.metrics if metric.headline and metric not in rates]
     if others:
         yield Line("also", "; ".join(_others(others)))
@@ -112,6 +118,8 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
         yield Line("cache", words)
     if limit := bottleneck_words([record]):
         yield Line("limit", limit)
+    elif reason := no_bottleneck([record]):
+        yield Line("limit", f"unknown: {reason}")
     yield Line("CPU", _cpu(record, phases))
     yield from energy_lines(record)
     yield Line("checks", check_counts(record.checks))
@@ -127,7 +135,8 @@ def _path(record: RunRecord) -> str:
     reads = random_reads(record)
     if reads is None:
         return counted_path(record)
-    return "; ".join(filter(None, (asked_words(record), counts_words([reads]))))
+    parts = (asked_words(record), page_cache_words([record]), counts_words([reads]))
+    return "; ".join(filter(None, parts))
 
 
 def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
@@ -189,14 +198,32 @@ def _latency(record: RunRecord, phase: str) -> Iterator[str]:
     if not rows:
         return
     row: Latency = max(rows, key=lambda each: len(each.ranks))
-    known = [
+    if known := _percentiles(row):
+        yield f"{known} per {row.kind} of {block_text(row.operation_bytes)}"
+
+
+def _percentiles(row: Latency) -> str:
+    return ", ".join(
         f"{name} {quantity(value, Unit.SECONDS, 3)}"
         for name, value in (("p50", row.p50_s), ("p99", row.p99_s))
         if value is not None
-    ]
-    size = block_text(row.operation_bytes)
-    if known:
-        yield f"{', '.join(known)} per {row.kind} of {size}"
+    )
+
+
+def _latencies(record: RunRecord) -> str:
+    """Return the latencies of random reads: of requests, and of reads where pollers serve them."""
+    reads = random_reads(record)
+    if reads is None:
+        return ""
+    ends = {"request": "request until delivered"}
+    if reads.pollers:
+        ends["read"] = "read at the poller"
+    parts = []
+    for kind, words in ends.items():
+        rows = [row for row in record.latencies if row.kind == kind]
+        known = _percentiles(max(rows, key=lambda each: len(each.ranks))) if rows else ""
+        parts += [f"{words}: {known}"] if known else []
+    return "; ".join(parts)
 
 
 def _cpu(record: RunRecord, phases: Sequence[Phase]) -> str:

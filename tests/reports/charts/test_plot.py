@@ -16,6 +16,7 @@ from wattload.reports.charts.plot import (
     Frame,
     log_ticks,
     round_ticks,
+    second_axis,
     thin_marks,
 )
 
@@ -46,6 +47,17 @@ def test_a_value_is_drawn_at_its_share_of_both_axes() -> None:
     own = frame()
     own.line([0, 5, 10], [0, 1, 4], "a", "A")
     assert 'd="M0.0 100.0L500.0 75.0L1000.0 0.0"' in own.svg("x")
+
+
+@given(st.floats(1e-3, 1e9), st.floats(1e-3, 1e6))
+def test_a_second_axis_has_round_labels_at_the_lines_of_the_first(high: float, most: float) -> None:
+    first = Axis(low=0, high=high)
+    second = second_axis(first, most, "W")
+    assert second.high >= most * (1 - 1e-9)
+    ticks = zip(first.ticks(4), second.ticks(4), strict=True)
+    for (value, _), (own, _) in ticks:
+        assert second.share(own) == pytest.approx(first.share(value))
+        assert float(f"{own:.3g}") == pytest.approx(own)
 
 
 def test_a_gap_breaks_a_line_and_a_step() -> None:

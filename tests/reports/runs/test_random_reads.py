@@ -17,6 +17,8 @@ from wattload.reports.runs.random_reads import (
     counts_words,
     generation,
     headroom,
+    load_words,
+    no_bottleneck,
     operations_of,
     random_reads,
 )
@@ -56,18 +58,25 @@ def test_an_engine_without_storage_is_named_so_whoever_asked(engine: str) -> Non
             {"bottleneck": "link", "rate": 281.34e6, "gpus": 3, "targets": 42},
             "the links of the GPUs, 0.97 of their pull ceiling",
         ),
-        ({"bottleneck": "queue", "rate": 133e6}, "the queue, 0.95 of its own ceiling"),
+        ({"bottleneck": "queue", "rate": 133e6}, "the queue, 0.95 of its ceiling"),
+        ({"bottleneck": "queue", "rate": 155e6}, "the queue, at its measured ceiling"),
         ({"bottleneck": "pollers"}, "the pollers, 81 % busy"),
         ({"rate": 9.7e6}, "storage: link at 0.10 of its ceiling, pollers 81 % busy"),
         ({"bottleneck": None}, ""),
         ({"bottleneck": "weather"}, ""),
         ({"engine": "null"}, ""),
+        ({"loader": "mmap", "cached": 0.99, "details": {"bottleneck": "storage"}}, ""),
     ],
 )
 def test_a_bottleneck_is_named_with_the_figure_that_shows_it(
     changes: dict[str, Any], words: str
 ) -> None:
     assert plain(bottleneck_words([record(**changes)])) == words
+
+
+def test_mapped_files_are_not_limited_by_storage_that_the_page_cache_replaced() -> None:
+    made = record(loader="mmap", cached=0.99, details={"bottleneck": "storage"})
+    assert plain(no_bottleneck([made])) == "the page cache served 99 % of the pages"
 
 
 def test_runs_that_disagree_name_no_bottleneck() -> None:
@@ -96,10 +105,11 @@ def test_equal_counts_are_printed_once_and_others_apart() -> None:
 
 
 def test_a_loader_without_a_queue_has_no_counts_and_names_no_queue_pairs() -> None:
-    found = random_reads(record(loader="direct", bottleneck=None))
+    made = record(loader="direct", bottleneck=None)
+    found = random_reads(made)
     assert found is not None
     assert counts_words([found]) == ""
-    assert "queue pair" not in found.words
+    assert "queue pair" not in load_words([made], [made])
 
 
 def test_the_binary_rate_of_the_paper_follows_the_decimal_one() -> None:
@@ -148,6 +158,5 @@ def test_mapped_files_have_a_read_in_flight_for_each_thread() -> None:
     made = record(loader="mmap", bottleneck=None)
     details = {**made.workload.details, "outstanding_asked": 4}
     workload = made.workload.model_copy(update={"details": details})
-    found = random_reads(made.model_copy(update={"workload": workload}))
-    assert found is not None
-    assert plain(found.words) == "512 B random reads, 4 in flight"
+    mapped = [made.model_copy(update={"workload": workload})]
+    assert plain(load_words(mapped, mapped)) == "512 B random reads, 4 in flight"

@@ -176,10 +176,17 @@ def test_the_page_says_how_many_bytes_are_read_for_each_delivered() -> None:
     assert "8.0 bytes read for each delivered" in screen_row(subject).detail
 
 
-def test_reads_in_flight_are_beside_those_that_were_seen() -> None:
+def test_reads_in_flight_are_those_asked_and_those_at_pollers_and_drive() -> None:
     subject = subject_of([random_run(targets=2)])
     ((_, _, in_flight, _),) = table_of(subject, "Who asked for the blocks").rows
-    assert (plain(in_flight.text), plain(in_flight.remark)) == ("1 024", "seen 1 000")
+    assert plain(in_flight.text) == "asked 1 024"
+    assert plain(in_flight.remark) == "at pollers and drive 1 000"
+
+
+def test_reads_without_a_queue_are_at_no_poller() -> None:
+    subject = subject_of([random_run(loader="direct", bottleneck=None)])
+    ((_, _, in_flight, _),) = table_of(subject, "Who asked for the blocks").rows
+    assert (plain(in_flight.text), in_flight.remark) == ("asked 512", "")
 
 
 def test_failed_reads_are_named_by_reason() -> None:
@@ -245,7 +252,7 @@ def test_each_target_has_operations_and_p99_at_each_point() -> None:
         ("2 targets", "/mnt/0"),
         ("2 targets", "/mnt/1"),
     ]
-    assert [each["p99"] for each in rows] == ["0.210 ms", "0.210 ms", "0.211 ms"]
+    assert [each["p99 of reads"] for each in rows] == ["0.210 ms", "0.210 ms", "0.211 ms"]
     assert all(each["operations"] != MISSING for each in rows)
 
 
@@ -283,16 +290,20 @@ def test_of_many_targets_the_first_are_drawn_and_the_others_counted() -> None:
     assert len(figure.table.rows) == 8
 
 
-def test_a_sweep_has_the_pull_ceiling_the_ideal_and_watts_in_their_own_chart() -> None:
+def test_a_sweep_has_the_pull_ceiling_the_ideal_and_watts_on_the_axes_of_the_rate() -> None:
     subject = subject_of(target_sweep((1, 7, 14), rate=None))
     figure = next(
         each for each in blocks_of(subject) if isinstance(each, Figure) and "over" in each.title
         and "rates" in each.title
     )  # fmt: skip
     assert "Dotted: what the GPUs pull from host memory without a queue." in figure.caption
-    assert figure.svg.count("<svg xmlns") == 2
+    assert "right axis: mean power of the drives" in figure.caption
+    assert figure.svg.count("<svg xmlns") == 1
+    assert "200 W" in figure.svg
     rows = cells(figure.table)
-    kept = [each["kept of ideal"] for each in rows if each["rate"] == "reads per second"]
+    kept = [
+        each["kept of the single-drive peak"] for each in rows if each["rate"] == "reads per second"
+    ]
     assert kept[0] == "100 %"
     assert 90 < float(kept[2].split()[0]) < 100
     watts = [each["median"] for each in rows if each["rate"] == "mean power of the drives"]
@@ -317,7 +328,7 @@ def test_a_sweep_of_two_settings_has_panels_of_reads() -> None:
 def test_requests_have_latencies_and_no_rate_of_their_own() -> None:
     subject = subject_of(pair_sweep(arms=({"arm": "gpu_queue"},), repeats=1))
     figures = [each for each in blocks_of(subject) if isinstance(each, Figure)]
-    requests = next(each for each in figures if "requests in gpu_random_read" in each.title)
+    requests = next(each for each in figures if each.title.endswith("throughput, requests"))
     assert "one in 64 is timed" in requests.caption
     assert not any("IOPS" in each.title for each in figures)
 
@@ -371,3 +382,170 @@ def test_the_paper_s_numbers_of_drives_are_points() -> None:
     assert drives["gpu"].verdict == "absolute"
     assert drives["gen6"].verdict == "unmeasured"
     assert "targets = 1" in drives["gen6"].reason
+
+
+def mapped_against_direct() -> list[Run]:
+    """Return reads of mapped files that the page cache served, and those of O_DIRECT."""
+    own = {
+        "mmap": {"rate": 5.98e6, "cached": 0.999998, "cores": 16.0},
+        "direct": {"rate": 0.081e6, "cores": 1.0},
+    }
+    return [
+        random_run(name=f"{name}-{pair}", loader=name, repeat=2 * pair + side, bottleneck=None,
+                   seed=2 * pair + side + 1, **own[name])
+        for pair in range(6)
+        for side, name in enumerate(("mmap", "direct") if pair % 2 == 0 else ("direct", "mmap"))
+    ]  # fmt: skip
+
+
+def test_published_figures_are_not_measured_by_the_page_cache() -> None:
+    for part in compare_claims(subject_of(mapped_against_direct())):
+        straight = part.straight
+        for claim, found in part.claims:
+            is_of_mapped = (claim.parsed.over == "a") == straight
+            if claim.parsed.under is None and not is_of_mapped:
+                continue
+            for one in found:
+                assert (one.verdict, one.value, one.ratio) == ("unmeasured", None, None)
+    drives = {
+        claim.id: one
+        for part in compare_claims(subject_of(mapped_against_direct()))
+        for claim, (one, *_) in part.claims
+    }
+    assert drives["generations"].reason == "served by the page cache"
+
+
+def test_the_page_cache_is_in_the_row_and_crowns_nobody() -> None:
+    row = screen_row(subject_of(mapped_against_direct()))
+    assert row.speed is not None
+    assert (row.speed.outcome, row.speed.winner) == ("inconclusive", None)
+    assert "the page cache served over 99.9 % of the pages of A" in plain(row.speed.reason)
+    assert "A: page faults of CPU threads" in row.paths
+    assert "the page cache served over 99.9 % of the pages" in plain(row.paths)
+
+
+def test_of_three_arms_none_is_ranked_with_one_from_the_page_cache() -> None:
+    runs = [*mapped_against_direct()[:2], random_run(name="q", rate=0.09e6, repeat=2)]
+    row = screen_row(subject_of(runs))
+    assert row.ranking == ()
+    assert plain(row.loads).startswith("not comparable: the page cache served over 99.9 %")
+
+
+def test_a_small_share_from_the_page_cache_bars_nothing() -> None:
+    runs = [
+        random_run(name=name, loader=name, repeat=place, bottleneck=None, rate=1e6,
+                   cached=0.01 if name == "mmap" else None)
+        for place, name in enumerate(("mmap", "direct", "gpu_queue"))
+    ]  # fmt: skip
+    row = screen_row(subject_of(runs))
+    assert set(row.ranking) == {"mmap", "direct", "gpu_queue"}
+    assert "the page cache served 1.0 % of the pages" in plain(row.paths)
+
+
+def test_an_engine_without_storage_has_the_limit_of_its_record() -> None:
+    reason = "no storage was read, and neither queue, pollers nor link limit the rate"
+    run = random_run(engine="memory", bottleneck=None, bottleneck_reason=reason, rate=85e6)
+    row = screen_row(subject_of([run]))
+    assert row.limits["gpu_queue"] == f"limit unknown: {reason}"
+
+
+def test_the_size_of_a_table_in_memory_is_named() -> None:
+    row = screen_row(subject_of([random_run(engine="memory", bottleneck="queue")]))
+    assert "blocks came from a table in host memory, 33.6 MB" in plain(row.paths)
+
+
+def test_targets_on_one_drive_have_no_ideal_and_are_named_in_the_row() -> None:
+    subject = subject_of(target_sweep((1, 2), has_shared_drive=True))
+    assert plain(screen_row(subject).detail).endswith("2 targets on 1 drive")
+    figure = next(
+        each
+        for each in blocks_of(subject)
+        if isinstance(each, Figure) and "rates over" in each.title
+    )
+    assert "Dashed" not in figure.caption
+    assert "No ideal scaling: 2 targets on 1 drive." in plain(figure.caption)
+    assert not any("ideal" in title or "peak" in title for title in cells(figure.table)[0])
+    rows = cells(table_of(subject, "Each point"))
+    assert [each["at"] for each in rows] == ["1 target", "2 targets on 1 drive"]
+
+
+def test_queue_pairs_have_a_chart_and_no_ideal() -> None:
+    subject = subject_of(pair_sweep(arms=({"arm": "gpu_queue"},), repeats=1))
+    figure = next(
+        each
+        for each in blocks_of(subject)
+        if isinstance(each, Figure) and "rates over" in each.title
+    )
+    assert "queue pairs" in figure.title
+    assert "Dashed" not in figure.caption
+    assert not any("ideal" in title for title in cells(figure.table)[0])
+
+
+def test_lists_of_targets_in_one_sweep_are_points_by_default() -> None:
+    runs = [
+        random_run(name=f"t{count}", targets=count, label="_".join("ab"[:count]), repeat=count,
+                   interleave="none")
+        for count in (1, 2)
+    ]  # fmt: skip
+    subject = subject_of(runs, "label")
+    assert subject.arms == ("gpu_queue",)
+    figures = [each.title for each in blocks_of(subject) if isinstance(each, Figure)]
+    assert "Small random reads: rates over targets" in figures
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"interleave": "abba"}, {"session": "s2"}, {"block_bytes": 4096}],
+    ids=["alternating", "two sessions", "other blocks"],
+)
+def test_lists_of_targets_stay_arms_where_more_differs(changes: dict[str, Any]) -> None:
+    common = {"interleave": "none"}
+    runs = [
+        random_run(name="t1", label="a", repeat=1, **common),
+        random_run(name="t2", label="a_b", targets=2, repeat=2, **{**common, **changes}),
+    ]
+    assert subject_of(runs, "label").arms == ("a", "a_b")
+
+
+def test_the_phase_has_the_words_of_the_workload() -> None:
+    page = page_of(subject_of([random_run(loader="mmap", bottleneck=None, cached=0.9)]))
+    assert "GPU random read" not in page
+    assert "small random reads" in page
+
+
+def test_each_poller_has_a_rate_and_its_time_at_work() -> None:
+    subject = subject_of([random_run(targets=2, rate=8e6)])
+    rows = cells(table_of(subject, "Reads of each poller, at the fastest point of each arm"))
+    assert [each["reads, M/s"] for each in rows] == ["4.00", "4.00"]
+    assert [each["at work"] for each in rows] == ["81 %", "81 %"]
+
+
+@pytest.mark.parametrize("sweep", [True, False])
+def test_each_caveat_is_on_the_page_once(*, sweep: bool) -> None:
+    runs = target_sweep((1, 2)) if sweep else rivals(pairs=2)
+    page = plain(page_of(subject_of(runs)))
+    for words in ("A read lasts", "one in 64", "CPU cores are the CPU seconds"):
+        assert page.count(words) == 1
+    assert "the wait for a place in the drive's queue included" in page.replace("&#39;", "'")
+
+
+def test_both_latencies_of_a_sweep_of_two_settings_are_named() -> None:
+    runs = [
+        random_run(name=f"{targets}-{block}", targets=targets, block_bytes=block, repeat=place)
+        for place, (targets, block) in enumerate((t, b) for t in (1, 2) for b in (512, 4096))
+    ]
+    titles = [each.title for each in blocks_of(subject_of(runs)) if isinstance(each, Figure)]
+    for kind in ("reads", "requests"):
+        assert f"Small random reads: mean latency of {kind} over throughput" in titles
+
+
+def test_targets_on_one_drive_are_not_the_drives_of_a_paper() -> None:
+    subject = subject_of([
+        random_run(name=name, loader=name, targets=14, has_shared_drive=True, repeat=place,
+                   bottleneck=None)
+        for place, name in enumerate(("gpu_queue", "direct"))
+    ])  # fmt: skip
+    parts = {part.pair.a: part for part in compare_claims(subject)}
+    drives = {claim.id: one for claim, (one, *_) in parts["one PM1763 (Gen6)"].claims}
+    assert drives["gpu"].verdict == "unmeasured"
+    assert "targets = 1," in drives["gpu"].reason

@@ -83,14 +83,44 @@ def test_lists_of_equal_length_stay_lists() -> None:
     assert {point.number for point in found} == {None}
 
 
-def test_a_rate_has_the_pull_ceiling_and_power_has_a_curve_of_its_own() -> None:
+def test_a_rate_has_the_pull_ceiling_and_the_power_of_the_drives() -> None:
     subject = make_subject(target_sweep((1, 2), repeats=2), "loader")
-    rates, watts = scalings(subject, subject.groups[0])
+    (rates,) = scalings(subject, subject.groups[0])
     assert rates.label == "reads per second"
     assert rates.ceilings == ((1.0, PULL_PER_S), (2.0, PULL_PER_S))
-    assert (watts.unit, watts.better, watts.is_count) == (Unit.WATTS, "neither", False)
-    assert [place.middle for place in watts.curves[0].places] == [DRIVE_W, 2 * DRIVE_W]
-    assert watts.ceilings == ()
+    assert [place.middle for place in rates.watts[0].places] == [DRIVE_W, 2 * DRIVE_W]
+
+
+def test_the_ideal_over_targets_is_the_best_rate_of_a_single_drive() -> None:
+    rates = {(1, 1): 3e6, (2, 1): 6e6, (4, 1): 9e6, (1, 8): 6e6, (2, 8): 9e6, (4, 8): 12e6}
+    runs = [
+        random_run(name=f"{t}-{q}", targets=t, queue_pairs=q, repeat=place, rate=rate)
+        for place, ((t, q), rate) in enumerate(rates.items())
+    ]
+    subject = make_subject(runs, "loader")
+    found = scalings(subject, subject.groups[0])
+    assert [(each.axis, each.panel.name) for each in found] == [
+        ("targets", "1 queue pair"),
+        ("targets", "8 queue pairs"),
+    ]
+    assert [each.curves[0].ideal(2) for each in found] == pytest.approx([12e6, 12e6])
+
+
+def test_a_sweep_without_a_single_drive_is_measured_against_the_best_rate_per_drive() -> None:
+    runs = [
+        random_run(name=f"t{targets}", targets=targets, repeat=targets, rate=rate)
+        for targets, rate in ((2, 10e6), (4, 16e6))
+    ]
+    subject = make_subject(runs, "loader")
+    (scaling,) = scalings(subject, subject.groups[0])
+    assert scaling.curves[0].ideal(4) == pytest.approx(20e6)
+
+
+def test_queue_pairs_are_no_workers_and_pollers_are() -> None:
+    pairs = [random_run(name=f"q{n}", queue_pairs=n, repeat=n) for n in (1, 8)]
+    subject = make_subject(pairs, "loader")
+    (scaling,) = scalings(subject, subject.groups[0])
+    assert (scaling.axis, scaling.is_count) == ("queue_pairs", False)
 
 
 def test_requests_and_reads_of_drives_are_curves_of_the_same_bytes() -> None:
