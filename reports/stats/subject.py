@@ -74,7 +74,8 @@ class Subject:
     ``groups`` leave out warm-ups, ``strays``, which are single runs that do not belong to the
     others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
     forced excluded comparisons. ``left_out`` are run folders without a usable record. ``merged``
-    has the arms of runs by id, where labels name lists of targets that are points of one arm.
+    has the arms of runs by id, where labels name lists of targets that are points of one arm, or
+    where runs of one label read storage and a table in memory.
     """
 
     runs: tuple[Run, ...]
@@ -150,7 +151,7 @@ def make_subject(
         run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
     }
     run_faults = {run.id: faults(run, closures[run.id]) for run in runs}
-    merged = _merged_targets(runs) if by == "label" else {}
+    merged = (_merged_targets(runs) or _by_engine(runs)) if by == "label" else {}
 
     def arm_of(run: Run) -> str:
         return merged.get(run.id) or arm_name(run.record, by)
@@ -228,6 +229,20 @@ def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
         run.id: run.record.workload.loader if by_loader else own[0].record.label
         for own in merged
         for run in own
+    }
+
+
+def _by_engine(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the arm of each random read, by run id, whose label has runs of several engines."""
+    engines = {run.id: run.record.workload.details.get("engine") for run in runs}
+    of_label: dict[str, set[Hashable]] = defaultdict(set)
+    for run in runs:
+        of_label[run.record.label].add(engines[run.id])
+    name = "{label} ({engine})" if len(of_label) > 1 else "{engine}"
+    return {
+        run.id: name.format(label=run.record.label, engine=engines[run.id])
+        for run in runs
+        if len(of_label[run.record.label] - {None}) > 1 and engines[run.id]
     }
 
 

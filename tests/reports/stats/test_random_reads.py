@@ -15,6 +15,7 @@ from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.sweeps import load_curves, panels, points, scalings
 
 PER_JOULE = "reads per joule, gpu_random_read"
+ENGINES = ("memory", "storage")
 
 
 def simulated(run: Run) -> Run:
@@ -140,3 +141,13 @@ def test_two_settings_have_panels_along_the_one_that_counts() -> None:
     found = panels(make_subject(runs, "loader").groups[0])
     assert [panel.name.replace("\xa0", " ") for panel in found] == ["512 B blocks", "4 KiB blocks"]
     assert {panel.points[0].axis for panel in found} == {"queue_pairs"}
+
+
+def test_runs_of_one_label_that_read_a_table_and_drives_are_two_arms() -> None:
+    runs = [
+        random_run(name=engine, engine=engine, label="A", repeat=n)
+        for n, engine in enumerate(ENGINES)
+    ]
+    assert make_subject(runs).arms == ("memory", "storage")
+    other = random_run(name="other", label="B", repeat=2)
+    assert make_subject([*runs, other]).arms == ("A (memory)", "A (storage)", "B")
