@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -503,6 +503,12 @@ class Workload(Protocol):
 
 Figures = Mapping[str, float | int | str | None]
 
+
+Contradictions = Callable[[RunRecord], Iterator[str]]
+"""Yields in words what the details of a record say that other parts of the record do not.
+
+It may raise what reading a figure raises that is missing or of another type.
+"""
 
 DerivedMetrics = Mapping[str, Callable[[RunRecord], float]]
 """How to compute metrics, by name, from other figures of their record.

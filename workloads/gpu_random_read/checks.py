@@ -12,8 +12,9 @@ from wattload.core.record.results import NO_STORAGE, Check, Verdict, VerifiedByt
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
 from wattload.core.units import NS_PER_S, format_bytes, format_percent
-from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
+from wattload.core.workload import Contradictions, DeclaredCheck, DerivedMetrics, Figures
 from wattload.loaders.data.cold_cache import is_cold, worst_of_each
+from wattload.workloads.gpu_random_read.agreement import contradictions
 from wattload.workloads.gpu_random_read.metrics import MILLION, PHASE
 from wattload.workloads.gpu_random_read.reads import Reads, bad_files, failure_rows, wrong_place
 
@@ -26,9 +27,16 @@ _MOST_CACHED = 0.5
 
 
 def is_delivered(figures: Figures) -> bool:
-    """Return whether every block had its own stamp; with ``null``, that there was no block."""
+    """Return whether every block had its own stamp; with ``null``, that there was no block.
+
+    Each request through a queue has ended as a block whose stamp was compared, or has failed.
+    """
     if figures["engine"] == "null":
         return amount(figures, "delivered_blocks") == 0
+    if figures["requests"] is not None:
+        ended = ("delivered_blocks", "wrong_blocks", "failed_reads")
+        if sum(amount(figures, name) for name in ended) != amount(figures, "requests"):
+            return False
     has_none_wrong = amount(figures, "wrong_blocks") == 0 and amount(figures, "bad_blocks") == 0
     return has_none_wrong and amount(figures, "compared_bytes") > 0
 
@@ -142,6 +150,9 @@ DERIVED: DerivedMetrics = {
 }
 """The metrics that follow from other figures of a record."""
 
+CONTRADICTIONS: Contradictions = contradictions
+"""How details are compared with the other parts of a record."""
+
 
 def outcome_checks(reads: Reads) -> Sequence[Check]:
     """Return the checks that follow from what the ranks counted."""
@@ -172,7 +183,9 @@ def delivered_bytes(reads: Reads) -> Check:
     wrong = reads.total("wrong_blocks") or 0
     figures: dict[str, float | int | str | None] = {
         "engine": reads.engine,
+        "requests": reads.total("requests"),
         "delivered_blocks": reads.total("delivered"),
+        "failed_reads": reads.failed,
         "wrong_blocks": wrong,
         "compared_bytes": compared,
         "bad_blocks": bad,
@@ -205,6 +218,9 @@ def delivered_bytes(reads: Reads) -> Check:
             sentence += f": wrong bytes in {_counted(bad, 'block')} of 512 bytes" + (
                 f" of {files}" if files else ""
             )
+        elif not good:
+            sentence += f", but {reads.total('requests'):,} were requested"
+            sentence += f" and {reads.failed:,} failed" if reads.failed else ""
         sentence += "."
     return Check(
         name="delivered_bytes",

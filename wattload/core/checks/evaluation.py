@@ -65,7 +65,7 @@ from wattload.core.checks.throttling import throttled
 from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.core.workload import DeclaredCheck, DerivedMetrics
+from wattload.core.workload import Contradictions, DeclaredCheck, DerivedMetrics
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     finished,
@@ -120,7 +120,7 @@ _CLOCKS_SINCE = 3
 def evaluate(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> tuple[Check, ...]:
     """Return every check that needs nothing but the record, of a file of ``schema_version``."""
     made = [check for rule in ALL for check in rule(record)]
-    return (*made, *metrics_close(record, schema_version))
+    return (*made, *metrics_close(record, schema_version), *details_close(record))
 
 
 def metrics_close(record: RunRecord, schema_version: int) -> Sequence[Check]:
@@ -157,6 +157,29 @@ def metrics_close(record: RunRecord, schema_version: int) -> Sequence[Check]:
             if apart
             else f"{known} metrics follow from other figures of the record.",
             figures={"metric_count": known, "apart_count": len(apart)},
+        )
+    ]
+
+
+def details_close(record: RunRecord) -> Sequence[Check]:
+    """Compare a workload's details with the other parts of the record, as the workload declares."""
+    contradictions: Contradictions | None = _of_workload(record.workload.name, "CONTRADICTIONS")
+    if contradictions is None or record.status != "complete":
+        return []
+    apart = []
+    try:
+        apart += contradictions(record)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        apart.append(f"a figure is missing or of another kind ({error!r})")
+    return [
+        Check(
+            name="details_close",
+            verdict="fail" if apart else "pass",
+            sentence=f"Details contradict the record: {', '.join(apart)}."
+            if apart
+            else "The details agree with the other parts of the record.",
+            figures={"apart_count": len(apart)},
+            mandatory=True,
         )
     ]
 

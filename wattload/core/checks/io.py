@@ -336,6 +336,7 @@ def _path_check(
         verdict=verdict,
         sentence=f"{sentence[:1].upper()}{sentence[1:]} ({counts.evidence}).",
         figures=figures,
+        mandatory=counts.requester is not None,
     )
 
 
