@@ -28,6 +28,10 @@ WARP = 32
 """The threads of a GPU that run together."""
 
 
+LEAST_CLOCK_STEPS = 20
+"""A latency of fewer steps of the clock is not known: it may be 5 % off, or more."""
+
+
 class Pattern(StrEnum):
     """Which blocks a requester reads: any of its file, or those of its warp's own region."""
 
@@ -142,7 +146,9 @@ class RandomReadResult:
     not ``plan.outstanding``. Where requests go through a queue, ``requests`` were made, pollers
     took ``taken`` of them and answered ``answered``; ``delivered`` blocks had their own stamp. They
     are ``None`` without a queue. With a ``cache`` only the requests that it did not meet went
-    through the queue; all are delivered.
+    through the queue; all are delivered. ``clock_step_ns`` is the step of the GPU's clock, ``None``
+    without a GPU. ``latency`` is ``None`` too where half of the requests take less than
+    ``LEAST_CLOCK_STEPS`` of them; ``latency_missing`` says so.
     """
 
     operations: int
@@ -173,6 +179,8 @@ class RandomReadResult:
     answered: int | None = None
     delivered: int | None = None
     cache: CacheCounts | None = None
+    clock_step_ns: int | None = None
+    latency_missing: str = ""
 
     @property
     def seconds(self) -> float:

@@ -119,6 +119,7 @@ def _figures(
             for each in result.failures
             if each.count
         ],
+        "clock_step_ns": result.clock_step_ns,
         "latencies": _buckets(result.counts),
         "targets": [
             {

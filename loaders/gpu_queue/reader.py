@@ -25,6 +25,7 @@ from wattload.loaders.gpu.process import (
 from wattload.loaders.gpu_queue.failures import failure_reason, lost_error, preparation_error
 from wattload.loaders.gpu_reads import ReadsWatch
 from wattload.loaders.random_reads import (
+    LEAST_CLOCK_STEPS,
     CacheCounts,
     PollerShare,
     RandomReadPlan,
@@ -223,7 +224,8 @@ def _result(
     figures: Mapping[str, Any], engine: str, software: Mapping[str, str]
 ) -> RandomReadResult:
     targets = figures["targets"]
-    sampled = _counts(figures["latencies"])
+    step_ns = figures["clock_step_ns"] or None
+    latency, missing = _sampled(_counts(figures["latencies"]), step_ns)
     rows = base64.b64decode(figures["trace"])
     first = figures["first_wrong"]
     return RandomReadResult(
@@ -232,7 +234,7 @@ def _result(
         start_ns=figures["start_ns"],
         end_ns=figures["end_ns"],
         cpu_s=figures["cpu_ns"] / 1e9,
-        latency=_from_buckets(sampled) if sampled.any() else None,
+        latency=latency,
         file_latencies=tuple(
             Histogram(_counts(each["latencies"]), *each["latency_ns"])
             if each["operations"]
@@ -262,7 +264,23 @@ def _result(
         answered=figures["answered"],
         delivered=figures["delivered"],
         cache=CacheCounts(**figures["cache"]) if figures["cache"] else None,
+        clock_step_ns=step_ns,
+        latency_missing=missing,
     )
+
+
+def _sampled(counts: np.ndarray, step_ns: int | None) -> tuple[Histogram | None, str]:
+    """Return the latencies of sampled requests, or why they are not known."""
+    if not counts.any():
+        return None, ""
+    histogram = _from_buckets(counts)
+    median_ns = histogram.quantile_ns(0.5) or 0
+    if step_ns is not None and median_ns < LEAST_CLOCK_STEPS * step_ns:
+        return None, (
+            f"half of the requests took at most {median_ns} ns, and the GPU's clock has steps of "
+            f"{step_ns} ns: fewer than {LEAST_CLOCK_STEPS}"
+        )
+    return histogram, ""
 
 
 def _rate(counted: tuple[int, int]) -> float | None:

@@ -16,8 +16,9 @@ from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import NO_STORAGE, Check, Latency, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import CacheCounts
+from wattload.loaders.random_reads import LEAST_CLOCK_STEPS, CacheCounts
 from wattload.workloads.gpu_random_read.metrics import PHASE
+from wattload.workloads.gpu_random_read.reads import bottleneck_of
 
 QUEUE = "gpu_queue"
 STORAGE = "storage"
@@ -256,6 +257,46 @@ def _latencies(record: RunRecord) -> Iterator[str]:
             yield f"{name} of the files in the details is not that of the reads' latencies"
 
 
+def _limit(record: RunRecord) -> Iterator[str]:
+    """Find again how many reads were in flight and what limited the rate."""
+    details = record.workload.details
+    step_s = details["clock_step_s"]
+    if step_s is not None:
+        row = _longest(record, "request")
+        if details["requester"] != "gpu":
+            yield "clock_step_s in the details is that of a GPU, and CPU threads asked"
+        if row is not None and (row.p50_s or 0.0) < LEAST_CLOCK_STEPS * step_s:
+            yield "the latencies of requests are of too few steps of the GPU's clock"
+    seen = _in_flight(record)
+    yield from _apart(details, {"outstanding_seen": seen}, "by rate and latency")
+    busy = [row["busy_s"] / row["seconds"] for row in details["pollers"]]
+    word, reason = bottleneck_of(
+        details["engine"],
+        rate=details["operations"] / details["seconds"],
+        pull_per_s=details["pull_per_s"],
+        queue_per_s=details["queue_per_s"],
+        busiest=max(busy, default=None),
+        in_flight=details["outstanding_seen"],
+        outstanding=details["outstanding_asked"],
+    )
+    expected = {"bottleneck": word, "bottleneck_reason": reason}
+    yield from _apart(details, expected, "by the figures that it follows from")
+
+
+def _in_flight(record: RunRecord) -> float | None:
+    """Return the reads in flight by Little's law, process by process; see ``Reads.in_flight``."""
+    spans, parts = _spans(record), []
+    rows = [row for row in record.latencies if row.phase == PHASE]
+    kind = "read" if any(row.kind == "read" for row in rows) else "request"
+    for rank, span in spans.items():
+        own = [row for row in rows if row.kind == kind and row.ranks == (rank,)]
+        if not own:
+            return None
+        seconds = (span.end_ns - span.start_ns) / NS_PER_S
+        parts.append(span.operations / seconds * own[0].mean_s)
+    return sum(parts)
+
+
 def _of_buckets(row: Latency) -> Iterator[str]:
     histogram = row.histogram()
     [made] = latencies_of(
@@ -304,4 +345,5 @@ _RULES: Sequence[Callable[[RunRecord], Iterator[str]]] = (
     _path,
     _checks,
     _latencies,
+    _limit,
 )

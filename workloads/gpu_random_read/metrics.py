@@ -52,7 +52,7 @@ def metrics(reads: Reads) -> Iterator[Metric]:
         Unit.SECONDS,
         "lower",
         "mean time from a request until its block is delivered, of one request of a thread in 64",
-        reason="no request was timed",
+        reason=reads.latency_missing or "no request was timed",
     )
     yield figure(
         "cpu_s_per_million_reads",

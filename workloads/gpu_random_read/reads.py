@@ -138,8 +138,21 @@ class Reads:
     def mean_latency_s(self) -> float | None:
         """The mean time from a request until its block is delivered, if it was sampled."""
         known = [each.latency for each in self.results if each.latency is not None]
-        mean_ns = reduce(Histogram.merged, known).mean_ns if known else None
+        if not known or self.latency_missing:
+            return None
+        mean_ns = reduce(Histogram.merged, known).mean_ns
         return None if mean_ns is None else mean_ns / NS_PER_S
+
+    @property
+    def latency_missing(self) -> str:
+        """Why the time until blocks are delivered is not known on a rank; empty if it is."""
+        return next((text for each in self.results if (text := each.latency_missing)), "")
+
+    @property
+    def clock_step_s(self) -> float | None:
+        """The longest step of the clocks of the GPUs; ``None`` without one."""
+        steps_ns = [each.clock_step_ns for each in self.results if each.clock_step_ns is not None]
+        return max(steps_ns) / NS_PER_S if steps_ns else None
 
     @property
     def resident_fraction(self) -> float | None:
@@ -185,28 +198,52 @@ class Reads:
 
     def bottleneck(self) -> tuple[str | None, str]:
         """Return what limits the rate, ``None`` if that is unknown, and why."""
-        rate, pull, queue = (
-            self.reads_per_s,
-            self.ceiling("pull_per_s"),
-            self.ceiling("queue_per_s"),
-        )
         busy = [each.busy_s / result.seconds for result in self.results for each in result.pollers]
-        if self.engine != "null" and pull and NEAR * pull <= rate <= MOST * pull:
-            return LINK, f"{rate / pull:.2f} of what the GPU pulls without a queue"
-        if queue and NEAR * queue <= rate <= MOST * queue:
-            return QUEUE, f"{rate / queue:.2f} of what the queue does with nothing to deliver"
-        if busy and max(busy) >= BUSY:
-            return (
-                POLLERS,
-                f"the busiest poller worked for {max(busy):.2f} of the time",
-            )
-        if self.engine != "storage":
-            return None, "no storage was read, and neither queue, pollers nor link limit the rate"
-        if self.in_flight is None:
-            return None, "how many reads were in flight is not known"
-        share = self.in_flight / self.outstanding
-        reason = f"{share:.2f} of the reads that were asked for at once were in flight"
-        return (STORAGE if share >= NEAR else None), reason
+        return bottleneck_of(
+            self.engine,
+            rate=self.reads_per_s,
+            pull_per_s=self.ceiling("pull_per_s"),
+            queue_per_s=self.ceiling("queue_per_s"),
+            busiest=max(busy, default=None),
+            in_flight=self.in_flight,
+            outstanding=self.outstanding,
+        )
+
+
+def bottleneck_of(
+    engine: str,
+    *,
+    rate: float,
+    pull_per_s: float | None,
+    queue_per_s: float | None,
+    busiest: float | None,
+    in_flight: float | None,
+    outstanding: int,
+) -> tuple[str | None, str]:
+    """Return what limits a rate, ``None`` if that is unknown, and why.
+
+    Args:
+        engine: ``storage``, ``memory`` or ``null``.
+        rate: reads per second.
+        pull_per_s: what the GPU pulls per second without a queue, if that was measured.
+        queue_per_s: what the queue does per second with nothing to deliver, if it was measured.
+        busiest: the largest share of the time that a poller worked, if there is one.
+        in_flight: the mean number of reads in flight, if it is known.
+        outstanding: the reads that were asked for at once.
+    """
+    if engine != "null" and pull_per_s and NEAR * pull_per_s <= rate <= MOST * pull_per_s:
+        return LINK, f"{rate / pull_per_s:.2f} of what the GPU pulls without a queue"
+    if queue_per_s and NEAR * queue_per_s <= rate <= MOST * queue_per_s:
+        return QUEUE, f"{rate / queue_per_s:.2f} of what the queue does with nothing to deliver"
+    if busiest is not None and busiest >= BUSY:
+        return POLLERS, f"the busiest poller worked for {busiest:.2f} of the time"
+    if engine != "storage":
+        return None, "no storage was read, and neither queue, pollers nor link limit the rate"
+    if in_flight is None:
+        return None, "how many reads were in flight is not known"
+    share = in_flight / outstanding
+    reason = f"{share:.2f} of the reads that were asked for at once were in flight"
+    return (STORAGE if share >= NEAR else None), reason
 
 
 def _sum(one: PathCounts, other: PathCounts) -> PathCounts:

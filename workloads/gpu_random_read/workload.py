@@ -320,6 +320,7 @@ class GpuRandomRead:
             "operations": reads.operations,
             "seconds": reads.seconds,
             "cpu_s": reads.cpu_s,
+            "clock_step_s": reads.clock_step_s,
             "one_drive_targets": len(_sharing(job.dataset.targets)),
             "software": dict(own.software),
         }
