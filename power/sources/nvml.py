@@ -51,6 +51,14 @@ Handle: TypeAlias = Any
 """NVML's own pointer to a GPU, which nothing here looks into."""
 
 
+class PciInfo(Protocol):
+    """The numbers of a PCI address."""
+
+    domain: int
+    bus: int
+    device: int
+
+
 class Nvml(Protocol):
     """The part of the module ``pynvml`` (distribution nvidia-ml-py) that is used here."""
 
@@ -64,6 +72,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Handle: ...
     def nvmlDeviceGetUUID(self, handle: Handle) -> str: ...
     def nvmlDeviceGetName(self, handle: Handle) -> str: ...
+    def nvmlDeviceGetPciInfo(self, handle: Handle) -> PciInfo: ...
     def nvmlDeviceGetArchitecture(self, device: Handle) -> int: ...
     def nvmlDeviceGetCudaComputeCapability(self, handle: Handle) -> tuple[int, int]: ...
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int: ...
@@ -134,7 +143,10 @@ class _GpuSource(PolledSource):
         try:
             self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
             name = self._nvml.nvmlDeviceGetName(self._handle)
-            self._facts = self._facts.model_copy(update={"device_name": name})
+            address = _pci_address(self._nvml, self._handle)
+            self._facts = self._facts.model_copy(
+                update={"device_name": name, "pci_address": address}
+            )
             self._value()
             return self._facts.model_copy(update=self._describe())
         except self._nvml.NVMLError as error:
@@ -238,6 +250,15 @@ def _facts(name: str, uuid: str, sensor: Sensor, *, period_s: float) -> SourceFa
         period_s=period_s,
         resolution_w=None if isinstance(sensor, Counter) else MILLI,
     )
+
+
+def _pci_address(nvml: Nvml, handle: Handle) -> str:
+    """Return the address of a GPU as Linux writes it, empty if NVML does not report it."""
+    try:
+        info = nvml.nvmlDeviceGetPciInfo(handle)
+    except nvml.NVMLError:
+        return ""
+    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 def _counts_energy(nvml: Nvml, handle: Handle) -> bool:

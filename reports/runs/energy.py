@@ -12,9 +12,10 @@ from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.quantity import DIGITS, MISSING, bounded_quantity
+from wattload.reports.runs.gpu_reads import topology
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
-from wattload.reports.runs.random_reads import operations_of
+from wattload.reports.runs.random_reads import operations_of, random_reads
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
 """Evidence good enough to decide which arm is better."""
@@ -204,7 +205,8 @@ def _sum(parts: Sequence[EnergyRecord] | Sequence[Energy], field: str) -> float 
 def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
     """Return the energy of all devices of a scope in joules; ``None`` if a part is missing.
 
-    It is ``None``, too, if several phases share time, which a sum would count twice.
+    It is ``None``, too, if several phases share time, which a sum would count twice. Of the GPUs of
+    a host only those count that the run used, where it names them and their sources have addresses.
 
     Args:
         record: the run.
@@ -216,12 +218,39 @@ def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
         return None
     phases = [each.name for each in found]
     parts = [
-        part.energy_j
+        part
         for part in record.power.energy
         if part.scope is scope and part.chosen and part.phase in phases
     ]
-    known = [part for part in parts if part is not None and part > 0]
-    return math.fsum(known) if known and len(known) == len(parts) else None
+    if scope is Scope.GPU:
+        parts = _of_used_gpus(record, parts)
+    joules = [part.energy_j for part in parts]
+    known = [each for each in joules if each is not None and each > 0]
+    return math.fsum(known) if known and len(known) == len(joules) else None
+
+
+def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:
+    """Return the parts of the GPUs that a run used; all of them if it can't be said which."""
+    known = sources_of(record)
+    facts = [known.get((part.host, part.source, part.device)) for part in parts]
+    addresses = ["" if each is None else each.pci_address for each in facts]
+    used = _used_gpus(record)
+    if not used or not all(addresses):
+        return list(parts)
+    return [
+        part
+        for part, address in zip(parts, addresses, strict=True)
+        if (part.host, address) in used
+    ]
+
+
+def _used_gpus(record: RunRecord) -> set[tuple[str, str]]:
+    """Return the GPUs that reads ended in, by host and PCI address, where a run names them."""
+    hosts = {each.rank: each.host for each in record.ranks}
+    found = random_reads(record)
+    asking = [] if found is None else [(each.rank, each.address) for each in found.gpus]
+    ended = [(rank, str(each.get("gpu") or "")) for rank in hosts for each in topology(record)]
+    return {(hosts.get(rank, ""), address) for rank, address in (*asking, *ended) if address}
 
 
 @cache_by_identity

@@ -274,8 +274,10 @@ def random_reads(record: RunRecord) -> RandomReads | None:
     cache = _cache(found)
     if cache is not None:
         counts["asked"] = cache.asked
-    if counts:
-        counts["delivered" if cache is None else "read"] = _count(found.get("operations"))
+    if counts and cache is not None:
+        counts["read"] = _count(found.get("operations"))
+    elif counts and found.get("engine") != NULL:  # which delivers nothing
+        counts["delivered"] = _count(found.get("delivered"))
     targets = {target.facts.index: target.facts.path for target in record.targets}
     return RandomReads(
         block_bytes=block_bytes,

@@ -177,7 +177,8 @@ class SourceFacts(Frozen):
     ``is_attached`` marks a recording whose own times are in this run; others are of another run.
     ``meter`` identifies a meter outside the device, such as a power module: all devices that it
     reads have its gain in common. ``may_be_negative`` declares that readings below zero are valid,
-    as of a sensor with an offset; otherwise they are refused.
+    as of a sensor with an offset; otherwise they are refused. ``pci_address`` is that of a GPU,
+    such as ``0000:65:00.0``, empty where it is unknown.
     """
 
     name: str
@@ -194,6 +195,7 @@ class SourceFacts(Frozen):
     is_attached: bool = False
     meter: str = ""
     may_be_negative: bool = False
+    pci_address: str = ""
 
     @property
     def is_of_another_run(self) -> bool:

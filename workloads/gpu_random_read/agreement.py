@@ -16,7 +16,7 @@ from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import NO_STORAGE, Check, Latency, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import LEAST_CLOCK_STEPS, CacheCounts
+from wattload.loaders.random_reads import LEAST_CLOCK_STEPS, CacheCounts, resident_fraction
 from wattload.workloads.gpu_random_read.metrics import PHASE
 from wattload.workloads.gpu_random_read.reads import bottleneck_of
 
@@ -121,6 +121,12 @@ def _bytes(record: RunRecord) -> Iterator[str]:
         yield f"the drives read {moved} bytes by the details and {counted} by the phase"
     if (details["drive_bytes"] is not None) != (record.workload.loader == "mmap"):
         yield "drive_bytes in the details is that of another loader"
+    faults = [check.figures for check in record.checks if check.name == "page_faults"]
+    resident = next(
+        (resident_fraction(each["touched_pages"], each["major_faults"]) for each in faults), None
+    )
+    if faults or details["drive_bytes"] is None:
+        yield from _apart(details, {"resident_fraction": resident}, "by the page faults")
 
 
 def _times(record: RunRecord) -> Iterator[str]:
@@ -198,6 +204,9 @@ def _checks(record: RunRecord) -> Iterator[str]:
     """Compare the figures of the checks with those of the details."""
     details = record.workload.details
     failed = sum(row["count"] for row in details["failures"])
+    paths = {row["path"] for row in details["files"]}
+    if not all(row["file"] in paths for row in details["failures"]):
+        yield "reads failed of files that were not read"
     figures = {
         "delivered_bytes": {
             "engine": details["engine"],

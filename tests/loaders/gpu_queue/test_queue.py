@@ -6,7 +6,8 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ FILE_BYTES = MIB
 NONCE = 7
 UNIT = 512
 SPARSE_BYTES = 1 << 40
+EDGE_NS = 5 * 10**6
+"""A poller's CPU time is read a little before and after its requests."""
 FIRST_NUMBERS = [0, (1 << 20) - 1, (1 << 20) - 3, (1 << 27) - 3, (1 << 32) - 3, (1 << 40) + 5]
 """Beginnings before the wrap of generations, of the positions of a ring, and of 32 bits."""
 
@@ -125,7 +128,8 @@ def test_every_request_is_answered_once_with_its_own_block(
     assert sum(each.operations for each in found) == result.operations
     assert sum(each.taken for each in pollers) == sum(each.answered for each in pollers)
     assert sum(each.taken for each in pollers) == result.taken
-    assert all(each.busy_ns <= result.end_ns - result.start_ns + 10**9 for each in pollers)
+    longest_ns = result.end_ns - result.start_ns + EDGE_NS
+    assert all(0 < each.busy_ns <= longest_ns for each in pollers if each.answered)
     delivers = geometry["engine"] != "null"
     reads = geometry["engine"] == "storage"
     slots = len(targets) * geometry["requesters"]
@@ -306,6 +310,39 @@ def test_reads_that_fail_are_counted_and_the_others_end(tmp_path: Path, pollers:
     # The file's blocks lie in order behind the file system's own.
     assert failure.offset > BROKEN_FROM_BYTES // 4
     assert failure.offset % UNIT == 0
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A file with stamps of which reads fail from some block on, with EIO."""
+    size = 24 * MIB
+    content = stamped(1, size).tobytes()
+    with breaking_file(tmp_path_factory.mktemp("broken"), size, content) as path:
+        yield Target(str(path), size, NONCE, 1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(geometry=geometries(), place=st.integers(0, 2), size_mib=st.integers(20, 24))
+def test_errors_in_random_slots_are_counted_once_and_for_their_file(
+    files: list[Target], broken: Target, geometry: dict[str, Any], place: int, size_mib: int
+) -> None:
+    numbers = {**geometry, "engine": "storage"}
+    targets = files[: numbers.pop("targets")]
+    place = min(place, len(targets) - 1)
+    targets[place] = replace(broken, size_bytes=size_mib * MIB)
+    result, error, ends, _, trace = run(targets, duration_s=0.02, trace_every=1, **numbers)
+    assert error is None
+    assert result.requests == result.taken == result.answered
+    assert result.requests == result.delivered + result.failed
+    assert result.operations == result.delivered == sum(each.operations for each in ends)
+    assert result.wrong == result.unanswered == result.bad_blocks == 0
+    failures = [each for each in result.failures if each.count]
+    assert sum(each.count for each in failures) == result.failed
+    assert {(each.target, each.code) for each in failures} <= {
+        (place, code) for code in (errno.EIO, library.SHORT_READ)
+    }
+    assert all(each.offset % numbers["block_bytes"] == 0 for each in failures)
+    assert len(trace) == result.operations, "what failed is not traced"
 
 
 def test_a_read_past_the_end_is_short(files: list[Target], tmp_path: Path) -> None:

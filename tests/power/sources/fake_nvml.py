@@ -25,6 +25,9 @@ class FakeGpu:
     counts_energy: bool = True
     moves_every_s: float = 1e-6
     tells_power: bool = True
+    domain: int = 0
+    bus: int = 0x65
+    device: int = 0
 
 
 @dataclass
@@ -70,6 +73,10 @@ class FakeNvml:
     def nvmlDeviceGetName(self, handle: FakeGpu) -> str:
         self._check()
         return handle.name
+
+    def nvmlDeviceGetPciInfo(self, handle: FakeGpu) -> FakeGpu:
+        self._check()
+        return handle
 
     def nvmlDeviceGetArchitecture(self, device: FakeGpu) -> int:
         self._check()

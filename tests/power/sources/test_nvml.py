@@ -73,7 +73,10 @@ def test_counter_that_stands_still_is_taken_to_move_once_in_the_time_it_was_watc
 
 
 def test_gpu_that_counts_energy_has_two_sources_of_gpu_scope() -> None:
-    gpus = [FakeGpu(uuid="GPU-1"), FakeGpu(uuid="GPU-2", name="old", counts_energy=False)]
+    gpus = [
+        FakeGpu(uuid="GPU-1"),
+        FakeGpu(uuid="GPU-2", name="old", counts_energy=False, domain=1, bus=0xCA),
+    ]
     sources = find_gpus(FakeNvml(gpus=gpus), period_s=0.1)
     for source in sources:
         source.open()
@@ -84,6 +87,8 @@ def test_gpu_that_counts_energy_has_two_sources_of_gpu_scope() -> None:
         ("nvml_power", "GPU-2", "old"),
     ]
     assert {each.scope for each in facts} == {Scope.GPU}
+    addresses = [each.pci_address for each in facts]
+    assert addresses == ["0000:65:00.0", "0000:65:00.0", "0001:ca:00.0"]
 
 
 def test_millijoules_and_milliwatts_become_joules_and_watts() -> None:
@@ -147,7 +152,7 @@ def test_missing_module_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
 def test_fake_has_the_calls_of_the_real_module() -> None:
     real = load_nvml()
     names = [name for name in dir(Nvml) if name.startswith("nvml")]
-    assert len(names) == 11
+    assert len(names) == 12
     for name in names:
         called_with = list(inspect.signature(getattr(real, name)).parameters)
         assert called_with == list(inspect.signature(getattr(FakeNvml(), name)).parameters), name

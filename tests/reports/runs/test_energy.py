@@ -8,7 +8,8 @@ import pytest
 
 from tests.record_power import PowerKind
 from tests.records import Scenario, make_run, write_made_run
-from wattload.core.power import Evidence
+from tests.reports.random_reads import GPUS, random_run
+from wattload.core.power import Evidence, Scope
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
 from wattload.reports.quantity import MISSING
@@ -19,6 +20,7 @@ from wattload.reports.runs.energy import (
     is_simulated,
     phase_energies,
     power_text,
+    scope_energy_j,
     whole_energy,
 )
 from wattload.reports.runs.load import load_runs
@@ -251,3 +253,46 @@ def test_drives_that_worked_make_no_figure_of_one_that_cannot_have() -> None:
         assert each.energy_j is None
         assert not each.ranks
         assert each.reason.startswith("the record has -0.008 J for OTHER; energy must")
+
+
+def with_gpus(made: RunRecord, *joules: float, addresses: bool = True) -> RunRecord:
+    """Return the record with the energies of so many GPUs, whose sources may have addresses."""
+    power = made.power
+    drives = [part for part in power.energy if part.scope is Scope.DRIVE]
+    [first, *_] = [part for part in power.energy if part.scope is Scope.GPU]
+    known, parts = list(power.sources), []
+    for number, energy_j in enumerate(joules):
+        device = f"GPU-{number}"
+        parts.append(first.model_copy(update={"device": device, "energy_j": energy_j}))
+        source = known[0]
+        assert source.facts is not None
+        facts = source.facts.model_copy(
+            update={
+                "name": first.source,
+                "device": device,
+                "scope": Scope.GPU,
+                "pci_address": GPUS[number] if addresses else "",
+            }
+        )
+        known.append(source.model_copy(update={"facts": facts}))
+    update = {"energy": (*drives, *parts), "sources": tuple(known)}
+    return made.model_copy(update={"power": power.model_copy(update=update)})
+
+
+def test_gpus_that_asked_for_nothing_are_not_in_the_energy_of_reads() -> None:
+    made = random_run(name="reads").record
+    idle = with_gpus(made, 1200.0, 700.0, 800.0)
+    assert scope_energy_j(idle, Scope.GPU, "gpu_random_read") == 1200.0
+    both = with_gpus(random_run(gpus=2, targets=2).record, 1200.0, 700.0, 800.0)
+    both = both.model_copy(
+        update={
+            "ranks": tuple(both.ranks[0].model_copy(update={"rank": rank}) for rank in range(2))
+        }
+    )
+    assert scope_energy_j(both, Scope.GPU, "gpu_random_read") == 1900.0
+
+
+def test_all_gpus_count_where_their_addresses_are_not_known() -> None:
+    made = random_run(name="reads").record
+    unknown = with_gpus(made, 1200.0, 700.0, addresses=False)
+    assert scope_energy_j(unknown, Scope.GPU, "gpu_random_read") == 1900.0

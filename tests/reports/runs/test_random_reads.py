@@ -104,6 +104,15 @@ def test_equal_counts_are_printed_once_and_others_apart() -> None:
     assert plain(counts_words([short])).startswith("asked 10 000 002, taken 10 000 002, ")
 
 
+def test_what_was_delivered_is_counted_by_who_asked_and_null_delivers_nothing() -> None:
+    wrong = random_reads(record(rate=1e6, details={"delivered": 9_999_999}))
+    null = random_reads(record(rate=1e6, engine="null", details={"delivered": 0}))
+    assert wrong is not None
+    assert null is not None
+    assert plain(counts_words([wrong])).endswith("answered 10 000 000, delivered 9 999 999")
+    assert plain(counts_words([null])) == "asked, taken and answered: 10 000 000 each"
+
+
 def test_a_loader_without_a_queue_has_no_counts_and_names_no_queue_pairs() -> None:
     made = record(loader="direct", bottleneck=None)
     found = random_reads(made)
