@@ -41,6 +41,18 @@ def gpu_here(ordinal: int) -> tuple[str, bytes]:
     return address.split(b"\0")[0].decode(), compiled(f"sm_{major}{minor}")
 
 
+def gpus_in_use() -> list[int]:
+    """Return the numbers of the GPUs on which this process has a context."""
+    if "EMULATED_CUDA" in os.environ:
+        return [0]
+    from cuda.bindings import driver
+
+    _, count = driver.cuDeviceGetCount()
+    devices = [driver.cuDeviceGet(number)[1] for number in range(count)]
+    states = [driver.cuDevicePrimaryCtxGetState(device) for device in devices]
+    return [number for number, (_, _, is_active) in enumerate(states) if is_active]
+
+
 def main(options: dict[str, Any]) -> dict[str, Any]:
     """Run it."""
     targets = [Target(*each) for each in options.pop("targets")]
@@ -65,6 +77,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     ]
     found["sampled"] = sum(result.counts)
     found["error"] = None if error is None else [error.code, error.path, error.offset]
+    found["gpus"] = gpus_in_use()
     queue.close()
     found["close_s"] = time.monotonic() - ended_s
     return found

@@ -208,4 +208,6 @@ def test_the_kernels_touch_no_memory_but_theirs(file: list[Any], cache: int) -> 
 @pytest.mark.skipif(not Path("/dev/nvidia1").exists(), reason="there are not two NVIDIA GPUs")
 def test_each_of_two_gpus_reads_its_own(file: list[Any]) -> None:
     for ordinal in (0, 1):
-        assert_right(start(dict(os.environ), file, ordinal=ordinal, requesters=512, queue_size=512))
+        found = start(dict(os.environ), file, ordinal=ordinal, requesters=512, queue_size=512)
+        assert_right(found)
+        assert found["gpus"] == [ordinal]

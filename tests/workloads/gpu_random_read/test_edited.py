@@ -55,6 +55,12 @@ def null(tmp_path_factory: pytest.TempPathFactory) -> Json:
 
 
 @pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Json:
+    """A run of blocks of a table, whose path has no counts."""
+    return made(tmp_path_factory.mktemp("memory"), *WORDS, "loader.engine=memory")
+
+
+@pytest.fixture(scope="module")
 def gpu(tmp_path_factory: pytest.TempPathFactory, emulated: Path) -> Json:
     """A run by an emulated GPU with a cache."""
     path = str(emulated)
@@ -258,6 +264,13 @@ def test_null_does_not_become_storage(null: Json) -> None:
     assert failures(edited(null, engine, configured, read))
 
 
+def test_every_block_of_memory_was_compared(memory: Json) -> None:
+    """Its path has no counts, so only the check itself can find it out."""
+    count = memory["workload"]["details"]["delivered"] - 1
+    edits = details(delivered=count), figures("delivered_bytes", delivered_blocks=count)
+    assert failures(edited(memory, *edits)) == {"delivered_bytes"}
+
+
 def leaves(found: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
     """Yield where the numbers, texts and gaps are in nested details."""
     if isinstance(found, dict | list):
@@ -273,7 +286,9 @@ def other(value: Any) -> Any:
     return f"{value}x" if isinstance(value, str) else 2 * value + 1
 
 
-@pytest.mark.parametrize("name", ["queue", "null", "gpu", "ranks", "direct", "mapped"])
+@pytest.mark.parametrize(
+    "name", ["queue", "null", "memory", "gpu", "ranks", "direct", "mapped"]
+)
 def test_each_detail_stands_twice(name: str, request: pytest.FixtureRequest) -> None:
     record = request.getfixturevalue(name)
     unnoticed = set()

@@ -27,6 +27,7 @@ from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Loader
 from wattload.loaders.gpu_queue.failures import DRIVER
 from wattload.workloads.gpu_random_read.config import Config
+from wattload.workloads.gpu_random_read.reads import bottleneck_of
 
 PROOFS = ("delivered_bytes", "queue_counts", "failed_reads")
 
@@ -55,7 +56,17 @@ def test_the_figures_follow_from_what_was_read(tmp_path: Path) -> None:
     assert details["requests"] == details["taken"] == details["answered"] == phase.operations
     assert [file["operations"] for file in details["files"]] == [phase.operations]
     assert sum(each["answered"] for each in details["pollers"]) == phase.operations
-    assert details["bottleneck"] in ("storage", "pollers", "queue")
+    [poller] = details["pollers"]
+    found = bottleneck_of(
+        "storage",
+        rate=rate,
+        pull_per_s=None,
+        queue_per_s=details["queue_per_s"],
+        busiest=poller["busy_s"] / seconds,
+        in_flight=rate * rows["read"].mean_s,
+        outstanding=64,
+    )
+    assert (details["bottleneck"], details["bottleneck_reason"]) == found
     assert (outcome.queue_depth, outcome.block_bytes) == (64, 512)
     [path] = outcome.paths
     assert path.counts is not None

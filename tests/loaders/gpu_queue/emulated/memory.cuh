@@ -4,10 +4,14 @@
 
 #include "warp.h"
 
+// EMULATED_CLOCK_STEP_NS makes it as coarse as the clocks of some GPUs.
 static uint64_t clock_ns() {
+    static const char *step = getenv("EMULATED_CLOCK_STEP_NS");
+    static const uint64_t step_ns = step ? strtoull(step, nullptr, 10) : 1;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return now_ns - now_ns % step_ns;
 }
 
 static uint32_t load_device(uint64_t address) {
