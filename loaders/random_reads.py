@@ -133,9 +133,9 @@ class RandomReadResult:
     ``operations`` are reads that succeeded and whose block is where it is delivered, by file in
     ``file_operations``. ``cpu_s`` is the CPU time of the reader's process, requesters on the CPU
     included. ``latency`` (ns) is from a request until its block is delivered, by the requester's
-    clock, of a sample (with a cache
-    until all blocks of a warp are, which asks again then); ``file_latencies`` from when a poller takes a request until the drive has
-    answered, of all. Both are ``None`` where there are none. ``pull_per_s`` is what the GPU pulls
+    clock, of a sample; with a cache until all blocks of its warp are. ``file_latencies`` are from
+    when a poller takes a request until the drive has answered, of all. Both are ``None`` where
+    there are none. ``pull_per_s`` is what the GPU pulls
     of these blocks from host memory without a queue, ``queue_per_s`` what the queue does with
     nothing to deliver; measured just before. ``wrong_blocks`` had another stamp where they were
     delivered; of ``compared_bytes`` every byte was compared too, and ``bad_blocks`` of 512 bytes

@@ -238,9 +238,7 @@ def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[Ener
     if not used or not all(addresses):
         return list(parts)
     return [
-        part
-        for part, address in zip(parts, addresses, strict=True)
-        if (part.host, address) in used
+        part for part, address in zip(parts, addresses, strict=True) if (part.host, address) in used
     ]
 
 

@@ -12,8 +12,9 @@ from dataclasses import fields
 from math import isclose
 from typing import Any
 
+from wattload.core.histogram import lower_end_ns, upper_end_ns
 from wattload.core.record.phase import PhaseSpan
-from wattload.core.record.results import NO_STORAGE, Check, Latency, latencies_of
+from wattload.core.record.results import NO_STORAGE, Check, Latency, amount, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.loaders.random_reads import LEAST_CLOCK_STEPS, CacheCounts, resident_fraction
@@ -40,6 +41,8 @@ _OTHER_CPU = 0.05
 """Of the phase's CPU time so much of a CPU may be that of the rest of the run, for each process."""
 _COARSE_CPU_S = 0.05
 """A process's CPU time is counted in ticks, and its phase is a little longer than its reads."""
+_ROUNDING = 1e-9
+"""A mean in seconds is a rounded one in nanoseconds."""
 _LEAST_CPU_SHARE = 0.5
 """The reader's own CPU time is at least this share of the phase's."""
 
@@ -121,11 +124,14 @@ def _bytes(record: RunRecord) -> Iterator[str]:
         yield f"the drives read {moved} bytes by the details and {counted} by the phase"
     if (details["drive_bytes"] is not None) != (record.workload.loader == "mmap"):
         yield "drive_bytes in the details is that of another loader"
-    faults = [check.figures for check in record.checks if check.name == "page_faults"]
-    resident = next(
-        (resident_fraction(each["touched_pages"], each["major_faults"]) for each in faults), None
-    )
-    if faults or details["drive_bytes"] is None:
+    resident = None
+    for check in record.checks:
+        if check.name == "page_faults":
+            touched, waited = (
+                round(amount(check.figures, name)) for name in ("touched_pages", "major_faults")
+            )
+            resident = resident_fraction(touched, waited)
+    if resident is not None or details["drive_bytes"] is None:
         yield from _apart(details, {"resident_fraction": resident}, "by the page faults")
 
 
@@ -242,9 +248,9 @@ def _unread(check: Check) -> Iterator[str]:
 def _latencies(record: RunRecord) -> Iterator[str]:
     """Compare the latencies of files with those of all reads, and these with their buckets."""
     details = record.workload.details
-    for row in record.latencies:
-        if row.phase == PHASE and row.buckets:
-            yield from _of_buckets(row)
+    for each in record.latencies:
+        if each.phase == PHASE and each.buckets:
+            yield from _of_buckets(each)
     has_reads = details["engine"] == STORAGE and record.workload.loader != "mmap"
     row = _longest(record, "read")
     if (row is not None) != has_reads or (row is not None and row.count != details["operations"]):
@@ -314,6 +320,11 @@ def _of_buckets(row: Latency) -> Iterator[str]:
     if made is None or made.count != row.count:
         yield f"the latencies of {row.kind} have other buckets than operations"
         return
+    least_ns = sum(lower_end_ns(bucket) * count for bucket, count in row.buckets)
+    most_ns = sum(upper_end_ns(bucket) * count for bucket, count in row.buckets)
+    sum_ns = row.mean_s * row.count * NS_PER_S
+    if not least_ns <= sum_ns * (1 + _ROUNDING) or not sum_ns <= most_ns * (1 + _ROUNDING):
+        yield f"the mean latency of {row.kind} is not that of its buckets"
     for name in ("p50_s", "p90_s", "p95_s", "p99_s", "p999_s", "p9999_s", "p99999_s"):
         own, other = getattr(row, name), getattr(made, name)
         if not _is_same(own, other):

@@ -166,7 +166,7 @@ def details_close(record: RunRecord) -> Sequence[Check]:
     contradictions: Contradictions | None = _of_workload(record.workload.name, "CONTRADICTIONS")
     if contradictions is None or record.status != "complete":
         return []
-    apart = []
+    apart: list[str] = []
     try:
         apart += contradictions(record)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
