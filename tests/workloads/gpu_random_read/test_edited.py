@@ -132,19 +132,20 @@ def figures(check: str, **changes: Any) -> Edit:
     return edit
 
 
-def metric(name: str, factor: float) -> Edit:
+def metric(name: str, factor: float = 1.0, to: float | None = None) -> Edit:
     def edit(record: Json) -> None:
         for each in record["metrics"]:
             if each["name"] == name:
-                each["value"] *= factor
+                each["value"] = each["value"] * factor if to is None else to
 
     return edit
 
 
-def latencies(**changes: float) -> Edit:
+def latencies(kind: str, **changes: float) -> Edit:
     def edit(record: Json) -> None:
         for each in record["latencies"]:
-            each.update(changes)
+            if each["kind"] == kind:
+                each.update(changes)
 
     return edit
 
@@ -242,19 +243,12 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     ),
     "counts of the path": (without_counts,),
     "cold cache": (unread,),
-    "mean latency": (
-        latencies(mean_s=1e-6),
-        metric("mean_latency_s", 1e-6),
-    ),
+    "mean latency of reads": (latencies("read", mean_s=1e-6),),
     "mean latency of requests": (
-        lambda record: [row for row in record["latencies"] if row["kind"] == "request"][0].update(
-            mean_s=1e-6
-        ),
-        lambda record: [
-            each for each in record["metrics"] if each["name"] == "mean_latency_s"
-        ][0].update(value=1e-6),
+        latencies("request", mean_s=1e-6),
+        metric("mean_latency_s", to=1e-6),
     ),
-    "percentile": (latencies(p99_s=1e-6),),
+    "percentile": (latencies("read", p99_s=1e-6),),
     "no details": (lambda record: record["workload"].update(details={}),),
 }  # fmt: skip
 
