@@ -152,8 +152,7 @@ def _times(record: RunRecord) -> Iterator[str]:
     phase_s = sum(window.cpu_s for window in windows)
     spare_s = sum(_OTHER_CPU * window.seconds * window.rank_count for window in windows)
     spare_s += _COARSE_CPU_S * len(spans)
-    least_s = 0.0 if record.loads else _LEAST_CPU_SHARE * phase_s - spare_s
-    if not least_s <= details["cpu_s"] <= phase_s + spare_s:
+    if not _LEAST_CPU_SHARE * phase_s - spare_s <= details["cpu_s"] <= phase_s + spare_s:
         yield f"cpu_s is {details['cpu_s']:.6g} in the details and {phase_s:.6g} in the phase"
 
 
