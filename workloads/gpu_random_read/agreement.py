@@ -300,10 +300,9 @@ def _limit(record: RunRecord) -> Iterator[str]:
 def _in_flight(record: RunRecord) -> float | None:
     """Return the reads in flight by Little's law, process by process; see ``Reads.in_flight``."""
     spans, parts = _spans(record), []
-    rows = [row for row in record.latencies if row.phase == PHASE]
-    kind = "read" if any(row.kind == "read" for row in rows) else "request"
+    rows = [row for row in record.latencies if (row.phase, row.kind) == (PHASE, "read")]
     for rank, span in spans.items():
-        own = [row for row in rows if row.kind == kind and row.ranks == (rank,)]
+        own = [row for row in rows if row.ranks == (rank,)]
         if not own:
             return None
         seconds = (span.end_ns - span.start_ns) / NS_PER_S

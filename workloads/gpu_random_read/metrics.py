@@ -25,8 +25,7 @@ def metrics(reads: Reads) -> Iterator[Metric]:
         reads.reads_per_s,
         Unit.SAMPLES_PER_SECOND,
         "higher",
-        "reads whose block reached who asked for it / time; what a cache of the GPU holds is not "
-        "read",
+        "reads whose block was delivered / time; what a cache of the GPU holds is not read",
         headline=True,
     )
     yield figure(
@@ -74,7 +73,7 @@ def metrics(reads: Reads) -> Iterator[Metric]:
             reads.deliveries_per_s,
             Unit.SAMPLES_PER_SECOND,
             "higher",
-            "requests whose block reached who asked for it, from the cache or by a read / time",
+            "requests whose block was delivered, from the cache or by a read / time",
         )
         yield figure(
             "hit_rate",

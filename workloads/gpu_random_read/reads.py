@@ -164,11 +164,11 @@ class Reads:
         """The mean number of reads that the kernel and the drives had, by Little's law.
 
         Requesters ask again at once, so their own latency would give what they ask by definition.
-        Reads of mapped files have no other.
+        It is ``None`` where there is no other: without storage, and for mapped files.
         """
         parts = []
         for each in self.results:
-            latencies = each.file_latencies or (each.latency and (each.latency,))
+            latencies = each.file_latencies
             mean_ns = reduce(Histogram.merged, latencies).mean_ns if latencies else None
             if mean_ns is None:
                 return None

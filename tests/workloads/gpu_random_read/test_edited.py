@@ -303,4 +303,5 @@ def test_each_detail_stands_twice(name: str, request: pytest.FixtureRequest) -> 
         found[path[-1]] = other(found[path[-1]])
         if not failures(copy):
             unnoticed.add(path)
-    assert {path for path in unnoticed if not ALONE & set(path)} == set()
+    alone = ALONE | ({"outstanding_asked"} if name == "mapped" else set())  # one thread per CPU
+    assert {path for path in unnoticed if not alone & set(path)} == set()
