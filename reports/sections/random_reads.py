@@ -205,11 +205,9 @@ def _paths(subject: Subject, group: Group) -> Table:
 
 
 def _in_flight(found: Sequence[RandomReads]) -> Cell:
-    """Return the reads in flight that were asked, and of a queue those at pollers and drive."""
+    """Return the reads in flight that were asked, and those at pollers and drive."""
     asked = sorted({each.outstanding_asked for each in found if each.outstanding_asked})
-    seen = [
-        each.outstanding_seen for each in found if each.counts and each.outstanding_seen is not None
-    ]
+    seen = [each.outstanding_seen for each in found if each.outstanding_seen is not None]
     if not asked:
         return Cell(MISSING)
     text = whole(asked[0]) if len(asked) == 1 else f"{whole(asked[0])} to {whole(asked[-1])}"

@@ -375,7 +375,8 @@ def _valid(subject: Subject, point: Point, arm: str) -> list[Run]:
 def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> LoadPoint | None:
     """Return a point's latency and rate over all of its runs that have both.
 
-    ``None`` if there are too few operations for any percentile, and there is no mean.
+    ``None`` if there are too few operations for any percentile, and there is no mean, or if no byte
+    was moved.
     """
     parts = [part for run in runs if (part := _timed(run.record, phase, kind)) is not None]
     has_failures = any(failed_reads(run.record) for run in runs)
@@ -384,13 +385,14 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
     whole = reduce(Histogram.merged, (histogram for histogram, _, _ in parts))
     seconds = sum(active_s for _, _, active_s in parts)
     percentiles_s = {name: percentile_s(whole, share) for name, share in PERCENTILES.items()}
-    if all(value is None for value in percentiles_s.values()):
+    moved_bytes = sum(moved for _, moved, _ in parts)
+    if all(value is None for value in percentiles_s.values()) or not moved_bytes:
         return None
     return LoadPoint(
         value=value,
         run_count=len(parts),
         operation_count=whole.count,
-        rate_bytes_per_s=sum(moved_bytes for _, moved_bytes, _ in parts) / seconds,
+        rate_bytes_per_s=moved_bytes / seconds,
         percentiles_s=percentiles_s,
         mean_s=(whole.mean_ns or 0.0) / NS_PER_S,
         has_failures=has_failures,
