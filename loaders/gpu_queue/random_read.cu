@@ -23,6 +23,7 @@ static __device__ uint64_t draw(uint64_t seed, uint64_t number) {
 static __device__ void submit(const wl_queue_view &view, uint32_t pair, uint32_t lanes,
                               uint64_t block, uint32_t slot, uint32_t generation) {
     uint32_t lane = threadIdx.x % WL_WARP, position = 0;
+    __syncwarp(); /* all lanes have read the slots that are asked for again */
     uint32_t rank = lanes == ALL ? lane : __popc(lanes & ((1u << lane) - 1));
     if (!lane)
         position = atomicAdd((uint32_t *)view.heads + (uint64_t)pair * WL_HEAD_STRIDE,
