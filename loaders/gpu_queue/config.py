@@ -196,9 +196,9 @@ class Config:
         pairs = plan.queue_pairs * count
         if self.pollers is not None and self.pollers > pairs:
             raise ConfigError(
-                f"loader.pollers must be at most the {pairs} queue pairs of a process "
-                f"({plan.queue_pairs} per target), got {self.pollers}: each pair "
-                "is served by one poller"
+                f"loader.pollers must be at most {pairs}, the queue pairs of a process "
+                f"({plan.queue_pairs} per target), got {self.pollers}: one poller serves a pair; "
+                "use fewer pollers, or more workload.queue_pairs"
             )
         blocks = self.table_bytes // plan.block_bytes
         warps = plan.requesters // WARP

@@ -61,9 +61,9 @@ class Program:
 def compiled(architecture: str, program: Program | None = None, *, roots: Roots = LIVE) -> bytes:
     """Return the machine code of the kernels for an architecture such as ``sm_90``.
 
-    It takes about a second, or 20 ms where the cache has it: ``XDG_CACHE_HOME/wattload/kernels``, by
-    a hash of the source and its headers, the architecture and the version of NVRTC. A cache that
-    can't be used is left alone.
+    It takes about a second, or 20 ms where the cache has it: ``XDG_CACHE_HOME/wattload/kernels``,
+    by a hash of the source and its headers, the architecture and the version of NVRTC. A cache
+    that can't be used is left alone.
 
     Raises:
         ConfigError: this NVRTC compiles for no such architecture, or the host's driver is too old

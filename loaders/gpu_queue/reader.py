@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -182,6 +183,15 @@ class QueueReader:
         )
 
     def _remarks(self) -> Iterator[str]:
+        asking = 0 if self._plan.gpu else self._setup.requester_threads
+        spinning = self._setup.pollers + asking
+        cpu_count = len(self._spec["setup"]["cpus"] or os.sched_getaffinity(0))
+        if spinning > cpu_count:
+            yield (
+                f"{spinning} threads spin on {_counted(cpu_count, 'CPU')}: rates and ceilings are "
+                "those of threads that wait for a CPU. Use fewer loader.pollers or "
+                "loader.requester_threads, or more CPUs."
+            )
         if self._plan.gpu is None:
             yield ("Requests came from threads of the CPU (loader.requester=cpu), not of a GPU.")
         if self._setup.engine != "storage":

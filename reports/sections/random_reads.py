@@ -336,10 +336,26 @@ def _costs(places: Sequence[_Place], caption: str, *, noted: bool = True) -> Tab
         caption=caption,
         note="Medians of valid runs. Bytes are those delivered. CPU cores are the CPU seconds of "
         "the reader's process ÷ seconds: pollers, and requesters where they are on the CPU. "
-        f"Energies of drives and GPUs are never added.{_evidence(places)}{hits}"
+        f"Energies of drives and GPUs are never added.{_evidence(places)}{hits}{_ceilings(places)}"
         if noted
         else "",
     )
+
+
+def _ceilings(places: Sequence[_Place]) -> str:
+    """Return what queue and link did by themselves, measured just before the reads of each run."""
+    words = []
+    for place in places:
+        known = [
+            f"{name} {number(value / _MICRO, 3)} M/s"
+            for name, value in (
+                ("the queue", place.middle(lambda _, found: found.queue_per_s)),
+                ("the link", place.middle(lambda _, found: found.pull_per_s)),
+            )
+            if value is not None
+        ]
+        words += [f"{place.title}, {' and '.join(known)}"] if known else []
+    return f" By themselves, just before: {'; '.join(words)}." if words else ""
 
 
 def _evidence(places: Sequence[_Place]) -> str:

@@ -29,6 +29,7 @@ from wattload.reports.quantity import (
     quantity,
     scale_for,
     scaled,
+    whole,
     with_unit,
 )
 from wattload.reports.runs.energy import (
@@ -96,7 +97,9 @@ def title(record: RunRecord) -> str:
 
 def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     """Yield the lines of a run's summary; the last are commands and its record."""
-    yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
+    shared = reads.drives_words if (reads := random_reads(record)) is not None else ""
+    targets = listed([sanitize(target_words(each.facts)) for each in record.targets])
+    yield Line("target", f"{targets}: {shared}" if shared else targets)
     if path := _path(record):
         yield Line("path", path)
     phases = leading(record)
@@ -221,8 +224,11 @@ def _latencies(record: RunRecord) -> str:
     parts = []
     for kind, words in ends.items():
         rows = [row for row in record.latencies if row.kind == kind]
-        known = _percentiles(max(rows, key=lambda each: len(each.ranks))) if rows else ""
-        parts += [f"{words}: {known}"] if known else []
+        row = max(rows, key=lambda each: len(each.ranks), default=None)
+        known = _percentiles(row) if row else ""
+        is_sample = kind == "request" and bool(reads.pollers)
+        timed = f" ({whole(row.count)} timed)" if row and is_sample else ""
+        parts += [f"{words}{timed}: {known}"] if known else []
     return "; ".join(parts)
 
 

@@ -209,7 +209,7 @@ def delivered_bytes(reads: Reads) -> Check:
         place = wrong_place(reads.ranks)
         sentence = (
             f"The stamp of each of {_compared_blocks(reads, compared):,} blocks was compared "
-            f"where it was delivered, and all of {format_bytes(compared)}"
+            f"where it was delivered, and every byte of {format_bytes(compared)} of them"
         )
         if wrong:
             sentence += f": wrong stamps in {_counted(wrong, 'block')}, the first of {place}"

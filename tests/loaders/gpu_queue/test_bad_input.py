@@ -52,7 +52,10 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
 
 def test_more_pollers_than_pairs(plan: RandomReadPlan) -> None:
     config = Config(requester="cpu", pollers=3)
-    with pytest.raises(ConfigError, match=r"at most the 2 queue pairs of a process .*, got 3"):
+    with pytest.raises(
+        ConfigError,
+        match=r"at most 2, the queue pairs of a process .*, got 3: .* more workload.queue_pairs",
+    ):
         config.check_random_reads(plan, [])
     both = replace(plan, files=plan.files * 2)
     config.check_random_reads(both, [])

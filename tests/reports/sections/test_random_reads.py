@@ -183,10 +183,19 @@ def test_reads_in_flight_are_those_asked_and_those_at_pollers_and_drive() -> Non
     assert plain(in_flight.remark) == "at pollers and drive 1 000"
 
 
-def test_reads_without_a_queue_are_at_no_poller() -> None:
+def test_reads_in_flight_without_a_queue_are_those_of_the_engine() -> None:
     subject = subject_of([random_run(loader="direct", bottleneck=None)])
     ((_, _, in_flight, _),) = table_of(subject, "Who asked for the blocks").rows
-    assert (plain(in_flight.text), in_flight.remark) == ("asked 512", "")
+    assert (plain(in_flight.text), plain(in_flight.remark)) == (
+        "asked 512",
+        "at pollers and drive 500",
+    )
+
+
+def test_ceilings_are_named_where_they_were_measured() -> None:
+    note = table_of(subject_of([random_run()]), "Rate and cost of the fastest point").note
+    assert "By themselves, just before: " in plain(note)
+    assert "the queue" in plain(note)
 
 
 def test_failed_reads_are_named_by_reason() -> None:

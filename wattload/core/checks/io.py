@@ -389,7 +389,8 @@ def _depth_check(window: PhaseWindow, record: RunRecord, requested: int, block_b
             ),
             cause=PACED,
         )
-    reason = "the host did not keep the drive busy" if mean < low else "other load on the device"
+    lacking = "the rest waited in front of them, or was not asked for in time"
+    reason = lacking if mean < low else "other load on the device"
     return Check(
         name=name,
         verdict="pass" if low <= mean <= high else "warn",
