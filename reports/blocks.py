@@ -113,8 +113,9 @@ class Finding:
 class VerdictLine:
     """One workload of the first screen: its findings, its bars as SVG, and how far to trust it.
 
-    ``notes`` are printed under the bars. ``anchor`` is the workload's section; ``grade`` is in the
-    colour of ``tone``, links to ``evidence``, and is empty without figures.
+    ``notes`` are printed under the bars, or without bars under the last finding. ``anchor`` is the
+    workload's section; ``grade`` is in the colour of ``tone``, links to ``evidence``, and is empty
+    without figures.
     """
 
     title: str

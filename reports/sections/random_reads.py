@@ -95,7 +95,7 @@ def asking_blocks(subject: Subject, group: Group) -> Iterator[Block]:
     yield _paths(subject, group)
     yield from _failures(group)
     places = list(_places(subject, group))
-    yield _costs(list(_best(places)), "Rate and cost of the fastest point")
+    yield _costs(list(_best(places)), "Rate and cost" + _of_points(" of the fastest point", places))
 
 
 def random_read_blocks(
@@ -146,6 +146,11 @@ def _best(places: Sequence[_Place]) -> Iterator[_Place]:
     for arm in dict.fromkeys(place.arm for place in places):
         own = [place for place in places if place.arm == arm]
         yield max(own, key=lambda place: place.middle(_rate) or 0.0)
+
+
+def _of_points(words: str, places: Sequence[_Place]) -> str:
+    """Return the words for a table's caption where there are points to choose from."""
+    return words if any(place.at for place in places) else ""
 
 
 def _titles(group: Group) -> dict[str, str]:
@@ -477,7 +482,7 @@ def _by_gpu(places: Sequence[_Place]) -> Table | None:
             "#of the fastest GPU",
         ),
         rows=rows,
-        caption="Reads of each GPU, at the fastest point of each arm",
+        caption="Reads of each GPU" + _of_points(", at the fastest point of each arm", places),
     )  # fmt: skip
 
 
@@ -502,7 +507,7 @@ def _by_poller(places: Sequence[_Place]) -> Table | None:
     return Table(
         columns=columns("arm", "#poller", "#rank", f"#reads, {scale.unit}", "#at work"),
         rows=rows,
-        caption="Reads of each poller, at the fastest point of each arm",
+        caption="Reads of each poller" + _of_points(", at the fastest point of each arm", places),
     )
 
 

@@ -116,7 +116,7 @@ def test_two_arms_have_a_winner_in_reads_per_joule_and_a_limit_each() -> None:
 
 
 def test_cores_are_counted_for_both_arms() -> None:
-    gpu, cpu = cells(table_of(subject_of(rivals()), "Rate and cost of the fastest point"))
+    gpu, cpu = cells(table_of(subject_of(rivals()), "Rate and cost"))
     assert (gpu["CPU cores"], cpu["CPU cores"]) == ("29.4", "48.0")
     assert float(cpu["CPU s per million"]) == pytest.approx(48 / 45, rel=0.02)
     assert float(gpu["reads per core, M/s"]) == pytest.approx(94 / 29.4, rel=0.02)
@@ -124,7 +124,7 @@ def test_cores_are_counted_for_both_arms() -> None:
 
 def test_both_units_of_a_rate_are_printed() -> None:
     subject = subject_of([random_run(rate=96.01e6)])
-    (found,) = cells(table_of(subject, "Rate and cost of the fastest point"))
+    (found,) = cells(table_of(subject, "Rate and cost"))
     assert (found["GB/s"], found["GiB/s"]) == ("49.2", "45.8")
     assert float(found["drives, µJ per read"]) == pytest.approx(DRIVE_W / 96.01, rel=0.01)
 
@@ -138,7 +138,7 @@ def test_what_read_no_storage_is_named_and_has_no_energy_per_read(engine: str) -
     assert not row.devices
     notice = next(each for each in blocks_of(subject) if isinstance(each, Notice))
     assert notice.title == "No storage was read"
-    (found,) = cells(table_of(subject, "Rate and cost of the fastest point"))
+    (found,) = cells(table_of(subject, "Rate and cost"))
     assert not any("µJ" in title for title in found)
     assert (found["GB/s"] == MISSING) == (engine == "null")
 
@@ -193,7 +193,7 @@ def test_reads_in_flight_without_a_queue_are_those_of_the_engine() -> None:
 
 
 def test_ceilings_are_named_where_they_were_measured() -> None:
-    note = table_of(subject_of([random_run()]), "Rate and cost of the fastest point").note
+    note = table_of(subject_of([random_run()]), "Rate and cost").note
     assert "By themselves, just before: " in plain(note)
     assert "the queue" in plain(note)
 
@@ -220,19 +220,19 @@ def test_a_page_is_made_whatever_the_details_hold(value: Any) -> None:
 
 def test_each_gpu_has_a_row_with_its_address() -> None:
     run = random_run(targets=42, gpus=3, rate=281.34e6, bottleneck="link")
-    rows = cells(table_of(subject_of([run]), "Reads of each GPU, at the fastest point of each arm"))
+    rows = cells(table_of(subject_of([run]), "Reads of each GPU"))
     assert [each["GPU"] for each in rows] == list(GPUS)
     assert [each["targets"] for each in rows] == ["14"] * 3
     assert rows[2]["of the fastest GPU"] == "0.980"
 
 
 def test_the_hit_rate_is_beside_the_reads_where_there_is_a_cache() -> None:
-    caption = "Rate and cost of the fastest point"
+    caption = "Rate and cost"
     (found,) = cells(table_of(subject_of([random_run(rate=7e6, cache_bytes=1 << 24)]), caption))
     assert (found["reads, M/s"], found["GB/s"], found["hit rate"]) == ("7.00", "14.3", "75.0 %")
     (plainly,) = cells(table_of(subject_of([random_run(rate=7e6)]), caption))
     assert "hit rate" not in plainly
-    by_gpu = "Reads of each GPU, at the fastest point of each arm"
+    by_gpu = "Reads of each GPU"
     (gpu,) = cells(table_of(subject_of([random_run(rate=7e6, cache_bytes=1 << 24)]), by_gpu))
     assert (gpu["reads, M/s"], gpu["GB/s"]) == ("7.070", "14.3")
 
@@ -524,7 +524,7 @@ def test_the_phase_has_the_words_of_the_workload() -> None:
 
 def test_each_poller_has_a_rate_and_its_time_at_work() -> None:
     subject = subject_of([random_run(targets=2, rate=8e6)])
-    rows = cells(table_of(subject, "Reads of each poller, at the fastest point of each arm"))
+    rows = cells(table_of(subject, "Reads of each poller"))
     assert [each["reads, M/s"] for each in rows] == ["4.00", "4.00"]
     assert [each["at work"] for each in rows] == ["81 %", "81 %"]
 
