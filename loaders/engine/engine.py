@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError
 from wattload.core.histogram import Histogram
 from wattload.core.io import (
-    TRACE_DTYPE,
     ByteCounter,
     DataPath,
     EngineCapabilities,
@@ -255,13 +254,8 @@ class Ticket:
         )
 
     def _trace(self, job: ctypes.c_void_p) -> NDArray[np.void] | None:
-        count = ctypes.c_uint64()
-        rows = self._library.wl_job_trace(job, ctypes.byref(count))
-        if not rows or not count.value:
-            return None
-        return np.frombuffer(
-            ctypes.string_at(rows, count.value * TRACE_DTYPE.itemsize), dtype=TRACE_DTYPE
-        )
+        rows = library.trace_rows(self._library.wl_job_trace, job)
+        return rows if len(rows) else None
 
 
 class IOEngine:

@@ -10,7 +10,7 @@ import ctypes
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import (
     POINTER,
     c_char,
@@ -26,10 +26,15 @@ from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
 from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
+from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.aligned_io import refuses_direct
 
 ABI = 8
@@ -290,6 +295,29 @@ def load() -> ctypes.CDLL:
         MissingExtraError: it was not built, can't be loaded, or has another interface version.
     """
     return load_from(library_path())
+
+
+def load_with(prototypes: Mapping[str, tuple[Any, Any]]) -> ctypes.CDLL:
+    """Return the library with the types of further functions set: arguments and result by name.
+
+    Raises:
+        MissingExtraError: as ``load``.
+    """
+    found = load()
+    for name, (arguments, result) in prototypes.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, result
+    return found
+
+
+def trace_rows(function: Callable[..., Any], handle: object) -> NDArray[np.void]:
+    """Return the rows (``TRACE_DTYPE``) that a function of the library has for a handle."""
+    count = c_uint64()
+    rows = function(handle, ctypes.byref(count))
+    if not rows or not count.value:
+        return np.empty(0, dtype=TRACE_DTYPE)
+    size_bytes = count.value * TRACE_DTYPE.itemsize
+    return np.frombuffer(ctypes.string_at(rows, size_bytes), dtype=TRACE_DTYPE)
 
 
 def load_from(path: Path) -> ctypes.CDLL:

@@ -57,11 +57,7 @@ _PROTOTYPES = {
 
 @cache
 def _library() -> ctypes.CDLL:
-    loaded = library.load()
-    for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(loaded, name)
-        function.argtypes, function.restype = arguments, result
-    return loaded
+    return library.load_with(_PROTOTYPES)
 
 
 def copier() -> str:

@@ -12,6 +12,8 @@ from ctypes import c_char_p, c_int32, c_uint32, c_uint64
 from dataclasses import dataclass
 
 FAILURE_LIMIT = 128
+TARGET_LIMIT = 64
+"""Most targets of a setup."""
 
 
 class TargetStruct(ctypes.Structure):

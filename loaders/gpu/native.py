@@ -203,11 +203,7 @@ class Place:
 @lru_cache(maxsize=1)
 def load() -> ctypes.CDLL:
     """Return the engine's library with the types of these functions set; errors as its own."""
-    found = library.load()
-    for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, result
-    return found
+    return library.load_with(_PROTOTYPES)
 
 
 def cuda_gpus() -> tuple[str, list[tuple[str, str]]]:

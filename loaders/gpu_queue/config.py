@@ -21,6 +21,7 @@ from wattload.core.sysfs import LIVE
 from wattload.core.units import MIB, format_bytes
 from wattload.core.workload import Requirement
 from wattload.loaders.engine.library import IO_URING, choose_backend
+from wattload.loaders.engine.targets import TARGET_LIMIT
 from wattload.loaders.gpu.limits import check_locked
 from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu
 from wattload.loaders.gpu_queue.reader import QueueReader, QueueSetup, probe
@@ -32,7 +33,6 @@ MOST_POLLERS = 256
 DEFAULT_POLLERS = 4
 """By default no more pollers than this, however many drives there are."""
 MOST_THREADS = 1024
-MOST_TARGETS = 64
 PLACE_BYTES, PAIR_BYTES = 20, 19 << 10
 """Of a queue pair: a place of its ring, and what its poller counts."""
 LEAST_TABLE_BYTES, MOST_TABLE_BYTES = 64 << 10, 4 << 30
@@ -188,9 +188,9 @@ class Config:
     def _check_sizes(self, plan: RandomReadPlan) -> None:
         """Raise for more pollers, targets or memory than there can be."""
         count = len(plan.files)
-        if count > MOST_TARGETS:
+        if count > TARGET_LIMIT:
             raise ConfigError(
-                f"loader=gpu_queue reads from at most {MOST_TARGETS} targets per process, got "
+                f"loader=gpu_queue reads from at most {TARGET_LIMIT} targets per process, got "
                 f"{count}; use more processes with mpirun"
             )
         pairs = plan.queue_pairs * count

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.histogram import BUCKET_COUNT
-from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 from wattload.loaders.engine.targets import (
@@ -157,11 +156,7 @@ _PROTOTYPES = {
 @lru_cache(maxsize=1)
 def load() -> ctypes.CDLL:
     """Return the engine's library with the types of these functions set; errors as its own."""
-    found = library.load()
-    for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, result
-    return found
+    return library.load_with(_PROTOTYPES)
 
 
 def architecture(gpu: str) -> str:
@@ -271,12 +266,7 @@ class Queue:
 
     def trace(self) -> NDArray[np.void]:
         """Return the traced reads (``TRACE_DTYPE``, by time of submission), after ``run``."""
-        count = c_uint64()
-        rows = load().wl_queue_trace(self._queue, ctypes.byref(count))
-        if not rows or not count.value:
-            return np.empty(0, dtype=TRACE_DTYPE)
-        size_bytes = count.value * TRACE_DTYPE.itemsize
-        return np.frombuffer(ctypes.string_at(rows, size_bytes), dtype=TRACE_DTYPE)
+        return library.trace_rows(load().wl_queue_trace, self._queue)
 
     def target(self, number: int) -> TargetResult:
         """Return what was read of a target."""

@@ -17,7 +17,8 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.engine import library
-from wattload.loaders.mmap.native import ADVICE, TARGET_LIMIT, THREAD_LIMIT
+from wattload.loaders.engine.targets import TARGET_LIMIT
+from wattload.loaders.mmap.native import ADVICE, THREAD_LIMIT
 from wattload.loaders.mmap.reader import MappedReader, storage_read_bytes
 from wattload.loaders.random_reads import RandomReader, RandomReadPlan
 

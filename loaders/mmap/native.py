@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.histogram import BUCKET_COUNT
-from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 from wattload.loaders.engine.targets import (
     FAILURE_LIMIT,
+    TARGET_LIMIT,
     Failure,
     Target,
     TargetStruct,
@@ -28,7 +28,6 @@ from wattload.loaders.engine.targets import (
 ADVICE = {"normal": 0, "random": 1}
 PATTERNS = {"uniform": 0, "regions": 1}
 THREAD_LIMIT = 1024
-TARGET_LIMIT = 64
 
 
 class _Setup(ctypes.Structure):
@@ -96,11 +95,7 @@ _PROTOTYPES = {
 @lru_cache(maxsize=1)
 def load() -> ctypes.CDLL:
     """Return the engine's library with the types of these functions set; errors as its own."""
-    found = library.load()
-    for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, result
-    return found
+    return library.load_with(_PROTOTYPES)
 
 
 class Mapped:
@@ -167,12 +162,7 @@ class Mapped:
 
     def trace(self) -> NDArray[np.void]:
         """Return the traced reads (``TRACE_DTYPE``, by time), after ``finish``."""
-        count = c_uint64()
-        rows = load().wl_mapped_trace(self._mapped, ctypes.byref(count))
-        if not rows or not count.value:
-            return np.empty(0, dtype=TRACE_DTYPE)
-        size_bytes = count.value * TRACE_DTYPE.itemsize
-        return np.frombuffer(ctypes.string_at(rows, size_bytes), dtype=TRACE_DTYPE)
+        return library.trace_rows(load().wl_mapped_trace, self._mapped)
 
     def close(self) -> None:
         """End the threads and unmap the files; safe to call twice."""
