@@ -3,6 +3,7 @@
 #ifndef WL_PATTERN_H
 #define WL_PATTERN_H
 
+#include "permutation.h"
 #include "plan.h"
 
 typedef enum { WL_IN_SEQUENCE, WL_UNIFORM, WL_PERMUTED } wl_mode;
@@ -10,8 +11,8 @@ typedef enum { WL_IN_SEQUENCE, WL_UNIFORM, WL_PERMUTED } wl_mode;
 typedef struct {
     const wl_plan *plan;
     wl_mode mode;
-    uint32_t bits; /* a permutation of [0, 2^bits), the least that holds all blocks */
-    uint64_t keys[8];
+    uint64_t seed; /* of uniform draws */
+    wl_permutation permutation;
 } wl_pattern;
 
 /* The position of a poller's last sequential operation; the next one needs no search. */
@@ -33,17 +34,5 @@ void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan);
 wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t operation);
 
 #define WL_CURSOR_START ((wl_cursor){.next_number = UINT64_MAX})
-
-/* The finalizer of splitmix64 (Steele, Lea, Flood 2014): a bijection that mixes well. */
-static inline uint64_t wl_mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-/* Output `number` of splitmix64 from the state `seed`. */
-static inline uint64_t wl_draw(uint64_t seed, uint64_t number) {
-    return wl_mix(seed + (number + 1) * 0x9e3779b97f4a7c15u);
-}
 
 #endif

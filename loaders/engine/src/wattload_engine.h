@@ -14,7 +14,7 @@
 
 #include "histogram.h"
 
-#define WL_ABI 8u
+#define WL_ABI 9u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -624,6 +624,37 @@ typedef struct {
 
 /* Returns the number of bytes: less than asked for only at the end. */
 WL_API size_t wl_synthetic_read(wl_synthetic *from, uint8_t *text, size_t bytes);
+
+/* Synthetic graphs. Nodes of a type have ranks, 0 the most popular, and a permutation by `node_seed`
+ * of their type spreads them: node = permutation of rank. Degrees fall with the rank, in steps of
+ * ranks of equal degree; the popularity of a node as a neighbour is its degree in the relation the
+ * other way. Edges are numbered in the order of their destinations (CSC). */
+typedef struct {
+    const uint64_t *first_ranks; /* of each step, then the number of nodes */
+    const uint64_t *first_edges; /* of each step in the order of ranks, then the number of edges */
+    const uint32_t *degrees;     /* of each step, falling */
+    const uint32_t *guide;       /* the step of edge i << guide_shift; the last ends the search */
+    uint32_t count;              /* of steps, 1 or more */
+    uint32_t guide_shift;
+} wl_degree_steps;
+
+/* Degrees of the nodes from `first_node` on. */
+WL_API void wl_graph_degrees(const wl_degree_steps *steps, uint64_t node_seed, uint64_t first_node,
+                             uint64_t count, uint32_t *degrees);
+/* Sources of the edges from `first_edge` on: each is the node of one edge of `steps`, which are
+ * those of the source type, drawn uniformly. */
+WL_API void wl_graph_neighbours(const wl_degree_steps *steps, uint64_t node_seed, uint64_t edge_seed,
+                                uint64_t first_edge, uint64_t count, uint32_t *neighbours);
+
+/* Features: rows of 1024 float32 between -1.25 and 1.25, drawn by the number of the row. Each row
+ * has one of 19 classes, which shows in its values: they are moved by 1/4 to the class's side. */
+#define WL_ROW_BYTES 4096u
+#define WL_CLASSES 19u
+WL_API void wl_graph_rows(uint64_t seed, const uint64_t *rows, uint64_t count, float *values);
+WL_API void wl_graph_classes(uint64_t seed, const uint64_t *rows, uint64_t count, int64_t *classes);
+/* Compares the rows at 0, `every`, ... bit by bit; the place of the first other one, else `count`. */
+WL_API uint64_t wl_graph_wrong_row(uint64_t seed, const uint64_t *rows, uint64_t count,
+                                   uint64_t every, const float *values);
 
 /* Pages of a Parquet file (parquet.apache.org/docs/file-format, "Data Pages" and "Encodings"): flat
  * optional columns, data pages of version 1, before compression and without their headers. */

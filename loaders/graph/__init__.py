@@ -1,0 +1,1 @@
+"""Graphs for training: synthetic ones, their files, and the sampling of batches."""
