@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.loaders.graph.shapes import SMALL
 from wattload.core.errors import ConfigError
-from wattload.loaders.graph.shapes import SHAPES, GraphShape, NodeType, Relation
+from wattload.loaders.graph.shapes import SHAPES
 from wattload.loaders.graph.synthetic import SyntheticGraph, degree_steps
 
 WORD = (1 << 64) - 1
 SEED = 7
-SMALL = GraphShape(
-    "small",
-    (NodeType("paper", 1000), NodeType("author", 37)),
-    (Relation(1, "writes", 0, 5003, 90, 700), Relation(0, "rev_writes", 1, 5003, 700, 90)),
-)
 
 
 def draw(seed: int, number: int) -> int:

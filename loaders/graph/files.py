@@ -1,0 +1,435 @@
+"""The files of a synthetic graph on targets, and its topology in memory.
+
+All numbers are little-endian, and no file has a header:
+
+* ``features-<i>.bin`` on target i of n: rows of 1024 float32, 4096 bytes each and so one aligned
+  block. Row r is on target r modulo n, at row r ÷ n of its file;
+* ``indptr-<source>-<relation>-<destination>.bin`` on the first target: uint64, one more than there
+  are destinations. The edges into node v are those from ``indptr[v]`` to before ``indptr[v + 1]``;
+* ``indices-<source>-<relation>-<destination>.bin``: uint32, the source of each edge.
+
+A file is written in chunks, by O_DIRECT, under a temporary name. How many of its chunks are durable
+is noted beside it in ``<name>.done`` (uint64), so that the next call continues from there. Chunks
+depend on nothing but the graph and their place: any number of workers writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError, TargetError, WattloadError
+from wattload.core.faults import remedy
+from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.targets import Target
+from wattload.core.units import MIB, format_bytes
+from wattload.core.workload import DataFacts, Phase, RunContext
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
+from wattload.loaders.data.data_folder import (
+    TEMPORARY_SUFFIX,
+    DataFolder,
+    claim_on_targets,
+    existing_on_targets,
+    marker_of,
+)
+from wattload.loaders.graph.shapes import WIDTH, GraphShape
+from wattload.loaders.graph.synthetic import VERSION, SyntheticGraph
+
+REMEDY = "delete the data with `wattload clean`, and the next run writes it again"
+ROW_BYTES = WIDTH * 4
+CHUNK_BYTES = 8 * MIB
+WORKER_LIMIT = 32
+"""Each worker needs up to three chunks of memory, so that all stay below 1 GB."""
+DURABLE_CHUNKS = 64
+"""Chunks between two notes of what is durable."""
+
+Fill = Callable[[int, NDArray[np.uint8]], None]
+"""Fills memory with the chunk of this number; the last chunk of a file may be shorter."""
+
+
+@dataclass(frozen=True, eq=False)
+class _File:
+    """A file of the graph: ``place`` is the index of its target."""
+
+    place: int
+    name: str
+    size_bytes: int
+    fill: Fill
+
+    @property
+    def chunk_count(self) -> int:
+        return -(-self.size_bytes // CHUNK_BYTES)
+
+
+class GraphFiles:
+    """The files of one graph on targets, whether they exist or not."""
+
+    def __init__(
+        self, workload: str, shape: GraphShape, seed: int, targets: Sequence[Target]
+    ) -> None:
+        self.shape = shape
+        self.seed = seed
+        self._workload = workload
+        self._targets = tuple(targets)
+
+    @cached_property
+    def graph(self) -> SyntheticGraph:
+        """The graph that the files have."""
+        return SyntheticGraph(self.shape, self.seed)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What determines the bytes of the files, besides the seed."""
+        return {
+            "graph": self.shape.name,
+            "nodes": {each.name: each.count for each in self.shape.node_types},
+            "edges": {self.shape.title(each): each.edge_count for each in self.shape.relations},
+            "target_count": len(self._targets),
+            "generator": VERSION,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the data folder on each target."""
+        return str(marker_of(self._workload, self.parameters, self.seed)["key"])
+
+    @cached_property
+    def feature_paths(self) -> tuple[Path, ...]:
+        """The files of rows, in the order of the targets."""
+        return tuple(self._path(file) for file in self._files if file.name.startswith("features"))
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size_bytes for file in self._files)
+
+    @property
+    def topology_bytes(self) -> int:
+        """The size of the topology, on the first target and in memory."""
+        return self.data_bytes - self.shape.row_count * ROW_BYTES
+
+    def target_bytes(self) -> tuple[int, ...]:
+        """Return the size of the files on each target."""
+        sizes = [0] * len(self._targets)
+        for file in self._files:
+            sizes[file.place] += file.size_bytes
+        return tuple(sizes)
+
+    def missing_bytes(self) -> int:
+        """Return the size of the files that still have to be written or completed.
+
+        Raises:
+            DataError: a finished file has another size now.
+        """
+        folders = existing_on_targets(self._targets, self.key)
+        return sum(file.size_bytes for file in self._not_in(folders))
+
+    def prepare(self, context: RunContext, workers: int) -> DataFacts:
+        """Write what is missing with up to ``workers`` threads, and return the facts of the data.
+
+        One process at a time. An interrupted call is continued by the next one.
+
+        Raises:
+            DataError: a folder is not wattload's, or a file has holes or another size.
+            TargetError: a target is full or not writable.
+        """
+        folders = claim_on_targets(
+            self._targets, self._workload, self.parameters, seed=self.seed, part=0
+        )
+        missing = self._not_in(folders)
+        kept = [self._path(file) for file in self._files if file not in missing]
+        written_extents_check(kept, remedy=REMEDY)
+        if missing:
+            whole_bytes = sum(file.size_bytes for file in missing)
+            context.progress.begin("making the graph", written_bytes=whole_bytes)
+            with (
+                _Workers(min(max(workers, 1), WORKER_LIMIT)) as pool,
+                context.phase("generate", timed=False) as phase,
+            ):
+                for file in missing:
+                    _write(folders[file.place], file, pool, phase)
+            context.progress.end()
+        for folder in folders:
+            folder.seal()
+            folder.close()
+        return DataFacts(
+            key=self.key,
+            folder=self._targets[0].data_folder / self.key,
+            file_count=len(self._files),
+            data_bytes=self.data_bytes,
+            reused=not missing,
+            parameters=self.parameters | {"seed": self.seed},
+        )
+
+    def load_topology(self) -> Topology:
+        """Read all relations into memory, and check every number of them.
+
+        Raises:
+            DataError: a file is short, a list ends before it starts, or a neighbour does not exist.
+        """
+        indptr, indices = [], []
+        folder = self._targets[0].data_folder / self.key
+        for relation in self.shape.relations:
+            title = self.shape.title(relation)
+            counts = [each.count for each in self.shape.node_types]
+            path = folder / f"indptr-{title}.bin"
+            indptr.append(_read(path, "<u8", counts[relation.destination] + 1))
+            _check_indptr(path, indptr[-1], relation.edge_count)
+            path = folder / f"indices-{title}.bin"
+            indices.append(_read(path, "<u4", relation.edge_count))
+            _check_indices(path, indices[-1], counts[relation.source])
+        return Topology(self.shape, tuple(indptr), tuple(indices))
+
+    @cached_property
+    def _files(self) -> tuple[_File, ...]:
+        files = []
+        for number, relation in enumerate(self.shape.relations):
+            title = self.shape.title(relation)
+            node_count = self.shape.node_types[relation.destination].count
+            files += [
+                _File(0, f"indptr-{title}.bin", 8 * (node_count + 1), _Indptr(self, number)),
+                _File(0, f"indices-{title}.bin", 4 * relation.edge_count, self._indices(number)),
+            ]
+        count, rows = len(self._targets), self.shape.row_count
+        for place in range(count):
+            size_bytes = len(range(place, rows, count)) * ROW_BYTES
+            files.append(
+                _File(place, f"features-{place}.bin", size_bytes, self._features(place, count))
+            )
+        return tuple(files)
+
+    def _indices(self, relation: int) -> Fill:
+        def fill(chunk: int, memory: NDArray[np.uint8]) -> None:
+            into = memory.view("<u4")
+            self.graph.neighbours(relation, chunk * (CHUNK_BYTES // 4), len(into), into=into)
+
+        return fill
+
+    def _features(self, place: int, count: int) -> Fill:
+        def fill(chunk: int, memory: NDArray[np.uint8]) -> None:
+            into = memory.view("<f4").reshape(-1, WIDTH)
+            first = chunk * (CHUNK_BYTES // ROW_BYTES)
+            numbers = np.arange(first, first + len(into), dtype=np.uint64)
+            self.graph.rows(numbers * np.uint64(count) + np.uint64(place), into=into)
+
+        return fill
+
+    def _path(self, file: _File) -> Path:
+        return self._targets[file.place].data_folder / self.key / file.name
+
+    def _not_in(self, folders: Sequence[DataFolder | None]) -> list[_File]:
+        missing = []
+        for file in self._files:
+            folder = folders[file.place]
+            if folder is None or file.name not in folder.entries:
+                missing.append(file)
+                continue
+            path = self._path(file)
+            if path.is_file() and not path.is_symlink() and path.stat().st_size != file.size_bytes:
+                raise _other_size(path, path.stat().st_size, file.size_bytes)
+            if not folder.is_valid(file.name):
+                missing.append(file)
+        return missing
+
+
+class _Indptr:
+    """Fills the chunks of a relation's indptr; each starts with the edges of all chunks before."""
+
+    def __init__(self, files: GraphFiles, relation: int) -> None:
+        self._files = files
+        self._relation = relation
+        self._starts: NDArray[np.uint64] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, chunk: int, memory: NDArray[np.uint8]) -> None:
+        into = memory.view("<u8")
+        into[0] = self._start(chunk)
+        degrees = self._files.graph.degrees(
+            self._relation, chunk * (CHUNK_BYTES // 8), len(into) - 1
+        )
+        np.cumsum(degrees, out=into[1:], dtype=np.uint64)
+        into[1:] += into[0]
+
+    def _start(self, chunk: int) -> np.uint64:
+        with self._lock:
+            if self._starts is None:
+                self._starts = self._find_starts()
+        found: np.uint64 = self._starts[chunk]
+        return found
+
+    def _find_starts(self) -> NDArray[np.uint64]:
+        """Return the first edge of each chunk's first node."""
+        shape = self._files.shape
+        node_count = shape.node_types[shape.relations[self._relation].destination].count
+        sums, step = [0], CHUNK_BYTES // 8
+        for first in range(0, node_count, step):
+            count = min(step, node_count - first)
+            degrees = self._files.graph.degrees(self._relation, first, count)
+            sums.append(int(degrees.sum(dtype=np.uint64)))
+        return np.cumsum(np.array(sums, dtype=np.uint64))
+
+
+class _Workers:
+    """Threads that fill chunks and write them, each with memory of its own."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="graph")
+        self._own = threading.local()
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def write(self, descriptor: int, file: _File, chunks: range, phase: Phase) -> None:
+        """Fill and write chunks of a file that is open for O_DIRECT."""
+
+        def write_one(chunk: int) -> None:
+            if not hasattr(self._own, "buffer"):
+                self._own.buffer = aligned_buffer(CHUNK_BYTES)
+            start = chunk * CHUNK_BYTES
+            size_bytes = min(CHUNK_BYTES, file.size_bytes - start)
+            memory = self._own.buffer[: round_up(size_bytes, PAGE_BYTES)]
+            file.fill(chunk, memory[:size_bytes])
+            memory[size_bytes:] = 0
+            done = 0
+            while done < len(memory):
+                done += os.pwrite(descriptor, memory[done:], start + done)
+            phase.count_written(size_bytes)
+
+        futures = [self._pool.submit(write_one, chunk) for chunk in chunks]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _write(folder: DataFolder, file: _File, pool: _Workers, phase: Phase) -> None:
+    """Write one file durably, or what an interrupted call has left of it."""
+    temporary, noted = file.name + TEMPORARY_SUFFIX, file.name + ".done"
+    try:
+        with ExitStack() as opened:
+            descriptor, note, done = _open(folder, file, temporary, noted)
+            opened.callback(os.close, descriptor)
+            opened.callback(os.close, note)
+            for first in range(done, file.chunk_count, DURABLE_CHUNKS):
+                end = min(first + DURABLE_CHUNKS, file.chunk_count)
+                pool.write(descriptor, file, range(first, end), phase)
+                os.fdatasync(descriptor)
+                os.pwrite(note, end.to_bytes(8, "little"), 0)
+                os.fdatasync(note)
+            os.ftruncate(descriptor, file.size_bytes)
+            os.fsync(descriptor)
+        folder.publish(file.name, file.size_bytes, None)
+        folder.discard(noted)
+    except WattloadError:
+        raise
+    except OSError as error:
+        raise TargetError(
+            f"writing {folder.path / file.name} failed: {error.strerror or error}; "
+            f"{remedy(error.errno)}; what is finished is kept, and the next run continues from "
+            "there"
+        ) from error
+
+
+def _open(folder: DataFolder, file: _File, temporary: str, noted: str) -> tuple[int, int, int]:
+    """Return the file and its note, open, with the number of durable chunks.
+
+    The space of a new file is reserved first, so that a full target shows at once.
+    """
+    whole_bytes = round_up(file.size_bytes, PAGE_BYTES)
+    is_there = all((folder.path / name).exists() for name in (temporary, noted))
+    if {file.name, temporary, noted} <= folder.reserved and is_there:
+        with folder.open() as opened:
+            note = opened.update(noted)
+            descriptor = opened.update(temporary, os.O_WRONLY | os.O_DIRECT)
+        if os.fstat(descriptor).st_size in {whole_bytes, file.size_bytes}:
+            return descriptor, note, int.from_bytes(os.pread(note, 8, 0), "little")
+        os.close(note)
+        os.close(descriptor)
+    folder.announce(file.name)
+    folder.reserve(noted)
+    folder.discard(noted)
+    folder.reserve(noted)
+    with folder.open() as opened:
+        descriptor = create_direct(opened, temporary)
+        try:
+            os.posix_fallocate(descriptor, 0, whole_bytes)
+            note = opened.create(noted, os.O_RDWR)
+            os.fsync(descriptor)
+            opened.sync()
+        except OSError:
+            os.close(descriptor)
+            folder.discard(temporary)  # a full target stays usable
+            raise
+    return descriptor, note, 0
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """All relations in memory: ``indptr`` and ``indices`` in the order of the shape's relations."""
+
+    shape: GraphShape
+    indptr: tuple[NDArray[np.uint64], ...]
+    indices: tuple[NDArray[np.uint32], ...]
+
+
+_CHECKED = 1 << 24
+"""Numbers that are checked at once."""
+
+
+def _read(path: Path, dtype: str, count: int) -> NDArray[Any]:
+    planned_bytes = count * np.dtype(dtype).itemsize
+    try:
+        found = np.fromfile(path, dtype=dtype)
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}; {REMEDY}") from error
+    if len(found) != count:
+        raise _other_size(path, path.stat().st_size, planned_bytes)
+    return found
+
+
+def _check_indptr(path: Path, indptr: NDArray[np.uint64], edge_count: int) -> None:
+    for place, planned in ((0, 0), (len(indptr) - 1, edge_count)):
+        if int(indptr[place]) != planned:
+            raise DataError(f"{path}: number {place} is {indptr[place]}, not {planned}; {REMEDY}")
+    for first in range(0, len(indptr) - 1, _CHECKED):
+        part = indptr[first : first + _CHECKED + 1]
+        falls = part[1:] < part[:-1]
+        if falls.any():
+            place = first + int(np.argmax(falls)) + 1
+            raise DataError(
+                f"{path}: number {place} is {indptr[place]}, less than the one before it, "
+                f"{indptr[place - 1]}; {REMEDY}"
+            )
+
+
+def _check_indices(path: Path, indices: NDArray[np.uint32], node_count: int) -> None:
+    for first in range(0, len(indices), _CHECKED):
+        part = indices[first : first + _CHECKED]
+        if int(part.max()) >= node_count:
+            place = first + int(np.argmax(part >= node_count))
+            raise DataError(
+                f"{path}: neighbour {place} is node {indices[place]}, but there are only "
+                f"{node_count} nodes; {REMEDY}"
+            )
+
+
+def _other_size(path: Path, found_bytes: int, planned_bytes: int) -> DataError:
+    return DataError(
+        f"{path} is a file of {format_bytes(found_bytes)}, {format_bytes(planned_bytes)} "
+        f"planned; {REMEDY}"
+    )

@@ -1,0 +1,130 @@
+"""Graph files: layout, the same bytes by any number of workers, resumption, and damage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.context import Context, directory_target
+from tests.loaders.graph.shapes import SMALL
+from wattload.core.errors import DataError
+from wattload.loaders.graph import files
+from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.synthetic import SyntheticGraph
+
+SEED = 7
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 8192)
+    monkeypatch.setattr(files, "DURABLE_CHUNKS", 4)
+
+
+def on(*paths: Path) -> tuple[GraphFiles, Context]:
+    for path in paths:
+        path.mkdir(exist_ok=True)
+    targets = tuple(directory_target(path, index=index) for index, path in enumerate(paths))
+    return GraphFiles("gnn", SMALL, SEED, targets), Context(targets=targets)
+
+
+def contents(*paths: Path) -> dict[str, bytes]:
+    found = [each for path in paths for each in path.rglob("*.bin")]
+    return {each.name: each.read_bytes() for each in found}
+
+
+def test_the_files_have_the_documented_layout(tmp_path: Path) -> None:
+    made, context = on(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    assert made.missing_bytes() == made.data_bytes == sum(made.target_bytes())
+    facts = made.prepare(context, workers=2)
+    graph, topology = SyntheticGraph(SMALL, SEED), made.load_topology()
+    for number, relation in enumerate(SMALL.relations):
+        nodes = SMALL.node_types[relation.destination].count
+        degrees = graph.degrees(number, 0, nodes)
+        assert np.array_equal(np.diff(topology.indptr[number].astype(int)), degrees)
+        expected = graph.neighbours(number, 0, relation.edge_count)
+        assert np.array_equal(topology.indices[number], expected)
+    for row in (0, 1, 2, 511, 1036):
+        stripe = made.feature_paths[row % 3].read_bytes()
+        place = row // 3 * 4096
+        expected_row = graph.rows(np.array([row], dtype=np.uint64))
+        assert stripe[place : place + 4096] == expected_row.tobytes()
+    assert facts.data_bytes == sum(map(len, contents(tmp_path).values()))
+    assert context.phases[0].written_bytes == facts.data_bytes
+    assert made.missing_bytes() == 0
+    assert made.prepare(context, workers=2).reused
+
+
+def test_any_number_of_workers_writes_the_same_bytes(tmp_path: Path) -> None:
+    for workers in (1, 3):
+        made, context = on(tmp_path / str(workers))
+        made.prepare(context, workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.context import RecordedPhase, context_at
+from tests.loaders.graph.shapes import SMALL
+from wattload.loaders.graph import files
+
+files.CHUNK_BYTES, files.DURABLE_CHUNKS = 8192, 4
+left = int(sys.argv[2])
+def count(phase, moved_bytes):
+    global left
+    left -= 1
+    if not left:
+        os._exit(9)
+RecordedPhase.count_written = count
+context = context_at(Path(sys.argv[1]))
+files.GraphFiles("gnn", SMALL, 7, context.targets).prepare(context, 1)
+"""
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 100, 400])
+def test_a_killed_generation_is_continued(tmp_path: Path, chunks: int) -> None:
+    whole, context = on(tmp_path / "whole")
+    whole.prepare(context, 1)
+    made, context = on(tmp_path / "killed")
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(chunks)]
+    assert subprocess.run(command, check=False).returncode == 9
+    made.prepare(context, 1)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "killed")
+    written = context.phases[0].written_bytes
+    # At most the last 4 chunks of the file are written again; 4 files end with a shorter chunk.
+    assert written <= made.data_bytes - (chunks - 8) * 8192
+    assert not any(path.suffix in {".tmp", ".done"} for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "number", "message"),
+    [
+        ("indptr-author-writes-paper.bin", 8 * 5, 2**40, r"number 6 is \d+, less than"),
+        ("indptr-author-writes-paper.bin", 0, 1, "number 0 is 1, not 0"),
+        ("indices-author-writes-paper.bin", 4 * 77, 37, "neighbour 77 is node 37, but"),
+    ],
+)
+def test_a_damaged_topology_is_refused(
+    tmp_path: Path, name: str, place: int, number: int, message: str
+) -> None:
+    made, context = on(tmp_path / "t")
+    made.prepare(context, 1)
+    (path,) = tmp_path.rglob(name)
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(number.to_bytes(8 if "indptr" in name else 4, "little"))
+    with pytest.raises(DataError, match=message):
+        made.load_topology()
+
+
+def test_a_short_file_is_refused(tmp_path: Path) -> None:
+    made, context = on(tmp_path / "t")
+    made.prepare(context, 1)
+    made.feature_paths[0].write_bytes(bytes(4096))
+    with pytest.raises(DataError, match=r"is a file of .* planned"):
+        made.missing_bytes()
