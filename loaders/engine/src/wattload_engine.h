@@ -656,6 +656,49 @@ WL_API void wl_graph_classes(uint64_t seed, const uint64_t *rows, uint64_t count
 WL_API uint64_t wl_graph_wrong_row(uint64_t seed, const uint64_t *rows, uint64_t count,
                                    uint64_t every, const float *values);
 
+/* Batches of neighbours. A batch starts with its seeds: nodes of one type, each once. Layer 0 draws
+ * edges into them, each further layer into all nodes that the batch has by then, relation by
+ * relation. Sources that are new to the batch are appended to the nodes of their type, in the order
+ * of their first edge; the next layer draws for them too.
+ *
+ * A node with at most `fan-out` edges keeps all of them, in their order. Of another one's, `fan-out`
+ * are drawn without replacement: number j is wl_draw(key, j) scaled to degree - fan-out + j + 1, or
+ * the last one of these where that was drawn before (Floyd), with the key
+ * wl_draw(wl_draw(wl_draw(seed, batch), layer x relations + relation), node). */
+enum { WL_FANOUT_LIMIT = 1024, WL_SAMPLER_THREADS = 256 };
+
+typedef struct {
+    uint32_t source, destination; /* types of nodes */
+    const uint64_t *indptr;       /* rising; one more than destinations */
+    const uint32_t *indices;      /* sources, all of them there */
+} wl_relation;
+
+/* The arrays are copied, those of relations must stay. */
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_sampler_setup) */
+    uint32_t threads;      /* 1 to WL_SAMPLER_THREADS, the caller's included */
+    uint32_t type_count, relation_count, layer_count, reserved;
+    uint64_t seed;
+    const uint64_t *node_counts; /* by type */
+    const wl_relation *relations;
+    const uint32_t *fanouts; /* by layer and relation, up to WL_FANOUT_LIMIT */
+} wl_sampler_setup;
+
+typedef struct wl_sampler wl_sampler;
+
+WL_API int32_t wl_sampler_open(const wl_sampler_setup *setup, wl_sampler **opened, wl_error *error);
+/* One call at a time. Its results stay until the next one. */
+WL_API int32_t wl_sampler_draw(wl_sampler *sampler, uint64_t batch, uint32_t seed_type,
+                               const uint32_t *seeds, uint32_t seed_count, wl_error *error);
+/* Nodes of a type, and how many there were when each layer began and at the end. */
+WL_API const uint32_t *wl_sampler_nodes(const wl_sampler *sampler, uint32_t type,
+                                        const uint32_t **counts);
+/* Sources as places in the nodes of their type; those of a destination follow each other from its
+ * offset on. There is one more offset than the destination type has nodes when the layer begins. */
+WL_API const uint32_t *wl_sampler_edges(const wl_sampler *sampler, uint32_t layer,
+                                        uint32_t relation, const uint32_t **offsets);
+WL_API void wl_sampler_close(wl_sampler *sampler);
+
 /* Pages of a Parquet file (parquet.apache.org/docs/file-format, "Data Pages" and "Encodings"): flat
  * optional columns, data pages of version 1, before compression and without their headers. */
 enum {

@@ -1,0 +1,226 @@
+"""Batches of neighbours, sampled in C; ``wl_sampler_open`` of the engine's header defines them.
+
+The definition is in integers and counts on nothing but the seed and the number of the batch, so any
+number of threads, and any other implementation, gives the same lists.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError
+from wattload.loaders.engine import library
+from wattload.loaders.engine.library import OK, Error
+from wattload.loaders.graph.files import Topology
+
+FANOUT_LIMIT = 1024
+THREAD_LIMIT = 256
+
+
+class _Relation(ctypes.Structure):
+    """``wl_relation``."""
+
+    _fields_ = (
+        ("source", c_uint32),
+        ("destination", c_uint32),
+        ("indptr", c_void_p),
+        ("indices", c_void_p),
+    )
+
+
+class _Setup(ctypes.Structure):
+    """``wl_sampler_setup``."""
+
+    _fields_ = (
+        *(
+            (name, c_uint32)
+            for name in (
+                "struct_bytes",
+                "threads",
+                "type_count",
+                "relation_count",
+                "layer_count",
+                "reserved",
+            )
+        ),
+        ("seed", c_uint64),
+        ("node_counts", POINTER(c_uint64)),
+        ("relations", POINTER(_Relation)),
+        ("fanouts", POINTER(c_uint32)),
+    )
+
+
+_LISTS = POINTER(c_uint32)
+_ERROR = POINTER(Error)
+_PROTOTYPES: dict[str, tuple[list[Any], Any]] = {
+    "wl_sampler_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
+    "wl_sampler_draw": ([c_void_p, c_uint64, c_uint32, c_void_p, c_uint32, _ERROR], c_int32),
+    "wl_sampler_nodes": ([c_void_p, c_uint32, POINTER(_LISTS)], _LISTS),
+    "wl_sampler_edges": ([c_void_p, c_uint32, c_uint32, POINTER(_LISTS)], _LISTS),
+    "wl_sampler_close": ([c_void_p], None),
+}
+
+
+@lru_cache(maxsize=1)
+def _load() -> ctypes.CDLL:
+    found = library.load()
+    for name, (arguments, result) in _PROTOTYPES.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, result
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledEdges:
+    """The drawn edges of one relation in one layer.
+
+    Those into destination i are ``sources[offsets[i] : offsets[i + 1]]``. Sources and destinations
+    are places in the batch's nodes of their types.
+    """
+
+    offsets: NDArray[np.uint32]
+    sources: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One batch: ``nodes`` by type, the seeds first, and ``layers``, that of the seeds first.
+
+    The edges of layer l, by relation, lead from the first ``counts[l + 1][type]`` nodes of their
+    source type to the first ``counts[l][type]`` of their destination type.
+    """
+
+    nodes: tuple[NDArray[np.uint32], ...]
+    counts: tuple[tuple[int, ...], ...]
+    layers: tuple[tuple[SampledEdges, ...], ...]
+
+    @property
+    def row_count(self) -> int:
+        """The nodes of all types: each needs its row of features."""
+        return sum(map(len, self.nodes))
+
+
+class Sampler:
+    """Draws batches of a graph in memory by ``threads`` threads; ``close`` ends them."""
+
+    def __init__(
+        self, topology: Topology, fanouts: Sequence[Sequence[int]], *, threads: int, seed: int
+    ) -> None:
+        """Start the threads.
+
+        ``fanouts`` has a list per layer with a number per relation, in the order of the shape's
+        relations. As in DGL, the seeds draw the last one.
+
+        Raises:
+            ConfigError: the fan-outs do not fit the graph, or a number is out of range.
+            OSError: the host refuses a thread or memory.
+        """
+        shape = topology.shape
+        relations = len(shape.relations)
+        for layer in fanouts:
+            if len(layer) != relations:
+                raise ConfigError(
+                    f"{shape.name} has {relations} relations, got fan-outs for {len(layer)}"
+                )
+            for fanout in layer:
+                if not 0 <= fanout <= FANOUT_LIMIT:
+                    raise ConfigError(f"a fan-out must be 0 to {FANOUT_LIMIT}, got {fanout}")
+        if not 1 <= threads <= THREAD_LIMIT:
+            raise ConfigError(f"a sampler has 1 to {THREAD_LIMIT} threads, got {threads}")
+        self._topology = topology
+        self._layer_count = len(fanouts)
+        self._library = _load()
+        flat = [fanout for layer in reversed(fanouts) for fanout in layer]
+        setup = _Setup(
+            struct_bytes=ctypes.sizeof(_Setup),
+            threads=threads,
+            type_count=len(shape.node_types),
+            relation_count=relations,
+            layer_count=len(fanouts),
+            seed=seed & (1 << 64) - 1,
+            node_counts=(c_uint64 * len(shape.node_types))(*(t.count for t in shape.node_types)),
+            relations=(_Relation * relations)(
+                *(
+                    _Relation(
+                        each.source, each.destination, indptr.ctypes.data, indices.ctypes.data
+                    )
+                    for each, indptr, indices in zip(
+                        shape.relations, topology.indptr, topology.indices, strict=True
+                    )
+                )
+            ),
+            fanouts=(c_uint32 * len(flat))(*flat),
+        )
+        self._handle, error = c_void_p(), Error()
+        code = self._library.wl_sampler_open(
+            ctypes.byref(setup), ctypes.byref(self._handle), ctypes.byref(error)
+        )
+        if code != OK:
+            raise library.exception_of(error)
+        # The threads read the topology, which the arguments keep in memory until they have ended.
+        self._end = weakref.finalize(self, _close, self._library, self._handle, topology)
+
+    def draw(self, batch: int, seeds: NDArray[np.uint32], *, seed_type: int = 0) -> Batch:
+        """Return the batch of this number, which starts with ``seeds``, nodes of one type.
+
+        Raises:
+            ConfigError: a seed is no node, or is given twice.
+            OSError: the memory is too small.
+            RuntimeError: the sampler is closed.
+        """
+        if not self._end.alive:
+            raise RuntimeError("the sampler is closed")
+        seeds = np.ascontiguousarray(seeds, dtype=np.uint32)
+        error = Error()
+        code = self._library.wl_sampler_draw(
+            self._handle, batch, seed_type, seeds.ctypes.data, len(seeds), ctypes.byref(error)
+        )
+        if code != OK:
+            raise library.exception_of(error)
+        return self._read()
+
+    def close(self) -> None:
+        """End the threads; safe to call twice."""
+        self._end()
+
+    def _read(self) -> Batch:
+        shape = self._topology.shape
+        nodes, by_type = [], []
+        for number in range(len(shape.node_types)):
+            counts = _LISTS()
+            found = self._library.wl_sampler_nodes(self._handle, number, ctypes.byref(counts))
+            by_type.append(counts[: self._layer_count + 1])
+            nodes.append(_copy(found, by_type[-1][-1]))
+        layers = tuple(
+            tuple(
+                self._edges(layer, number, by_type[each.destination][layer])
+                for number, each in enumerate(shape.relations)
+            )
+            for layer in range(self._layer_count)
+        )
+        return Batch(tuple(nodes), tuple(zip(*by_type, strict=True)), layers)
+
+    def _edges(self, layer: int, relation: int, destinations: int) -> SampledEdges:
+        found = _LISTS()
+        sources = self._library.wl_sampler_edges(self._handle, layer, relation, ctypes.byref(found))
+        offsets = _copy(found, destinations + 1)
+        return SampledEdges(offsets, _copy(sources, int(offsets[-1])))
+
+
+def _close(found: ctypes.CDLL, handle: c_void_p, _: Topology) -> None:
+    found.wl_sampler_close(handle)
+
+
+def _copy(numbers: Any, count: int) -> NDArray[np.uint32]:  # noqa: ANN401 - a pointer of ctypes
+    if not count:
+        return np.empty(0, dtype=np.uint32)
+    return np.ctypeslib.as_array(numbers, shape=(count,)).copy()

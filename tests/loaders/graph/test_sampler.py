@@ -1,0 +1,203 @@
+"""The sampler against its definition in Python, and against what chance allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from tests.loaders.graph.shapes import SMALL
+from wattload.core.errors import ConfigError
+from wattload.loaders.graph.files import Topology
+from wattload.loaders.graph.sampler import Batch, Sampler
+from wattload.loaders.graph.shapes import GraphShape, NodeType, Relation
+from wattload.loaders.graph.synthetic import SyntheticGraph
+
+WORD = (1 << 64) - 1
+SEED = 11
+
+
+def draw(seed: int, number: int) -> int:
+    x = (seed + (number + 1) * 0x9E3779B97F4A7C15) & WORD
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
+    return x ^ (x >> 31)
+
+
+def reference(
+    topology: Topology, fanouts: Sequence[Sequence[int]], batch: int, seeds: Sequence[int]
+) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+    """Return nodes by type, and by layer and relation the edges as (source, destination) nodes."""
+    shape = topology.shape
+    nodes: list[list[int]] = [list(seeds), *([] for _ in shape.node_types[1:])]
+    layers: list[list[tuple[int, int]]] = []
+    for layer, row in enumerate(reversed(fanouts)):
+        counts = [len(each) for each in nodes]
+        for number, (relation, fanout) in enumerate(zip(shape.relations, row, strict=True)):
+            key = draw(draw(SEED, batch), layer * len(shape.relations) + number)
+            edges = []
+            for node in nodes[relation.destination][: counts[relation.destination]]:
+                start, end = map(int, topology.indptr[number][node : node + 2])
+                places = list(range(end - start))
+                if len(places) > fanout:
+                    places = []
+                    for j in range(fanout):
+                        limit = end - start - fanout + j + 1
+                        place = draw(draw(key, node), j) * limit >> 64
+                        places.append(limit - 1 if place in places else place)
+                for place in places:
+                    source = int(topology.indices[number][start + place])
+                    edges.append((source, node))
+                    if source not in nodes[relation.source]:
+                        nodes[relation.source].append(source)
+            layers.append(edges)
+    return nodes, layers
+
+
+def edges_of(shape: GraphShape, batch: Batch) -> list[list[tuple[int, int]]]:
+    found = []
+    for layer in batch.layers:
+        for relation, edges in zip(shape.relations, layer, strict=True):
+            destinations = np.repeat(
+                batch.nodes[relation.destination][: len(edges.offsets) - 1],
+                np.diff(edges.offsets),
+            )
+            sources = batch.nodes[relation.source][edges.sources]
+            found.append(list(zip(sources.tolist(), destinations.tolist(), strict=True)))
+    return found
+
+
+def homogeneous(lists: Sequence[Sequence[int]]) -> Topology:
+    edges = sum(map(len, lists))
+    most = max(map(len, lists))
+    shape = GraphShape(
+        "hand", (NodeType("paper", len(lists)),), (Relation(0, "cites", 0, edges, most, most),)
+    )
+    indptr = np.cumsum([0, *map(len, lists)]).astype(np.uint64)
+    return Topology(
+        shape, (indptr,), (np.array([node for each in lists for node in each], dtype=np.uint32),)
+    )
+
+
+def synthetic() -> Topology:
+    graph = SyntheticGraph(SMALL, SEED)
+    indptr, indices = [], []
+    for number, relation in enumerate(SMALL.relations):
+        degrees = graph.degrees(number, 0, SMALL.node_types[relation.destination].count)
+        indptr.append(np.concatenate([[0], np.cumsum(degrees)]).astype(np.uint64))
+        indices.append(graph.neighbours(number, 0, relation.edge_count))
+    return Topology(SMALL, tuple(indptr), tuple(indices))
+
+
+def ids(*numbers: int) -> NDArray[np.uint32]:
+    return np.array(numbers, dtype=np.uint32)
+
+
+def test_ten_nodes_by_hand() -> None:
+    lists = [[1, 2], [3], [3, 4, 1], [], [5], [0], [7], [8], [9], [6]]
+    sampler = Sampler(homogeneous(lists), [[5], [5]], threads=1, seed=SEED)
+    batch = sampler.draw(0, ids(2, 0))
+    assert batch.nodes[0].tolist() == [2, 0, 3, 4, 1, 5]
+    assert batch.counts == ((2,), (5,), (6,))
+    first, second = batch.layers[0][0], batch.layers[1][0]
+    assert (first.offsets.tolist(), first.sources.tolist()) == ([0, 3, 5], [2, 3, 4, 4, 0])
+    assert second.offsets.tolist() == [0, 3, 5, 5, 6, 7]
+    assert second.sources.tolist() == [2, 3, 4, 4, 0, 5, 2]
+    sampler.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_batches_are_those_of_the_definition(threads: int) -> None:
+    topology = synthetic()
+    fanouts = [[4, 3], [2, 9], [5, 0], [3, 1]]
+    sampler = Sampler(topology, fanouts, threads=threads, seed=SEED)
+    for number in (0, 1, 2**40):
+        seeds = np.random.default_rng(number).permutation(1000)[:20]
+        batch = sampler.draw(number, seeds.astype(np.uint32))
+        nodes, edges = reference(topology, fanouts, number, seeds.tolist())
+        assert [each.tolist() for each in batch.nodes] == nodes
+        assert edges_of(SMALL, batch) == edges
+        assert batch.row_count == sum(map(len, nodes))
+    sampler.close()
+
+
+@pytest.mark.parametrize("fanout", [1, 3, 11])
+def test_picks_are_uniform_and_without_replacement(fanout: int) -> None:
+    topology = homogeneous([list(range(12))] * 12)
+    sampler = Sampler(topology, [[fanout]], threads=1, seed=SEED)
+    counts, pairs = np.zeros(12), np.zeros((12, 12))
+    rounds = 2000
+    for number in range(rounds):
+        batch = sampler.draw(number, ids(*range(12)))
+        for own in np.split(batch.nodes[0][batch.layers[0][0].sources], 12):
+            assert len(set(own.tolist())) == fanout
+            counts[own] += 1
+            pairs[np.ix_(own, own)] += 1
+    sampler.close()
+    draws = rounds * 12
+    # Without replacement the counts vary less than chance alone: by (12 - fanout) / 11 of it.
+    variance = draws * (fanout / 12) * (1 - fanout / 12)
+    assert ((counts - draws * fanout / 12) ** 2).sum() / variance * 11 / 12 < stats.chi2.ppf(
+        0.9999, 11
+    )
+    if fanout > 1:
+        together = pairs[np.triu_indices(12, 1)] / draws
+        assert abs(together / (fanout * (fanout - 1) / (12 * 11)) - 1).max() < 0.1
+
+
+def test_a_batch_has_as_many_rows_as_dgl_draws() -> None:
+    """DGL 1.1.3 has 293 k rows for 1024 seeds of a uniform graph of degree 12, fan-outs 10,5,5."""
+    count, degree = 1_000_000, 12
+    shape = GraphShape(
+        "uniform", (NodeType("paper", count),), (Relation(0, "cites", 0, count * 12, 12, 12),)
+    )
+    generator = np.random.default_rng(SEED)
+    topology = Topology(
+        shape,
+        (np.arange(0, count * degree + 1, degree, dtype=np.uint64),),
+        (generator.integers(0, count, count * degree, dtype=np.uint32),),
+    )
+    sampler = Sampler(topology, [[10], [5], [5]], threads=2, seed=SEED)
+    rows = [
+        sampler.draw(number, generator.permutation(count)[:1024].astype(np.uint32)).row_count
+        for number in range(3)
+    ]
+    sampler.close()
+    assert np.mean(rows) == pytest.approx(293_000, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"), [((0, 10), "seed 1 is node 10"), ((3, 4, 3), "node 3 is twice")]
+)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_bad_seeds_are_refused_and_the_next_batch_is_right(
+    seeds: tuple[int, ...], message: str, threads: int
+) -> None:
+    sampler = Sampler(homogeneous([[1]] * 10), [[2]], threads=threads, seed=SEED)
+    for _ in range(50):
+        with pytest.raises(ConfigError, match=message):
+            sampler.draw(0, ids(*seeds))
+        assert sampler.draw(0, ids(0)).nodes[0].tolist() == [0, 1]
+    sampler.close()
+    sampler.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        sampler.draw(0, ids(0))
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "threads", "message"),
+    [
+        ([[1, 2]], 1, "1 relations, got fan-outs for 2"),
+        ([[1025]], 1, "0 to 1024, got 1025"),
+        ([[1]], 0, "1 to 256 threads, got 0"),
+        ([], 1, "a layer"),
+    ],
+)
+def test_impossible_samplers_are_refused(
+    fanouts: list[list[int]], threads: int, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Sampler(homogeneous([[0]]), fanouts, threads=threads, seed=SEED)
