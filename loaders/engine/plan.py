@@ -53,6 +53,7 @@ _LIMITS: dict[str, int] = {
 _MAJOR_MINOR = re.compile(r"\d{1,9}:\d{1,9}")
 _KINDS = {IOKind.READ: 0, IOKind.WRITE: 1}
 _ORDERS = {IOOrder.SEQUENTIAL: 0, IOOrder.RANDOM: 1}
+_LISTED = 2
 _ALLOCATIONS = {Allocation.PREALLOCATED: 0, Allocation.OVERWRITE: 1, Allocation.EXTENDING: 2}
 
 
@@ -89,6 +90,8 @@ def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -
         if value is not None and value > limit:
             raise ConfigError(f"the plan's {name} must be at most {limit}, got {value}")
     _check_extents(plan, alignment_bytes)
+    if plan.blocks is not None:
+        _check_blocks(plan, plan.blocks)
     if plan.device is not None:
         _check_device(plan, plan.device, alignment_bytes)
 
@@ -126,14 +129,16 @@ def encode(
     else:
         for extent in plan.extents:
             body += EXTENT.pack(numbers[extent.path], 0, extent.offset_bytes, extent.length_bytes)
+    listed = b"" if plan.blocks is None else plan.blocks.astype("<u8", copy=False).tobytes()
+    order = _ORDERS[plan.order] if plan.blocks is None else _LISTED
     paths = b"".join(names)
     place = destination or Place(0, 0)
     nonce, word, first, unit_bytes = _stamp_words(plan)
     size_bytes, major, minor, sequence = _device_words(plan)
     head = HEADER.pack(
         MAGIC,
-        HEADER.size + len(body) + len(paths),
-        *(_KINDS[plan.kind], _ORDERS[plan.order], _ALLOCATIONS[plan.allocation], 0),
+        HEADER.size + len(body) + len(listed) + len(paths),
+        *(_KINDS[plan.kind], order, _ALLOCATIONS[plan.allocation], 0),
         _flags(plan, direct=direct, places=destination is not None),
         *(plan.block_bytes, alignment_bytes, plan.depth, plan.trace_every or 0),
         plan.operation_count or 0,
@@ -141,14 +146,16 @@ def encode(
         _whole(plan.rate_bytes_per_s or 0),
         *(plan.seed % _WORDS, nonce, word, first),
         *(place.number, unit_bytes, place.offset_bytes),
-        *(len(ends), len(plan.extents), len(paths), 0),
+        *(len(ends), len(plan.extents), len(paths), len(listed) // 8),
         *(size_bytes, major, minor, sequence),
     )
-    return head + bytes(body) + paths
+    return head + bytes(body) + listed + paths
 
 
 def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
     """Return the memory that a plan's blocks need in a row, the last one in whole units."""
+    if plan.blocks is not None:
+        return len(plan.blocks) * plan.block_bytes
     count, last = 0, 0
     if isinstance(plan.extents, ExtentArrays):
         lengths = _rows(plan.extents)["length"]
@@ -252,6 +259,24 @@ def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
             or (cuts and end_bytes % alignment_bytes)
         ):
             raise _refused(extent, alignment_bytes)
+
+
+def _check_blocks(plan: IOPlan, blocks: NDArray[np.uint64]) -> None:
+    """Raise ``ConfigError`` for a list that is none, or for a plan that can't have one.
+
+    The library refuses numbers that the extents do not have.
+    """
+    if blocks.dtype != np.uint64 or blocks.ndim != 1:
+        raise ConfigError(
+            "a plan's blocks must be uint64 of one dimension, got "
+            f"{blocks.dtype} of shape {blocks.shape}"
+        )
+    is_repeated = plan.operation_count is not None or plan.duration_s is not None
+    if plan.kind is not IOKind.READ or plan.order is not IOOrder.SEQUENTIAL or is_repeated:
+        raise ConfigError(
+            "listed blocks are read once in their order: the plan must be a sequential read "
+            "without operation_count and duration_s"
+        )
 
 
 def _whole(value: float) -> int:

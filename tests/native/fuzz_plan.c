@@ -14,7 +14,8 @@ static void require(int holds) {
 }
 
 static void check_block(const wl_plan *plan, const wl_block *block) {
-    require(block->file < plan->file_count && block->number < plan->block_count);
+    require(block->file < plan->file_count &&
+            block->number < (plan->order == WL_LISTED ? plan->listed_count : plan->block_count));
     require(block->length > 0 && block->length <= plan->block_bytes);
     require(block->offset % plan->align == 0);
     require(block->offset + block->length <= (uint64_t)INT64_MAX - plan->align);
@@ -31,7 +32,9 @@ static void check_plan(const wl_plan *plan) {
     wl_pattern pattern;
     wl_cursor cursor = WL_CURSOR_START;
     wl_pattern_init(&pattern, plan);
-    uint64_t limit = wl_plan_is_one_pass(plan) ? plan->block_count : UINT64_MAX / 2;
+    uint64_t limit = plan->order == WL_LISTED      ? plan->listed_count
+                     : wl_plan_is_one_pass(plan) ? plan->block_count
+                                                 : UINT64_MAX / 2;
     for (uint64_t i = 0; plan->block_count && i < 100 && i < limit; i++) {
         uint64_t number = i % 3 ? i : limit - 1 - i;
         wl_block block = wl_pattern_block(&pattern, &cursor, number);

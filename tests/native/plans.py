@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 READ, WRITE = 0, 1
-SEQUENTIAL, RANDOM = 0, 1
+SEQUENTIAL, RANDOM, LISTED = 0, 1, 2
 PREALLOCATED, OVERWRITE, EXTENDING = 0, 1, 2
 FSYNC, DIRECT, STAMP, CHECK, DESTINATION, NO_CHANGE, DEVICE = 1, 2, 4, 8, 16, 32, 64
 
@@ -46,7 +46,8 @@ class Plan:
     region: int = 0
     destination: int = 0
     device: tuple[int, int, int, int] = (0, 0, 0, 0)
-    reserved: Sequence[int] = field(default=(0, 0))
+    listed: Sequence[int] = ()
+    reserved: int = 0
 
     def encode(self) -> bytes:
         """Return the plan's bytes."""
@@ -57,7 +58,8 @@ class Plan:
             files += struct.pack("<QII", end, at, len(name))
             at += len(name)
         extents = b"".join(struct.pack("<IIQQ", f, 0, o, n) for f, o, n in self.extents)
-        body = files + extents + b"".join(names)
+        listed = struct.pack(f"<{len(self.listed)}Q", *self.listed)
+        body = files + extents + listed + b"".join(names)
         return self._header(144 + len(body), at) + body
 
     def _ends(self) -> list[int]:
@@ -69,15 +71,14 @@ class Plan:
         ]
 
     def _header(self, total: int, paths_bytes: int) -> bytes:
-        first, last = self.reserved
         is_stamped = self.flags & (STAMP | CHECK)
         unit = self.unit if self.unit is not None else PAGE_BYTES if is_stamped else 0
-        kinds = (self.kind, self.order, self.allocation, first)
+        kinds = (self.kind, self.order, self.allocation, self.reserved)
         sizes = (self.flags, self.block, self.align, self.depth, self.trace_every)
         limits = (self.operations, self.duration_ns, self.rate, self.seed)
         stamps = (self.nonce, self.word, self.first_block)
         place = (self.region, unit, self.destination)
-        counts = (len(self.paths), len(self.extents), paths_bytes, last)
+        counts = (len(self.paths), len(self.extents), paths_bytes, len(self.listed))
         head = struct.pack("<II4B5I", MAGIC, total, *kinds, *sizes)
         head += struct.pack("<4Q3Q", *limits, *stamps)
         head += struct.pack("<IIQ", *place) + struct.pack("<IIII", *counts)

@@ -18,6 +18,7 @@ from tests.native.plans import (
     DIRECT,
     EXTENDING,
     FSYNC,
+    LISTED,
     NO_CHANGE,
     OVERWRITE,
     PREALLOCATED,
@@ -39,6 +40,7 @@ def plans() -> list[bytes]:
     found = [
         Plan(paths=[Path("/a")], extents=[(0, 0, 65536)]),
         Plan(paths=[], extents=[]),
+        Plan(paths=[Path("/a")], extents=[(0, 0, 655360)], order=LISTED, listed=[9, 0, 9]),
         Plan(paths=[Path("/a")], extents=[(0, 0, 0)], ends=[0], kind=WRITE),
         Plan(paths=[Path("/a")], extents=[(0, 7, 1000)], align=1, block=100, flags=0),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.native.driver import Driver
-from tests.native.plans import RANDOM, SEQUENTIAL, Plan
+from tests.native.plans import LISTED, RANDOM, SEQUENTIAL, Plan
 from wattload.core.histogram import Histogram, bucket_of
 
 BLOCK = 4096
@@ -41,6 +41,27 @@ def test_one_pass_touches_each_block_once(
     assert sorted(seen) == sorted(expected)
     assert job["operations"] == job["counted"] == job["rows"] == len(expected)
     assert job["bytes"] == sum(length for _, _, length in extents)
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+@pytest.mark.parametrize("pollers", [1, 3])
+def test_listed_blocks_are_moved_as_often_as_they_are_listed(
+    driver: Driver, tmp_path: Path, backend: str, pollers: int
+) -> None:
+    extents = [(0, 1 << 20, 3 * BLOCK), (1, 0, 0), (1, BLOCK, 2 * BLOCK + 5)]
+    places = [(0, (1 << 20) + at * BLOCK) for at in range(3)]
+    places += [(1, at * BLOCK) for at in (1, 2, 3)]
+    listed = [5, 0, 3, 3, 2, 5, 4] * 100
+    plan = Plan(
+        paths=[Path("/a"), Path("/b")], extents=extents, block=BLOCK, order=LISTED,
+        listed=listed, trace_every=1,
+    )  # fmt: skip
+    trace = tmp_path / "trace"
+    job = driver.run(plan, backend=backend, pollers=pollers, trace=trace).job
+    seen = [(file, offset) for _, offset, _, file in traced(trace)]
+    assert Counter(seen) == Counter(places[number] for number in listed)
+    assert job["operations"] == len(listed)
+    assert job["bytes"] == sum(5 if number == 5 else BLOCK for number in listed)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5, 64, 65, 4097])

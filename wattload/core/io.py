@@ -335,7 +335,9 @@ class IOPlan:
     issued. ``allocation`` applies to files that are written; ``fsync`` makes them and their folders
     durable before the plan ends. One operation in ``trace_every`` is traced. With a ``device`` the
     extents' only path is that of this block device: nothing is created, and the engine fails before
-    the first operation if what it opened is another device.
+    the first operation if what it opened is another device. With ``blocks``, a read moves these
+    blocks in their order, and no others: they are numbered from 0 over the blocks of all extents,
+    and block i of the list goes to place i of a destination.
     """
 
     kind: IOKind
@@ -352,6 +354,7 @@ class IOPlan:
     seed: int = 0
     trace_every: int | None = None
     device: DeviceIdentity | None = None
+    blocks: NDArray[np.uint64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

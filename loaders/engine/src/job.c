@@ -65,6 +65,8 @@ static int make_files(wl_job *job) {
 static uint64_t total_of(const wl_plan *plan) {
     if (!plan->block_count)
         return 0;
+    if (plan->order == WL_LISTED)
+        return plan->listed_count;
     if (plan->operation_count)
         return plan->operation_count;
     return plan->duration_ns ? UINT64_MAX / 2 : plan->block_count;

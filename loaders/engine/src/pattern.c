@@ -2,6 +2,8 @@
 
 void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan) {
     *pattern = (wl_pattern){.plan = plan, .mode = WL_IN_SEQUENCE};
+    if (plan->order == WL_LISTED)
+        pattern->mode = WL_BY_LIST;
     if (plan->order != WL_RANDOM)
         return;
     uint64_t seed = wl_mix(plan->seed ^ 0x5851f42d4c957f2du);
@@ -45,16 +47,16 @@ wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t
         block = cursor->block;
         index = cursor->extent;
     } else {
-        block = pattern->mode == WL_PERMUTED
-                    ? wl_permute(&pattern->permutation, operation)
-                    : wl_scale(wl_draw(pattern->seed, operation), plan->block_count);
+        block = pattern->mode == WL_BY_LIST    ? plan->listed[operation]
+                : pattern->mode == WL_PERMUTED ? wl_permute(&pattern->permutation, operation)
+                : wl_scale(wl_draw(pattern->seed, operation), plan->block_count);
         index = extent_of(plan, block);
     }
     const wl_extent *extent = &plan->extents[index];
     uint64_t within = (block - extent->first_block) * plan->block_bytes;
     uint64_t left = extent->length - within;
     return (wl_block){
-        .number = block,
+        .number = pattern->mode == WL_BY_LIST ? operation : block,
         .offset = extent->offset + within,
         .length = left < plan->block_bytes ? (uint32_t)left : plan->block_bytes,
         .file = extent->file,

@@ -6,7 +6,7 @@
 #include "permutation.h"
 #include "plan.h"
 
-typedef enum { WL_IN_SEQUENCE, WL_UNIFORM, WL_PERMUTED } wl_mode;
+typedef enum { WL_IN_SEQUENCE, WL_UNIFORM, WL_PERMUTED, WL_BY_LIST } wl_mode;
 
 typedef struct {
     const wl_plan *plan;
@@ -23,14 +23,14 @@ typedef struct {
 } wl_cursor;
 
 typedef struct {
-    uint64_t number; /* of the block in the plan */
+    uint64_t number; /* of the block in the plan, or in its list */
     uint64_t offset;
     uint32_t length;
     uint32_t file;
 } wl_block;
 
 void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan);
-/* The plan has at least one block. `cursor` starts as WL_CURSOR_START. */
+/* The plan has the operation. `cursor` starts as WL_CURSOR_START. */
 wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t operation);
 
 #define WL_CURSOR_START ((wl_cursor){.next_number = UINT64_MAX})

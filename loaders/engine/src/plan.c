@@ -8,7 +8,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "plans are read without conversion");
 
-enum { MAGIC = 0x31504c57, HEADER_BYTES = 144, FILE_BYTES = 16, EXTENT_BYTES = 24 };
+enum { MAGIC = 0x31504c57, HEADER_BYTES = 144, FILE_BYTES = 16, EXTENT_BYTES = 24, LISTED_BYTES = 8 };
 
 #define BLOCK_LIMIT (1u << 30)
 #define ALIGN_LIMIT (1u << 20)
@@ -45,11 +45,12 @@ static int32_t check_lengths(const uint8_t *bytes, size_t length, wl_error *erro
     if (u32_at(bytes, 4) != length)
         return REFUSE("the plan's length field is %u bytes, got %zu", u32_at(bytes, 4), length);
     uint64_t sum = HEADER_BYTES + (uint64_t)u32_at(bytes, 104) * FILE_BYTES +
-                   (uint64_t)u32_at(bytes, 108) * EXTENT_BYTES + u32_at(bytes, 112);
+                   (uint64_t)u32_at(bytes, 108) * EXTENT_BYTES +
+                   (uint64_t)u32_at(bytes, 116) * LISTED_BYTES + u32_at(bytes, 112);
     if (sum != length)
-        return REFUSE("files, extents and paths add up to %llu bytes in a plan of %zu",
+        return REFUSE("files, extents, listed blocks and paths add up to %llu bytes in a plan of %zu",
                       (unsigned long long)sum, length);
-    if (bytes[11] || u32_at(bytes, 116))
+    if (bytes[11])
         return REFUSE("a reserved field is not zero");
     return WL_OK;
 }
@@ -80,15 +81,21 @@ static void read_header(wl_plan *plan, const uint8_t *bytes) {
         .device_sequence = u64_at(bytes, 136),
         .file_count = u32_at(bytes, 104),
         .extent_count = u32_at(bytes, 108),
+        .listed_count = u32_at(bytes, 116),
     };
 }
 
 static int32_t check_modes(const wl_plan *plan, wl_error *error) {
-    if (plan->kind > WL_WRITE || plan->order > WL_RANDOM || plan->allocation > WL_EXTENDING)
+    if (plan->kind > WL_WRITE || plan->order > WL_LISTED || plan->allocation > WL_EXTENDING)
         return REFUSE("unknown kind %u, order %u or allocation %u", plan->kind, plan->order,
                       plan->allocation);
     if (plan->flags & ~(uint32_t)KNOWN_FLAGS)
         return REFUSE("unknown flags in 0x%x", plan->flags);
+    bool is_listed = plan->order == WL_LISTED;
+    if (is_listed && (plan->kind != WL_READ || plan->operation_count || plan->duration_ns))
+        return REFUSE("listed blocks are read, without an operation count and a duration");
+    if (!is_listed && plan->listed_count)
+        return REFUSE("a plan of order %u lists %u blocks", plan->order, plan->listed_count);
     uint32_t misplaced = plan->kind == WL_READ ? (WL_FSYNC | WL_STAMP) : (WL_CHECK | WL_NO_CHANGE);
     if (plan->flags & misplaced)
         return REFUSE("flags 0x%x do not fit the kind of plan", plan->flags);
@@ -139,7 +146,8 @@ static int32_t check_device(const wl_plan *plan, wl_error *error) {
 static int32_t read_files(wl_plan *plan, const uint8_t *bytes, wl_error *error) {
     const uint8_t *entry = bytes + HEADER_BYTES;
     const uint8_t *paths = entry + (size_t)plan->file_count * FILE_BYTES +
-                           (size_t)u32_at(bytes, 108) * EXTENT_BYTES;
+                           (size_t)u32_at(bytes, 108) * EXTENT_BYTES +
+                           (size_t)plan->listed_count * LISTED_BYTES;
     uint64_t paths_bytes = u32_at(bytes, 112), used = 0;
     char *to = plan->paths;
     for (uint32_t i = 0; i < plan->file_count; i++, entry += FILE_BYTES) {
@@ -205,11 +213,25 @@ static int32_t read_extents(wl_plan *plan, const uint8_t *bytes, wl_error *error
     return WL_OK;
 }
 
+/* After the extents, whose number in the plan's bytes is not that of those kept. */
+static int32_t read_listed(wl_plan *plan, const uint8_t *bytes, wl_error *error) {
+    const uint8_t *entry = bytes + HEADER_BYTES + (size_t)plan->file_count * FILE_BYTES +
+                           (size_t)u32_at(bytes, 108) * EXTENT_BYTES;
+    memcpy(plan->listed, entry, (size_t)plan->listed_count * LISTED_BYTES);
+    for (uint32_t i = 0; i < plan->listed_count; i++)
+        if (plan->listed[i] >= plan->block_count)
+            return REFUSE("listed block %u is number %llu, but the plan has only %llu blocks", i,
+                          (unsigned long long)plan->listed[i],
+                          (unsigned long long)plan->block_count);
+    return WL_OK;
+}
+
 static int32_t allocate(wl_plan *plan, uint32_t paths_bytes, wl_error *error) {
     plan->files = calloc((size_t)plan->file_count + 1, sizeof *plan->files);
     plan->extents = calloc((size_t)plan->extent_count + 1, sizeof *plan->extents);
     plan->paths = calloc((size_t)paths_bytes + plan->file_count + 1, 1);
-    if (!plan->files || !plan->extents || !plan->paths)
+    plan->listed = calloc((size_t)plan->listed_count + 1, sizeof *plan->listed);
+    if (!plan->files || !plan->extents || !plan->paths || !plan->listed)
         return REFUSE("out of memory for a plan of %u files", plan->file_count);
     return WL_OK;
 }
@@ -223,8 +245,8 @@ int32_t wl_plan_parse(wl_plan *plan, const uint8_t *bytes, size_t length, wl_err
     if (!(code = check_modes(plan, error)) && !(code = check_numbers(plan, error)) &&
         !(code = check_device(plan, error)) &&
         !(code = allocate(plan, u32_at(bytes, 112), error)) &&
-        !(code = read_files(plan, bytes, error)))
-        code = read_extents(plan, bytes, error);
+        !(code = read_files(plan, bytes, error)) && !(code = read_extents(plan, bytes, error)))
+        code = read_listed(plan, bytes, error);
     if (code)
         wl_plan_free(plan);
     return code;
@@ -234,10 +256,13 @@ void wl_plan_free(wl_plan *plan) {
     free(plan->files);
     free(plan->extents);
     free(plan->paths);
+    free(plan->listed);
     memset(plan, 0, sizeof *plan);
 }
 
 uint64_t wl_plan_span(const wl_plan *plan) {
+    if (plan->order == WL_LISTED) /* 2^32 x 2^30 at most */
+        return (uint64_t)plan->listed_count * plan->block_bytes;
     uint64_t span = 0;
     bool writes_stamps = plan->flags & WL_STAMP && plan->align < plan->stamp_unit;
     uint32_t unit = writes_stamps ? plan->stamp_unit : plan->align;

@@ -38,9 +38,11 @@ typedef struct {
     uint32_t device_major, device_minor;
     uint32_t file_count;
     uint32_t extent_count; /* without empty ones */
+    uint32_t listed_count;
     uint64_t block_count;
     wl_plan_file *files;
     wl_extent *extents; /* one more than extent_count: its first_block is block_count */
+    uint64_t *listed; /* numbers of blocks, of WL_LISTED */
     char *paths;
 } wl_plan;
 
@@ -57,7 +59,7 @@ static inline uint64_t wl_round_up(uint64_t value, uint64_t power_of_2) {
 
 /* Whether the plan moves each of its blocks once. */
 static inline int wl_plan_is_one_pass(const wl_plan *plan) {
-    return !plan->operation_count && !plan->duration_ns;
+    return plan->order != WL_LISTED && !plan->operation_count && !plan->duration_ns;
 }
 
 #endif

@@ -167,7 +167,7 @@ typedef struct {
 /* The plan: little-endian, at these offsets, with no padding except as listed. Lengths in bytes.
  *
  *   0 u32 magic 0x31504c57 ("WLP1")     4 u32 total length of the plan
- *   8 u8  kind  (WL_READ, WL_WRITE)     9 u8  order (WL_SEQUENTIAL, WL_RANDOM)
+ *   8 u8  kind  (WL_READ, WL_WRITE)     9 u8  order (WL_SEQUENTIAL, WL_RANDOM, WL_LISTED)
  *  10 u8  allocation (WL_PREALLOCATED, WL_OVERWRITE, WL_EXTENDING; of writes)
  *  11 u8  reserved                     12 u32 flags (WL_FSYNC ...)
  *  16 u32 block length                 20 u32 alignment of offsets, lengths and memory: power of 2
@@ -180,21 +180,24 @@ typedef struct {
  *  80 u64 number of the first block    88 u32 destination region
  *  92 u32 unit of stamps: 512 or 4096  96 u64 destination offset in that region (WL_DESTINATION)
  * 104 u32 file count                  108 u32 extent count
- * 112 u32 length of all paths         116 u32 reserved
+ * 112 u32 length of all paths         116 u32 count of listed blocks (WL_LISTED)
  * 120 u64 size of the device          128 u32 major number  132 u32 minor number
  * 136 u64 disk sequence of the device (BLKGETDISKSEQ), 0 if it is unknown
  *     these four with WL_DEVICE, else 0
  * 144 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
  *     paths, u32 length of the path (no NUL in it)
  *     extents: u32 file, u32 reserved, u64 offset, u64 length
+ *     listed blocks: u64 number, from the first block of the first extent on
  *     paths
  *
  * Sequential: extent after extent, block after block, repeated until the operation count or the
  * duration is reached. Random: each operation takes a block of the extents, uniformly; without
- * count and duration every block once, in an order drawn from the seed (a permutation). A block
+ * count and duration every block once, in an order drawn from the seed (a permutation). Listed: the
+ * listed blocks in their order; a read without count and duration. A block
  * whose end is unaligned, at the end of a file, is moved rounded up: a read may return less, and a
  * written file is cut to `end` afterwards. With WL_DESTINATION block i of the plan is moved to or
- * from destination + i x block length; no slot is used, and the plan must fit.
+ * from destination + i x block length, and so is block i of a list; no slot is used, and the plan
+ * must fit.
  *
  * Reads do not update access times where the kernel permits it. A written file is created if it is
  * missing. With WL_OVERWRITE it must exist, and keeps its length if it is longer than the plan.
@@ -209,7 +212,7 @@ typedef struct {
  * WL_OTHER_DEVICE instead of writing to one. While a job with WL_STAMP runs, nothing else may
  * change the slots: their sums are kept from one block to the next. */
 enum { WL_READ = 0, WL_WRITE = 1 };
-enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1 };
+enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1, WL_LISTED = 2 };
 enum { WL_PREALLOCATED = 0, WL_OVERWRITE = 1, WL_EXTENDING = 2 };
 enum {
     WL_FSYNC = 1,        /* files and their folders */

@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from wattload.core.io import (
     Extent,
     ExtentArrays,
     IOKind,
+    IOOrder,
     IOPlan,
     MemoryKind,
     MemoryRegion,
@@ -224,6 +226,43 @@ def test_two_destinations_are_filled_at_once(tmp_path: Path) -> None:
         assert ticket.result().moved_bytes == len(content)
         assert part[: len(content)].tobytes() == content
     engine.close()
+
+
+def test_listed_blocks_come_in_their_order(engine: IOEngine, tmp_path: Path) -> None:
+    contents = [os.urandom(40 * BLOCK), os.urandom(30 * BLOCK)]
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    numbers = np.random.default_rng(1).integers(0, 70, 500).astype(np.uint64)
+    memory = aligned_buffer(len(numbers) * BLOCK)
+    reader = IOEngine(block_bytes=BLOCK, depth=DEPTH, pollers=2, regions=[memory])
+    extents = [Extent(path, 0, len(each)) for path, each in zip(paths, contents, strict=True)]
+    before = open_descriptors()
+    for each, destination in ((reader, memory), (engine, None)):
+        listed = replace(plan("read", *extents), blocks=numbers)
+        assert each.run(listed, destination=destination).moved_bytes == memory.nbytes
+    blocks = np.frombuffer(b"".join(contents), dtype=np.uint8).reshape(-1, BLOCK)
+    assert np.array_equal(memory.reshape(-1, BLOCK), blocks[numbers.astype(int)])
+    assert open_descriptors() == before
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"blocks": np.array([0, 1])}, "must be uint64"),
+        ({"blocks": np.zeros((1, 1), dtype=np.uint64)}, "of one dimension"),
+        ({"blocks": np.array([1], dtype=np.uint64)}, "number 1, but the plan has only 1 blocks"),
+        ({"duration_s": 1.0}, "read once in their order"),
+        ({"order": IOOrder.RANDOM}, "read once in their order"),
+    ],
+)
+def test_a_list_that_a_plan_cannot_have_is_refused(
+    engine: IOEngine, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    listed = {"blocks": np.array([0], dtype=np.uint64)} | changed
+    with pytest.raises(ConfigError, match=message):
+        engine.submit(replace(plan("read", Extent(tmp_path / "f", 0, BLOCK)), **listed))
 
 
 def test_a_destination_elsewhere_is_refused(tmp_path: Path) -> None:
