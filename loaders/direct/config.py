@@ -19,9 +19,11 @@ from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, round_up
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.direct.random_reads import DirectRandomReader
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
+from wattload.loaders.feature_rows import FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
 from wattload.loaders.random_reads import RandomReader, RandomReadPlan
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
@@ -164,11 +166,7 @@ class Config:
         """Raise for targets without O_DIRECT, and for reads that the pollers can't share."""
         self.check()
         for target in targets:
-            if target.direct_io is None:
-                raise TargetError(
-                    f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which "
-                    "loader=direct needs; choose a target on a local disk, or loader=mmap"
-                )
+            _require_direct(target)
             for read_bytes in {file.read_bytes for file in plan.files}:
                 check_alignment(target, read_bytes, "workload.block_bytes")
         depth, rest = divmod(plan.requesters, self.pollers)
@@ -191,6 +189,36 @@ class Config:
             backend=self.engine,
             pollers=self.pollers,
             traced_operations=self.trace_operations,
+        )
+
+    def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
+        """Raise for targets without O_DIRECT, and for reads that the pollers can't share."""
+        self.check()
+        for target in targets:
+            _require_direct(target)
+            check_alignment(target, plan.row_bytes, "a row of features")
+        depth, rest = divmod(plan.outstanding, self.pollers)
+        if rest or not 1 <= depth <= READS_LIMIT:
+            raise ConfigError(
+                f"each poller keeps as many of the {plan.outstanding} outstanding reads in flight, "
+                f"1 to {READS_LIMIT}; loader.pollers must divide them, got {self.pollers}"
+            )
+        self.require_checkpoint_library()
+
+    def feature_bytes(self, plan: FeaturePlan) -> int:
+        """Return the size of the engine's own slots, which gathers do not use."""
+        return plan.outstanding * plan.row_bytes
+
+    def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
+        """Return the gatherer of rows by O_DIRECT."""
+        return DirectGatherer(plan, backend=self.engine, pollers=self.pollers)
+
+
+def _require_direct(target: Target) -> None:
+    if target.direct_io is None:
+        raise TargetError(
+            f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which "
+            "loader=direct needs; choose a target on a local disk, or loader=mmap"
         )
 
 

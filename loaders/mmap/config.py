@@ -18,6 +18,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.engine import library
 from wattload.loaders.engine.targets import TARGET_LIMIT
+from wattload.loaders.feature_rows import FeaturePlan, RowGatherer
 from wattload.loaders.mmap.native import ADVICE, THREAD_LIMIT
 from wattload.loaders.mmap.reader import MappedReader, storage_read_bytes
 from wattload.loaders.random_reads import RandomReader, RandomReadPlan
@@ -67,13 +68,7 @@ class Config:
                 f"loader=mmap reads from at most {TARGET_LIMIT} targets per process, got "
                 f"{len(plan.files)}; use more processes with mpirun"
             )
-        try:
-            storage_read_bytes()
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                "loader=mmap reads through the page cache and needs the kernel's count of what "
-                f"came from storage, read_bytes in /proc/self/io: {error}; use loader=direct"
-            ) from error
+        _require_storage_count()
 
     def memory_bytes(self, plan: RandomReadPlan) -> int:
         """Return the size of a block for each thread; the page cache is no memory of a reader."""
@@ -83,6 +78,32 @@ class Config:
         """Return the reader of mapped files; nothing is kept in ``folder``."""
         return MappedReader(plan, threads=self._thread_count, advice=self.advice)
 
+    def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
+        """Raise where the kernel does not count what storage read."""
+        self.check()
+        _require_storage_count()
+
+    def feature_bytes(self, plan: FeaturePlan) -> int:
+        """Return 0: the page cache is no memory of a gatherer."""
+        return 0
+
+    def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
+        """Return the gatherer of rows by PyTorch over mapped files."""
+        from wattload.loaders.mmap.feature_rows import MappedGatherer
+
+        return MappedGatherer(plan, threads=self._thread_count, advice=self.advice)
+
     @property
     def _thread_count(self) -> int:
         return self.threads or len(os.sched_getaffinity(0))
+
+
+def _require_storage_count() -> None:
+    """Raise ``ConfigError`` where the kernel does not count what storage read."""
+    try:
+        storage_read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "loader=mmap reads through the page cache and needs the kernel's count of what "
+            f"came from storage, read_bytes in /proc/self/io: {error}; use loader=direct"
+        ) from error

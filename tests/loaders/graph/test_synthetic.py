@@ -36,7 +36,8 @@ def node_of(rank: int, seed: int, count: int) -> int:
 
 def degrees_by_rank(node_count: int, edge_count: int, largest: int) -> NDArray[np.int64]:
     steps = degree_steps(node_count, edge_count, largest)
-    return np.repeat(steps.degrees.astype(np.int64), np.diff(steps.first_ranks.astype(np.int64)))
+    ranks = steps.first_ranks.astype(np.int64)
+    return np.repeat(steps.degrees.astype(np.int64), ranks[1:] - ranks[:-1])
 
 
 def seed_for(purpose: int, number: int) -> int:

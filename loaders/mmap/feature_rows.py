@@ -1,0 +1,117 @@
+"""Rows of features by page faults: mapped files that PyTorch indexes, as IGB's own loader does.
+
+PyTorch spreads the rows of an index over its threads, each with one page fault at a time. The page
+cache keeps what it reads, with the kernel's read-ahead around each fault.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError
+from wattload.core.io import DataPath
+from wattload.loaders.feature_rows import FeaturePlan, GatherResult
+from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
+
+
+class MappedGatherer:
+    """Mapped files and the threads of PyTorch; implements ``RowGatherer``."""
+
+    def __init__(self, plan: FeaturePlan, *, threads: int, advice: str) -> None:
+        self._plan = plan
+        self._threads = threads
+        self._tensors = [
+            _mapped(path, plan.rows_in(file), plan.row_bytes, advice)
+            for file, path in enumerate(plan.paths)
+        ]
+        self._path = DataPath(
+            data_path="page_cache",
+            path_requested="page_cache",
+            engine=f"page faults of {threads} thread{'s' * (threads > 1)} of PyTorch "
+            f"{torch.__version__}, madvise "
+            f"{'MADV_RANDOM' if advice == 'random' else 'MADV_NORMAL'}; into host memory",
+            remarks=read_ahead_remarks(plan.paths),
+        )
+
+    def path(self) -> DataPath:
+        """Return the path, with the read-ahead of the drives in its remarks."""
+        return self._path
+
+    def gather(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> GatherResult:
+        """Index the mapped files; see ``RowGatherer.gather``."""
+        self._plan.check_gather(rows, into)
+        start_ns, start_cpu_s = time.monotonic_ns(), time.process_time()
+        faults, storage_bytes = _major_faults(), storage_read_bytes()
+        with _threads(self._threads):
+            self._index(torch.from_numpy(rows.view(np.int64)), into)
+        return GatherResult(
+            rows=len(rows),
+            storage_rows=None,
+            host_rows=None,
+            cache_rows=None,
+            joined_rows=None,
+            storage_bytes=storage_read_bytes() - storage_bytes,
+            start_ns=start_ns,
+            end_ns=time.monotonic_ns(),
+            cpu_s=time.process_time() - start_cpu_s,
+            major_faults=_major_faults() - faults,
+        )
+
+    def close(self) -> None:
+        """Unmap the files; safe to call twice."""
+        self._tensors = []
+
+    def _index(self, rows: torch.Tensor, into: NDArray[np.uint8]) -> None:
+        found = torch.from_numpy(into).view(-1, self._plan.row_bytes)
+        count = len(self._tensors)
+        if count == 1:
+            torch.index_select(self._tensors[0], 0, rows, out=found)
+            return
+        for file, tensor in enumerate(self._tensors):
+            places = torch.nonzero(rows % count == file).flatten()
+            found[places] = tensor[rows[places] // count]
+
+
+def _mapped(path: Path, row_count: int, row_bytes: int, advice: str) -> torch.Tensor:
+    """Return the rows of a file as a tensor of bytes, shape ``(row_count, row_bytes)``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found_bytes, planned_bytes = os.fstat(descriptor).st_size, row_count * row_bytes
+        if found_bytes != planned_bytes:
+            raise DataError(
+                f"{path} has {found_bytes} bytes instead of the {planned_bytes} of its "
+                f"{row_count} rows; delete the data with `wattload clean`, and the next run writes "
+                "it again"
+            )
+        # Private, since PyTorch takes writable memory only; nothing writes to it.
+        memory = mmap.mmap(descriptor, planned_bytes, access=mmap.ACCESS_COPY)
+    finally:
+        os.close(descriptor)
+    memory.madvise(mmap.MADV_RANDOM if advice == "random" else mmap.MADV_NORMAL)
+    flat = np.frombuffer(memory, dtype=np.uint8)
+    return torch.from_numpy(flat).view(row_count, row_bytes)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let PyTorch use so many threads in a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _major_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

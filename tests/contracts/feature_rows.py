@@ -1,0 +1,111 @@
+"""What every loader of feature rows does alike: the same bytes in the order of the list."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.context import directory_target
+from wattload.core.errors import ConfigError, DataError
+from wattload.loaders.aligned_io import aligned_buffer
+from wattload.loaders.data.cold_cache import evict
+from wattload.loaders.feature_rows import FeatureLoaderConfig, FeaturePlan, RowGatherer
+
+ROW = 4096
+COUNT = 101
+
+
+def write_rows(folder: Path, files: int) -> tuple[FeaturePlan, NDArray[np.uint8]]:
+    """Write striped rows; return their plan with room for 1000 of them, and the rows in order."""
+    rows = np.random.default_rng(files).integers(0, 256, (COUNT, ROW), dtype=np.uint8)
+    paths = tuple(folder / f"features-{number}.bin" for number in range(files))
+    for number, path in enumerate(paths):
+        path.write_bytes(rows[number::files].tobytes())
+        evict([path])
+    memory = aligned_buffer(1000 * ROW)
+    plan = FeaturePlan(
+        paths=paths, row_count=COUNT, row_bytes=ROW, outstanding=32, memories=(memory,)
+    )
+    return plan, rows
+
+
+class FeatureRowsContract(ABC):
+    @abstractmethod
+    def config(self, **changed: Any) -> FeatureLoaderConfig:
+        """Return the loader's configuration."""
+
+    @contextmanager
+    def gatherer(self, plan: FeaturePlan) -> Iterator[RowGatherer]:
+        made = self.config().row_gatherer(plan)
+        try:
+            yield made
+        finally:
+            made.close()
+            made.close()
+
+    @pytest.mark.parametrize("files", [1, 2, 3])
+    def test_rows_come_in_the_order_of_the_list(self, tmp_path: Path, files: int) -> None:
+        plan, rows = write_rows(tmp_path, files)
+        (memory,) = plan.memories
+        assert isinstance(memory, np.ndarray)
+        generator = np.random.default_rng(1)
+        with self.gatherer(plan) as gatherer:
+            for count, place in ((1000, 0), (1, 999), (0, 0), (COUNT, 7)):
+                numbers = generator.integers(0, COUNT, count).astype(np.uint64)
+                if count == COUNT:
+                    numbers = np.arange(COUNT, dtype=np.uint64)
+                into = memory[place * ROW :][: count * ROW]
+                result = gatherer.gather(numbers, into)
+                assert np.array_equal(into.reshape(-1, ROW), rows[numbers.astype(int)])
+                assert result.rows == count
+                assert result.end_ns >= result.start_ns
+                assert result.cpu_s >= 0
+                parts = (result.storage_rows, result.host_rows, result.cache_rows,
+                         result.joined_rows)  # fmt: skip
+                if None not in parts:
+                    assert sum(each or 0 for each in parts) == count
+            assert gatherer.path().path_effective == "unverified"
+
+    def test_rows_that_do_not_exist_are_refused(self, tmp_path: Path) -> None:
+        plan, _ = write_rows(tmp_path, 2)
+        (memory,) = plan.memories
+        assert isinstance(memory, np.ndarray)
+        with self.gatherer(plan) as gatherer:
+            with pytest.raises(ValueError, match="row 101 does not exist"):
+                gatherer.gather(np.array([5, COUNT], dtype=np.uint64), memory[: 2 * ROW])
+            with pytest.raises(ValueError, match="2 rows need 8192 bytes, got 4096"):
+                gatherer.gather(np.array([5, 6], dtype=np.uint64), memory[:ROW])
+            with pytest.raises(ValueError, match="uint64"):
+                gatherer.gather(np.array([5]), memory[:ROW])
+
+    def test_a_short_file_is_an_error(self, tmp_path: Path) -> None:
+        plan, rows = write_rows(tmp_path, 2)
+        (memory,) = plan.memories
+        assert isinstance(memory, np.ndarray)
+        plan.paths[1].write_bytes(rows[1:-4:2].tobytes())
+        last = np.array([COUNT - 2], dtype=np.uint64)
+        with pytest.raises(DataError), self.gatherer(plan) as gatherer:
+            gatherer.gather(last, memory[:ROW])
+
+    def test_a_good_plan_passes_the_check(self, tmp_path: Path) -> None:
+        plan, _ = write_rows(tmp_path, 1)
+        config = self.config()
+        assert isinstance(config, FeatureLoaderConfig)
+        config.check_feature_rows(plan, [directory_target(tmp_path)])
+        assert config.feature_bytes(plan) >= 0
+
+
+def refuse_outstanding(config: FeatureLoaderConfig, folder: Path, outstanding: int) -> None:
+    plan, _ = write_rows(folder, 1)
+    with pytest.raises(ConfigError, match=f"the {outstanding} outstanding reads"):
+        config.check_feature_rows(
+            replace(plan, outstanding=outstanding), [directory_target(folder)]
+        )
