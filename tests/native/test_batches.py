@@ -1,0 +1,36 @@
+"""The sampler of batches, with the sanitizers of addresses and of threads."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.native.driver import ADDRESS, THREAD, build_library, build_program
+
+TWICE = -2
+
+
+@pytest.fixture(scope="session", params=["address", "thread"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, with the sanitizers of addresses or of threads."""
+    folder = tmp_path_factory.mktemp(f"batches-{request.param}")
+    flags = {"address": ADDRESS, "thread": THREAD}[request.param]
+    built = build_program(folder, flags, ["draw_batches.c"], *build_library(folder, flags))
+    tried = subprocess.run([built], capture_output=True, text=True, check=False)
+    if tried.returncode != 2:
+        pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
+    return built
+
+
+def test_threads_draw_alike_and_end_together_after_an_error(program: Path) -> None:
+    drawn = []
+    for threads in (1, 4):
+        ran = subprocess.run(
+            [program, str(threads)], capture_output=True, text=True, check=True, timeout=120
+        )
+        assert not ran.stderr
+        drawn.append([int(line) for line in ran.stdout.split()])
+    assert drawn[0] == drawn[1]
+    assert [number == TWICE for number in drawn[0]] == [number % 5 == 3 for number in range(20)]
