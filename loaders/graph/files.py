@@ -50,6 +50,7 @@ ROW_BYTES = WIDTH * 4
 CHUNK_BYTES = 8 * MIB
 WORKER_LIMIT = 32
 """Each worker needs up to three chunks of memory, so that all stay below 1 GB."""
+NOTE_SUFFIX = ".done"
 DURABLE_CHUNKS = 64
 """Chunks between two notes of what is durable."""
 
@@ -160,6 +161,9 @@ class GraphFiles:
                     _write(folders[file.place], file, pool, phase)
             context.progress.end()
         for folder in folders:
+            # What a call leaves that is killed just after it has listed a file.
+            for name in folder.reserved & self._beside_files:
+                folder.discard(name)
             folder.seal()
             folder.close()
         return DataFacts(
@@ -207,6 +211,10 @@ class GraphFiles:
                 _File(place, f"features-{place}.bin", size_bytes, self._features(place, count))
             )
         return tuple(files)
+
+    @property
+    def _beside_files(self) -> set[str]:
+        return {file.name + end for file in self._files for end in (TEMPORARY_SUFFIX, NOTE_SUFFIX)}
 
     def _indices(self, relation: int) -> Fill:
         def fill(chunk: int, memory: NDArray[np.uint8]) -> None:
@@ -319,7 +327,7 @@ class _Workers:
 
 def _write(folder: DataFolder, file: _File, pool: _Workers, phase: Phase) -> None:
     """Write one file durably, or what an interrupted call has left of it."""
-    temporary, noted = file.name + TEMPORARY_SUFFIX, file.name + ".done"
+    temporary, noted = file.name + TEMPORARY_SUFFIX, file.name + NOTE_SUFFIX
     try:
         with ExitStack() as opened:
             descriptor, note, done = _open(folder, file, temporary, noted)

@@ -11,9 +11,11 @@ import pytest
 
 from tests.context import Context, directory_target
 from tests.loaders.graph.shapes import SMALL
-from wattload.core.errors import DataError
+from wattload.core.errors import DataError, TargetError
+from wattload.loaders.data.data_folder import DataFolder
 from wattload.loaders.graph import files
 from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.shapes import SHAPES
 from wattload.loaders.graph.synthetic import SyntheticGraph
 
 SEED = 7
@@ -128,3 +130,25 @@ def test_a_short_file_is_refused(tmp_path: Path) -> None:
     made.feature_paths[0].write_bytes(bytes(4096))
     with pytest.raises(DataError, match=r"is a file of .* planned"):
         made.missing_bytes()
+
+
+def test_what_is_left_beside_a_finished_file_is_removed(tmp_path: Path) -> None:
+    made, context = on(tmp_path / "t")
+    made.prepare(context, 1)
+    path = made.feature_paths[0].parent
+    folder = DataFolder(path, made.key)
+    folder.reserve("features-0.bin.done")
+    folder.close()
+    (path / "features-0.bin.done").write_bytes(bytes(8))
+    assert made.prepare(context, 1).reused
+    assert not (path / "features-0.bin.done").exists()
+    assert DataFolder(path, made.key).foreign() == ()
+
+
+def test_a_full_target_is_one_sentence_and_stays_usable(tiny_file_system: Path) -> None:
+    target = directory_target(tiny_file_system)
+    made = GraphFiles("gnn", SHAPES["igb_tiny"], SEED, (target,))
+    with pytest.raises(TargetError, match=r"features-0\.bin failed: No space left on device"):
+        made.prepare(Context(targets=(target,)), 1)
+    assert not list(tiny_file_system.rglob("features*"))
+    assert len(list(tiny_file_system.rglob("indices*.bin"))) == 1
