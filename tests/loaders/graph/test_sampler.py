@@ -138,7 +138,7 @@ def test_picks_are_uniform_and_without_replacement(fanout: int) -> None:
             pairs[np.ix_(own, own)] += 1
     sampler.close()
     draws = rounds * 12
-    # Without replacement the counts vary less than chance alone: by (12 - fanout) / 11 of it.
+    # Counts of picks without replacement have equal covariances, which add up to -variance.
     variance = draws * (fanout / 12) * (1 - fanout / 12)
     assert ((counts - draws * fanout / 12) ** 2).sum() / variance * 11 / 12 < stats.chi2.ppf(
         0.9999, 11
