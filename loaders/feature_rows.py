@@ -1,14 +1,13 @@
 """Rows of features by their numbers, and the protocol of loaders that gather them.
 
-A batch of graph training needs hundreds of thousands of rows, each a block of its own somewhere in
-the files. A gatherer copies the rows of a list to memory in the order of the list: every loader
-fills the same bytes. Files have nothing but rows; row r of all is in file r modulo the number of
-files, at row r ÷ that number.
+A batch of graph training needs hundreds of thousands of rows, each at a place of its own somewhere
+in the files. A gatherer copies the rows of a list to memory in the order of the list: every loader
+fills the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -21,32 +20,76 @@ from wattload.core.io import DataPath, MemoryRegion
 from wattload.core.storage.targets import Target
 from wattload.core.workload import LoaderConfig
 
+Memory = NDArray[np.uint8] | MemoryRegion
+"""Contiguous memory of the host that starts at a multiple of 4096, or memory of a GPU."""
+
+
+def host_array(memory: Memory) -> NDArray[np.uint8]:
+    """Return memory of the host; raises ``TypeError`` for a GPU's."""
+    if isinstance(memory, MemoryRegion):
+        raise TypeError("this loader gathers into the memory of the host, not of a GPU")
+    return memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureFile:
+    """A file of rows: rows ``first_row``, ``first_row + step``, ... follow each other in it.
+
+    The first begins at ``offset_bytes``. A row that is no aligned block of its own, as behind the
+    header of an ``.npy`` file, costs a reader of blocks two of them.
+    """
+
+    path: Path
+    row_count: int
+    first_row: int = 0
+    step: int = 1
+    offset_bytes: int = 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FeaturePlan:
     """Where rows are, and the memory that they are gathered into.
 
-    ``outstanding`` reads are in flight at most, where the loader decides that. ``memories`` are
-    registered once: contiguous uint8 that starts at a multiple of 4096, or host regions.
+    Each row of ``row_count`` is in exactly one file. ``outstanding`` reads are in flight at most,
+    where the loader decides that. No gather has more than ``batch_rows`` rows. ``memories`` are
+    registered once; they are in the memory of the GPU with PCI address ``gpu`` if the loader
+    ``fills_gpu``, else in the host's. ``most_drawn(n)`` returns the n rows that batches need most
+    often, in falling order; it takes seconds to minutes, and only loaders that keep such rows call
+    it.
     """
 
-    paths: tuple[Path, ...]
+    files: tuple[FeatureFile, ...]
     row_count: int
     row_bytes: int
     outstanding: int
-    memories: tuple[NDArray[np.uint8] | MemoryRegion, ...]
+    batch_rows: int
+    memories: tuple[Memory, ...] = ()
+    gpu: str | None = None
+    most_drawn: Callable[[int], NDArray[np.uint64]] | None = None
 
-    def rows_in(self, file: int) -> int:
-        """Return the number of rows in a file."""
-        return len(range(file, self.row_count, len(self.paths)))
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(file.path for file in self.files)
 
-    def check_gather(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> None:
+    def places(self, rows: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+        """Return for each row the index of its file, and its number within that file."""
+        steps = {file.step for file in self.files}
+        if steps == {len(self.files)}:  # striped
+            numbers, files = np.divmod(rows, np.uint64(len(self.files)))
+            return files.astype(np.intp), numbers
+        firsts = np.array([file.first_row for file in self.files], dtype=np.uint64)
+        found = np.searchsorted(firsts, rows, side="right") - 1
+        return found, rows - firsts[found]
+
+    def check_gather(self, rows: NDArray[np.uint64], into: Memory) -> None:
         """Raise ``ValueError`` for a row that does not exist, or memory of another size."""
         if rows.dtype != np.uint64 or rows.ndim != 1:
             raise ValueError(f"row numbers must be a list of uint64, got {rows.dtype} {rows.shape}")
-        if into.nbytes != len(rows) * self.row_bytes:
+        size_bytes = into.size_bytes if isinstance(into, MemoryRegion) else into.nbytes
+        if size_bytes != len(rows) * self.row_bytes:
             raise ValueError(
-                f"{len(rows)} rows need {len(rows) * self.row_bytes} bytes, got {into.nbytes}"
+                f"{len(rows)} rows need {len(rows) * self.row_bytes} bytes, got {size_bytes}"
             )
         if len(rows) and int(rows.max()) >= self.row_count:
             raise ValueError(f"row {rows.max()} does not exist, there are {self.row_count}")
@@ -90,10 +133,17 @@ class RowGatherer(Protocol):
         """Return the path of the bytes, and what moves them."""
         ...
 
-    def gather(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> GatherResult:
+    def expect(self, rows: NDArray[np.uint64]) -> None:
+        """Hear of the rows of a later gather: of each gather once, in their order.
+
+        A gatherer with a cache keeps rows that are needed again soon; the others ignore it.
+        """
+        ...
+
+    def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
         """Fill ``into`` with these rows, in their order; a number may come twice.
 
-        ``into`` is contiguous, in one of the plan's memories, from a multiple of 4096 on.
+        ``into`` is in one of the plan's memories, from a multiple of 4096 on.
 
         Raises:
             ValueError: a row does not exist, or the memory has another size.
@@ -111,26 +161,48 @@ class RowGatherer(Protocol):
 class FeatureLoaderConfig(LoaderConfig, Protocol):
     """The configuration of a loader that gathers rows of features."""
 
+    @property
+    def fills_gpu(self) -> bool:
+        """Whether it gathers into the memory of a GPU; else into the host's."""
+        ...
+
+    @property
+    def window_batches(self) -> int:
+        """The later batches that a gatherer wants to hear of (``expect``); 0 for none."""
+        ...
+
     def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
         """Raise for anything that will not work, before there is a file; creates nothing.
+
+        ``plan.memories`` is empty then.
 
         Raises:
             ConfigError: the settings do not fit the plan or this host.
             MissingExtraError: a library behind the loader is not installed.
+            NoGpuError: it needs a GPU.
             TargetError: the loader can't read from one of the targets.
         """
         ...
 
-    def feature_bytes(self, plan: FeaturePlan) -> int:
-        """Return the host memory that a gatherer takes besides the plan's."""
+    def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
+        """Return the memory that a gatherer takes besides the plan's."""
         ...
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
-        """Return the gatherer of files that exist; nothing is read yet.
+        """Return the gatherer of files that exist; nothing is read but rows to keep.
 
         Raises:
-            ConfigError: the kernel refuses memory or threads.
+            ConfigError: the kernel or the GPU refuses memory or threads.
             DataError: a file has another size than its rows.
             OSError: a file can't be opened.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureMemory:
+    """Memory of a gatherer in bytes: rows kept in host memory, other host memory, a GPU's cache."""
+
+    host_rows_bytes: int = 0
+    working_bytes: int = 0
+    gpu_cache_bytes: int = 0

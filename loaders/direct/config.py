@@ -23,7 +23,7 @@ from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.direct.random_reads import DirectRandomReader
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
-from wattload.loaders.feature_rows import FeaturePlan, RowGatherer
+from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
 from wattload.loaders.random_reads import RandomReader, RandomReadPlan
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
@@ -50,6 +50,8 @@ class Config:
 
     name: ClassVar[str] = "direct"
     requires: ClassVar[tuple[Requirement, ...]] = ()
+    fills_gpu: ClassVar[bool] = False
+    window_batches: ClassVar[int] = 0
 
     _target_: str = "wattload.loaders.direct.config.Config"
     engine: str = setting(
@@ -205,9 +207,9 @@ class Config:
             )
         self.require_checkpoint_library()
 
-    def feature_bytes(self, plan: FeaturePlan) -> int:
+    def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
         """Return the size of the engine's own slots, which gathers do not use."""
-        return plan.outstanding * plan.row_bytes
+        return FeatureMemory(working_bytes=plan.outstanding * plan.row_bytes)
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
         """Return the gatherer of rows by O_DIRECT."""

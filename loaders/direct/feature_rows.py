@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from wattload.core.io import DataPath, Extent, IOKind, IOPlan
 from wattload.loaders.engine.engine import IOEngine
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult
+from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory, host_array
 
 
 class DirectGatherer:
@@ -19,10 +19,9 @@ class DirectGatherer:
         self._plan = plan
         self._depth = plan.outstanding // pollers
         self._extents = tuple(
-            Extent(path, 0, plan.rows_in(file) * plan.row_bytes)
-            for file, path in enumerate(plan.paths)
+            Extent(file.path, 0, file.row_count * plan.row_bytes) for file in plan.files
         )
-        counts = [plan.rows_in(file) for file in range(len(plan.paths))]
+        counts = [file.row_count for file in plan.files]
         self._first_blocks = np.cumsum([0, *counts[:-1]]).astype(np.uint64)
         self._engine = IOEngine(
             backend=backend,
@@ -36,7 +35,10 @@ class DirectGatherer:
         """Return the path: O_DIRECT into the memory of the host, asked for by the CPU."""
         return self._engine.path()
 
-    def gather(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> GatherResult:
+    def expect(self, rows: NDArray[np.uint64]) -> None:
+        """Do nothing: no row is kept."""
+
+    def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
         """Read each row on its own; see ``RowGatherer.gather``."""
         self._plan.check_gather(rows, into)
         start_ns, start_cpu_s = time.monotonic_ns(), time.thread_time()
@@ -48,7 +50,7 @@ class DirectGatherer:
                 depth=self._depth,
                 blocks=self._blocks(rows),
             ),
-            destination=into,
+            destination=host_array(into),
             alignment_bytes=self._plan.row_bytes,
         )
         return GatherResult(
@@ -70,8 +72,7 @@ class DirectGatherer:
 
     def _blocks(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the numbers of the rows over the blocks of one file after the other."""
-        count = len(self._plan.paths)
-        if count == 1:
+        if len(self._plan.files) == 1:
             return rows
-        places, files = np.divmod(rows, np.uint64(count))
+        files, places = self._plan.places(rows)
         return places + self._first_blocks[files]

@@ -42,6 +42,7 @@ from wattload.loaders.data.data_folder import (
     existing_on_targets,
     marker_of,
 )
+from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
 from wattload.loaders.graph.synthetic import VERSION, SyntheticGraph
 
@@ -105,9 +106,19 @@ class GraphFiles:
         return str(marker_of(self._workload, self.parameters, self.seed)["key"])
 
     @cached_property
-    def feature_paths(self) -> tuple[Path, ...]:
+    def feature_files(self) -> tuple[FeatureFile, ...]:
         """The files of rows, in the order of the targets."""
-        return tuple(self._path(file) for file in self._files if file.name.startswith("features"))
+        count = len(self._targets)
+        return tuple(
+            FeatureFile(
+                path=self._path(file),
+                row_count=file.size_bytes // ROW_BYTES,
+                first_row=file.place,
+                step=count,
+            )
+            for file in self._files
+            if file.name.startswith("features")
+        )
 
     @property
     def data_bytes(self) -> int:

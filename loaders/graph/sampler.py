@@ -61,7 +61,7 @@ class _Setup(ctypes.Structure):
 
 _LISTS = POINTER(c_uint32)
 _ERROR = POINTER(Error)
-_PROTOTYPES: dict[str, tuple[list[Any], Any]] = {
+_PROTOTYPES = {
     "wl_sampler_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
     "wl_sampler_draw": ([c_void_p, c_uint64, c_uint32, c_void_p, c_uint32, _ERROR], c_int32),
     "wl_sampler_nodes": ([c_void_p, c_uint32, POINTER(_LISTS)], _LISTS),
@@ -72,11 +72,7 @@ _PROTOTYPES: dict[str, tuple[list[Any], Any]] = {
 
 @lru_cache(maxsize=1)
 def _load() -> ctypes.CDLL:
-    found = library.load()
-    for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, result
-    return found
+    return library.load_with(_PROTOTYPES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

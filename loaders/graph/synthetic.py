@@ -48,7 +48,7 @@ class _Steps(ctypes.Structure):
     )
 
 
-_PROTOTYPES: dict[str, tuple[list[Any], Any]] = {
+_PROTOTYPES = {
     "wl_graph_degrees": ([POINTER(_Steps), *[c_uint64] * 3, c_void_p], None),
     "wl_graph_neighbours": ([POINTER(_Steps), *[c_uint64] * 4, c_void_p], None),
     "wl_graph_rows": ([c_uint64, c_void_p, c_uint64, c_void_p], None),
@@ -59,11 +59,7 @@ _PROTOTYPES: dict[str, tuple[list[Any], Any]] = {
 
 @lru_cache(maxsize=1)
 def _load() -> ctypes.CDLL:
-    found = library.load()
-    for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, result
-    return found
+    return library.load_with(_PROTOTYPES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.engine import library
 from wattload.loaders.engine.targets import TARGET_LIMIT
-from wattload.loaders.feature_rows import FeaturePlan, RowGatherer
+from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.mmap.native import ADVICE, THREAD_LIMIT
 from wattload.loaders.mmap.reader import MappedReader, storage_read_bytes
 from wattload.loaders.random_reads import RandomReader, RandomReadPlan
@@ -30,6 +30,8 @@ class Config:
 
     name: ClassVar[str] = "mmap"
     requires: ClassVar[tuple[Requirement, ...]] = ()
+    fills_gpu: ClassVar[bool] = False
+    window_batches: ClassVar[int] = 0
 
     _target_: str = "wattload.loaders.mmap.config.Config"
     threads: int | None = setting(
@@ -83,9 +85,9 @@ class Config:
         self.check()
         _require_storage_count()
 
-    def feature_bytes(self, plan: FeaturePlan) -> int:
-        """Return 0: the page cache is no memory of a gatherer."""
-        return 0
+    def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
+        """Return nothing: the page cache is no memory of a gatherer."""
+        return FeatureMemory()
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
         """Return the gatherer of rows by PyTorch over mapped files."""

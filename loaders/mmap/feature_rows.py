@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.io import DataPath
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult
+from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory, host_array
 from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
 
 
@@ -31,8 +31,7 @@ class MappedGatherer:
         self._plan = plan
         self._threads = threads
         self._tensors = [
-            _mapped(path, plan.rows_in(file), plan.row_bytes, advice)
-            for file, path in enumerate(plan.paths)
+            _mapped(file.path, file.row_count, plan.row_bytes, advice) for file in plan.files
         ]
         self._path = DataPath(
             data_path="page_cache",
@@ -47,13 +46,16 @@ class MappedGatherer:
         """Return the path, with the read-ahead of the drives in its remarks."""
         return self._path
 
-    def gather(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> GatherResult:
+    def expect(self, rows: NDArray[np.uint64]) -> None:
+        """Do nothing: the kernel decides what the page cache keeps."""
+
+    def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
         """Index the mapped files; see ``RowGatherer.gather``."""
         self._plan.check_gather(rows, into)
         start_ns, start_cpu_s = time.monotonic_ns(), time.process_time()
         faults, storage_bytes = _major_faults(), storage_read_bytes()
         with _threads(self._threads):
-            self._index(torch.from_numpy(rows.view(np.int64)), into)
+            self._index(torch.from_numpy(rows.view(np.int64)), host_array(into))
         return GatherResult(
             rows=len(rows),
             storage_rows=None,

@@ -17,7 +17,12 @@ from tests.context import directory_target
 from wattload.core.errors import ConfigError, DataError
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.cold_cache import evict
-from wattload.loaders.feature_rows import FeatureLoaderConfig, FeaturePlan, RowGatherer
+from wattload.loaders.feature_rows import (
+    FeatureFile,
+    FeatureLoaderConfig,
+    FeaturePlan,
+    RowGatherer,
+)
 
 ROW = 4096
 COUNT = 101
@@ -32,7 +37,15 @@ def write_rows(folder: Path, files: int) -> tuple[FeaturePlan, NDArray[np.uint8]
         evict([path])
     memory = aligned_buffer(1000 * ROW)
     plan = FeaturePlan(
-        paths=paths, row_count=COUNT, row_bytes=ROW, outstanding=32, memories=(memory,)
+        files=tuple(
+            FeatureFile(path=path, row_count=len(rows[at::files]), first_row=at, step=files)
+            for at, path in enumerate(paths)
+        ),
+        row_count=COUNT,
+        row_bytes=ROW,
+        outstanding=32,
+        batch_rows=1000,
+        memories=(memory,),
     )
     return plan, rows
 
@@ -100,7 +113,7 @@ class FeatureRowsContract(ABC):
         config = self.config()
         assert isinstance(config, FeatureLoaderConfig)
         config.check_feature_rows(plan, [directory_target(tmp_path)])
-        assert config.feature_bytes(plan) >= 0
+        assert config.feature_bytes(plan).working_bytes >= 0
 
 
 def refuse_outstanding(config: FeatureLoaderConfig, folder: Path, outstanding: int) -> None:

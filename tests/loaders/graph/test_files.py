@@ -51,7 +51,7 @@ def test_the_files_have_the_documented_layout(tmp_path: Path) -> None:
         expected = graph.neighbours(number, 0, relation.edge_count)
         assert np.array_equal(topology.indices[number], expected)
     for row in (0, 1, 2, 511, 1036):
-        stripe = made.feature_paths[row % 3].read_bytes()
+        stripe = made.feature_files[row % 3].path.read_bytes()
         place = row // 3 * 4096
         expected_row = graph.rows(np.array([row], dtype=np.uint64))
         assert stripe[place : place + 4096] == expected_row.tobytes()
@@ -127,7 +127,7 @@ def test_a_damaged_topology_is_refused(
 def test_a_short_file_is_refused(tmp_path: Path) -> None:
     made, context = on(tmp_path / "t")
     made.prepare(context, 1)
-    made.feature_paths[0].write_bytes(bytes(4096))
+    made.feature_files[0].path.write_bytes(bytes(4096))
     with pytest.raises(DataError, match=r"is a file of .* planned"):
         made.missing_bytes()
 
@@ -135,7 +135,7 @@ def test_a_short_file_is_refused(tmp_path: Path) -> None:
 def test_what_is_left_beside_a_finished_file_is_removed(tmp_path: Path) -> None:
     made, context = on(tmp_path / "t")
     made.prepare(context, 1)
-    path = made.feature_paths[0].parent
+    path = made.feature_files[0].path.parent
     folder = DataFolder(path, made.key)
     folder.reserve("features-0.bin.done")
     folder.close()
