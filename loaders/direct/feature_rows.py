@@ -7,7 +7,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import DataPath, Extent, IOKind, IOPlan
+from wattload.core.io import DataPath, Extent, IOKind, IOOrder, IOPlan
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory, host_array
 
@@ -76,3 +76,30 @@ class DirectGatherer:
             return rows
         files, places = self._plan.places(rows)
         return places + self._first_blocks[files]
+
+
+def random_rows_per_s(plan: FeaturePlan, *, pollers: int | None, seconds: float) -> float:
+    """Return the rows a second that the engine reads at random from these files by itself.
+
+    It is what gathering can reach at best: the same reads, without a list of them.
+    """
+    pollers = pollers or 1
+    depth = max(plan.outstanding // pollers, 1)
+    engine = IOEngine(block_bytes=plan.row_bytes, depth=depth, pollers=pollers)
+    try:
+        result = engine.run(
+            IOPlan(
+                kind=IOKind.READ,
+                extents=tuple(
+                    Extent(file.path, 0, file.row_count * plan.row_bytes) for file in plan.files
+                ),
+                block_bytes=plan.row_bytes,
+                depth=depth,
+                order=IOOrder.RANDOM,
+                duration_s=seconds,
+                seed=1,
+            )
+        )
+    finally:
+        engine.close()
+    return result.operation_count / result.seconds

@@ -12,9 +12,9 @@ from dataclasses import fields
 from math import isclose
 from typing import Any
 
-from wattload.core.histogram import lower_end_ns, upper_end_ns
+from wattload.core.checks.figures import apart, unlike_buckets
 from wattload.core.record.phase import PhaseSpan
-from wattload.core.record.results import NO_STORAGE, Check, Latency, amount, latencies_of
+from wattload.core.record.results import NO_STORAGE, Check, Latency, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.loaders.random_reads import LEAST_CLOCK_STEPS, CacheCounts, resident_fraction
@@ -41,8 +41,6 @@ _OTHER_CPU = 0.05
 """Of the phase's CPU time so much of a CPU may be that of the rest of the run, for each process."""
 _COARSE_CPU_S = 0.05
 """A process's CPU time is counted in ticks, and its phase is a little longer than its reads."""
-_ROUNDING = 1e-9
-"""A mean in seconds is a rounded one in nanoseconds."""
 _LEAST_CPU_SHARE = 0.5
 """The reader's own CPU time is at least this share of the phase's."""
 
@@ -67,21 +65,21 @@ def _settings(record: RunRecord) -> Iterator[str]:
     else:
         expected |= {**dict.fromkeys(_LOADER_SETTINGS), "engine": STORAGE, "requester": "cpu"}
     details = record.workload.details
-    yield from _apart(details, expected, "by the settings")
+    yield from apart(details, expected, "by the settings")
     amplification = details["read_bytes"] / details["block_bytes"]
-    yield from _apart(
+    yield from apart(
         details, {"read_amplification": amplification}, "by the bytes read for a block"
     )
     if record.workload.loader == QUEUE:
         asked = details["requesters"] * len(details["files"])
-        yield from _apart(details, {"outstanding_asked": asked}, "by the settings")
+        yield from apart(details, {"outstanding_asked": asked}, "by the settings")
 
 
 def _operations(record: RunRecord) -> Iterator[str]:
     """Compare the reads of files, GPUs and pollers with those of the phase, by process."""
     details, spans = record.workload.details, _spans(record)
     total = sum(window.operations for window in record.windows if window.name == PHASE)
-    yield from _apart(details, {"operations": total}, "in the phase")
+    yield from apart(details, {"operations": total}, "in the phase")
     is_by_gpu = details["requester"] == "gpu"
     ranks = set(spans)
     for name in ("files", "gpus"):
@@ -132,7 +130,7 @@ def _bytes(record: RunRecord) -> Iterator[str]:
             )
             resident = resident_fraction(touched, waited)
     if resident is not None or details["drive_bytes"] is None:
-        yield from _apart(details, {"resident_fraction": resident}, "by the page faults")
+        yield from apart(details, {"resident_fraction": resident}, "by the page faults")
 
 
 def _times(record: RunRecord) -> Iterator[str]:
@@ -140,7 +138,7 @@ def _times(record: RunRecord) -> Iterator[str]:
     details, spans = record.workload.details, _spans(record)
     windows = [window for window in record.windows if window.name == PHASE]
     whole_s = max(window.end_ns - window.start_ns for window in windows) / NS_PER_S
-    yield from _apart(details, {"seconds": whole_s}, "in the phase")
+    yield from apart(details, {"seconds": whole_s}, "in the phase")
     for row in (*details["files"], *details["gpus"], *details["pollers"]):
         span = spans[row["rank"]]
         own_s = (span.end_ns - span.start_ns) / NS_PER_S
@@ -161,18 +159,18 @@ def _queue(record: RunRecord) -> Iterator[str]:
     details, is_queue = record.workload.details, record.workload.loader == QUEUE
     if is_queue:
         answered = sum(row["answered"] for row in details["pollers"])
-        yield from _apart(details, {"answered": answered}, "by the pollers")
+        yield from apart(details, {"answered": answered}, "by the pollers")
         if {row["rank"] for row in details["pollers"]} != set(_spans(record)):
             yield "the pollers in the details are not those of the processes"
     else:
         counts = ("requests", "taken", "answered", "delivered", "queue_per_s")
-        yield from _apart(details, dict.fromkeys(counts), "without a queue")
+        yield from apart(details, dict.fromkeys(counts), "without a queue")
         if details["pollers"]:
             yield "there are pollers in the details without a queue"
     if not is_queue or details["requester"] != "gpu":
-        yield from _apart(details, {"pull_per_s": None}, "without a GPU")
+        yield from apart(details, {"pull_per_s": None}, "without a GPU")
     if details["cache_bytes"] is None:
-        yield from _apart(details, dict.fromkeys(CACHE_COUNTS), "without a cache")
+        yield from apart(details, dict.fromkeys(CACHE_COUNTS), "without a cache")
 
 
 def _path(record: RunRecord) -> Iterator[str]:
@@ -202,7 +200,7 @@ def _path(record: RunRecord) -> Iterator[str]:
         "requests": details["requests"] if cached else None,
         **{name: details[name] for name in CACHE_COUNTS},
     }
-    yield from _apart(path.counts.model_dump(), own, "in the details", of="the path")
+    yield from apart(path.counts.model_dump(), own, "in the details", of="the path")
 
 
 def _checks(record: RunRecord) -> Iterator[str]:
@@ -229,7 +227,7 @@ def _checks(record: RunRecord) -> Iterator[str]:
         "page_faults": {"drive_bytes": details["drive_bytes"]},
     }
     for check in record.checks:
-        yield from _apart(
+        yield from apart(
             check.figures, figures.get(check.name, {}), "in the details", of=check.name
         )
         if details["engine"] == STORAGE:
@@ -249,7 +247,7 @@ def _latencies(record: RunRecord) -> Iterator[str]:
     details = record.workload.details
     for each in record.latencies:
         if each.phase == PHASE and each.buckets:
-            yield from _of_buckets(each)
+            yield from unlike_buckets(each)
     has_reads = details["engine"] == STORAGE and record.workload.loader != "mmap"
     row = _longest(record, "read")
     if (row is not None) != has_reads or (row is not None and row.count != details["operations"]):
@@ -282,7 +280,7 @@ def _limit(record: RunRecord) -> Iterator[str]:
         if row is not None and (row.p50_s or 0.0) < LEAST_CLOCK_STEPS * step_s:
             yield "the latencies of requests are of too few steps of the GPU's clock"
     seen = _in_flight(record)
-    yield from _apart(details, {"outstanding_seen": seen}, "by rate and latency")
+    yield from apart(details, {"outstanding_seen": seen}, "by rate and latency")
     busy = [row["busy_s"] / row["seconds"] for row in details["pollers"]]
     word, reason = bottleneck_of(
         details["engine"],
@@ -294,7 +292,7 @@ def _limit(record: RunRecord) -> Iterator[str]:
         outstanding=details["outstanding_asked"],
     )
     expected = {"bottleneck": word, "bottleneck_reason": reason}
-    yield from _apart(details, expected, "by the figures that it follows from")
+    yield from apart(details, expected, "by the figures that it follows from")
 
 
 def _in_flight(record: RunRecord) -> float | None:
@@ -310,25 +308,6 @@ def _in_flight(record: RunRecord) -> float | None:
     return sum(parts)
 
 
-def _of_buckets(row: Latency) -> Iterator[str]:
-    histogram = row.histogram()
-    [made] = latencies_of(
-        histogram, phase=row.phase, kind=row.kind, operation_bytes=row.operation_bytes
-    ) or (None,)
-    if made is None or made.count != row.count:
-        yield f"the latencies of {row.kind} have other buckets than operations"
-        return
-    least_ns = sum(lower_end_ns(bucket) * count for bucket, count in row.buckets)
-    most_ns = sum(upper_end_ns(bucket) * count for bucket, count in row.buckets)
-    sum_ns = row.mean_s * row.count * NS_PER_S
-    if not least_ns <= sum_ns * (1 + _ROUNDING) or not sum_ns <= most_ns * (1 + _ROUNDING):
-        yield f"the mean latency of {row.kind} is not that of its buckets"
-    for name in ("p50_s", "p90_s", "p95_s", "p99_s", "p999_s", "p9999_s", "p99999_s"):
-        own, other = getattr(row, name), getattr(made, name)
-        if not _is_same(own, other):
-            yield f"{name} of {row.kind} is {own} and {other} by its buckets"
-
-
 def _longest(record: RunRecord, kind: str) -> Latency | None:
     """Return the row of all processes."""
     rows = [row for row in record.latencies if (row.phase, row.kind) == (PHASE, kind)]
@@ -337,21 +316,6 @@ def _longest(record: RunRecord, kind: str) -> Latency | None:
 
 def _spans(record: RunRecord) -> Mapping[int, PhaseSpan]:
     return {span.rank: span for span in record.spans if span.name == PHASE}
-
-
-def _apart(
-    found: Mapping[str, Any], expected: Mapping[str, Any], where: str, *, of: str = "the details"
-) -> Iterator[str]:
-    """Yield the figures that are others than expected; raises ``KeyError`` for a missing one."""
-    for name, other in expected.items():
-        if not _is_same(found[name], other):
-            yield f"{name} of {of} is {found[name]} and {other} {where}"
-
-
-def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - figures of any kind
-    if isinstance(one, float) or isinstance(other, float):
-        return None not in (one, other) and isclose(one, other)
-    return bool(one == other)
 
 
 _RULES: Sequence[Callable[[RunRecord], Iterator[str]]] = (

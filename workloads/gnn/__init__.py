@@ -1,0 +1,1 @@
+"""Graph training that gathers its features from drives."""

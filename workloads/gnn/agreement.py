@@ -1,0 +1,190 @@
+"""What the details of graph training say twice: each figure must be that of another part.
+
+Figures that stand nowhere else can't be compared, such as ceilings, losses and what the GPU's clock
+says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from wattload.core.checks.figures import apart, unlike_buckets
+from wattload.core.record.results import amount
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S
+from wattload.loaders.graph.shapes import SHAPES
+from wattload.workloads.gnn.metrics import PHASE
+from wattload.workloads.gnn.results import COUNTS, STAGES
+
+_SETTINGS = (
+    "batch_seeds",
+    "layers",
+    "hidden",
+    "learning_rate",
+    "steps",
+    "warmup_steps",
+    "overlap",
+    "outstanding",
+    "compare_every",
+    "source",
+)
+_PATHS = {
+    "direct": ("o_direct", "o_direct"),
+    "mmap": ("page_cache", "page_cache"),
+    "dgl": ("page_cache", "page_cache"),
+}
+"""The path that a loader without a queue requests, and its ``data_path``."""
+_EDGE = 0.05
+"""Of the phase so much may lie before the first step and after the last one."""
+_EDGE_S = 0.5
+_OTHER_CPU = 1.05
+
+
+def contradictions(record: RunRecord) -> Iterator[str]:
+    """Yield in words each figure of the details that is not that of another part of the record.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: the details lack a figure, or it is not
+            of its kind.
+    """
+    for rule in _RULES:
+        yield from rule(record)
+
+
+def _settings(record: RunRecord) -> Iterator[str]:
+    details, configured = record.workload.details, record.config["workload"]
+    yield from apart(details, {name: configured[name] for name in _SETTINGS}, "by the settings")
+    yield from apart(details["memory"], {"share": configured["memory_share"]}, "by the settings")
+    if configured["source"] is None:
+        shape = SHAPES[configured["graph"]]
+        expected: dict[str, Any] = {
+            "graph": shape.name,
+            "nodes": {each.name: each.count for each in shape.node_types},
+            "edges": {shape.title(each): each.edge_count for each in shape.relations},
+        }
+        yield from apart(details, expected, "by the graph's shape")
+    expected = {
+        "rows_total": sum(details["nodes"].values()),
+        "edges_total": sum(details["edges"].values()),
+        "feature_bytes": sum(details["nodes"].values()) * details["row_bytes"],
+        "is_whole_epoch": details["steps"] >= details["steps_per_epoch"],
+        "steps_per_epoch": details["training_seeds"] // details["batch_seeds"],
+    }
+    yield from apart(details, expected, "by its other figures")
+
+
+def _rows(record: RunRecord) -> Iterator[str]:
+    details = record.workload.details
+    yield from apart(
+        details, {"row_payload_bytes": details["rows"] * details["row_bytes"]}, "by its rows"
+    )
+    counts = [details[name] for name in COUNTS]
+    if None in counts:
+        if any(count is not None for count in counts):
+            yield "only some places of rows are counted"
+        read_rows, operations = details["rows"], details["rows"]
+    else:
+        if sum(counts) != details["rows"]:
+            yield f"the places of {details['rows']} rows have {sum(counts)}"
+        read_rows = operations = details["storage_rows"]
+    whole = read_rows * details["row_bytes"]
+    yield from apart(
+        details,
+        {"amplification": details["storage_bytes"] / whole if whole else None},
+        "by its bytes",
+    )
+    counted = sum(window.operations for window in record.windows if window.name == PHASE)
+    if counted != operations:
+        yield f"{operations} rows were read by the details and {counted} in the phase"
+    moved = record.moved_bytes(PHASE, "read")
+    if moved != details["storage_bytes"]:
+        yield f"storage gave {details['storage_bytes']} bytes by the details, {moved} in the phase"
+
+
+def _times(record: RunRecord) -> Iterator[str]:
+    details = record.workload.details
+    [window] = [window for window in record.windows if window.name == PHASE]
+    whole_s = (window.end_ns - window.start_ns) / NS_PER_S
+    spare_s = _EDGE * whole_s + _EDGE_S + details["eviction_s"]
+    if not whole_s - spare_s <= details["wall_s"] <= whole_s:
+        yield f"the steps took {details['wall_s']} s by the details and the phase {whole_s} s"
+    if details["overlap"] == "serial":
+        total_s = sum(details["stages"][name] or 0.0 for name in STAGES)
+        if total_s > details["wall_s"] * (1 + 1e-6):
+            yield f"serial stages of {total_s} s are longer than the steps"
+    if not 0 <= details["cpu_s"] <= window.cpu_s * _OTHER_CPU + _EDGE_S:
+        yield f"cpu_s is {details['cpu_s']:.6g} in the details and {window.cpu_s:.6g} in the phase"
+
+
+def _training(record: RunRecord) -> Iterator[str]:
+    details = record.workload.details
+    losses = details["losses"]
+    is_trained = details["training"] == "torch"
+    if len(losses) != (details["steps"] if is_trained else 0):
+        yield f"there are {len(losses)} losses of {details['steps']} steps"
+    ends = {"first_loss": losses[0], "last_loss": losses[-1]} if losses else {}
+    yield from apart(details, ends or dict.fromkeys(("first_loss", "last_loss")), "by the losses")
+    if (details["trainer"] == "emulated") == is_trained:
+        yield f"the trainer is {details['trainer']} with training={details['training']}"
+    if (details["gpu"] is None) and details["trainer"] == "gpu":
+        yield "a GPU trained, and there is none in the details"
+
+
+def _path(record: RunRecord) -> Iterator[str]:
+    details, [path] = record.workload.details, record.workload.paths
+    expected = _PATHS.get(record.workload.loader)
+    if expected is not None and (path.path_requested, path.data_path) != expected:
+        yield f"the path is {path.path_requested} ({path.data_path}) and not {expected[0]}"
+    if path.counts is not None and path.counts.reads != details["storage_rows"]:
+        yield f"the path has {path.counts.reads} reads and the details {details['storage_rows']}"
+
+
+def _checks(record: RunRecord) -> Iterator[str]:
+    details = record.workload.details
+    stages = details["stages"]
+    known = {name: stages[name] for name in STAGES if stages[name] is not None}
+    longest = max(known, key=lambda name: known[name])
+    figures: Mapping[str, Mapping[str, Any]] = {
+        "compared_rows": {
+            name: details[name] for name in ("compared_rows", "wrong_rows", "compare_every")
+        },
+        "row_counts": {name: details[name] for name in ("rows", "storage_bytes", *COUNTS)},
+        "stage_times": {
+            "stages_s": sum(known.values()),
+            "wall_s": details["wall_s"],
+            **{name: stages[name] for name in ("transfer_s", "training_s")},
+            **{name: details[name] for name in ("transfer_gpu_s", "training_gpu_s")},
+        },
+        "overlapped_times": {
+            "longest_stage": longest,
+            "longest_stage_s": known[longest],
+            "wall_s": details["wall_s"],
+        },
+    }
+    for check in record.checks:
+        yield from apart(
+            check.figures, figures.get(check.name, {}), "in the details", of=check.name
+        )
+
+
+def _latencies(record: RunRecord) -> Iterator[str]:
+    details = record.workload.details
+    for row in record.latencies:
+        if row.phase != PHASE:
+            continue
+        if row.buckets:
+            yield from unlike_buckets(row)
+        if row.kind == "read" and row.count * details["row_bytes"] > details["storage_bytes"]:
+            yield f"there are {row.count} latencies of {amount(details, 'storage_rows')} reads"
+
+
+_RULES: Sequence[Callable[[RunRecord], Iterator[str]]] = (
+    _settings,
+    _rows,
+    _times,
+    _training,
+    _path,
+    _checks,
+    _latencies,
+)

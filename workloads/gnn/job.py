@@ -1,0 +1,165 @@
+"""What a run trains, on what, and the memory that this takes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError
+from wattload.core.host.gpus import Gpu
+from wattload.core.units import format_bytes
+from wattload.loaders.feature_rows import FeatureLoaderConfig, FeatureMemory, FeaturePlan, Memory
+from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.igb_folder import IgbFolder
+from wattload.loaders.graph.shapes import WIDTH
+from wattload.workloads.gnn.config import AHEAD, CPU, Config
+from wattload.workloads.gnn.dataset import expected_counts
+
+if TYPE_CHECKING:
+    from wattload.workloads.gnn.model import Trainer
+
+ROW_BYTES = 4 * WIDTH
+OWN_BYTES = 256 << 20
+"""What the process may need beside topology, batches and the loader's memory."""
+_SPARE = 1.25
+"""Batches may be so much larger than those expected, or sampled beforehand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The graph, who trains on it, and the memory of its loader.
+
+    ``trainer`` is ``gpu``, ``cpu`` or ``emulated``, the latter with ``step_s`` seconds for a step.
+    """
+
+    config: Config
+    loader: FeatureLoaderConfig
+    dataset: GraphFiles | IgbFolder
+    fanouts: list[list[int]]
+    gpu: Gpu | None
+    trainer: str
+    step_s: float | None
+
+    @property
+    def feature_bytes(self) -> int:
+        """The size of all features."""
+        return self.dataset.shape.row_count * ROW_BYTES
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether stages overlap."""
+        return self.config.overlap == AHEAD
+
+    @property
+    def step_count(self) -> int:
+        """All steps: those before the timed ones, and those that are traced after them."""
+        config = self.config
+        return config.warmup_steps + config.steps + config.profile_steps
+
+    @property
+    def sampler_threads(self) -> int:
+        """The threads that sample and recompute rows."""
+        return self.config.sampler_threads or len(os.sched_getaffinity(0))
+
+    @property
+    def expected_counts(self) -> list[list[float]]:
+        """About the nodes of a batch by layer and type."""
+        return expected_counts(self.dataset.shape, self.fanouts, self.config.batch_seeds)
+
+    @property
+    def expected_rows(self) -> int:
+        """The rows that a batch will have at most, as far as can be told without its graph."""
+        return self.room_for(math.ceil(sum(self.expected_counts[-1])))
+
+    def room_for(self, rows: int) -> int:
+        """Return the rows to make room for where a batch has had so many."""
+        return min(int(rows * _SPARE) + 1024, self.dataset.shape.row_count)
+
+    def plan(
+        self,
+        batch_rows: int,
+        memories: tuple[Memory, ...] = (),
+        most_drawn: Callable[[int], NDArray[np.uint64]] | None = None,
+    ) -> FeaturePlan:
+        """Return what the loader gathers."""
+        return FeaturePlan(
+            files=self.dataset.feature_files,
+            row_count=self.dataset.shape.row_count,
+            row_bytes=ROW_BYTES,
+            outstanding=self.config.outstanding,
+            batch_rows=batch_rows,
+            memories=memories,
+            gpu=self.gpu.address if self.gpu else None,
+            most_drawn=most_drawn,
+        )
+
+    def loader_memory(self, batch_rows: int) -> FeatureMemory:
+        """Return the memory of the loader besides batches."""
+        return self.loader.feature_bytes(self.plan(batch_rows))
+
+    def batch_bytes(self, batch_rows: int) -> int:
+        """Return the host memory of batches: none where the loader fills a GPU."""
+        if self.loader.fills_gpu:
+            return 0
+        return batch_rows * ROW_BYTES * (2 if self.is_ahead else 1)
+
+    def needed_bytes(self, batch_rows: int) -> int:
+        """Return the host memory of topology, batches and loader."""
+        memory = self.loader_memory(batch_rows)
+        return (
+            self.dataset.topology_bytes
+            + self.batch_bytes(batch_rows)
+            + memory.host_rows_bytes
+            + memory.working_bytes
+        )
+
+    def budget_bytes(self) -> int:
+        """Return the host memory that topology, batches, loader and page cache share."""
+        return int(self.config.memory_share * self.feature_bytes)
+
+    def limit_bytes(self, activation_bytes: int) -> int:
+        """Return the limit of the process: the budget, and what has nothing to do with I/O."""
+        return self.budget_bytes() + OWN_BYTES + activation_bytes
+
+    def require_share(self, batch_rows: int) -> None:
+        """Raise ``ConfigError`` for a budget that does not hold topology, batches and loader."""
+        needed = self.needed_bytes(batch_rows)
+        if needed <= self.budget_bytes():
+            return
+        memory = self.loader_memory(batch_rows)
+        least = math.ceil(needed / self.feature_bytes * 1000) / 1000
+        raise ConfigError(
+            f"workload.memory_share={self.config.memory_share:g} of "
+            f"{format_bytes(self.feature_bytes)} is {format_bytes(self.budget_bytes())}, less than the topology "
+            f"({format_bytes(self.dataset.topology_bytes)}), batches "
+            f"({format_bytes(self.batch_bytes(batch_rows))}) and the loader's memory "
+            f"({format_bytes(memory.host_rows_bytes + memory.working_bytes)}) take; use at least "
+            f"{least:g}, or fewer workload.batch_seeds"
+        )
+
+    def activation_bytes(self, trainer: Trainer | None = None) -> int:
+        """Return the host memory of training: none but for a CPU that trains."""
+        if self.trainer != CPU:
+            return 0
+        whole = [[math.ceil(count * _SPARE) for count in layer] for layer in self.expected_counts]
+        return (trainer or self.make_trainer()).activation_bytes(whole)
+
+    def make_trainer(self, device: str = "cpu") -> Trainer:
+        """Return the model on a device, with its weights from the seed of the graph."""
+        from wattload.workloads.gnn.model import Trainer
+
+        return Trainer(
+            self.dataset.shape,
+            layers=self.config.layers,
+            hidden=self.config.hidden,
+            classes=self.dataset.classes,
+            learning_rate=self.config.learning_rate,
+            device=device,
+            seed=self.dataset.seed,
+        )

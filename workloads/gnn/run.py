@@ -1,0 +1,404 @@
+"""One run of training: what is opened in which order, the steps, and the outcome.
+
+Everything that takes memory is there before time starts: the topology, the memory of batches and
+the loader's own, all within the limit of the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError
+from wattload.core.host.memory_limit import limited_memory
+from wattload.core.record.results import latencies_of
+from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.io_profile import IOProfile, profile
+from wattload.core.units import NS_PER_S, format_bytes
+from wattload.core.workload import Outcome, Phase, RunContext
+from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.direct.feature_rows import random_rows_per_s
+from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
+from wattload.loaders.graph.files import REMEDY, GraphFiles
+from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
+from wattload.loaders.graph.seeds import TrainingSeeds, most_drawn
+from wattload.loaders.graph.torch_sampler import TorchSampler
+from wattload.workloads.gnn.checks import outcome_checks
+from wattload.workloads.gnn.config import CPU, EMULATED, GPU
+from wattload.workloads.gnn.dataset import facts_of
+from wattload.workloads.gnn.job import ROW_BYTES, Job
+from wattload.workloads.gnn.metrics import PHASE, metrics
+from wattload.workloads.gnn.places import Comparer, GpuPlace, HostPlace, PinnedPlace, pinned
+from wattload.workloads.gnn.results import COUNTS, STAGES, Results
+from wattload.workloads.gnn.steps import Drawn, Place, Sleeping, Step, Steps, Training
+from wattload.workloads.gnn.training import CpuTraining, GpuTraining
+
+_SAMPLED = 32
+"""Batches that are sampled beforehand to know their rows, which differ little."""
+_CEILING_S = 0.5
+DROP_CACHE = "drop_cache"
+
+
+def trained(job: Job, context: RunContext) -> Outcome:
+    """Train, and return the outcome; see ``Gnn.run``."""
+    with ExitStack() as opened:
+        return _Run(job, context, opened).outcome()
+
+
+class _Run:
+    """What is open during a run; ``opened`` closes it in reverse order."""
+
+    def __init__(self, job: Job, context: RunContext, opened: ExitStack) -> None:
+        self._job = job
+        self._context = context
+        dataset, shape, config = job.dataset, job.dataset.shape, job.config
+        self._device = _device_of(job)
+        self._trainer = None if job.trainer == EMULATED else job.make_trainer(str(self._device))
+        activations = job.activation_bytes(self._trainer)
+        self._paths = tuple(file.path for file in dataset.feature_files)
+        self._written = (
+            written_extents_check(self._paths, remedy=REMEDY)
+            if isinstance(dataset, GraphFiles)
+            else None
+        )
+        evict(self._paths)
+        self._memory = opened.enter_context(limited_memory(job.limit_bytes(activations)))
+        context.progress.begin("reading the topology")
+        self._topology = dataset.load_topology()
+        context.progress.end()
+        self._seeds = TrainingSeeds(
+            shape.node_types[0].count, config.train_share, context.seed
+        )
+        self.sampler_name, self._sampler = self._open_sampler()
+        opened.callback(self._sampler.close)
+        self._batch_rows = job.room_for(self._sample_beforehand())
+        job.require_share(self._batch_rows)
+        self._comparer = Comparer(
+            shape,
+            dataset.feature_files,
+            dataset.graph if isinstance(dataset, GraphFiles) else None,
+            every=config.compare_every,
+            threads=job.sampler_threads,
+        )
+        opened.callback(self._comparer.close)
+        places, memories = self._make_places(opened)
+        plan = job.plan(self._batch_rows, memories, self._most_drawn)
+        self._gatherer = opened.enter_context(closing(job.loader.row_gatherer(plan)))
+        self._engine_rows_per_s, self._ceiling_reason = self._ceiling(plan)
+        self._phase: Phase | None = None
+        self._steps = opened.enter_context(
+            closing(
+                Steps(
+                    draw=self._draw,
+                    gatherer=self._gatherer,
+                    window=job.loader.window_batches,
+                    places=places,
+                    training=self._training(),
+                    evict=self._evict,
+                    gathered=self._gathered,
+                    first=0,
+                )
+            )
+        )
+
+    def outcome(self) -> Outcome:
+        """Run all steps, the timed ones in their phase."""
+        job, context, config = self._job, self._context, self._job.config
+        evict(self._paths)
+        cold = cold_cache_check(self._paths)
+        self._steps.prime()
+        timed_from = config.warmup_steps
+        profiled_from = timed_from + config.steps
+        if timed_from:
+            context.progress.begin("warming up")
+            with context.phase("warmup", timed=False) as self._phase:
+                self._run(range(timed_from))
+            context.progress.end()
+        context.progress.begin("training")
+        with context.phase(PHASE) as self._phase:
+            steps = self._run(range(timed_from, profiled_from))
+        context.progress.end()
+        self._phase = None
+        profiled = self._profile(range(profiled_from, profiled_from + config.profile_steps))
+        peak_bytes = self._memory.peak_bytes()
+        self._comparer.finish()
+        results = Results(steps, ROW_BYTES, overlaps=job.is_ahead)
+        path = self._gatherer.path()
+        per_epoch = self._seeds.steps_per_epoch(config.batch_seeds)
+        checks = outcome_checks(
+            results,
+            every=config.compare_every,
+            recomputes=isinstance(job.dataset, GraphFiles),
+            read_bytes_per_row=self._read_bytes_per_row,
+        )
+        tables = {"steps": results.table()}
+        if profiled is not None and profiled.table is not None:
+            tables["io_requests"] = profiled.table
+        return Outcome(
+            metrics=tuple(
+                metrics(
+                    results,
+                    steps_per_epoch=per_epoch,
+                    not_transferred=self._not_transferred(),
+                    not_trained="training was emulated",
+                )
+            ),
+            paths=(path,),
+            checks=tuple(filter(None, (cold, self._written, *checks))),
+            details=self._details(results, profiled, peak_bytes, per_epoch),
+            remarks=tuple(self._remarks()),
+            latencies=latencies_of(
+                results.latency,
+                phase=PHASE,
+                kind="read",
+                operation_bytes=self._read_bytes_per_row,
+            ),
+            tables=tables,
+            queue_depth=config.outstanding if job.loader.name == "direct" else None,
+            block_bytes=self._read_bytes_per_row if job.loader.name == "direct" else None,
+        )
+
+    def _run(self, numbers: range) -> list[Step]:
+        return list(self._steps.run(numbers))
+
+    def _draw(self, number: int) -> Drawn:
+        start_ns = time.monotonic_ns()
+        seeds = self._seeds.batch(number, self._job.config.batch_seeds)
+        batch = self._sampler.draw(number, seeds)
+        rows = batch.rows(self._job.dataset.shape)
+        labels = self._job.dataset.labels(seeds)
+        seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
+        return Drawn(number=number, batch=batch, rows=rows, labels=labels, seconds=seconds)
+
+    def _sample_beforehand(self) -> int:
+        """Return the rows of the largest of some batches."""
+        count = min(self._job.step_count, _SAMPLED)
+        return max(len(self._draw(number).rows) for number in range(count))
+
+    def _open_sampler(self) -> tuple[str, BatchSampler]:
+        job, loader = self._job, self._job.loader
+        wanted = job.config.sampler
+        if isinstance(loader, SamplingLoaderConfig):
+            if wanted == GPU:
+                raise ConfigError(
+                    f"loader={loader.name} samples by itself, on the CPU; leave workload.sampler "
+                    "unset"
+                )
+            return loader.name, loader.batch_sampler(
+                self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
+            )
+        on_gpu = job.trainer == GPU and TorchSampler.fits(self._topology, self._device)
+        if wanted == GPU and not on_gpu:
+            raise ConfigError(
+                "workload.sampler=gpu needs a GPU that trains, with room for the topology of "
+                f"{format_bytes(job.dataset.topology_bytes)}; use workload.sampler=cpu"
+            )
+        if on_gpu and wanted != CPU:
+            return "torch", TorchSampler(
+                self._topology, job.fanouts, device=self._device, seed=self._context.seed
+            )
+        return "c", Sampler(
+            self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
+        )
+
+    def _make_places(
+        self, opened: ExitStack
+    ) -> tuple[Sequence[Place], tuple[Memory, ...]]:
+        """Return the memory of one batch, or of two that alternate."""
+        job, rows, comparer = self._job, self._batch_rows, self._comparer
+        count = 2 if job.is_ahead else 1
+        if job.loader.fills_gpu:
+            on_gpu = [GpuPlace(rows, self._device, comparer) for _ in range(count)]
+            return on_gpu, tuple(place.region() for place in on_gpu)
+        if job.trainer != GPU:
+            hosts = [HostPlace(rows, comparer) for _ in range(count)]
+            return hosts, tuple(place.buffer for place in hosts)
+        gpu = GpuPlace(rows, self._device, comparer)
+        both = [PinnedPlace(rows, gpu, comparer) for _ in range(count)]
+        memories = tuple(place.host.buffer for place in both)
+        opened.enter_context(pinned(memories, self._device))
+        return both, memories
+
+    def _training(self) -> Training:
+        if self._trainer is None:
+            return Sleeping(self._job.step_s or 0.0)
+        if self._job.trainer == GPU:
+            return GpuTraining(self._trainer)
+        return CpuTraining(self._trainer)
+
+    def _most_drawn(self, count: int) -> NDArray[np.uint64]:
+        job = self._job
+        return most_drawn(self._topology, job.fanouts, count, threads=job.sampler_threads)
+
+    def _ceiling(self, plan: FeaturePlan) -> tuple[float | None, str]:
+        """Return the rows a second of the engine's own random read, or why they are unknown."""
+        if any(target.direct_io is None for target in self._context.targets):
+            return None, "a target has no O_DIRECT"
+        pollers = getattr(self._job.loader, "pollers", None)
+        return random_rows_per_s(plan, pollers=pollers, seconds=_CEILING_S), ""
+
+    def _evict(self) -> float:
+        """Empty the page cache of features where nothing limits it; return the seconds."""
+        if self._memory.method is not None:
+            return 0.0
+        start_ns = time.monotonic_ns()
+        evict(self._paths)
+        return (time.monotonic_ns() - start_ns) / NS_PER_S
+
+    def _gathered(self, result: GatherResult) -> None:
+        if self._phase is not None:
+            reads = result.rows if result.storage_rows is None else result.storage_rows
+            self._phase.moved(read_bytes=result.storage_bytes, operations=reads)
+
+    def _profile(self, numbers: range) -> IOProfile | None:
+        """Trace the reads of untimed steps at the drives."""
+        if not numbers:
+            return None
+        devices = sorted(
+            {name for target in self._context.targets for name in target.facts.devices}
+        )
+        self._context.progress.begin("tracing reads at the drive")
+        with profile(devices) as traced:
+            self._run(numbers)
+        self._context.progress.end()
+        return traced.result
+
+    @property
+    def _read_bytes_per_row(self) -> int:
+        """The bytes that a reader of blocks moves for a row."""
+        split = any(file.offset_bytes % PAGE_BYTES for file in self._job.dataset.feature_files)
+        return ROW_BYTES + PAGE_BYTES if split else ROW_BYTES
+
+    def _not_transferred(self) -> str:
+        job = self._job
+        if job.loader.fills_gpu:
+            return f"loader={job.loader.name} gathers into the memory of the GPU"
+        return "nothing is transferred: the rows stay in host memory"
+
+    def _details(
+        self,
+        results: Results,
+        profiled: IOProfile | None,
+        peak_bytes: int | None,
+        per_epoch: int,
+    ) -> dict[str, Any]:
+        job, config = self._job, self._job.config
+        read_rows = results.reads
+        gpu = job.gpu if self._device.type == "cuda" else None
+        return {
+            **facts_of(job.dataset),
+            "source": config.source,
+            "row_bytes": ROW_BYTES,
+            "feature_bytes": job.feature_bytes,
+            "batch_seeds": config.batch_seeds,
+            "fanouts": list(config.fanouts),
+            "layers": config.layers,
+            "hidden": config.hidden,
+            "learning_rate": config.learning_rate,
+            "steps": results.count,
+            "warmup_steps": config.warmup_steps,
+            "overlap": config.overlap,
+            "training": "emulated" if job.trainer == EMULATED else "torch",
+            "trainer": job.trainer,
+            "gpu": {"address": gpu.address, "name": gpu.name} if gpu else None,
+            "sampler": self.sampler_name,
+            "sampler_device": GPU if self.sampler_name == "torch" else CPU,
+            "sampler_threads": None if self.sampler_name == "torch" else job.sampler_threads,
+            "outstanding": config.outstanding,
+            "memory": self._memory_facts(peak_bytes),
+            "stages": {name: results.stage_s(name) for name in STAGES},
+            "transfer_gpu_s": results.gpu_s("transfer_gpu_s"),
+            "training_gpu_s": results.gpu_s("training_gpu_s"),
+            "wall_s": results.wall_s,
+            "eviction_s": results.eviction_s,
+            "rows": results.rows,
+            **{name: results.counted(name) for name in COUNTS},
+            "storage_bytes": results.storage_bytes,
+            "row_payload_bytes": results.rows * ROW_BYTES,
+            "amplification": results.storage_bytes / (read_rows * ROW_BYTES)
+            if read_rows
+            else None,
+            "major_faults": results.counted("major_faults"),
+            "cpu_s": results.cpu_s,
+            "losses": results.losses,
+            "first_loss": results.losses[0] if results.losses else None,
+            "last_loss": results.losses[-1] if results.losses else None,
+            "training_seeds": self._seeds.count,
+            "steps_per_epoch": per_epoch,
+            "is_whole_epoch": results.count >= per_epoch,
+            "compared_rows": results.compared_rows,
+            "wrong_rows": 0,
+            "compare_every": config.compare_every,
+            "ceilings": {
+                "engine_rows_per_s": self._engine_rows_per_s,
+                "pull_rows_per_s": getattr(self._gatherer, "pull_rows_per_s", None),
+            },
+            "ceiling_reason": self._ceiling_reason or None,
+            "advice": getattr(job.loader, "advice", None),
+            "io_profile": None if profiled is None else profiled.as_json(),
+            "software": {"torch": torch.__version__},
+        }
+
+    def _memory_facts(self, peak_bytes: int | None) -> Mapping[str, Any]:
+        job, loader = self._job, self._job.loader_memory(self._batch_rows)
+        limited = self._memory.method is not None
+        on_gpu = self._device.type == "cuda"
+        batch_bytes = self._batch_rows * ROW_BYTES
+        return {
+            "share": job.config.memory_share,
+            "budget_bytes": job.budget_bytes(),
+            "method": self._memory.method or DROP_CACHE,
+            "reason": self._memory.reason,
+            "limit_bytes": self._memory.limit_bytes if limited else None,
+            "peak_bytes": peak_bytes,
+            "topology_bytes": job.dataset.topology_bytes,
+            "batch_bytes": job.batch_bytes(self._batch_rows),
+            **asdict(loader),
+            "gpu_batch_bytes": batch_bytes * (2 if job.loader.fills_gpu and job.is_ahead else 1)
+            if on_gpu
+            else 0,
+            "gpu_topology_bytes": job.dataset.topology_bytes if self.sampler_name == "torch" else 0,
+        }
+
+    def _remarks(self) -> Iterator[str]:
+        job = self._job
+        yield from self._memory.remarks
+        if self._memory.method is None:
+            yield (
+                "No memory limit could be set, so the page cache of features was dropped before "
+                f"each step instead: {self._memory.reason}."
+            )
+        if isinstance(job.dataset, GraphFiles):
+            yield (
+                "The graph is synthetic: neighbours have no locality, so hit rates compare with no "
+                "real graph."
+            )
+        if self._context.scale == "demo":
+            yield f"scale=demo trains on batches of {job.config.batch_seeds} seeds."
+        if isinstance(job.loader, SamplingLoaderConfig):
+            yield f"loader={job.loader.name} samples its own batches, not those of other loaders."
+
+
+def _device_of(job: Job) -> torch.device:
+    """Return the device of the GPU that trains or is filled, else the CPU."""
+    if job.gpu is None:
+        return torch.device("cpu")
+    for number in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(number)
+        address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+        if address == job.gpu.address.lower():
+            torch.cuda.set_device(number)
+            return torch.device("cuda", number)
+    raise ConfigError(
+        f"PyTorch does not see GPU {job.gpu.address}; check CUDA_VISIBLE_DEVICES, or name another "
+        "with workload.gpus"
+    )
+

@@ -1,0 +1,191 @@
+"""The gnn workload: training on a graph whose features each batch reads from drives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from wattload.core.errors import ConfigError, NoGpuError
+from wattload.core.host.gpu_topology import gpu_of_process
+from wattload.core.host.gpus import Gpu
+from wattload.core.record.results import Check
+from wattload.core.units import format_bytes
+from wattload.core.workload import (
+    PYTORCH,
+    Accelerator,
+    DataFacts,
+    Device,
+    Outcome,
+    RunContext,
+    WorkloadPlan,
+    require_installed,
+)
+from wattload.loaders.device_copy import DRIVER, require_cuda
+from wattload.loaders.feature_rows import FeatureLoaderConfig
+from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.seeds import TrainingSeeds
+from wattload.workloads.gnn.config import CPU, EMULATED, GPU, Config
+from wattload.workloads.gnn.dataset import WORKLOAD, dataset_of
+from wattload.workloads.gnn.job import OWN_BYTES, ROW_BYTES, Job
+
+
+class Gnn:
+    """Batches of a graph: sampled, their rows gathered by the loader, and trained on.
+
+    Topology and batches are in memory before time starts. Features are read cold, with as much host
+    memory as ``memory_share`` allows.
+    """
+
+    name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = (FeatureLoaderConfig,)
+
+    def __init__(
+        self, config: Config, loader: FeatureLoaderConfig, accelerator: Accelerator
+    ) -> None:
+        self.config = config
+        self._loader = loader
+        self._accelerator = accelerator
+        self._job: Job | None = None
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will read and write; creates nothing.
+
+        Without a GPU that the loader needs the plan has a ``refusal``.
+
+        Raises:
+            ConfigError: the settings do not fit each other, the graph or this host.
+            DataError: a finished file has another size than planned, or a real graph another form.
+            MissingExtraError: PyTorch or the library behind the loader is not installed.
+            TargetError: the graph does not fit the targets, or the loader can't read there.
+        """
+        config = self.config
+        if context.communicator.world_size > 1:
+            raise ConfigError(
+                f"{context.communicator.world_size} processes, and gnn trains on one accelerator "
+                "so far; start it without mpirun"
+            )
+        dataset = dataset_of(config, context.seed, context.targets)
+        seeds = TrainingSeeds(
+            dataset.shape.node_types[0].count, config.train_share, context.seed
+        )
+        seeds.steps_per_epoch(config.batch_seeds)
+        trainer, gpu = self._trainer()
+        job = self._job = Job(
+            config=config,
+            loader=self._loader,
+            dataset=dataset,
+            fanouts=config.fanouts_of(dataset.shape),
+            gpu=gpu,
+            trainer=trainer,
+            step_s=self._step_s() if trainer == EMULATED else None,
+        )
+        rows, refusal = job.expected_rows, ""
+        try:
+            self._loader.check_feature_rows(job.plan(rows), context.targets)
+        except NoGpuError as error:
+            refusal = str(error)
+        job.require_share(rows)
+        is_synthetic = isinstance(dataset, GraphFiles)
+        return WorkloadPlan(
+            data_bytes=dataset.data_bytes if is_synthetic else 0,
+            prepare_bytes=dataset.missing_bytes() if is_synthetic else 0,
+            run_bytes=0,
+            peak_bytes=dataset.data_bytes if is_synthetic else 0,
+            read_bytes=int(sum(job.expected_counts[-1])) * ROW_BYTES * job.step_count,
+            computing_s=(job.step_s or 0.0) * job.step_count,
+            memory_bytes_per_rank=(
+                job.needed_bytes(rows) + job.activation_bytes() + OWN_BYTES
+            ),
+            needs_direct_io=is_synthetic,
+            lines=tuple(self._lines(job)),
+            maximum_ranks=1,
+            refusal=refusal,
+        )
+
+    def prepare(self, context: RunContext) -> DataFacts | None:
+        """Write what is missing of a synthetic graph; a real one is never changed."""
+        dataset = self._planned().dataset
+        if not isinstance(dataset, GraphFiles):
+            return None
+        return dataset.prepare(context, len(os.sched_getaffinity(0)))
+
+    def run(self, context: RunContext) -> Outcome:
+        """Train for the configured steps.
+
+        Raises:
+            ConfigError: memory, the GPU or the kernel refuses.
+            DataError: a file is short, or a row or a number of the graph is wrong.
+            OSError: a read failed; its batch is not trained on.
+        """
+        from wattload.workloads.gnn.run import trained
+
+        return trained(self._planned(), context)
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Return nothing: rows were compared where the model takes them."""
+        return ()
+
+    def _trainer(self) -> tuple[str, Gpu | None]:
+        """Return who trains, and the GPU of trainer or loader.
+
+        Raises:
+            ConfigError: ``accelerator.device=cuda`` without a usable device.
+            MissingExtraError: PyTorch is not installed.
+        """
+        config, device = self.config, self._accelerator.device
+        emulated = config.training == EMULATED
+        if not emulated:
+            require_installed(
+                [PYTORCH], user="workload=gnn", alternative="workload.training=emulated"
+            )
+        wants_gpu = self._loader.fills_gpu or (not emulated and device is not Device.none)
+        if device is Device.cuda and not emulated:
+            require_cuda()
+        gpu = None
+        if wants_gpu and DRIVER.exists():
+            require_cuda()
+            gpu = gpu_of_process(0, 1, config.named_gpus)
+        if emulated:
+            return EMULATED, gpu
+        return (GPU if gpu is not None else CPU), gpu
+
+    def _step_s(self) -> float:
+        step_s = self._accelerator.step_s.get(WORKLOAD)
+        if step_s is None:
+            raise ConfigError(
+                f"workload.training=emulated needs accelerator.step_s.gnn, which accelerator "
+                f"{self._accelerator.name} lacks: use accelerator=h100 or a100, or set "
+                "accelerator.step_s.gnn in seconds"
+            )
+        return step_s
+
+    def _lines(self, job: Job) -> Iterator[tuple[str, str]]:
+        config, shape = self.config, job.dataset.shape
+        yield (
+            "graph",
+            f"{shape.name}: {shape.row_count:,} nodes, {shape.edge_count:,} edges, features of "
+            f"{format_bytes(job.feature_bytes)}",
+        )
+        yield (
+            "batches",
+            f"{config.batch_seeds} seeds, fan-outs {','.join(map(str, config.fanouts))}: at most "
+            f"about {job.expected_rows:,} rows of {ROW_BYTES} bytes, {config.warmup_steps} + "
+            f"{config.steps} steps",
+        )
+        trains = {
+            EMULATED: f"emulated, {job.step_s} s a step",
+            CPU: "by the CPU",
+            GPU: f"by GPU {job.gpu.address if job.gpu else ''}",
+        }
+        yield "training", trains[job.trainer]
+        yield (
+            "memory",
+            f"{format_bytes(job.budget_bytes())} of the host for topology, batches, the loader's "
+            f"rows and the page cache ({config.memory_share:g} of the features)",
+        )
+
+    def _planned(self) -> Job:
+        if self._job is None:
+            raise RuntimeError("plan() has to be called before prepare() and run()")
+        return self._job
