@@ -1,0 +1,1 @@
+"""Training of graph neural networks whose features are read from storage."""
