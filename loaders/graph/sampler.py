@@ -165,6 +165,20 @@ class BatchSampler(Protocol):
         ...
 
 
+def check_fanouts(shape: GraphShape, fanouts: Sequence[Sequence[int]]) -> None:
+    """Raise ``ConfigError`` unless each layer has a possible fan-out for each relation."""
+    if not fanouts:
+        raise ConfigError("a sampler needs a layer of fan-outs, got none")
+    for layer in fanouts:
+        if len(layer) != len(shape.relations):
+            raise ConfigError(
+                f"{shape.name} has {len(shape.relations)} relations, got fan-outs for {len(layer)}"
+            )
+        for fanout in layer:
+            if not 0 <= fanout <= FANOUT_LIMIT:
+                raise ConfigError(f"a fan-out must be 0 to {FANOUT_LIMIT}, got {fanout}")
+
+
 def largest_counts(
     shape: GraphShape, fanouts: Sequence[Sequence[int]], seed_count: int
 ) -> tuple[tuple[int, ...], ...]:
@@ -201,15 +215,7 @@ class Sampler:
             OSError: the host refuses a thread or memory.
         """
         shape = topology.shape
-        relations = len(shape.relations)
-        for layer in fanouts:
-            if len(layer) != relations:
-                raise ConfigError(
-                    f"{shape.name} has {relations} relations, got fan-outs for {len(layer)}"
-                )
-            for fanout in layer:
-                if not 0 <= fanout <= FANOUT_LIMIT:
-                    raise ConfigError(f"a fan-out must be 0 to {FANOUT_LIMIT}, got {fanout}")
+        check_fanouts(shape, fanouts)
         if not 1 <= threads <= THREAD_LIMIT:
             raise ConfigError(f"a sampler has 1 to {THREAD_LIMIT} threads, got {threads}")
         self._topology = topology
@@ -220,11 +226,11 @@ class Sampler:
             struct_bytes=ctypes.sizeof(_Setup),
             threads=threads,
             type_count=len(shape.node_types),
-            relation_count=relations,
+            relation_count=len(shape.relations),
             layer_count=len(fanouts),
             seed=seed & (1 << 64) - 1,
             node_counts=(c_uint64 * len(shape.node_types))(*(t.count for t in shape.node_types)),
-            relations=(_Relation * relations)(
+            relations=(_Relation * len(shape.relations))(
                 *(
                     _Relation(
                         each.source, each.destination, indptr.ctypes.data, indices.ctypes.data
