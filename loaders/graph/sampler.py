@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from wattload.core.errors import ConfigError
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import OK, Error
 from wattload.loaders.graph.files import Topology
+from wattload.loaders.graph.shapes import GraphShape
 
 FANOUT_LIMIT = 1024
 THREAD_LIMIT = 256
@@ -102,7 +103,100 @@ class Batch:
     @property
     def row_count(self) -> int:
         """The nodes of all types: each needs its row of features."""
-        return sum(map(len, self.nodes))
+        return sum(self.counts[-1])
+
+    def rows(self, shape: GraphShape) -> NDArray[np.uint64]:
+        """Return the rows of all nodes, one type after the other, in the order of ``nodes``."""
+        found = np.empty(self.row_count, dtype=np.uint64)
+        start = 0
+        for number, nodes in enumerate(self.nodes):
+            end = start + len(nodes)
+            np.add(nodes, np.uint64(shape.first_row(number)), out=found[start:end])
+            start = end
+        return found
+
+
+class EdgeLists(Protocol):
+    """``SampledEdges`` of numpy arrays, or of tensors on a GPU."""
+
+    @property
+    def offsets(self) -> Any:  # noqa: ANN401
+        """One more than there are destinations."""
+        ...
+
+    @property
+    def sources(self) -> Any:  # noqa: ANN401
+        """Places in the nodes of the source type."""
+        ...
+
+
+class SampledBatch(Protocol):
+    """What is common to batches of all samplers; see ``Batch``."""
+
+    @property
+    def counts(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes by type when each layer begins, and at the end."""
+        ...
+
+    @property
+    def layers(self) -> Sequence[Sequence[EdgeLists]]:
+        """Edges by layer, that of the seeds first, and relation."""
+        ...
+
+    @property
+    def row_count(self) -> int:
+        """The nodes of all types."""
+        ...
+
+    def rows(self, shape: GraphShape) -> NDArray[np.uint64]:
+        """Return the rows of all nodes in host memory, one type after the other."""
+        ...
+
+
+class BatchSampler(Protocol):
+    """Draws batches; used by one thread at a time."""
+
+    def draw(self, batch: int, seeds: NDArray[np.uint32]) -> SampledBatch:
+        """Return the batch of this number, which starts with ``seeds``, nodes of the first type."""
+        ...
+
+    def close(self) -> None:
+        """Release threads and memory; safe to call twice."""
+        ...
+
+
+def check_fanouts(shape: GraphShape, fanouts: Sequence[Sequence[int]]) -> None:
+    """Raise ``ConfigError`` unless each layer has a possible fan-out for each relation."""
+    if not fanouts:
+        raise ConfigError("a sampler needs a layer of fan-outs, got none")
+    for layer in fanouts:
+        if len(layer) != len(shape.relations):
+            raise ConfigError(
+                f"{shape.name} has {len(shape.relations)} relations, got fan-outs for {len(layer)}"
+            )
+        for fanout in layer:
+            if not 0 <= fanout <= FANOUT_LIMIT:
+                raise ConfigError(f"a fan-out must be 0 to {FANOUT_LIMIT}, got {fanout}")
+
+
+def largest_counts(
+    shape: GraphShape, fanouts: Sequence[Sequence[int]], seed_count: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the most nodes that a batch can have, by layer and type as ``Batch.counts``.
+
+    Each node draws all of its fan-outs, and all that are drawn are new, until a type has no more.
+    """
+    counts = [[0] * len(shape.node_types)]
+    counts[0][0] = seed_count
+    for layer in reversed(fanouts):
+        found = list(counts[-1])
+        for relation, fanout in zip(shape.relations, layer, strict=True):
+            edges = min(counts[-1][relation.destination] * fanout, relation.edge_count)
+            found[relation.source] += edges
+        counts.append(
+            [min(each, of.count) for each, of in zip(found, shape.node_types, strict=True)]
+        )
+    return tuple(map(tuple, counts))
 
 
 class Sampler:
@@ -121,15 +215,7 @@ class Sampler:
             OSError: the host refuses a thread or memory.
         """
         shape = topology.shape
-        relations = len(shape.relations)
-        for layer in fanouts:
-            if len(layer) != relations:
-                raise ConfigError(
-                    f"{shape.name} has {relations} relations, got fan-outs for {len(layer)}"
-                )
-            for fanout in layer:
-                if not 0 <= fanout <= FANOUT_LIMIT:
-                    raise ConfigError(f"a fan-out must be 0 to {FANOUT_LIMIT}, got {fanout}")
+        check_fanouts(shape, fanouts)
         if not 1 <= threads <= THREAD_LIMIT:
             raise ConfigError(f"a sampler has 1 to {THREAD_LIMIT} threads, got {threads}")
         self._topology = topology
@@ -140,11 +226,11 @@ class Sampler:
             struct_bytes=ctypes.sizeof(_Setup),
             threads=threads,
             type_count=len(shape.node_types),
-            relation_count=relations,
+            relation_count=len(shape.relations),
             layer_count=len(fanouts),
             seed=seed & (1 << 64) - 1,
             node_counts=(c_uint64 * len(shape.node_types))(*(t.count for t in shape.node_types)),
-            relations=(_Relation * relations)(
+            relations=(_Relation * len(shape.relations))(
                 *(
                     _Relation(
                         each.source, each.destination, indptr.ctypes.data, indices.ctypes.data

@@ -132,10 +132,10 @@ def _steps(at_least: NDArray[np.int64], node_count: int) -> DegreeSteps:
 
 def derived_seed(seed: int, purpose: int, number: int) -> int:
     """Return a seed of 64 bits for one purpose: ``wl_draw`` of ``wl_draw``."""
-    return _draw(_draw(seed & _WORD, purpose), number)
+    return draw_number(draw_number(seed & _WORD, purpose), number)
 
 
-def _draw(seed: int, number: int) -> int:
+def draw_number(seed: int, number: int) -> int:
     """Return output ``number`` of splitmix64 from the state ``seed``, as ``wl_draw``."""
     x = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _WORD
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _WORD

@@ -101,3 +101,27 @@ uint64_t wl_graph_wrong_row(uint64_t seed, const uint64_t *rows, uint64_t count,
     }
     return count;
 }
+
+void wl_graph_permute(uint64_t seed, uint64_t count, uint64_t *numbers, uint64_t number_count) {
+    wl_permutation permutation;
+    wl_permutation_init(&permutation, seed, count);
+    for (uint64_t i = 0; i < number_count; i++)
+        numbers[i] = wl_permute(&permutation, numbers[i]);
+}
+
+enum { SCORES_AHEAD = 24 };
+
+/* Threads add to the same scores: sums of integers do not depend on their order. */
+void wl_graph_scores(const uint64_t *indptr, const uint32_t *indices, uint32_t fanout,
+                     uint64_t *scores, uint64_t first_node, uint64_t end_node) {
+    uint64_t end_edge = indptr[end_node];
+    for (uint64_t node = first_node; node < end_node; node++) {
+        uint64_t degree = indptr[node + 1] - indptr[node];
+        uint64_t share = degree > fanout ? ((uint64_t)fanout << 32) / degree : (uint64_t)1 << 32;
+        for (uint64_t edge = indptr[node]; edge < indptr[node + 1]; edge++) {
+            if (edge + SCORES_AHEAD < end_edge)
+                __builtin_prefetch(scores + indices[edge + SCORES_AHEAD], 1);
+            __atomic_fetch_add(scores + indices[edge], share, __ATOMIC_RELAXED);
+        }
+    }
+}

@@ -659,6 +659,15 @@ WL_API void wl_graph_classes(uint64_t seed, const uint64_t *rows, uint64_t count
 WL_API uint64_t wl_graph_wrong_row(uint64_t seed, const uint64_t *rows, uint64_t count,
                                    uint64_t every, const float *values);
 
+/* Replaces numbers below `count` by those that a permutation of [0, count) takes them to. */
+WL_API void wl_graph_permute(uint64_t seed, uint64_t count, uint64_t *numbers,
+                             uint64_t number_count);
+/* Adds min(1, fanout / degree of the destination), in multiples of 2^-32 rounded down, to the score
+ * of the source of each edge into the nodes from `first_node` to before `end_node`. Several threads
+ * may add to the same scores. */
+WL_API void wl_graph_scores(const uint64_t *indptr, const uint32_t *indices, uint32_t fanout,
+                            uint64_t *scores, uint64_t first_node, uint64_t end_node);
+
 /* Batches of neighbours. A batch starts with its seeds: nodes of one type, each once. Layer 0 draws
  * edges into them, each further layer into all nodes that the batch has by then, relation by
  * relation. Sources that are new to the batch are appended to the nodes of their type, in the order
