@@ -33,6 +33,7 @@ from wattload.core.errors import (
     RunError,
     TargetError,
 )
+from wattload.core.host.block_trace import TraceError, find_tracefs
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.gpus import list_gpus
 from wattload.core.host.memory_limit import LimitProbe
@@ -163,6 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
         *gpu_queue_findings(),
         memory_traffic_finding(),
         memory_limit_finding(),
+        block_trace_finding(),
         *power_findings(),
         *change_findings(),
         *software_findings(),
@@ -403,6 +405,20 @@ def memory_limit_finding(found: LimitProbe | None = None) -> Finding:
     kind = {"cgroup1": "version 1", "cgroup2": "version 2"}[found.place.method]
     says = f"a control group ({kind}) in {found.place.parent}"
     return finding(verdict=Verdict.YES, says=says)
+
+
+def block_trace_finding(roots: Roots = LIVE) -> Finding:
+    """Return whether the requests of block devices can be traced."""
+    finding = partial(
+        Finding, name="block trace", adds="request sizes, depth and latency at the drive in gnn"
+    )
+    try:
+        folder = find_tracefs(roots)
+    except TraceError as error:
+        says = f"{error}; the devices' counters give means alone"
+        mend = "sudo mount -t tracefs tracefs /sys/kernel/tracing" if error.is_unmounted else ""
+        return finding(verdict=Verdict.PARTLY, says=says, mend=mend)
+    return finding(verdict=Verdict.YES, says=f"by tracefs in {folder}")
 
 
 def power_findings(

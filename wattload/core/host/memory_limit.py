@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from typing import IO, Literal
 
 from wattload.core.host.cgroups import Group, own_groups
 from wattload.core.host.facts import memory_limit_bytes
+from wattload.core.host.owned_folders import left_folders, own_name
 from wattload.core.interrupts import ignored
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.core.units import format_bytes
@@ -39,8 +39,7 @@ Method = Literal["cgroup1", "cgroup2"]
 _IN_CONTAINER = "in Docker add --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:rw"
 _MEMBERS = "cgroup.procs"
 _ENABLED = "cgroup.subtree_control"
-_NAME = re.compile(r"wattload-memory-(\d+)-(\d+)")
-"""Process ID and start time, which together name one process since boot."""
+_PREFIX = "wattload-memory"
 
 
 _MOVES = 3
@@ -175,7 +174,7 @@ class _Limit:
 
     def __init__(self, place: LimitPlace, roots: Roots) -> None:
         self._place = place
-        self._folder = place.parent / _name_of(os.getpid(), _start_ticks(os.getpid(), roots))
+        self._folder = place.parent / own_name(_PREFIX, roots)
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def begin(self, limit_bytes: int) -> LimitedMemory:
@@ -310,36 +309,16 @@ def _limits(method: Method, folder: Path, limit_bytes: int) -> Iterator[tuple[st
 def _remove_leftovers(place: LimitPlace, roots: Roots) -> tuple[str, ...]:
     """Remove groups of ours whose processes have ended; return what is known of their ends."""
     remarks = []
-    for folder in place.parent.glob("wattload-memory-*"):
-        named = _NAME.fullmatch(folder.name)
-        if named is None or _is_alive(int(named[1]), int(named[2]), roots):
-            continue
-        kills = _oom_kills(folder, place.method)
+    for left in left_folders(place.parent, _PREFIX, roots):
+        kills = _oom_kills(left.path, place.method)
         with suppress(OSError):  # a process is in it: it is still in use
-            folder.rmdir()
+            left.path.rmdir()
             if kills:
                 remarks.append(
-                    f"an earlier run, process {named[1]}, was killed because it needed more memory "
+                    f"an earlier run, process {left.pid}, was killed because it needed more memory "
                     "than its limit; raise the share of memory, or take smaller batches"
                 )
     return tuple(remarks)
-
-
-def _name_of(pid: int, start_ticks: int) -> str:
-    return f"wattload-memory-{pid}-{start_ticks}"
-
-
-def _is_alive(pid: int, start_ticks: int, roots: Roots) -> bool:
-    try:
-        return _start_ticks(pid, roots) == start_ticks
-    except OSError:
-        return False
-
-
-def _start_ticks(pid: int, roots: Roots) -> int:
-    """Return when a process started, in clock ticks since boot (``proc_pid_stat(5)``, field 22)."""
-    text = read_text(roots.proc / str(pid) / "stat")
-    return int(text.rpartition(")")[2].split()[19])
 
 
 def _words(path: Path) -> list[str]:
