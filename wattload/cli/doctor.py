@@ -33,8 +33,11 @@ from wattload.core.errors import (
     RunError,
     TargetError,
 )
+from wattload.core.host.block_trace import TraceError, find_tracefs
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.gpus import list_gpus
+from wattload.core.host.memory_limit import LimitProbe
+from wattload.core.host.memory_limit import probe as probe_memory_limit
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
@@ -160,6 +163,8 @@ def run(arguments: argparse.Namespace) -> int:
         *gpu_path_findings(),
         *gpu_queue_findings(),
         memory_traffic_finding(),
+        memory_limit_finding(),
+        block_trace_finding(),
         *power_findings(),
         *change_findings(),
         *software_findings(),
@@ -386,6 +391,34 @@ def memory_traffic_finding(found: FoundMeter | None = None) -> Finding:
     found.meter.close()
     says = "; ".join(filter(None, (_METERS[found.meter.kind], remarks)))
     return finding(verdict=Verdict.YES, says=says, mend=mend)
+
+
+def memory_limit_finding(found: LimitProbe | None = None) -> Finding:
+    """Return whether a run can limit its own memory."""
+    found = found or probe_memory_limit()
+    finding = partial(
+        Finding, name="memory limit", adds="workload=gnn with the memory of a larger graph's share"
+    )
+    if found.place is None:
+        says = f"{found.reason}; the page cache is dropped before each step instead"
+        return finding(verdict=Verdict.PARTLY, says=says)
+    kind = {"cgroup1": "version 1", "cgroup2": "version 2"}[found.place.method]
+    says = f"a control group ({kind}) in {found.place.parent}"
+    return finding(verdict=Verdict.YES, says=says)
+
+
+def block_trace_finding(roots: Roots = LIVE) -> Finding:
+    """Return whether the requests of block devices can be traced."""
+    finding = partial(
+        Finding, name="block trace", adds="request sizes, depth and latency at the drive in gnn"
+    )
+    try:
+        folder = find_tracefs(roots)
+    except TraceError as error:
+        says = f"{error}; the devices' counters give means alone"
+        mend = "sudo mount -t tracefs tracefs /sys/kernel/tracing" if error.is_unmounted else ""
+        return finding(verdict=Verdict.PARTLY, says=says, mend=mend)
+    return finding(verdict=Verdict.YES, says=f"by tracefs in {folder}")
 
 
 def power_findings(

@@ -14,13 +14,14 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import wattload
 from wattload import __version__
+from wattload.core.host.cgroups import group_folders
 from wattload.core.host.topology import parse_cpus
 from wattload.core.record.host import HostFacts, NumaNode, SoftwareFacts
-from wattload.core.storage.mounts import Mount, read_mounts
+from wattload.core.storage.mounts import read_mounts
 from wattload.core.sysfs import (
     LIVE,
     Observation,
@@ -167,7 +168,7 @@ def task_limits(roots: Roots) -> list[tuple[int, int]]:
     Both count threads. Empty where the kernel shows none.
     """
     try:
-        folders = [each for each in _folders(roots, "pids") if (each / _TASKS[0]).exists()]
+        folders = [each for each in group_folders("pids", roots) if (each / _TASKS[0]).exists()]
         pairs = [[read_text(folder / name) for name in _TASKS] for folder in folders]
         return [(int(most), int(now)) for most, now in pairs if most != "max"]
     except (OSError, ValueError):
@@ -178,7 +179,7 @@ def _least(
     roots: Roots, controller: str, read: Callable[[Path], float | None]
 ) -> tuple[float | None, str]:
     try:
-        limits = [read(folder) for folder in _folders(roots, controller)]
+        limits = [read(folder) for folder in group_folders(controller, roots)]
     except (OSError, ValueError) as error:
         return None, explain(error)
     return min((limit for limit in limits if limit is not None), default=None), _NO_LIMIT
@@ -202,36 +203,6 @@ def _memory_limit(folder: Path) -> float | None:
             unlimited = text == "max" or int(text) >= _UNLIMITED_V1_BYTES
             return None if unlimited else int(text)
     return None
-
-
-def _folders(roots: Roots, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's groups for one controller, from its own upwards."""
-    mounts = read_mounts(roots)
-    for line in read_text(roots.proc / "self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
-        version_2 = number == "0" and not controllers
-        if not version_2 and controller not in controllers.split(","):
-            continue
-        for mount in mounts:
-            if _serves(mount, controller, version_2=version_2):
-                yield from _upwards(mount, PurePosixPath(path), roots)
-
-
-def _serves(mount: Mount, controller: str, *, version_2: bool) -> bool:
-    if version_2:
-        return mount.type == "cgroup2"
-    return mount.type == "cgroup" and controller in mount.options
-
-
-def _upwards(mount: Mount, group: PurePosixPath, roots: Roots) -> Iterator[Path]:
-    # A container without a cgroup namespace sees the host's path but has its own group mounted.
-    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
-    top = roots.sys / mount.mount_point.relative_to("/sys")
-    folder = top / inside
-    while folder != top:
-        yield folder
-        folder = folder.parent
-    yield top
 
 
 def find_hypervisor(roots: Roots) -> str:

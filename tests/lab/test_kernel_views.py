@@ -1,0 +1,78 @@
+"""A memory limit by version 2 of control groups and traced requests of an NVMe drive, for real.
+
+In the guest nothing but the tests uses either.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.core.host.test_memory_limit import check_limit
+from tests.lab.virtual_runs import VIRTUAL
+from wattload.core.host.counters import read_block_stat
+from wattload.core.host.io_profile import profile
+from wattload.core.host.memory_limit import probe
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab`"),
+]
+
+ROW = 4096
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mounts() -> None:
+    """Mount what an ordinary system has mounted."""
+    for kind, at in (("cgroup2", "/sys/fs/cgroup"), ("tracefs", "/sys/kernel/tracing")):
+        if not os.path.ismount(at):
+            subprocess.run(["mount", "-t", kind, kind, at], check=True)
+
+
+def drive(serial: str) -> str:
+    """Return the name of the namespace of a controller."""
+    for found in Path("/sys/class/nvme").iterdir():
+        if (found / "serial").read_text().strip() == serial:
+            return next(each.name for each in found.glob("nvme*n1"))
+    raise AssertionError(f"no controller {serial}")
+
+
+def test_version_2_limits_and_tells_of_a_killed_run() -> None:
+    found = probe()
+    assert found.place is not None, found.reason
+    assert found.place.method == "cgroup2"
+    path = Path("/dev") / drive("QEMU0001")
+    with path.open("rb") as device:
+        os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    check_limit(found, path)
+    enabled = Path("/sys/fs/cgroup/cgroup.subtree_control").read_text()
+    assert ("memory" in enabled) != found.place.enables
+
+
+def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:
+    name = drive("QEMU0001")
+    before = read_block_stat(name)
+    with profile([name]) as stretch, mmap.mmap(-1, 4 * ROW) as memory:
+        descriptor = os.open(f"/dev/{name}", os.O_RDONLY | os.O_DIRECT)
+        for row in range(200):
+            whole = memoryview(memory)[: ROW * (1 + row % 4)]
+            os.preadv(descriptor, [whole], row * 4 * ROW)
+            whole.release()
+        os.close(descriptor)
+    counted = read_block_stat(name) - before
+    said = stretch.result
+    assert said is not None
+    assert said.source == "tracefs", said.reason
+    assert said.lost_events == 0
+    assert said.reads == counted.read_ios == 200
+    assert said.read_bytes == counted.read_bytes == 50 * 10 * ROW
+    assert [(each.bytes, each.count) for each in said.sizes or ()] == [
+        (ROW * size, 50) for size in (1, 2, 3, 4)
+    ]
+    assert said.peak_depth == 1
+    assert said.mean_depth == 1.0
