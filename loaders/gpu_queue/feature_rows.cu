@@ -177,10 +177,11 @@ struct keep_expected {
 /* Finds the rows of `fresh` lanes in the cache, one after the other; returns what the lane found. */
 static __device__ uint32_t look_up_rows(const wl_rows_view &view, uint32_t fresh, asked_row *own) {
     uint32_t lane = lane_of_warp(), want = WANT_PASSED;
-    if (fresh >> lane & 1 && view.is_expected)
-        lower_word(row_word(view, own->row));
-    own->has_page = own->fills_page = false;
-    own->page = 0;
+    if (fresh >> lane & 1) {
+        own->has_page = own->fills_page = false;
+        if (view.is_expected)
+            lower_word(row_word(view, own->row));
+    }
     if (!view.queue.cache_sets)
         return want;
     __syncwarp();
