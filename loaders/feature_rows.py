@@ -20,6 +20,9 @@ from wattload.core.io import DataPath, MemoryRegion
 from wattload.core.storage.targets import Target
 from wattload.core.workload import LoaderConfig
 
+BLOCK_BYTES = 4096
+"""What readers past the page cache read multiples of; see ``aligned_io.PAGE_BYTES``."""
+
 Memory = NDArray[np.uint8] | MemoryRegion
 """Contiguous memory of the host that starts at a multiple of 4096, or memory of a GPU."""
 
@@ -72,27 +75,46 @@ class FeaturePlan:
         """The files."""
         return tuple(file.path for file in self.files)
 
+    @property
+    def is_striped(self) -> bool:
+        """Whether the rows go round the files, one after the other."""
+        return {file.step for file in self.files} == {len(self.files)}
+
     def places(self, rows: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
         """Return for each row the index of its file, and its number within that file."""
-        steps = {file.step for file in self.files}
-        if steps == {len(self.files)}:  # striped
+        if self.is_striped:
             numbers, files = np.divmod(rows, np.uint64(len(self.files)))
             return files.astype(np.intp), numbers
         firsts = np.array([file.first_row for file in self.files], dtype=np.uint64)
         found = np.searchsorted(firsts, rows, side="right") - 1
         return found, rows - firsts[found]
 
-    def check_gather(self, rows: NDArray[np.uint64], into: Memory) -> None:
-        """Raise ``ValueError`` for a row that does not exist, or memory of another size."""
+    def check_rows(self, rows: NDArray[np.uint64]) -> None:
+        """Raise ``ValueError`` for rows that do not exist, or for no list of numbers."""
         if rows.dtype != np.uint64 or rows.ndim != 1:
             raise ValueError(f"row numbers must be a list of uint64, got {rows.dtype} {rows.shape}")
+        if len(rows) and int(rows.max()) >= self.row_count:
+            raise ValueError(f"row {rows.max()} does not exist, there are {self.row_count}")
+
+    def check_gather(self, rows: NDArray[np.uint64], into: Memory) -> None:
+        """Raise ``ValueError`` for a row that does not exist, or memory of another size."""
+        self.check_rows(rows)
         size_bytes = into.size_bytes if isinstance(into, MemoryRegion) else into.nbytes
         if size_bytes != len(rows) * self.row_bytes:
             raise ValueError(
                 f"{len(rows)} rows need {len(rows) * self.row_bytes} bytes, got {size_bytes}"
             )
-        if len(rows) and int(rows.max()) >= self.row_count:
-            raise ValueError(f"row {rows.max()} does not exist, there are {self.row_count}")
+
+
+def is_aligned(plan: FeaturePlan) -> bool:
+    """Return whether each row is an aligned block of its file."""
+    return all(file.offset_bytes % plan.row_bytes == 0 for file in plan.files)
+
+
+def read_bytes_of(file: FeatureFile, row_bytes: int) -> int:
+    """Return what a reader of aligned blocks reads for a row, at most: all that it touches."""
+    starts = ((file.offset_bytes + row * row_bytes) % BLOCK_BYTES for row in range(BLOCK_BYTES))
+    return -(-(max(starts) + row_bytes) // BLOCK_BYTES) * BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

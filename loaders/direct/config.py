@@ -19,7 +19,7 @@ from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, round_up
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
-from wattload.loaders.direct.feature_rows import DirectGatherer
+from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
 from wattload.loaders.direct.random_reads import DirectRandomReader
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
@@ -208,8 +208,9 @@ class Config:
         self.require_checkpoint_library()
 
     def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
-        """Return the size of the engine's own slots, which gathers do not use."""
-        return FeatureMemory(working_bytes=plan.outstanding * plan.row_bytes)
+        """Return the size of the engine's own slots, and of what unaligned rows pass through."""
+        slots_bytes = plan.outstanding * plan.row_bytes
+        return FeatureMemory(working_bytes=slots_bytes + staging_bytes(plan))
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
         """Return the gatherer of rows by O_DIRECT."""

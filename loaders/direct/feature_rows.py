@@ -1,15 +1,42 @@
-"""Rows of features by O_DIRECT, from the drive into registered memory without another copy."""
+"""Rows of features by O_DIRECT, from the drive into registered memory without another copy.
+
+Rows that are no aligned blocks of their own, as behind the header of an ``.npy`` file, are copied
+out of the blocks that hold them.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from wattload.core.io import DataPath, Extent, IOKind, IOOrder, IOPlan
+from wattload.core.histogram import Histogram
+from wattload.core.io import DataPath, Extent, IOKind, IOOrder, IOPlan, IOResult
+from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.engine.engine import IOEngine
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory, host_array
+from wattload.loaders.feature_rows import (
+    BLOCK_BYTES,
+    FeaturePlan,
+    GatherResult,
+    Memory,
+    host_array,
+    is_aligned,
+    read_bytes_of,
+)
+
+STAGED_ROWS = 16_384
+"""Unaligned rows that are read at a time."""
+
+
+def staging_bytes(plan: FeaturePlan) -> int:
+    """Return the memory that unaligned rows pass through; 0 if all are aligned."""
+    if is_aligned(plan):
+        return 0
+    most_bytes = max(read_bytes_of(file, plan.row_bytes) for file in plan.files)
+    return min(plan.batch_rows, STAGED_ROWS) * most_bytes
 
 
 class DirectGatherer:
@@ -18,17 +45,25 @@ class DirectGatherer:
     def __init__(self, plan: FeaturePlan, *, backend: str, pollers: int) -> None:
         self._plan = plan
         self._depth = plan.outstanding // pollers
+        self._is_aligned = is_aligned(plan)
+        self._block_bytes = plan.row_bytes if self._is_aligned else BLOCK_BYTES
         self._extents = tuple(
-            Extent(file.path, 0, file.row_count * plan.row_bytes) for file in plan.files
+            Extent(file.path, file.offset_bytes, file.row_count * plan.row_bytes)
+            if self._is_aligned
+            else Extent(file.path, 0, file.offset_bytes + file.row_count * plan.row_bytes)
+            for file in plan.files
         )
-        counts = [file.row_count for file in plan.files]
+        counts = [-(-extent.length_bytes // self._block_bytes) for extent in self._extents]
         self._first_blocks = np.cumsum([0, *counts[:-1]]).astype(np.uint64)
+        self._staging = (
+            None if self._is_aligned else aligned_buffer(max(staging_bytes(plan), BLOCK_BYTES))
+        )
         self._engine = IOEngine(
             backend=backend,
-            block_bytes=plan.row_bytes,
+            block_bytes=self._block_bytes,
             depth=self._depth,
             pollers=pollers,
-            regions=plan.memories,
+            regions=plan.memories if self._staging is None else (self._staging,),
         )
 
     def path(self) -> DataPath:
@@ -42,40 +77,78 @@ class DirectGatherer:
         """Read each row on its own; see ``RowGatherer.gather``."""
         self._plan.check_gather(rows, into)
         start_ns, start_cpu_s = time.monotonic_ns(), time.thread_time()
-        result = self._engine.run(
-            IOPlan(
-                kind=IOKind.READ,
-                extents=self._extents,
-                block_bytes=self._plan.row_bytes,
-                depth=self._depth,
-                blocks=self._blocks(rows),
-            ),
-            destination=host_array(into),
-            alignment_bytes=self._plan.row_bytes,
-        )
+        memory = host_array(into)
+        if self._staging is None:
+            results = [self._read(self._row_blocks(rows), memory)]
+            storage_bytes = results[0].moved_bytes
+        else:
+            results = list(self._gather_staged(rows, memory, self._staging))
+            storage_bytes = sum(result.operation_count for result in results) * BLOCK_BYTES
+        latency = Histogram.of(())
+        for result in results:
+            latency = latency.merged(result.latency)
         return GatherResult(
             rows=len(rows),
-            storage_rows=result.operation_count,
+            storage_rows=len(rows),
             host_rows=0,
             cache_rows=0,
             joined_rows=0,
-            storage_bytes=result.moved_bytes,
+            storage_bytes=storage_bytes,
             start_ns=start_ns,
             end_ns=time.monotonic_ns(),
-            cpu_s=time.thread_time() - start_cpu_s + result.cpu_s,
-            latency=result.latency,
+            cpu_s=time.thread_time() - start_cpu_s + sum(result.cpu_s for result in results),
+            latency=latency,
         )
 
     def close(self) -> None:
         """End the engine's threads; safe to call twice."""
         self._engine.close()
 
-    def _blocks(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    def _read(self, blocks: NDArray[np.uint64], into: NDArray[np.uint8]) -> IOResult:
+        return self._engine.run(
+            IOPlan(
+                kind=IOKind.READ,
+                extents=self._extents,
+                block_bytes=self._block_bytes,
+                depth=self._depth,
+                blocks=blocks,
+            ),
+            destination=into,
+            alignment_bytes=self._block_bytes,
+        )
+
+    def _row_blocks(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the numbers of the rows over the blocks of one file after the other."""
         if len(self._plan.files) == 1:
             return rows
         files, places = self._plan.places(rows)
         return places + self._first_blocks[files]
+
+    def _gather_staged(
+        self, rows: NDArray[np.uint64], into: NDArray[np.uint8], staging: NDArray[np.uint8]
+    ) -> Iterator[IOResult]:
+        """Read the blocks that rows touch, a part of the list at a time, and copy the rows out."""
+        plan, row_bytes = self._plan, self._plan.row_bytes
+        offsets = np.array([file.offset_bytes for file in plan.files], dtype=np.uint64)
+        found = into.reshape(-1, row_bytes)
+        for first in range(0, len(rows), STAGED_ROWS):
+            part = rows[first : first + STAGED_ROWS]
+            files, places = plan.places(part)
+            starts = offsets[files] + places * np.uint64(row_bytes)
+            heads = starts // np.uint64(BLOCK_BYTES)
+            inner = (starts % np.uint64(BLOCK_BYTES)).astype(np.intp)
+            counts = -(-(inner + row_bytes) // BLOCK_BYTES)
+            positions = np.cumsum(counts) - counts
+            total = int(counts.sum())
+            steps = np.arange(total) - np.repeat(positions, counts)
+            blocks = np.repeat(heads + self._first_blocks[files], counts) + steps.astype(np.uint64)
+            yield self._read(blocks, staging[: total * BLOCK_BYTES])
+            # A view of the rows that would begin at each block, by where in the block they begin.
+            for begin in np.unique(inner):
+                those = np.flatnonzero(inner == begin)
+                room = (total * BLOCK_BYTES - begin - row_bytes) // BLOCK_BYTES + 1
+                rows_at = as_strided(staging[begin:], (room, row_bytes), (BLOCK_BYTES, 1))
+                found[first + those] = rows_at[positions[those]]
 
 
 def random_rows_per_s(plan: FeaturePlan, *, pollers: int | None, seconds: float) -> float:

@@ -87,10 +87,16 @@ static __device__ bool take_page(const wl_queue_view &view, uint64_t set, uint64
     return __shfl_sync(0xffffffffu, found, 0) == expected;
 }
 
+/* Of a cache that may evict any page that nobody uses. */
+struct keep_none {
+    static __device__ bool keeps(uint64_t) { return false; }
+};
+
 /* Finds or takes a page for a key; `page` is set unless WANT_PASSED is returned. All lanes call it
- * with the same key. */
+ * with the same key. No page is evicted whose key `kept` keeps. */
+template <typename kept_keys>
 static __device__ uint32_t claim_page(const wl_queue_view &view, uint64_t set, uint64_t key,
-                                      uint64_t *page) {
+                                      uint64_t *page, const kept_keys &kept) {
     uint32_t lane = threadIdx.x % WL_WARP;
     for (uint32_t attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
         uint64_t word = PAGE_USERS;
@@ -105,7 +111,8 @@ static __device__ uint32_t claim_page(const wl_queue_view &view, uint64_t set, u
                 return found;
             continue;
         }
-        uint32_t idle = __ballot_sync(0xffffffffu, !(word & (PAGE_USERS | PAGE_IS_READ)));
+        bool is_idle = !(word & (PAGE_USERS | PAGE_IS_READ));
+        uint32_t idle = __ballot_sync(0xffffffffu, is_idle && !kept.keeps(word >> PAGE_KEY_SHIFT));
         if (!idle)
             return WANT_PASSED;
         if (take_page(view, set, word, idle, key, page))

@@ -1,4 +1,4 @@
-"""The settings of loader=gpu_queue: random reads that a GPU asks for, through queues in memory.
+"""The settings of loader=gpu_queue: reads that a GPU asks for, through queues in memory.
 
 Threads of a GPU write requests into queue pairs in pinned host memory. Pollers on the CPU serve
 them by io_uring, and the GPU pulls the blocks out of host memory. It needs neither a kernel module
@@ -22,8 +22,17 @@ from wattload.core.units import MIB, format_bytes
 from wattload.core.workload import Requirement
 from wattload.loaders.engine.library import IO_URING, choose_backend
 from wattload.loaders.engine.targets import TARGET_LIMIT
+from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, read_bytes_of
 from wattload.loaders.gpu.limits import check_locked
-from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu
+from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu, rows_error
+from wattload.loaders.gpu_queue.feature_rows import (
+    QUEUE_PAIRS,
+    SET_ROWS,
+    QueueGatherer,
+    RowsSetup,
+    compiled_rows,
+)
 from wattload.loaders.gpu_queue.reader import QueueReader, QueueSetup, probe
 from wattload.loaders.random_reads import WARP, Pattern, RandomReader, RandomReadPlan
 
@@ -41,6 +50,15 @@ SET_BLOCKS = 16
 """Blocks of a set of the cache, as in ``loaders/engine/src/queue_abi.h``."""
 MOST_CACHED_BLOCKS = (1 << 36) - 1
 """Most blocks of a file that the cache can tell apart; see ``cache.cuh``."""
+
+DEFAULT_CACHE_SHARE = 0.0019
+"""4 GiB of 2.24 TB, as in GIDS's script for IGBH-Full."""
+MOST_OUTSTANDING, MOST_ROWS, MOST_ROW_BYTES = 65_536, (1 << 31) - 1, 65_536
+UNIT_BYTES, ROW_ALIGN_BYTES = 512, 16
+"""What a warp, and a thread of it, copies at once; see ``loaders/engine/src/rows_abi.h``."""
+COUNTS_BYTES, WORD_BYTES = 1 << 20, 9
+"""Of host memory: what warps count, with room for the rings' heads. Of a page of the cache: its word,
+and its share of the hand of a set."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +102,27 @@ class Config:
         least=0,
         most=MOST_CACHE_BYTES,
     )
+    host_share: float = setting(
+        0.2,
+        "Rows of features that are kept in pinned host memory, those most often drawn: a share of "
+        "all rows; 0 for none.",
+        least=0,
+        most=1,
+    )
+    cache_share: float | None = setting(
+        None,
+        "Size of a cache of rows of features in the memory of the GPU, as a share of all rows; 0 "
+        "for no cache.",
+        least=0,
+        most=1,
+        unset="0.0019 with requester=gpu, 0 with requester=cpu",
+    )
+    window_batches: int = setting(
+        8,
+        "Rows that one of so many coming batches needs stay in that cache; 0 for no such rule.",
+        least=0,
+        most=1024,
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
@@ -100,6 +139,12 @@ class Config:
                 f"loader.cache_bytes is {self.cache_bytes} with loader.{what}: a cache is in the "
                 "memory of a GPU and holds blocks that are delivered; use loader.requester=gpu "
                 "with loader.engine=storage or memory, or loader.cache_bytes=0"
+            )
+
+        if self.cache_share and self.requester == CPU:
+            raise ConfigError(
+                f"loader.cache_share is {self.cache_share} with loader.requester=cpu: the cache is "
+                "in the memory of a GPU; use loader.requester=gpu, or loader.cache_share=0"
             )
 
     @property
@@ -122,11 +167,7 @@ class Config:
         if self.reads_storage:
             choose_backend(IO_URING)
             for target in targets:
-                if target.direct_io is None:
-                    raise TargetError(
-                        f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which the "
-                        "queue's pollers need; choose a target on a local disk"
-                    )
+                _require_direct(target)
         if plan.gpu is not None and self.needs_gpu:
             probe(plan, self.queue_setup(plan))
 
@@ -147,6 +188,133 @@ class Config:
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
         """Return the reader; nothing is kept in ``folder``."""
         return QueueReader(plan, self.queue_setup(plan))
+
+    @property
+    def fills_gpu(self) -> bool:
+        """Whether rows of features are gathered into the memory of a GPU."""
+        return self.needs_gpu
+
+    def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
+        """Raise for anything that will not work; see ``FeatureLoaderConfig``."""
+        self.check()
+        self._check_rows(plan)
+        if self.needs_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
+            raise no_gpu()
+        self._check_row_memory(plan)
+        choose_backend(IO_URING)
+        for target in targets:
+            _require_direct(target)
+        if self.needs_gpu:
+            assert plan.gpu is not None
+            try:
+                compiled_rows(plan.gpu)
+            except NativeError as error:
+                raise rows_error(error) from error
+
+    def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
+        """Return the rows kept in host memory; slots, rings and lists; the GPU's cache and index.
+
+        The index has 4 bytes for each row of the features.
+        """
+        setup = self.rows_setup(plan)
+        slots_bytes = self._row_slots_bytes(plan)
+        rings_bytes = (
+            len(plan.files)
+            * QUEUE_PAIRS
+            * (_power_of_2(plan.outstanding) * PLACE_BYTES + PAIR_BYTES)
+        )
+        index_bytes = 4 * plan.row_count
+        pages_bytes = setup.cache_rows * (plan.row_bytes + WORD_BYTES)
+        has_index = not self.needs_gpu and setup.host_rows
+        return FeatureMemory(
+            host_rows_bytes=setup.host_rows * plan.row_bytes,
+            working_bytes=slots_bytes
+            + rings_bytes
+            + COUNTS_BYTES
+            + 8 * plan.batch_rows
+            + (index_bytes if has_index else 0),
+            gpu_cache_bytes=index_bytes + 8 * plan.batch_rows + pages_bytes
+            if self.needs_gpu
+            else 0,
+        )
+
+    def row_gatherer(self, plan: FeaturePlan) -> QueueGatherer:
+        """Return the gatherer; it reads the rows that are kept in host memory."""
+        return QueueGatherer(plan, self.rows_setup(plan), needs_gpu=self.needs_gpu)
+
+    def rows_setup(self, plan: FeaturePlan) -> RowsSetup:
+        """Return how the rows of a plan are gathered."""
+        share = self.cache_share
+        if share is None:
+            share = DEFAULT_CACHE_SHARE if self.needs_gpu else 0.0
+        pairs = QUEUE_PAIRS * len(plan.files)
+        folders = {path.parent for path in plan.paths}
+        return RowsSetup(
+            pollers=self.pollers or min(len(folders), DEFAULT_POLLERS, pairs),
+            requester_threads=self.requester_threads,
+            host_rows=int(self.host_share * plan.row_count) if plan.most_drawn else 0,
+            cache_rows=int(share * plan.row_count) // SET_ROWS * SET_ROWS,
+        )
+
+    def _check_rows(self, plan: FeaturePlan) -> None:
+        """Raise for a plan, or settings, that gathers can't follow."""
+        if self.engine != STORAGE:
+            raise ConfigError(
+                f"loader.engine={self.engine} reads no storage, and rows of features are read from "
+                f"it: use loader.engine={STORAGE}"
+            )
+        if self.cache_bytes:
+            raise ConfigError(
+                f"loader.cache_bytes is {self.cache_bytes}: that is a cache of random reads; use "
+                "loader.cache_share for rows of features"
+            )
+        if plan.outstanding % WARP or not 0 < plan.outstanding <= MOST_OUTSTANDING:
+            raise ConfigError(
+                f"the {plan.outstanding} outstanding reads must be a multiple of {WARP}, up to "
+                f"{MOST_OUTSTANDING}: a warp of the GPU has {WARP} threads with a read each"
+            )
+        if plan.row_count >= MOST_ROWS:
+            raise ConfigError(
+                f"loader=gpu_queue gathers from fewer than {MOST_ROWS} rows, got {plan.row_count}; "
+                "use a smaller graph, or loader=direct"
+            )
+        odd = [file for file in plan.files if file.offset_bytes % ROW_ALIGN_BYTES]
+        if odd or plan.row_bytes % UNIT_BYTES or not 0 < plan.row_bytes <= MOST_ROW_BYTES:
+            raise ConfigError(
+                f"loader=gpu_queue gathers rows of multiples of {UNIT_BYTES} bytes, up to "
+                f"{MOST_ROW_BYTES}, that begin at multiples of {ROW_ALIGN_BYTES}: got "
+                f"{plan.row_bytes} bytes"
+                + (f" from {odd[0].offset_bytes} on in {odd[0].path}" if odd else "")
+                + "; use loader=direct"
+            )
+        if len(plan.files) > TARGET_LIMIT:
+            raise ConfigError(
+                f"loader=gpu_queue reads from at most {TARGET_LIMIT} files, got {len(plan.files)}"
+            )
+        pairs = QUEUE_PAIRS * len(plan.files)
+        if self.pollers is not None and self.pollers > pairs:
+            raise ConfigError(
+                f"loader.pollers must be at most {pairs}, {QUEUE_PAIRS} for each of "
+                f"{len(plan.files)} files, got {self.pollers}"
+            )
+
+    def _check_row_memory(self, plan: FeaturePlan) -> None:
+        """Raise for more host memory than there may be."""
+        memory = self.feature_bytes(plan)
+        needed_bytes = memory.host_rows_bytes + memory.working_bytes
+        limit_bytes, _ = memory_limit_bytes(LIVE)
+        if limit_bytes is not None and needed_bytes > limit_bytes:
+            raise ConfigError(
+                f"loader=gpu_queue takes {format_bytes(needed_bytes)} of host memory, the memory "
+                f"limit of the cgroup is {format_bytes(limit_bytes)}: use a smaller "
+                "loader.host_share or fewer outstanding reads"
+            )
+        check_locked(self._row_slots_bytes(plan), "use fewer outstanding reads")
+
+    @staticmethod
+    def _row_slots_bytes(plan: FeaturePlan) -> int:
+        most_bytes = max(read_bytes_of(file, plan.row_bytes) for file in plan.files)
+        return plan.outstanding * _power_of_2(most_bytes)
 
     def queue_setup(self, plan: RandomReadPlan) -> QueueSetup:
         """Return how the queue of a plan is run."""
@@ -223,3 +391,16 @@ class Config:
     @staticmethod
     def _slots_bytes(plan: RandomReadPlan) -> int:
         return plan.outstanding * max(file.read_bytes for file in plan.files)
+
+
+def _require_direct(target: Target) -> None:
+    if target.direct_io is None:
+        raise TargetError(
+            f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which the queue's "
+            "pollers need; choose a target on a local disk"
+        )
+
+
+def _power_of_2(least: int) -> int:
+    """Return the smallest power of two that is at least ``least``, 1 or more."""
+    return 1 << (least - 1).bit_length()

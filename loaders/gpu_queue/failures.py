@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Mapping
 
-from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError
+from wattload.core.errors import ConfigError, DataError, NoGpuError, RunError, TargetError
 from wattload.core.units import MIB, format_bytes
 from wattload.loaders.aligned_io import refuses_direct
 from wattload.loaders.engine import library
@@ -61,6 +61,32 @@ def preparation_error(error: NativeError, planned: Mapping[str, int]) -> Excepti
     if error.code == library.NOT_DIRECT:
         return TargetError(refuses_direct(error.path))
     return ConfigError(sentences.get(error.code, error.text))
+
+
+def rows_error(error: NativeError) -> Exception:
+    """Return the exception for a queue of rows of features that could not be opened."""
+    if error.code == library.OTHER_SIZE:
+        return DataError(
+            f"{error.path} is {error.offset} bytes long, fewer than planned; remove the data "
+            "folder to generate it again"
+        )
+    if error.code == library.GPU_MEMORY:
+        return ConfigError(
+            f"the GPU has no {format_bytes(error.offset)} free for {error.text}: use a smaller "
+            "loader.cache_share, smaller batches or a smaller graph"
+        )
+    if error.code == library.NOT_PINNED:
+        return ConfigError(
+            f"{format_bytes(error.offset)} of host memory can't be pinned ({error.text}): use a "
+            "smaller loader.host_share or fewer outstanding reads, or raise ulimit -l and the "
+            "memory limit of the cgroup"
+        )
+    if error.code > 0 and not error.path:
+        return ConfigError(
+            f"{error.text} failed: {os.strerror(error.code)}; use a smaller loader.host_share or "
+            "fewer outstanding reads"
+        )
+    return preparation_error(error, {})
 
 
 def lost_error(error: NativeError, hang_s: float) -> RunError:

@@ -1,4 +1,4 @@
-"""The kernels of ``random_read.cu``, compiled for a GPU at run time and kept in the user's cache.
+"""The kernels of the ``.cu`` files, compiled for a GPU at run time and kept in the user's cache.
 
 NVRTC compiles CUDA C++ without a toolkit, a GPU or a driver. It is a library of the package
 ``nvidia-cuda-nvrtc``, called through ``cuda-bindings``; the extra ``cuda`` has both. What comes out
@@ -23,11 +23,11 @@ from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.workload import Requirement, missing_error
 from wattload.loaders.engine import library
 
-NAME = "random_read.cu"
-ENGINE_HEADERS = ("queue_abi.h", "histogram.h", "types.h")
-"""Those of the engine that the source includes."""
+RANDOM_READ, FEATURE_ROWS = "random_read.cu", "feature_rows.cu"
+ENGINE_HEADERS = ("queue_abi.h", "rows_abi.h", "histogram.h", "types.h")
+"""Those of the engine that the sources include."""
 
-OWN_HEADERS = ("memory.cuh", "cache.cuh")
+OWN_HEADERS = ("memory.cuh", "cache.cuh", "queue.cuh")
 """Those beside the source."""
 
 BINDINGS = Requirement(module="cuda.bindings.nvrtc", software="cuda-bindings", extra="cuda")
@@ -49,13 +49,15 @@ class Program:
 
     source: bytes
     headers: Mapping[str, bytes]
+    name: str = RANDOM_READ
 
     @classmethod
-    def packaged(cls) -> Program:
-        """Return the source and headers of this installation."""
+    def packaged(cls, name: str = RANDOM_READ) -> Program:
+        """Return a source and the headers of this installation."""
         own, engine = Path(__file__).parent, library.library_path().with_name("src")
         paths = [own / name for name in OWN_HEADERS] + [engine / name for name in ENGINE_HEADERS]
-        return cls((own / NAME).read_bytes(), {path.name: path.read_bytes() for path in paths})
+        headers = {path.name: path.read_bytes() for path in paths}
+        return cls((own / name).read_bytes(), headers, name)
 
 
 def compiled(architecture: str, program: Program | None = None, *, roots: Roots = LIVE) -> bytes:
@@ -144,7 +146,7 @@ def _check_architecture(nvrtc: ModuleType, architecture: str, version: str) -> N
 
 def _file_name(program: Program, architecture: str, version: str) -> str:
     digest = hashlib.sha256()
-    parts = {"options": " ".join(OPTIONS).encode(), NAME: program.source, **program.headers}
+    parts = {"options": " ".join(OPTIONS).encode(), program.name: program.source, **program.headers}
     for name, content in parts.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
     return f"{architecture}-nvrtc{version}-{digest.hexdigest()}.cubin"
@@ -175,7 +177,13 @@ def _compile(nvrtc: ModuleType, program: Program, architecture: str, version: st
     names = [name.encode() for name in program.headers]
     contents = list(program.headers.values())
     (handle,) = _call(
-        nvrtc, nvrtc.nvrtcCreateProgram, program.source, NAME.encode(), len(names), contents, names
+        nvrtc,
+        nvrtc.nvrtcCreateProgram,
+        program.source,
+        program.name.encode(),
+        len(names),
+        contents,
+        names,
     )
     try:
         options = [f"--gpu-architecture={architecture}".encode(), *(o.encode() for o in OPTIONS)]
@@ -183,7 +191,7 @@ def _compile(nvrtc: ModuleType, program: Program, architecture: str, version: st
         if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _read(nvrtc, handle, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise RunError(
-                f"NVRTC {version} does not compile {NAME} for {architecture} ({code.name}): "
+                f"NVRTC {version} does not compile {program.name} for {architecture} ({code.name}): "
                 f"{log.decode(errors='replace').strip(chr(0)).strip()}"
             )
         return _read(nvrtc, handle, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)

@@ -4,46 +4,7 @@
 #include "histogram.h"
 #include "memory.cuh"
 #include "cache.cuh"
-
-#define ALL 0xffffffffu
-
-/* So many loads of a warp are on their way from host memory at once: eight let 4096 requesters fill
- * the link of an H100, which takes twice as many warps with one. */
-enum { LOADS = 8 };
-
-/* splitmix64; see wl_draw in pattern.h */
-static __device__ uint64_t draw(uint64_t seed, uint64_t number) {
-    uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-/* Asks for the blocks of these lanes. */
-static __device__ void submit(const wl_queue_view &view, uint32_t pair, uint32_t lanes,
-                              uint64_t block, uint32_t slot, uint32_t generation) {
-    uint32_t lane = threadIdx.x % WL_WARP, position = 0;
-    __syncwarp(); /* all lanes have read the slots that are asked for again */
-    uint32_t rank = lanes == ALL ? lane : __popc(lanes & ((1u << lane) - 1));
-    if (!lane)
-        position = atomicAdd((uint32_t *)view.heads + (uint64_t)pair * WL_HEAD_STRIDE,
-                             (uint32_t)__popc(lanes));
-    position = view.first_position + __shfl_sync(ALL, position, 0) + rank;
-    uint64_t place = ((uint64_t)pair << view.queue_shift) +
-                     (position & ((1u << view.queue_shift) - 1));
-    if (!(lanes >> lane & 1))
-        return;
-    store_request(view.requests + place * sizeof(wl_request), block, slot, generation);
-    fence_system();
-    store_system(view.laps + place * 4, (position >> view.queue_shift) + 1);
-}
-
-/* Whether the host has given up, or is gone for so long that the warp leaves by itself. */
-static __device__ bool is_abandoned(const wl_queue_view &view, uint64_t since_ns) {
-    bool is = load_device(view.control) == WL_ABANDON ||
-              clock_ns() - since_ns > (uint64_t)view.wait_limit_ms * 1000000u;
-    return __any_sync(ALL, is);
-}
+#include "queue.cuh"
 
 /* Waits until requests of `lanes` are answered, and returns whose; their words are in `word`. Those
  * of a warp are answered one by one but nearly at once, so it returns with all of them, or with
@@ -74,10 +35,6 @@ static __device__ uint32_t wait(const wl_queue_view &view, uint32_t lanes, uint3
         if (sleep_ns < 2048)
             sleep_ns *= 2;
     }
-}
-
-template <bool of_host> static __device__ uint4 load_part(uint64_t address) {
-    return of_host ? load_lane(address) : load_device_lane(address);
 }
 
 /* Copies the blocks of `lanes` into the GPU's memory, from the host's or its own; each lane brings
@@ -256,7 +213,8 @@ static __device__ wanted look_up(const wl_queue_view &view, const requester &own
     for (uint32_t rest = leaders; rest; rest &= rest - 1) {
         uint32_t lane = __ffs(rest) - 1;
         uint64_t key = page_key(own.target, __shfl_sync(ALL, block, lane)), page = 0;
-        uint32_t want = claim_page(view, draw(0, key) & (view.cache_sets - 1), key, &page);
+        uint32_t want = claim_page(view, draw(0, key) & (view.cache_sets - 1), key, &page,
+                                   keep_none{});
         if (lane == own.lane) {
             its.want = want;
             its.page = page;

@@ -12,7 +12,6 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.io import DataPath
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory, host_array
+from wattload.loaders.feature_rows import FeatureFile, FeaturePlan, GatherResult, Memory, host_array
 from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
 
 
@@ -30,9 +29,7 @@ class MappedGatherer:
     def __init__(self, plan: FeaturePlan, *, threads: int, advice: str) -> None:
         self._plan = plan
         self._threads = threads
-        self._tensors = [
-            _mapped(file.path, file.row_count, plan.row_bytes, advice) for file in plan.files
-        ]
+        self._tensors = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
         self._path = DataPath(
             data_path="page_cache",
             path_requested="page_cache",
@@ -55,7 +52,7 @@ class MappedGatherer:
         start_ns, start_cpu_s = time.monotonic_ns(), time.process_time()
         faults, storage_bytes = _major_faults(), storage_read_bytes()
         with _threads(self._threads):
-            self._index(torch.from_numpy(rows.view(np.int64)), host_array(into))
+            self._index(rows, host_array(into))
         return GatherResult(
             rows=len(rows),
             storage_rows=None,
@@ -73,35 +70,38 @@ class MappedGatherer:
         """Unmap the files; safe to call twice."""
         self._tensors = []
 
-    def _index(self, rows: torch.Tensor, into: NDArray[np.uint8]) -> None:
+    def _index(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> None:
         found = torch.from_numpy(into).view(-1, self._plan.row_bytes)
-        count = len(self._tensors)
-        if count == 1:
-            torch.index_select(self._tensors[0], 0, rows, out=found)
+        if len(self._tensors) == 1:
+            torch.index_select(
+                self._tensors[0], 0, torch.from_numpy(rows.view(np.int64)), out=found
+            )
             return
-        for file, tensor in enumerate(self._tensors):
-            places = torch.nonzero(rows % count == file).flatten()
-            found[places] = tensor[rows[places] // count]
+        files, places = self._plan.places(rows)
+        for number, tensor in enumerate(self._tensors):
+            those = np.flatnonzero(files == number)
+            found[torch.from_numpy(those)] = tensor[torch.from_numpy(places[those].view(np.int64))]
 
 
-def _mapped(path: Path, row_count: int, row_bytes: int, advice: str) -> torch.Tensor:
+def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> torch.Tensor:
     """Return the rows of a file as a tensor of bytes, shape ``(row_count, row_bytes)``."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found_bytes, planned_bytes = os.fstat(descriptor).st_size, row_count * row_bytes
+        found_bytes = os.fstat(descriptor).st_size
+        planned_bytes = file.offset_bytes + file.row_count * row_bytes
         if found_bytes != planned_bytes:
             raise DataError(
-                f"{path} has {found_bytes} bytes instead of the {planned_bytes} of its "
-                f"{row_count} rows; delete the data with `wattload clean`, and the next run writes "
-                "it again"
+                f"{file.path} has {found_bytes} bytes instead of the {planned_bytes} of its "
+                f"{file.row_count} rows; delete the data with `wattload clean`, and the next run "
+                "writes it again"
             )
         # Private, since PyTorch takes writable memory only; nothing writes to it.
         memory = mmap.mmap(descriptor, planned_bytes, access=mmap.ACCESS_COPY)
     finally:
         os.close(descriptor)
     memory.madvise(mmap.MADV_RANDOM if advice == "random" else mmap.MADV_NORMAL)
-    flat = np.frombuffer(memory, dtype=np.uint8)
-    return torch.from_numpy(flat).view(row_count, row_bytes)
+    flat = np.frombuffer(memory, dtype=np.uint8, offset=file.offset_bytes)
+    return torch.from_numpy(flat).view(file.row_count, row_bytes)
 
 
 @contextmanager

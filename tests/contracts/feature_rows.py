@@ -28,18 +28,29 @@ ROW = 4096
 COUNT = 101
 
 
-def write_rows(folder: Path, files: int) -> tuple[FeaturePlan, NDArray[np.uint8]]:
-    """Write striped rows; return their plan with room for 1000 of them, and the rows in order."""
+def write_rows(
+    folder: Path, files: int, *, offset: int = 0, striped: bool = True
+) -> tuple[FeaturePlan, NDArray[np.uint8]]:
+    """Write rows, striped or one part after the other, each file behind ``offset`` bytes.
+
+    Returns their plan with room for 1000 of them, and the rows in order.
+    """
     rows = np.random.default_rng(files).integers(0, 256, (COUNT, ROW), dtype=np.uint8)
     paths = tuple(folder / f"features-{number}.bin" for number in range(files))
-    for number, path in enumerate(paths):
-        path.write_bytes(rows[number::files].tobytes())
+    firsts = [number if striped else COUNT * number // files for number in range(files)]
+    ends = [COUNT] * files if striped else [*firsts[1:], COUNT]
+    step = files if striped else 1
+    parts = [rows[first:end:step] for first, end in zip(firsts, ends, strict=True)]
+    for path, part in zip(paths, parts, strict=True):
+        path.write_bytes(bytes(offset) + part.tobytes())
         evict([path])
     memory = aligned_buffer(1000 * ROW)
     plan = FeaturePlan(
         files=tuple(
-            FeatureFile(path=path, row_count=len(rows[at::files]), first_row=at, step=files)
-            for at, path in enumerate(paths)
+            FeatureFile(
+                path=path, row_count=len(part), first_row=first, step=step, offset_bytes=offset
+            )
+            for path, part, first in zip(paths, parts, firsts, strict=True)
         ),
         row_count=COUNT,
         row_bytes=ROW,
@@ -48,6 +59,18 @@ def write_rows(folder: Path, files: int) -> tuple[FeaturePlan, NDArray[np.uint8]
         memories=(memory,),
     )
     return plan, rows
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "one file": {"files": 1},
+    "two files": {"files": 2},
+    "three files": {"files": 3},
+    "behind a header": {"files": 1, "offset": 128},
+    "striped, behind headers": {"files": 2, "offset": 128},
+    "behind a block": {"files": 1, "offset": ROW},
+    "by type": {"files": 3, "striped": False},
+    "by type, behind headers": {"files": 2, "offset": 128, "striped": False},
+}
 
 
 class FeatureRowsContract(ABC):
@@ -64,9 +87,9 @@ class FeatureRowsContract(ABC):
             made.close()
             made.close()
 
-    @pytest.mark.parametrize("files", [1, 2, 3])
-    def test_rows_come_in_the_order_of_the_list(self, tmp_path: Path, files: int) -> None:
-        plan, rows = write_rows(tmp_path, files)
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_rows_come_in_the_order_of_the_list(self, tmp_path: Path, layout: str) -> None:
+        plan, rows = write_rows(tmp_path, **LAYOUTS[layout])
         (memory,) = plan.memories
         assert isinstance(memory, np.ndarray)
         generator = np.random.default_rng(1)
@@ -85,6 +108,8 @@ class FeatureRowsContract(ABC):
                          result.joined_rows)  # fmt: skip
                 if None not in parts:
                     assert sum(each or 0 for each in parts) == count
+                    read_bytes = 2 * ROW if plan.files[0].offset_bytes % ROW else ROW
+                    assert result.storage_bytes == (result.storage_rows or 0) * read_bytes
             assert gatherer.path().path_effective == "unverified"
 
     def test_rows_that_do_not_exist_are_refused(self, tmp_path: Path) -> None:

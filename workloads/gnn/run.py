@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
+from wattload.core.host.io_profile import Profile, profile
 from wattload.core.host.memory_limit import limited_memory
 from wattload.core.record.results import latencies_of
 from wattload.core.storage.extents import written_extents_check
-from wattload.core.storage.io_profile import IOProfile, profile
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.core.workload import Outcome, Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES
@@ -30,7 +30,7 @@ from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
 from wattload.loaders.graph.files import REMEDY, GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
 from wattload.loaders.graph.seeds import TrainingSeeds, most_drawn
-from wattload.loaders.graph.torch_sampler import TorchSampler
+from wattload.loaders.graph.torch_sampler import TorchSampler, fits
 from wattload.workloads.gnn.checks import outcome_checks
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU
 from wattload.workloads.gnn.dataset import facts_of
@@ -74,9 +74,7 @@ class _Run:
         context.progress.begin("reading the topology")
         self._topology = dataset.load_topology()
         context.progress.end()
-        self._seeds = TrainingSeeds(
-            shape.node_types[0].count, config.train_share, context.seed
-        )
+        self._seeds = TrainingSeeds(shape.node_types[0].count, config.train_share, context.seed)
         self.sampler_name, self._sampler = self._open_sampler()
         opened.callback(self._sampler.close)
         self._batch_rows = job.room_for(self._sample_beforehand())
@@ -140,8 +138,8 @@ class _Run:
             read_bytes_per_row=self._read_bytes_per_row,
         )
         tables = {"steps": results.table()}
-        if profiled is not None and profiled.table is not None:
-            tables["io_requests"] = profiled.table
+        if profiled is not None and profiled.requests is not None:
+            tables["io_requests"] = profiled.requests
         return Outcome(
             metrics=tuple(
                 metrics(
@@ -195,7 +193,7 @@ class _Run:
             return loader.name, loader.batch_sampler(
                 self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
             )
-        on_gpu = job.trainer == GPU and TorchSampler.fits(self._topology, self._device)
+        on_gpu = job.trainer == GPU and fits(job.dataset.shape, self._device)
         if wanted == GPU and not on_gpu:
             raise ConfigError(
                 "workload.sampler=gpu needs a GPU that trains, with room for the topology of "
@@ -209,9 +207,7 @@ class _Run:
             self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
         )
 
-    def _make_places(
-        self, opened: ExitStack
-    ) -> tuple[Sequence[Place], tuple[Memory, ...]]:
+    def _make_places(self, opened: ExitStack) -> tuple[Sequence[Place], tuple[Memory, ...]]:
         """Return the memory of one batch, or of two that alternate."""
         job, rows, comparer = self._job, self._batch_rows, self._comparer
         count = 2 if job.is_ahead else 1
@@ -258,7 +254,7 @@ class _Run:
             reads = result.rows if result.storage_rows is None else result.storage_rows
             self._phase.moved(read_bytes=result.storage_bytes, operations=reads)
 
-    def _profile(self, numbers: range) -> IOProfile | None:
+    def _profile(self, numbers: range) -> Profile | None:
         """Trace the reads of untimed steps at the drives."""
         if not numbers:
             return None
@@ -269,7 +265,7 @@ class _Run:
         with profile(devices) as traced:
             self._run(numbers)
         self._context.progress.end()
-        return traced.result
+        return traced
 
     @property
     def _read_bytes_per_row(self) -> int:
@@ -286,7 +282,7 @@ class _Run:
     def _details(
         self,
         results: Results,
-        profiled: IOProfile | None,
+        profiled: Profile | None,
         peak_bytes: int | None,
         per_epoch: int,
     ) -> dict[str, Any]:
@@ -323,9 +319,7 @@ class _Run:
             **{name: results.counted(name) for name in COUNTS},
             "storage_bytes": results.storage_bytes,
             "row_payload_bytes": results.rows * ROW_BYTES,
-            "amplification": results.storage_bytes / (read_rows * ROW_BYTES)
-            if read_rows
-            else None,
+            "amplification": results.storage_bytes / (read_rows * ROW_BYTES) if read_rows else None,
             "major_faults": results.counted("major_faults"),
             "cpu_s": results.cpu_s,
             "losses": results.losses,
@@ -343,7 +337,7 @@ class _Run:
             },
             "ceiling_reason": self._ceiling_reason or None,
             "advice": getattr(job.loader, "advice", None),
-            "io_profile": None if profiled is None else profiled.as_json(),
+            "io_profile": _profile_facts(profiled, config.profile_steps),
             "software": {"torch": torch.__version__},
         }
 
@@ -402,3 +396,8 @@ def _device_of(job: Job) -> torch.device:
         "with workload.gpus"
     )
 
+
+def _profile_facts(profiled: Profile | None, steps: int) -> Mapping[str, Any] | None:
+    if profiled is None or profiled.result is None:
+        return None
+    return {**profiled.result.as_json(), "steps": steps}

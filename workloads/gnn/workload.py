@@ -66,9 +66,7 @@ class Gnn:
                 "so far; start it without mpirun"
             )
         dataset = dataset_of(config, context.seed, context.targets)
-        seeds = TrainingSeeds(
-            dataset.shape.node_types[0].count, config.train_share, context.seed
-        )
+        seeds = TrainingSeeds(dataset.shape.node_types[0].count, config.train_share, context.seed)
         seeds.steps_per_epoch(config.batch_seeds)
         trainer, gpu = self._trainer()
         job = self._job = Job(
@@ -94,9 +92,7 @@ class Gnn:
             peak_bytes=dataset.data_bytes if is_synthetic else 0,
             read_bytes=int(sum(job.expected_counts[-1])) * ROW_BYTES * job.step_count,
             computing_s=(job.step_s or 0.0) * job.step_count,
-            memory_bytes_per_rank=(
-                job.needed_bytes(rows) + job.activation_bytes() + OWN_BYTES
-            ),
+            memory_bytes_per_rank=(job.needed_bytes(rows) + job.activation_bytes() + OWN_BYTES),
             needs_direct_io=is_synthetic,
             lines=tuple(self._lines(job)),
             maximum_ranks=1,

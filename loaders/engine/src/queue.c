@@ -13,7 +13,7 @@
 #include "pattern.h"
 #include "stamps.h"
 
-enum { TARGET_LIMIT = 64, POLLER_LIMIT = 256, BLOCK_LIMIT = 65536, READ_LIMIT = 1 << 20 };
+enum { POLLER_LIMIT = 256, BLOCK_LIMIT = 65536, READ_LIMIT = 1 << 20 };
 enum { REQUESTER_LIMIT = 65536, SIZE_LIMIT = 65536, PAIR_LIMIT = 1024 };
 #define TABLE_LIMIT ((uint64_t)1 << 32)
 /* What memory holds where nothing was delivered. */
@@ -67,7 +67,7 @@ static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
     else if (!is_power_of_2(setup->queue_size) || setup->queue_size > SIZE_LIMIT ||
              setup->queue_size < setup->requesters)
         wrong = "queue_size must be a power of two up to 65536, at least requesters";
-    else if (!setup->target_count || setup->target_count > TARGET_LIMIT)
+    else if (!setup->target_count || setup->target_count > WL_QUEUE_TARGETS)
         wrong = "target_count must be 1 to 64";
     else if (!setup->queue_pairs || setup->queue_pairs > PAIR_LIMIT)
         wrong = "queue_pairs must be 1 to 1024";
@@ -95,7 +95,7 @@ static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
     return wrong ? wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "%s", wrong) : WL_OK;
 }
 
-static uint8_t *map(size_t bytes, wl_error *error) {
+uint8_t *wl_queue_map(size_t bytes, wl_error *error) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         wl_fail(error, errno, NULL, WL_NOWHERE, "allocating %zu bytes", bytes);
@@ -109,7 +109,9 @@ static uint8_t *map(size_t bytes, wl_error *error) {
 
 /* Random bytes under stamps, so that a table is read as a file would be. */
 static int32_t fill_table(wl_queue *queue, wl_error *error) {
-    queue->table = map(queue->table_bytes, error);
+    if (!queue->table_bytes)
+        return WL_OK;
+    queue->table = wl_queue_map(queue->table_bytes, error);
     if (!queue->table)
         return error->code;
     for (uint64_t i = 0; i < queue->table_bytes / 8; i++) {
@@ -128,7 +130,7 @@ static int32_t lay_out(wl_queue *queue, wl_error *error) {
     uint64_t completions = laps + line_up(entries * sizeof(uint32_t));
     uint64_t slots = completions + line_up((uint64_t)wl_slot_count(queue) * sizeof(uint32_t));
     queue->memory_bytes = slots + line_up((uint64_t)wl_slot_count(queue) * queue->slot_bytes);
-    queue->memory = map(queue->memory_bytes, error);
+    queue->memory = wl_queue_map(queue->memory_bytes, error);
     if (!queue->memory)
         return error->code;
     queue->word = (uint32_t *)(void *)queue->memory;
@@ -157,6 +159,8 @@ static int32_t open_file(wl_queue *queue, wl_queue_file *file, const wl_queue_ta
         .nonce = target->nonce,
         .word = target->word,
         .first_block = target->first_block};
+    file->align = queue->slot_bytes;
+    file->end_byte = target->bytes / queue->slot_bytes * queue->slot_bytes;
     return WL_OK;
 }
 
@@ -216,7 +220,7 @@ static int start_poller(wl_queue *queue, wl_queue_poller *poller) {
 }
 
 /* Returns when all pollers wait for the next stage. */
-static void wait_for_pollers(wl_queue *queue) {
+void wl_queue_wait_for_pollers(wl_queue *queue) {
     pthread_mutex_lock(&queue->mutex);
     while (queue->parked_pollers < queue->poller_threads)
         pthread_cond_wait(&queue->changed, &queue->mutex);
@@ -237,7 +241,7 @@ static int32_t start_pollers(wl_queue *queue, wl_error *error) {
     if (code)
         return wl_fail(error, code, NULL, WL_NOWHERE, "starting poller %u of %u",
                        queue->poller_threads + 1, queue->poller_count);
-    wait_for_pollers(queue);
+    wl_queue_wait_for_pollers(queue);
     *error = queue->error;
     return error->code;
 }
@@ -282,20 +286,20 @@ static int32_t open_all(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     return failed;
 }
 
-int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *error) {
-    if (check_setup(setup, error))
-        return error->code;
+int32_t wl_queue_make(const wl_queue_setup *setup, const wl_requesters *requesters, void *own,
+                      uint32_t warps, wl_queue **made, wl_error *error) {
     wl_queue *queue = calloc(1, sizeof *queue);
     if (!queue)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating a queue");
-    queue->requesters = setup->gpu ? &wl_gpu_requesters : &wl_cpu_requesters;
+    queue->requesters = requesters;
+    queue->own = own;
     queue->engine = setup->engine;
     queue->pairs = setup->queue_pairs;
     queue->size = setup->queue_size;
     queue->target_count = setup->target_count;
     queue->pair_count = setup->queue_pairs * setup->target_count;
     queue->warps_per_target = setup->requesters / WL_WARP;
-    queue->warps = queue->warps_per_target * setup->target_count;
+    queue->warps = warps;
     queue->block_bytes = setup->block_bytes;
     queue->slot_bytes = setup->read_bytes;
     queue->poller_count = setup->pollers;
@@ -313,13 +317,20 @@ int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *
     if (failed)
         wl_queue_close(queue);
     else
-        *opened = queue;
+        *made = queue;
     return failed;
+}
+
+int32_t wl_queue_open(const wl_queue_setup *setup, wl_queue **opened, wl_error *error) {
+    if (check_setup(setup, error))
+        return error->code;
+    return wl_queue_make(setup, setup->gpu ? &wl_gpu_requesters : &wl_cpu_requesters, NULL,
+                         setup->requesters / WL_WARP * setup->target_count, opened, error);
 }
 
 /* Before a stage: completion words hold the generation before a requester's first, so that none is
  * taken for its answer. */
-static void reset(wl_queue *queue) {
+void wl_queue_reset(wl_queue *queue) {
     uint32_t before = ((uint32_t)queue->view.first_number & WL_GENERATION_MASK) << WL_ERRNO_BITS;
     size_t entries = (size_t)queue->pair_count * queue->size;
     memset((void *)queue->laps, 0, entries * sizeof(uint32_t));
@@ -331,7 +342,7 @@ static void reset(wl_queue *queue) {
         pair->tail = queue->view.first_position;
         wl_set(&pair->taken, 0);
         wl_set(&pair->answered, 0);
-        pair->operations = pair->latency_sum_ns = pair->latency_max_ns = 0;
+        pair->operations = pair->read_bytes = pair->latency_sum_ns = pair->latency_max_ns = 0;
         pair->latency_min_ns = UINT64_MAX;
         memset(pair->counts, 0, sizeof pair->counts);
     }
@@ -341,12 +352,13 @@ static void reset(wl_queue *queue) {
         wl_set(&poller->taken, 0);
         wl_set(&poller->answered, 0);
         wl_set(&poller->busy_ns, 0);
+        wl_set(&poller->cpu_ns, 0);
         wl_trace_free(&poller->trace);
         wl_trace_init(&poller->trace, queue->trace_every, WL_TRACE_LIMIT / queue->poller_count);
     }
 }
 
-static void let_pollers(wl_queue *queue, bool serve) {
+void wl_queue_let_pollers(wl_queue *queue, bool serve) {
     pthread_mutex_lock(&queue->mutex);
     atomic_store_explicit(&queue->is_serving, serve, memory_order_release);
     if (serve) {
@@ -357,7 +369,7 @@ static void let_pollers(wl_queue *queue, bool serve) {
     pthread_mutex_unlock(&queue->mutex);
 }
 
-static bool has_failed(wl_queue *queue, wl_error *error) {
+bool wl_queue_has_failed(wl_queue *queue, wl_error *error) {
     pthread_mutex_lock(&queue->mutex);
     *error = queue->error;
     pthread_mutex_unlock(&queue->mutex);
@@ -371,7 +383,7 @@ static uint64_t answered(wl_queue *queue) {
     return sum;
 }
 
-static void nap(uint64_t ns) {
+void wl_queue_nap(uint64_t ns) {
     struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u),
                             .tv_nsec = (long)(ns % 1000000000u)};
     nanosleep(&time, NULL);
@@ -384,8 +396,7 @@ typedef struct {
     uint64_t duration_ns;
 
     uint64_t start_ns, deadline_ns, end_ns;
-    /* Answers of each target, and when one was last seen. */
-    uint64_t seen[TARGET_LIMIT], seen_ns[TARGET_LIMIT];
+    wl_queue_watch watch;
     bool is_ending;
 } stretch;
 
@@ -404,17 +415,16 @@ static uint64_t answered_of(const wl_queue *queue, uint32_t target, bool *has_mo
     return sum;
 }
 
-/* Whether a target that has something to answer has not done so for too long. */
-static bool hangs(wl_queue *queue, stretch *stage, uint64_t now_ns) {
+bool wl_queue_hangs(wl_queue *queue, wl_queue_watch *watch, uint64_t now_ns) {
     uint64_t oldest_ns = now_ns;
     for (uint32_t i = 0; i < queue->target_count; i++) {
         bool has_more;
         uint64_t count = answered_of(queue, i, &has_more);
-        if (count != stage->seen[i] || !stage->seen_ns[i] || !has_more) {
-            stage->seen[i] = count;
-            stage->seen_ns[i] = now_ns;
+        if (count != watch->seen[i] || !watch->seen_ns[i] || !has_more) {
+            watch->seen[i] = count;
+            watch->seen_ns[i] = now_ns;
         }
-        oldest_ns = stage->seen_ns[i] < oldest_ns ? stage->seen_ns[i] : oldest_ns;
+        oldest_ns = watch->seen_ns[i] < oldest_ns ? watch->seen_ns[i] : oldest_ns;
     }
     return now_ns - oldest_ns >= queue->hang_ns;
 }
@@ -438,12 +448,12 @@ static int32_t follow(wl_queue *queue, stretch *stage, wl_error *error) {
             stage->end_ns = wl_now_ns();
             return ended < 0 ? error->code : WL_OK;
         }
-        if (has_failed(queue, error))
+        if (wl_queue_has_failed(queue, error))
             return error->code;
-        if (!stage->pulls && hangs(queue, stage, now_ns))
+        if (!stage->pulls && wl_queue_hangs(queue, &stage->watch, now_ns))
             return wl_fail(error, WL_HANGS, NULL, 0, "no answer");
         uint64_t left_ns = stage->is_ending ? END_NS : stage->deadline_ns - now_ns;
-        nap(left_ns < WATCH_NS ? left_ns : WATCH_NS);
+        wl_queue_nap(left_ns < WATCH_NS ? left_ns : WATCH_NS);
     }
 }
 
@@ -454,12 +464,12 @@ static void ask_to_leave(wl_queue *queue, uint32_t word) {
     if (queue->requesters->control(queue, word, &error))
         return;
     while (!queue->requesters->poll(queue, &error) && wl_now_ns() < limit_ns)
-        nap(END_NS);
+        wl_queue_nap(END_NS);
 }
 
 /* First whoever is answered leaves, so that what is left open tells which target hangs; then the
  * others leave their waits. Those of a lost GPU do neither. */
-static void abandon(wl_queue *queue) {
+void wl_queue_abandon(wl_queue *queue) {
     ask_to_leave(queue, WL_STOP);
     ask_to_leave(queue, WL_ABANDON);
 }
@@ -471,11 +481,10 @@ static bool are_parked(wl_queue *queue) {
     return are;
 }
 
-/* A poller may be inside the kernel, where a drive that hangs keeps it. */
-static void wait_briefly_for_pollers(wl_queue *queue) {
+void wl_queue_wait_briefly(wl_queue *queue) {
     uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
     while (!are_parked(queue) && wl_now_ns() < limit_ns)
-        nap(END_NS);
+        wl_queue_nap(END_NS);
 }
 
 static void begin_clock(wl_queue *queue, stretch *stage) {
@@ -495,21 +504,21 @@ static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
     queue->view.pattern = stage->is_timed ? queue->pattern : WL_PATTERN_UNIFORM;
     queue->view.first_number = stage->is_timed ? queue->first_number : 0;
     queue->view.first_position = (uint32_t)(queue->view.first_number * WL_WARP);
-    reset(queue);
+    wl_queue_reset(queue);
     if (!stage->pulls)
-        let_pollers(queue, true);
+        wl_queue_let_pollers(queue, true);
     begin_clock(queue, stage);
     int32_t failed = queue->requesters->launch(queue, stage->pulls, error);
     if (!failed)
         failed = follow(queue, stage, error);
     if (failed)
-        abandon(queue);
+        wl_queue_abandon(queue);
     if (!stage->pulls) {
-        let_pollers(queue, false);
+        wl_queue_let_pollers(queue, false);
         if (failed)
-            wait_briefly_for_pollers(queue);
+            wl_queue_wait_briefly(queue);
         else
-            wait_for_pollers(queue);
+            wl_queue_wait_for_pollers(queue);
     }
     return failed;
 }
@@ -579,7 +588,7 @@ static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
 }
 
 static void name_hanging(const wl_queue *queue, const wl_warp_counts *warps, wl_error *error) {
-    uint64_t open[TARGET_LIMIT] = {0};
+    uint64_t open[WL_QUEUE_TARGETS] = {0};
     uint32_t worst = 0;
     for (uint32_t i = 0; i < queue->warps; i++)
         open[i / queue->warps_per_target] += warps[i].unanswered;

@@ -14,6 +14,7 @@
 enum { WL_QUEUE_LINE = 64 };
 /* Of registered memory, of WL_PIECE_BYTES each: slots are a power of two, so none crosses two. */
 enum { WL_QUEUE_PIECES = 64 };
+enum { WL_QUEUE_TARGETS = 64 };
 
 typedef struct wl_queue_poller wl_queue_poller;
 
@@ -26,6 +27,7 @@ typedef struct {
     uint32_t target;
     _Atomic uint64_t taken, answered;
     uint64_t operations; /* answered without an error */
+    uint64_t read_bytes; /* of these */
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t counts[WL_BUCKETS]; /* from taking a request to the end of its read */
 } wl_pair;
@@ -34,7 +36,7 @@ typedef struct {
 typedef struct {
     wl_request request;
     uint64_t start_ns, number;
-    uint32_t pair;
+    uint32_t pair, read_bytes, needed_bytes; /* of its read, and of it up to the file's end */
     bool is_traced;
 } wl_flight;
 
@@ -48,7 +50,7 @@ struct wl_queue_poller {
     uint64_t number; /* of the next request it takes */
     uint64_t idle_since_ns, idle_ns, slept_ns, empty_passes;
     wl_trace trace;
-    _Atomic uint64_t taken, answered, busy_ns;
+    _Atomic uint64_t taken, answered, busy_ns, cpu_ns;
 };
 
 /* Who asks. All of it is called by the thread that runs the queue. */
@@ -69,10 +71,13 @@ typedef struct {
 
 extern const wl_requesters wl_gpu_requesters, wl_cpu_requesters;
 
+/* Blocks follow each other from `first_byte` to `end_byte`. A read begins and ends at multiples of
+ * `align`, but for one that the file's end cuts short. */
 typedef struct {
     int fd;
     wl_source source;
     char *path;
+    uint64_t first_byte, end_byte, align;
 } wl_queue_file;
 
 struct wl_queue {
@@ -119,6 +124,33 @@ struct wl_queue {
 void *wl_queue_poller_main(void *poller);
 /* A poller can't go on. */
 void wl_queue_fail(wl_queue *queue, const wl_error *error);
+
+/* Opens everything and starts the pollers, for requesters that `warps` warps ask with: the setup
+ * must be valid. `own` is theirs. A queue without a table has no `table_bytes`. */
+int32_t wl_queue_make(const wl_queue_setup *setup, const wl_requesters *requesters, void *own,
+                      uint32_t warps, wl_queue **made, wl_error *error);
+/* Zeroed memory that a GPU can map; NULL and an error if there is none. */
+uint8_t *wl_queue_map(size_t bytes, wl_error *error);
+
+/* A stage: reset, pollers that serve, requesters that ask, pollers that park. Abandoning makes
+ * requesters leave whose requests are not answered. */
+void wl_queue_reset(wl_queue *queue);
+void wl_queue_let_pollers(wl_queue *queue, bool serve);
+void wl_queue_wait_for_pollers(wl_queue *queue);
+/* A poller may be inside the kernel, where a drive that hangs keeps it. */
+void wl_queue_wait_briefly(wl_queue *queue);
+void wl_queue_abandon(wl_queue *queue);
+void wl_queue_nap(uint64_t ns);
+/* Whether a poller could not go on. */
+bool wl_queue_has_failed(wl_queue *queue, wl_error *error);
+
+/* Answers of each target, and when one was last seen. */
+typedef struct {
+    uint64_t seen[WL_QUEUE_TARGETS], seen_ns[WL_QUEUE_TARGETS];
+} wl_queue_watch;
+
+/* Whether a target that has something to answer has not done so for too long. */
+bool wl_queue_hangs(wl_queue *queue, wl_queue_watch *watch, uint64_t now_ns);
 
 /* Target `number` as requesters see it in this stage. */
 wl_source wl_source_of(const wl_queue *queue, uint32_t number);

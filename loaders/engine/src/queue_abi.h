@@ -101,7 +101,7 @@ typedef struct {
     uint64_t cache_words; /* uint64_t[cache_sets][WL_WAYS] */
     uint64_t cache_hands; /* uint32_t[cache_sets] */
     uint64_t cache_pages; /* uint8_t[cache_sets][WL_WAYS][block_bytes] */
-    uint64_t cache_sets;  /* a power of two; 0: no cache */
+    uint64_t cache_sets;  /* 0: no cache; of random reads a power of two */
     uint64_t seed;
     uint64_t first_number; /* of each requester's requests */
     uint64_t table_blocks;

@@ -4,22 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
-#include "queue.h"
-
-/* Threads of a block. Four warps fill the schedulers of a multiprocessor evenly. */
-enum { BLOCK_THREADS = 128 };
+#include "queue_gpu.h"
 
 typedef struct {
-    const wl_cuda *cuda;
-    wl_cu_device device;
-    wl_cu_context context;
-    bool is_retained, is_memory_mapped, is_table_mapped;
-    wl_cu_module module;
+    wl_gpu_base base;
+    bool is_memory_mapped, is_table_mapped;
     wl_cu_function read, read_cached, pull;
-    wl_cu_stream stream, side; /* of the kernel, and of the control word beside it */
     wl_cu_pointer memory;
-    wl_cu_pointer heads, control, sources, counts, latencies, output;
+    wl_cu_pointer heads, sources, counts, latencies, output;
     size_t heads_bytes, sources_bytes, counts_bytes, latencies_bytes;
     wl_cu_pointer slots, table;
     wl_cu_pointer cache; /* 0 without one */
@@ -28,12 +20,10 @@ typedef struct {
 
 static wl_gpu_side *side_of(const wl_queue *queue) { return queue->own; }
 
-static size_t line_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
-static int32_t map_host(wl_gpu_side *side, void *memory, size_t bytes, bool *is_mapped,
+int32_t wl_gpu_map_host(const wl_gpu_base *base, void *memory, size_t bytes, bool *is_mapped,
                         wl_cu_pointer *address, wl_error *error) {
     wl_cu_result code =
-        side->cuda->host_register(memory, bytes, WL_CU_HOST_PORTABLE | WL_CU_HOST_MAPPED);
+        base->cuda->host_register(memory, bytes, WL_CU_HOST_PORTABLE | WL_CU_HOST_MAPPED);
     if (code) {
         wl_cuda_fail(error, code, "cuMemHostRegister");
         return wl_fail(error, WL_NOT_PINNED, NULL, bytes, "%s",
@@ -41,35 +31,73 @@ static int32_t map_host(wl_gpu_side *side, void *memory, size_t bytes, bool *is_
                                                    : "the driver refuses to pin memory");
     }
     *is_mapped = true;
-    code = side->cuda->host_address(address, memory, 0);
+    code = base->cuda->host_address(address, memory, 0);
     return code ? wl_cuda_fail(error, code, "cuMemHostGetDevicePointer") : WL_OK;
 }
 
-static int32_t load_kernels(wl_gpu_side *side, const void *image, wl_error *error) {
-    const wl_cuda *cuda = side->cuda;
-    wl_cu_result code = cuda->module_load(&side->module, image);
-    if (code)
-        return wl_cuda_fail(error, code, "cuModuleLoadData");
-    code = cuda->module_function(&side->read, side->module, "random_read");
-    if (!code)
-        code = cuda->module_function(&side->read_cached, side->module, "random_read_cached");
-    if (!code)
-        code = cuda->module_function(&side->pull, side->module, "random_pull");
+int32_t wl_gpu_function(const wl_gpu_base *base, const char *name, wl_cu_function *function,
+                        wl_error *error) {
+    wl_cu_result code = base->cuda->module_function(function, base->module, name);
     return code ? wl_cuda_fail(error, code, "cuModuleGetFunction") : WL_OK;
+}
+
+static int32_t open_streams(wl_gpu_base *base, wl_error *error) {
+    wl_cu_result code = base->cuda->stream_create(&base->stream, WL_CU_STREAM_NON_BLOCKING);
+    if (!code)
+        code = base->cuda->stream_create(&base->side, WL_CU_STREAM_NON_BLOCKING);
+    return code ? wl_cuda_fail(error, code, "cuStreamCreate") : WL_OK;
+}
+
+int32_t wl_gpu_enter(wl_gpu_base *base, const char *address, const void *image, wl_error *error) {
+    const wl_cuda *cuda = base->cuda = wl_cuda_open(error);
+    if (!cuda)
+        return error->code;
+    if (cuda->device_by_address(&base->device, address))
+        return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s", address);
+    wl_cu_result code = cuda->context_retain(&base->context, base->device);
+    if (code)
+        return wl_cuda_fail(error, code, "cuDevicePrimaryCtxRetain");
+    base->is_retained = true;
+    code = cuda->context_set(base->context);
+    if (code)
+        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
+    code = cuda->module_load(&base->module, image);
+    return code ? wl_cuda_fail(error, code, "cuModuleLoadData") : open_streams(base, error);
+}
+
+void wl_gpu_leave(wl_gpu_base *base) {
+    const wl_cuda *cuda = base->cuda;
+    if (!base->is_retained)
+        return;
+    if (base->stream)
+        cuda->stream_destroy(base->stream);
+    if (base->side)
+        cuda->stream_destroy(base->side);
+    if (base->module)
+        cuda->module_unload(base->module);
+    cuda->context_release(base->device);
+}
+
+static int32_t load_kernels(wl_gpu_side *side, wl_error *error) {
+    const wl_gpu_base *base = &side->base;
+    if (wl_gpu_function(base, "random_read", &side->read, error) ||
+        wl_gpu_function(base, "random_read_cached", &side->read_cached, error))
+        return error->code;
+    return wl_gpu_function(base, "random_pull", &side->pull, error);
 }
 
 /* A grid that is not wholly on the GPU would wait for requests of blocks that can't run. */
 static int32_t check_grid(const wl_queue *queue, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
     int32_t multiprocessors = 0, blocks = 0;
-    wl_cu_result code = side->cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
-                                                     side->device);
+    wl_cu_result code = side->base.cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
+                                                     side->base.device);
     if (!code)
-        code = side->cuda->occupancy(
-            &blocks, queue->view.cache_sets ? side->read_cached : side->read, BLOCK_THREADS, 0);
+        code = side->base.cuda->occupancy(
+            &blocks, queue->view.cache_sets ? side->read_cached : side->read, WL_BLOCK_THREADS, 0);
     if (code)
         return wl_cuda_fail(error, code, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-    uint64_t most = (uint64_t)multiprocessors * (uint64_t)blocks * BLOCK_THREADS;
+    uint64_t most = (uint64_t)multiprocessors * (uint64_t)blocks * WL_BLOCK_THREADS;
     if (wl_slot_count(queue) <= most)
         return WL_OK;
     return wl_fail(error, WL_TOO_MANY, NULL, most, "%u requesters, and the GPU runs %llu at once",
@@ -78,14 +106,14 @@ static int32_t check_grid(const wl_queue *queue, wl_error *error) {
 
 static int32_t allocate(wl_queue *queue, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
-    side->heads_bytes = line_up((size_t)queue->pair_count * WL_HEAD_STRIDE * sizeof(uint32_t));
-    side->sources_bytes = line_up(queue->target_count * sizeof(wl_source));
-    side->counts_bytes = line_up(queue->warps * sizeof(wl_warp_counts));
-    side->latencies_bytes = line_up(WL_BUCKETS * sizeof(uint64_t));
+    side->heads_bytes = wl_gpu_line_up((size_t)queue->pair_count * WL_HEAD_STRIDE * sizeof(uint32_t));
+    side->sources_bytes = wl_gpu_line_up(queue->target_count * sizeof(wl_source));
+    side->counts_bytes = wl_gpu_line_up(queue->warps * sizeof(wl_warp_counts));
+    side->latencies_bytes = wl_gpu_line_up(WL_BUCKETS * sizeof(uint64_t));
     size_t output_bytes = (size_t)wl_slot_count(queue) * queue->block_bytes;
     size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
                    side->latencies_bytes + output_bytes;
-    wl_cu_result code = side->cuda->allocate(&side->memory, bytes);
+    wl_cu_result code = side->base.cuda->allocate(&side->memory, bytes);
     if (code == WL_CU_OUT_OF_MEMORY)
         return wl_fail(error, WL_GPU_MEMORY, NULL, WL_NOWHERE,
                        "the GPU has no %zu MB free for %u requesters", bytes / 1000000 + 1,
@@ -93,8 +121,8 @@ static int32_t allocate(wl_queue *queue, wl_error *error) {
     if (code)
         return wl_cuda_fail(error, code, "cuMemAlloc");
     side->heads = side->memory;
-    side->control = side->heads + side->heads_bytes;
-    side->sources = side->control + 256;
+    side->base.control = side->heads + side->heads_bytes;
+    side->sources = side->base.control + 256;
     side->counts = side->sources + side->sources_bytes;
     side->latencies = side->counts + side->counts_bytes;
     side->output = side->latencies + side->latencies_bytes;
@@ -107,10 +135,10 @@ static int32_t allocate_cache(wl_queue *queue, wl_error *error) {
     wl_queue_view *view = &queue->view;
     if (!view->cache_sets)
         return WL_OK;
-    size_t words = line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
-    size_t hands = line_up(view->cache_sets * sizeof(uint32_t));
+    size_t words = wl_gpu_line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
+    size_t hands = wl_gpu_line_up(view->cache_sets * sizeof(uint32_t));
     size_t pages = view->cache_sets * WL_WAYS * queue->block_bytes;
-    wl_cu_result code = side->cuda->allocate(&side->cache, words + hands + pages);
+    wl_cu_result code = side->base.cuda->allocate(&side->cache, words + hands + pages);
     if (code == WL_CU_OUT_OF_MEMORY)
         return wl_fail(error, WL_GPU_MEMORY, NULL, WL_NOWHERE,
                        "the GPU has no %zu MB free for the cache", pages / 1000000 + 1);
@@ -128,38 +156,21 @@ static uint64_t sets_of(uint64_t cache_bytes, uint32_t block_bytes) {
     return sets ? (uint64_t)1 << (63 - wl_leading_zeros(sets)) : 0;
 }
 
-static int32_t open_streams(wl_gpu_side *side, wl_error *error) {
-    wl_cu_result code = side->cuda->stream_create(&side->stream, WL_CU_STREAM_NON_BLOCKING);
-    if (!code)
-        code = side->cuda->stream_create(&side->side, WL_CU_STREAM_NON_BLOCKING);
-    return code ? wl_cuda_fail(error, code, "cuStreamCreate") : WL_OK;
-}
-
 static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
     wl_gpu_side *side = calloc(1, sizeof *side);
     if (!side)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "allocating requesters");
     queue->own = side;
-    const wl_cuda *cuda = side->cuda = wl_cuda_open(error);
-    if (!cuda)
+    if (wl_gpu_enter(&side->base, setup->gpu, setup->image, error))
         return error->code;
-    if (cuda->device_by_address(&side->device, setup->gpu))
-        return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s", setup->gpu);
-    wl_cu_result code = cuda->context_retain(&side->context, side->device);
-    if (code)
-        return wl_cuda_fail(error, code, "cuDevicePrimaryCtxRetain");
-    side->is_retained = true;
-    code = cuda->context_set(side->context);
-    if (code)
-        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
     wl_cu_pointer memory = 0;
     queue->view.cache_sets = sets_of(setup->cache_bytes, queue->block_bytes);
-    if (load_kernels(side, setup->image, error) || check_grid(queue, error) ||
-        allocate(queue, error) || allocate_cache(queue, error) || open_streams(side, error) ||
-        map_host(side, queue->memory, queue->memory_bytes, &side->is_memory_mapped, &memory,
-                 error) ||
-        map_host(side, queue->table, queue->table_bytes, &side->is_table_mapped, &side->table,
-                 error))
+    if (load_kernels(side, error) || check_grid(queue, error) || allocate(queue, error) ||
+        allocate_cache(queue, error) ||
+        wl_gpu_map_host(&side->base, queue->memory, queue->memory_bytes, &side->is_memory_mapped,
+                        &memory, error) ||
+        wl_gpu_map_host(&side->base, queue->table, queue->table_bytes, &side->is_table_mapped,
+                        &side->table, error))
         return error->code;
     queue->view.requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
     queue->view.laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
@@ -167,7 +178,7 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
         memory + (size_t)((uint8_t *)(void *)queue->completions - queue->memory);
     side->slots = memory + (size_t)(queue->slots - queue->memory);
     queue->view.heads = side->heads;
-    queue->view.control = side->control;
+    queue->view.control = side->base.control;
     queue->view.sources = side->sources;
     queue->view.counts = side->counts;
     queue->view.latencies = side->latencies;
@@ -175,19 +186,19 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     return WL_OK;
 }
 
-static int32_t write_word(wl_queue *queue, uint32_t word, wl_error *error) {
-    wl_gpu_side *side = side_of(queue);
+int32_t wl_gpu_write_word(const wl_gpu_base *base, wl_queue *queue, uint32_t word,
+                          wl_error *error) {
     *queue->word = word;
-    wl_cu_result code = side->cuda->copy_in(side->control, queue->word, sizeof word, side->side);
+    wl_cu_result code = base->cuda->copy_in(base->control, queue->word, sizeof word, base->side);
     if (!code)
-        code = side->cuda->stream_wait(side->side);
+        code = base->cuda->stream_wait(base->side);
     return code ? wl_cuda_fail(error, code, "writing the control word") : WL_OK;
 }
 
 static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
-    const wl_cuda *cuda = side->cuda;
-    wl_cu_result code = cuda->context_set(side->context); /* of this thread from now on */
+    const wl_cuda *cuda = side->base.cuda;
+    wl_cu_result code = cuda->context_set(side->base.context); /* of this thread from now on */
     if (code)
         return wl_cuda_fail(error, code, "cuCtxSetCurrent");
     wl_source *sources = calloc(queue->target_count, sizeof *sources);
@@ -208,24 +219,23 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     if (code)
         return wl_cuda_fail(error, code, "cuMemcpyHtoD");
     queue->view.slots = queue->delivery == WL_DELIVER_TABLE ? side->table : side->slots;
-    if (write_word(queue, WL_GO_ON, error))
+    if (wl_gpu_write_word(&side->base, queue, WL_GO_ON, error))
         return error->code;
     void *arguments[] = {&queue->view};
-    uint32_t blocks = (wl_slot_count(queue) + BLOCK_THREADS - 1) / BLOCK_THREADS;
+    uint32_t blocks = (wl_slot_count(queue) + WL_BLOCK_THREADS - 1) / WL_BLOCK_THREADS;
     bool is_cached = side->cache && queue->delivery != WL_DELIVER_NOTHING;
     wl_cu_function kernel = pulls ? side->pull : is_cached ? side->read_cached : side->read;
-    code = cuda->launch(kernel, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0, side->stream, arguments,
+    code = cuda->launch(kernel, blocks, 1, 1, WL_BLOCK_THREADS, 1, 1, 0, side->base.stream, arguments,
                         NULL);
     return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
 }
 
 static int32_t control_gpu(wl_queue *queue, uint32_t word, wl_error *error) {
-    return write_word(queue, word, error);
+    return wl_gpu_write_word(&side_of(queue)->base, queue, word, error);
 }
 
-static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
-    wl_gpu_side *side = side_of(queue);
-    wl_cu_result code = side->cuda->stream_query(side->stream);
+int32_t wl_gpu_poll(const wl_gpu_base *base, wl_error *error) {
+    wl_cu_result code = base->cuda->stream_query(base->stream);
     if (code == WL_CU_NOT_READY)
         return 0;
     if (!code)
@@ -234,14 +244,18 @@ static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
     return -1;
 }
 
+static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
+    return wl_gpu_poll(&side_of(queue)->base, error);
+}
+
 static int32_t collect_gpu(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts,
                            wl_error *error) {
     wl_gpu_side *side = side_of(queue);
     uint64_t sampled[WL_BUCKETS];
     wl_cu_result code =
-        side->cuda->copy_out(warps, side->counts, queue->warps * sizeof *warps);
+        side->base.cuda->copy_out(warps, side->counts, queue->warps * sizeof *warps);
     if (!code)
-        code = side->cuda->copy_out(sampled, side->latencies, sizeof sampled);
+        code = side->base.cuda->copy_out(sampled, side->latencies, sizeof sampled);
     if (code)
         return wl_cuda_fail(error, code, "cuMemcpyDtoH");
     for (uint32_t i = 0; i < WL_BUCKETS; i++)
@@ -252,7 +266,7 @@ static int32_t collect_gpu(wl_queue *queue, wl_warp_counts *warps, uint64_t *cou
 static int32_t output_gpu(wl_queue *queue, uint32_t slot, uint8_t *block, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
     wl_cu_pointer from = side->output + (uint64_t)slot * queue->block_bytes;
-    wl_cu_result code = side->cuda->copy_out(block, from, queue->block_bytes);
+    wl_cu_result code = side->base.cuda->copy_out(block, from, queue->block_bytes);
     return code ? wl_cuda_fail(error, code, "cuMemcpyDtoH") : WL_OK;
 }
 
@@ -260,13 +274,10 @@ static void close_gpu(wl_queue *queue) {
     wl_gpu_side *side = side_of(queue);
     if (!side)
         return;
-    const wl_cuda *cuda = side->cuda;
-    if (side->is_retained) {
-        cuda->context_set(side->context);
-        if (side->stream)
-            cuda->stream_destroy(side->stream);
-        if (side->side)
-            cuda->stream_destroy(side->side);
+    const wl_cuda *cuda = side->base.cuda;
+    if (side->base.is_retained) {
+        cuda->context_set(side->base.context);
+        cuda->stream_wait(side->base.stream);
         if (side->is_memory_mapped)
             cuda->host_unregister(queue->memory);
         if (side->is_table_mapped)
@@ -275,9 +286,7 @@ static void close_gpu(wl_queue *queue) {
             cuda->release(side->memory);
         if (side->cache)
             cuda->release(side->cache);
-        if (side->module)
-            cuda->module_unload(side->module);
-        cuda->context_release(side->device);
+        wl_gpu_leave(&side->base);
     }
     free(side);
 }

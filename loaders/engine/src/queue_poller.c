@@ -57,7 +57,8 @@ static inline uint32_t answer(_Atomic uint32_t *completions, wl_request request,
 
 static void count_failure(wl_queue *queue, const wl_pair *pair, uint64_t block, int32_t code) {
     pthread_mutex_lock(&queue->mutex);
-    wl_count_failure(queue->failures, code, pair->target, block * queue->block_bytes);
+    wl_count_failure(queue->failures, code, pair->target,
+                     queue->files[pair->target].first_byte + block * queue->block_bytes);
     pthread_mutex_unlock(&queue->mutex);
 }
 
@@ -87,7 +88,7 @@ static uint32_t end_read(wl_queue_poller *poller, uint32_t slot, int32_t result,
     uint32_t code = 0;
     if (result < 0)
         code = (uint32_t)-result & WL_ERRNO_MASK;
-    else if ((uint32_t)result != queue->slot_bytes)
+    else if ((uint32_t)result < flight.needed_bytes)
         code = SHORT_READ;
     if (code)
         count_failure(queue, pair, flight.request.block, result < 0 ? -result : WL_SHORT_READ);
@@ -96,8 +97,10 @@ static uint32_t end_read(wl_queue_poller *poller, uint32_t slot, int32_t result,
     /* From here on the slot may be asked for again, and its flight be another poller's. */
     uint32_t count = answer(queue->completions, flight.request, code, fault_of(queue, pair),
                             flight.number);
-    if (!code)
+    if (!code) {
         pair->operations += count;
+        pair->read_bytes += flight.read_bytes;
+    }
     wl_count(&pair->answered, count);
     return count;
 }
@@ -106,24 +109,31 @@ static void queue_read(wl_queue_poller *poller, wl_pair *pair, wl_request reques
                        uint64_t now_ns) {
     wl_queue *queue = poller->queue;
     uint32_t tail = atomic_load_explicit(poller->ring.sq_tail, memory_order_relaxed);
-    uint64_t number = poller->number++, offset = request.block * queue->block_bytes;
+    const wl_queue_file *file = &queue->files[pair->target];
+    uint64_t number = poller->number++;
+    uint64_t offset = file->first_byte + request.block * queue->block_bytes;
     uint8_t *slot = queue->slots + (size_t)request.slot * queue->slot_bytes;
     if (queue->fault == WL_FAULT_SWAPPED && has_fault(queue->fault, number))
         offset ^= queue->slot_bytes;
+    uint64_t start = offset & ~(file->align - 1);
+    uint64_t end = wl_round_up(offset + queue->block_bytes, file->align);
+    uint64_t needed = (end < file->end_byte ? end : file->end_byte) - start;
     queue->flights[request.slot] = (wl_flight){
         .request = request,
         .start_ns = now_ns,
         .number = number,
         .pair = (uint32_t)(pair - queue->all_pairs),
+        .read_bytes = (uint32_t)(end - start),
+        .needed_bytes = (uint32_t)needed,
         .is_traced = wl_trace_takes(&poller->trace, number),
     };
     poller->ring.sqes[tail & poller->ring.sq_mask] = (wl_sqe){
         .opcode = WL_URING_READ_FIXED,
         .flags = WL_SQE_FIXED_FILE,
         .fd = (int32_t)pair->target,
-        .off = offset / queue->slot_bytes * queue->slot_bytes,
+        .off = start,
         .addr = (uint64_t)(uintptr_t)slot,
-        .len = queue->slot_bytes,
+        .len = (uint32_t)(end - start),
         .buf_index = (uint16_t)((uint64_t)(slot - queue->slots) / WL_PIECE_BYTES),
         .user_data = request.slot,
     };
@@ -273,6 +283,7 @@ static void serve(wl_queue_poller *poller) {
     uint64_t active_ns = end_ns - start_ns - poller->idle_ns;
     uint64_t cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_cpu_ns;
     wl_set(&poller->busy_ns, cpu_ns < active_ns ? cpu_ns : active_ns);
+    wl_set(&poller->cpu_ns, cpu_ns);
 }
 
 /* Reads in flight at the end of a stage that failed. They keep the memory of their slots, so

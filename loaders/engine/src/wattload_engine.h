@@ -513,6 +513,74 @@ WL_API void wl_queue_poller_of(wl_queue *queue, uint32_t poller, wl_queue_poller
 WL_API const wl_trace_row *wl_queue_trace(wl_queue *queue, uint64_t *row_count);
 WL_API void wl_queue_close(wl_queue *queue);
 
+/* Gathers of rows that requesters ask for through queue pairs in memory, and pollers serve; rows_abi.h
+ * has what a gather does. Requesters are the threads of a GPU, which fill its memory, or of the CPU.
+ * Pollers sleep between gathers. All calls are of one thread at a time. Until a gather has ended, its
+ * memory must not be used or released; after an error that wl_rows_wait returns, or
+ * wl_rows_abandon, there is no other gather. */
+typedef struct {
+    const char *path;
+    uint64_t row_count, first_row, offset_bytes; /* of the file; its number; where it begins */
+} wl_rows_file;
+
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_rows_setup) */
+    uint32_t row_bytes;    /* a multiple of 512, up to 65536 */
+    uint32_t outstanding;  /* reads in flight: a multiple of 32, up to 65536 */
+    uint32_t queue_pairs;  /* of each file */
+    uint32_t pollers;      /* 1 to all queue pairs */
+    uint32_t requester_threads; /* of the CPU */
+    uint32_t fault;        /* of pollers, for tests */
+    uint32_t hang_ms;      /* without any answer for so long, a file hangs */
+    uint32_t is_striped;   /* row r is row r / file_count of file r modulo file_count */
+    uint32_t file_count;   /* 1 to 64; else by first_row, rising */
+    uint64_t row_count;    /* below 2^31 */
+    uint64_t batch_rows;   /* of a gather, at most */
+    uint64_t kept_rows;    /* room of the buffer of host memory; 0: none */
+    uint64_t cache_rows;   /* of the GPU's memory: whole sets of 16 are used; 0: no cache */
+    const wl_rows_file *files;
+    const char *gpu;       /* PCI address; NULL: requesters on the CPU */
+    const void *image;     /* the kernels, compiled for this GPU */
+} wl_rows_setup;
+
+/* Rows of a gather are each in one of `kept` (in the buffer of host memory), `hits` (of the cache),
+ * `joined` (to a read under way) and `asked`, of which `passed` took no page. `taken` and `answered`
+ * are counted by pollers; `operations` are reads that succeeded, of `read_bytes`, with their
+ * latencies. `cpu_ns` is that of pollers and of requesters on the CPU. */
+typedef struct {
+    uint64_t start_ns, end_ns, cpu_ns;
+    uint64_t kept, hits, joined, asked, passed, delivered, failed, unanswered;
+    uint64_t taken, answered, operations, read_bytes;
+    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    wl_queue_failure failures[WL_QUEUE_FAILURES];
+    uint64_t counts[WL_BUCKETS];
+} wl_rows_result;
+
+typedef struct wl_rows wl_rows;
+
+WL_API int32_t wl_rows_open(const wl_rows_setup *setup, wl_rows **opened, wl_error *error);
+/* The buffer of host memory, kept_rows x row_bytes, for the caller to fill. */
+WL_API uint8_t *wl_rows_kept(wl_rows *rows);
+/* The rows that the buffer holds, in its order; once, before the first gather. */
+WL_API int32_t wl_rows_keep(wl_rows *rows, const uint64_t *list, uint64_t count, wl_error *error);
+/* A gather to come needs these rows: their pages are not evicted before. */
+WL_API int32_t wl_rows_expect(wl_rows *rows, const uint64_t *list, uint64_t count,
+                              wl_error *error);
+/* Starts a gather into memory of the requesters; `is_expected` if wl_rows_expect has had it. */
+WL_API int32_t wl_rows_start(wl_rows *rows, const uint64_t *list, uint64_t count, uint64_t into,
+                             uint32_t is_expected, wl_error *error);
+/* Waits for its end, `timeout_ms` at most: `is_over` says whether it has come. Reads that fail are
+ * counted in the result. */
+WL_API int32_t wl_rows_wait(wl_rows *rows, uint32_t timeout_ms, uint32_t *is_over,
+                            wl_rows_result *result, wl_error *error);
+/* Ends a gather early, so that its memory may be released. */
+WL_API void wl_rows_abandon(wl_rows *rows);
+/* What a GPU pulls from the buffer of host memory, or without one from its slots, into memory of
+ * batch_rows rows, in `duration_ns` or a little more. */
+WL_API int32_t wl_rows_pull(wl_rows *rows, uint64_t into, uint64_t duration_ns, uint64_t *row_count,
+                            uint64_t *took_ns, wl_error *error);
+WL_API void wl_rows_close(wl_rows *rows);
+
 /* Random reads of mapped files by threads of the CPU. They read the blocks that the requesters of a
  * queue ask for (see wl_queue_open): thread t stands for requesters t, t + `threads`, ... and takes
  * the next block of each in turn. Each block is copied to the thread's memory, and there every byte

@@ -1,23 +1,24 @@
 // A CUDA driver that runs the kernels' own source on the CPU, for tests of the queue without a GPU.
 // It knows one GPU, 0000:65:00.0, of MULTIPROCESSORS x 128 threads; device memory is malloc, and
-// copies are done at once. Kernels come from random_read.cu as it is, whatever image is loaded.
+// copies are done at once. Kernels come from their own sources, whatever image is loaded.
 #include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
 
 #include <atomic>
+#include <functional>
 #include <vector>
 
 #include "memory.cuh"
 
 #include "random_read.cu"
 
+#include "feature_rows.cu"
+
 thread_local emulated_warp *warp_here;
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NOT_FOUND = 500, NOT_READY = 600 };
 enum { MULTIPROCESSORS = 16, STACK_BYTES = 65536, MEMORY_BYTES = 1 << 30 };
-
-typedef void kernel(const wl_queue_view view);
 
 struct stream {
     std::vector<pthread_t> warps;
@@ -25,17 +26,37 @@ struct stream {
 };
 
 struct launched {
-    kernel *run;
-    wl_queue_view view;
+    std::function<void()> run;
     uint32_t number;
     stream *in;
+};
+
+// A kernel as it is called, with a copy of its argument.
+typedef std::function<void()> bind(const void *argument);
+template <typename view, void run(const view)> static std::function<void()> bound(const void *of) {
+    const view copy = *(const view *)of;
+    return [copy] { run(copy); };
+}
+
+static const struct {
+    const char *name;
+    bind *of;
+} kernels[] = {
+    {"random_read", bound<wl_queue_view, random_read>},
+    {"random_read_cached", bound<wl_queue_view, random_read_cached>},
+    {"random_pull", bound<wl_queue_view, random_pull>},
+    {"keep_rows", bound<wl_rows_view, keep_rows>},
+    {"expect_rows", bound<wl_rows_view, expect_rows>},
+    {"split_rows", bound<wl_rows_view, split_rows>},
+    {"gather_rows", bound<wl_rows_view, gather_rows>},
+    {"pull_rows", bound<wl_rows_view, pull_rows>},
 };
 
 static thread_local const launched *launch_here;
 
 static void lane_main() {
     emulated_warp *warp = warp_here;
-    launch_here->run(launch_here->view);
+    launch_here->run();
     warp->ended |= 1u << warp->lane;
     for (;;)
         give_way();
@@ -126,7 +147,11 @@ int cuMemcpyDtoH_v2(void *to, deviceptr from, size_t bytes) {
     return memcpy(to, (const void *)from, bytes), SUCCESS;
 }
 int cuStreamCreate(void **made, unsigned) { return *made = new stream(), SUCCESS; }
-int cuStreamSynchronize(void *) { return SUCCESS; }
+int cuStreamSynchronize(void *handle) {
+    if (handle)
+        join((stream *)handle);
+    return SUCCESS;
+}
 int cuStreamQuery(void *handle) { return ((stream *)handle)->running ? NOT_READY : SUCCESS; }
 int cuStreamDestroy_v2(void *handle) {
     join((stream *)handle);
@@ -135,25 +160,25 @@ int cuStreamDestroy_v2(void *handle) {
 }
 int cuModuleLoadData(void **module, const void *) { return *module = &handle_of_none, SUCCESS; }
 int cuModuleGetFunction(void **function, void *, const char *name) {
-    *function = !strcmp(name, "random_read")          ? (void *)random_read
-                : !strcmp(name, "random_read_cached") ? (void *)random_read_cached
-                : !strcmp(name, "random_pull")        ? (void *)random_pull
-                                                      : NULL;
-    return *function ? SUCCESS : NOT_FOUND;
+    for (const auto &each : kernels)
+        if (!strcmp(each.name, name))
+            return *function = (void *)each.of, SUCCESS;
+    return NOT_FOUND;
 }
 int cuModuleUnload(void *) { return SUCCESS; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int, size_t) {
     return *blocks = 1, SUCCESS;
 }
-int cuLaunchKernel(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                   unsigned, void *handle, void **arguments, void **) {
+int cuLaunchKernel(void *function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
+                   unsigned, unsigned, void *handle, void **arguments, void **) {
     stream *in = (stream *)handle;
-    const wl_queue_view *view = (const wl_queue_view *)arguments[0];
+    std::function<void()> run = ((bind *)function)(arguments[0]);
+    unsigned warps = blocks * threads / WL_WARP;
     join(in);
-    in->running = view->warps;
-    for (uint32_t i = 0; i < view->warps; i++) {
+    in->running = warps;
+    for (uint32_t i = 0; i < warps; i++) {
         pthread_t warp;
-        launched *launch = new launched{(kernel *)function, *view, i, in};
+        launched *launch = new launched{run, i, in};
         pthread_create(&warp, NULL, warp_main, launch);
         in->warps.push_back(warp);
     }

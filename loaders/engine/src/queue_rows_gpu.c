@@ -1,0 +1,265 @@
+/* Gathers by the threads of a GPU: the kernels of loaders/gpu_queue/feature_rows.cu. Its copies and
+ * kernels are on streams of their own: work of the process on other streams, such as training, neither
+ * waits for them nor is waited for. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "queue_gpu.h"
+#include "queue_rows.h"
+
+/* Warps of a multiprocessor that copy rows of the host buffer, besides those with slots. */
+enum { PULLING_WARPS = 2 };
+
+typedef struct {
+    wl_gpu_base base;
+    bool is_memory_mapped, is_list_mapped, is_kept_mapped;
+    wl_cu_function keep, expect, split, gather, pull;
+    wl_cu_pointer memory, cache;
+    wl_cu_pointer zeroed; /* heads, cursors */
+    size_t zeroed_bytes;
+    uint32_t pulling_warps;
+} gpu_side;
+
+static gpu_side *side_of(const wl_rows *rows) { return rows->own; }
+
+static int32_t load_kernels(gpu_side *side, wl_error *error) {
+    const wl_gpu_base *base = &side->base;
+    if (wl_gpu_function(base, "keep_rows", &side->keep, error) ||
+        wl_gpu_function(base, "expect_rows", &side->expect, error) ||
+        wl_gpu_function(base, "split_rows", &side->split, error) ||
+        wl_gpu_function(base, "gather_rows", &side->gather, error))
+        return error->code;
+    return wl_gpu_function(base, "pull_rows", &side->pull, error);
+}
+
+static int32_t allocate_of(gpu_side *side, wl_cu_pointer *memory, size_t bytes, const char *what,
+                           wl_error *error) {
+    wl_cu_result code = side->base.cuda->allocate(memory, bytes);
+    if (code == WL_CU_OUT_OF_MEMORY)
+        return wl_fail(error, WL_GPU_MEMORY, NULL, bytes, "%s", what);
+    return code ? wl_cuda_fail(error, code, "cuMemAlloc") : WL_OK;
+}
+
+/* Words of rows, entries, heads and cursors, files. */
+static int32_t allocate(wl_rows *rows, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    const wl_queue *queue = rows->queue;
+    wl_rows_view *view = &rows->view;
+    size_t words = wl_gpu_line_up(rows->row_count * sizeof(uint32_t));
+    size_t entries = wl_gpu_line_up(view->room * sizeof(wl_row_entry));
+    size_t line = WL_HEAD_STRIDE * sizeof(uint32_t);
+    side->zeroed_bytes = (queue->pair_count + WL_ROW_CURSORS) * line;
+    size_t zeroed = wl_gpu_line_up(side->zeroed_bytes);
+    size_t files = wl_gpu_line_up(sizeof rows->files);
+    if (allocate_of(side, &side->memory, words + entries + zeroed + files + 256,
+                    "the index of rows", error))
+        return error->code;
+    view->words = side->memory;
+    view->entries = view->words + words;
+    side->zeroed = view->entries + entries;
+    view->cursors = side->zeroed + queue->pair_count * line;
+    view->files = side->zeroed + zeroed;
+    side->base.control = view->files + files;
+    wl_cu_result code = side->base.cuda->set(side->memory, 0, words + entries + zeroed);
+    if (!code)
+        code = side->base.cuda->copy_in(view->files, rows->files, sizeof rows->files,
+                                        side->base.stream);
+    if (!code)
+        code = side->base.cuda->stream_wait(side->base.stream);
+    return code ? wl_cuda_fail(error, code, "cuMemcpyHtoD") : WL_OK;
+}
+
+static int32_t allocate_cache(wl_rows *rows, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    wl_queue_view *view = &rows->view.queue;
+    view->cache_sets = rows->cache_rows / WL_WAYS;
+    if (!view->cache_sets)
+        return WL_OK;
+    size_t words = wl_gpu_line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
+    size_t hands = wl_gpu_line_up(view->cache_sets * sizeof(uint32_t));
+    size_t pages = view->cache_sets * WL_WAYS * view->block_bytes;
+    if (allocate_of(side, &side->cache, words + hands + pages, "the cache", error))
+        return error->code;
+    view->cache_words = side->cache;
+    view->cache_hands = view->cache_words + words;
+    view->cache_pages = view->cache_hands + hands;
+    wl_cu_result code = side->base.cuda->set(side->cache, 0, words + hands);
+    return code ? wl_cuda_fail(error, code, "cuMemsetD8") : WL_OK;
+}
+
+static int32_t map_memory(wl_rows *rows, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    wl_queue *queue = rows->queue;
+    wl_rows_view *view = &rows->view;
+    wl_cu_pointer memory = 0, list = 0;
+    if (wl_gpu_map_host(&side->base, queue->memory, queue->memory_bytes, &side->is_memory_mapped,
+                        &memory, error) ||
+        wl_gpu_map_host(&side->base, rows->memory, rows->memory_bytes, &side->is_list_mapped,
+                        &list, error))
+        return error->code;
+    view->queue.requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
+    view->queue.laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
+    view->queue.completions =
+        memory + (size_t)((uint8_t *)(void *)queue->completions - queue->memory);
+    view->queue.slots = memory + (size_t)(queue->slots - queue->memory);
+    view->queue.heads = side->zeroed;
+    view->queue.control = side->base.control;
+    view->list = list;
+    view->counts = list + (size_t)((uint8_t *)rows->counts - rows->memory);
+    if (!rows->kept)
+        return WL_OK;
+    return wl_gpu_map_host(&side->base, rows->kept, rows->kept_bytes, &side->is_kept_mapped,
+                           &view->kept, error);
+}
+
+static int32_t place_warps(wl_rows *rows, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    int32_t multiprocessors = 0;
+    wl_cu_result code = side->base.cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
+                                                          side->base.device);
+    if (code)
+        return wl_cuda_fail(error, code, "cuDeviceGetAttribute");
+    rows->view.all_warps = rows->queue->warps + PULLING_WARPS * (uint32_t)multiprocessors;
+    return rows->view.all_warps <= WL_ROWS_WARPS_LIMIT
+               ? WL_OK
+               : wl_fail(error, WL_TOO_MANY, NULL, WL_ROWS_WARPS_LIMIT, "%u warps",
+                         rows->view.all_warps);
+}
+
+static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
+    wl_rows *rows = queue->own;
+    gpu_side *side = calloc(1, sizeof *side);
+    if (!side)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
+    rows->own = side;
+    rows->view.queue = queue->view;
+    if (wl_rows_prepare(rows, queue, error) ||
+        wl_gpu_enter(&side->base, setup->gpu, setup->image, error) ||
+        load_kernels(side, error) || place_warps(rows, error) || allocate(rows, error) ||
+        allocate_cache(rows, error))
+        return error->code;
+    return map_memory(rows, error);
+}
+
+static int32_t launch(wl_rows *rows, wl_cu_function kernel, uint64_t threads, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    void *arguments[] = {&rows->view};
+    uint32_t blocks = (uint32_t)((threads + WL_BLOCK_THREADS - 1) / WL_BLOCK_THREADS);
+    wl_cu_result code = side->base.cuda->launch(kernel, blocks, 1, 1, WL_BLOCK_THREADS, 1, 1, 0,
+                                                side->base.stream, arguments, NULL);
+    return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
+}
+
+/* A kernel over the list, to its end. */
+static int32_t run_list(wl_rows *rows, wl_cu_function kernel, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    if (!rows->view.count)
+        return WL_OK;
+    wl_cu_result code = side->base.cuda->context_set(side->base.context);
+    if (code)
+        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
+    if (launch(rows, kernel, rows->view.count, error))
+        return error->code;
+    code = side->base.cuda->stream_wait(side->base.stream);
+    return code ? wl_cuda_fail(error, code, "the kernel") : WL_OK;
+}
+
+static int32_t keep_gpu(wl_rows *rows, uint64_t count, wl_error *error) {
+    (void)count;
+    return run_list(rows, side_of(rows)->keep, error);
+}
+
+static int32_t expect_gpu(wl_rows *rows, wl_error *error) {
+    return run_list(rows, side_of(rows)->expect, error);
+}
+
+static int32_t start_gpu(wl_rows *rows, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    const wl_cuda *cuda = side->base.cuda;
+    memset(rows->counts, 0, rows->view.all_warps * sizeof *rows->counts);
+    wl_cu_result code = cuda->context_set(side->base.context);
+    if (!code)
+        code = cuda->copy_in(side->zeroed, rows->zeros, side->zeroed_bytes, side->base.stream);
+    if (code)
+        return wl_cuda_fail(error, code, "cuMemcpyHtoDAsync");
+    if (!rows->view.count)
+        return WL_OK;
+    if (wl_gpu_write_word(&side->base, rows->queue, WL_GO_ON, error) ||
+        launch(rows, side->split, rows->view.count, error))
+        return error->code;
+    return launch(rows, side->gather, (uint64_t)rows->view.all_warps * WL_WARP, error);
+}
+
+static int32_t pull_gpu(wl_rows *rows, wl_error *error) {
+    gpu_side *side = side_of(rows);
+    wl_queue *queue = rows->queue;
+    uint64_t kept = rows->view.kept;
+    memset(rows->counts, 0, rows->view.all_warps * sizeof *rows->counts);
+    wl_cu_result code = side->base.cuda->context_set(side->base.context);
+    if (code)
+        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
+    if (wl_gpu_write_word(&side->base, queue, WL_GO_ON, error))
+        return error->code;
+    rows->view.pulled_rows = rows->kept_room;
+    if (!rows->kept_room) {
+        rows->view.kept = rows->view.queue.slots;
+        rows->view.pulled_rows =
+            (uint64_t)wl_slot_count(queue) * queue->slot_bytes / queue->block_bytes;
+    }
+    int32_t failed =
+        launch(rows, side->pull, (uint64_t)rows->view.all_warps * WL_WARP, error);
+    rows->view.kept = kept;
+    return failed;
+}
+
+static int32_t control_gpu(wl_queue *queue, uint32_t word, wl_error *error) {
+    wl_rows *rows = queue->own;
+    return wl_gpu_write_word(&side_of(rows)->base, queue, word, error);
+}
+
+static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
+    wl_rows *rows = queue->own;
+    return wl_gpu_poll(&side_of(rows)->base, error);
+}
+
+static uint64_t end_gpu(wl_rows *rows) {
+    (void)rows;
+    return 0;
+}
+
+static void close_gpu(wl_queue *queue) {
+    wl_rows *rows = queue->own;
+    gpu_side *side = side_of(rows);
+    if (!side)
+        return;
+    const wl_cuda *cuda = side->base.cuda;
+    if (side->base.is_retained) {
+        cuda->context_set(side->base.context);
+        if (side->base.stream)
+            cuda->stream_wait(side->base.stream);
+        if (side->is_memory_mapped)
+            cuda->host_unregister(queue->memory);
+        if (side->is_list_mapped)
+            cuda->host_unregister(rows->memory);
+        if (side->is_kept_mapped)
+            cuda->host_unregister(rows->kept);
+        if (side->memory)
+            cuda->release(side->memory);
+        if (side->cache)
+            cuda->release(side->cache);
+        wl_gpu_leave(&side->base);
+    }
+    free(side);
+    rows->own = NULL;
+}
+
+static const wl_requesters requesters = {
+    .open = open_gpu, .control = control_gpu, .poll = poll_gpu, .close = close_gpu};
+
+const wl_gatherers wl_gpu_gatherers = {.requesters = &requesters,
+                                       .keep = keep_gpu,
+                                       .expect = expect_gpu,
+                                       .start = start_gpu,
+                                       .end = end_gpu,
+                                       .pull = pull_gpu};

@@ -1,0 +1,320 @@
+"""Rows of features that the threads of a GPU ask for, straight into its memory.
+
+A warp copies rows that are in pinned host memory, or in a cache of the GPU's own; for the others it
+asks through the queue (see ``loaders/engine/src/queue_abi.h``), which pollers on the CPU serve. It
+runs in the process of its caller, in the GPU's primary context, which PyTorch uses too, and on
+streams of its own. Threads of the CPU can gather in the GPU's place, into host memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError, RunError
+from wattload.core.histogram import Histogram
+from wattload.core.io import DataPath, MemoryRegion, PathCounts
+from wattload.loaders.direct.feature_rows import DirectGatherer
+from wattload.loaders.engine import library
+from wattload.loaders.engine.library import AUTO
+from wattload.loaders.engine.targets import FAILURE_LIMIT
+from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
+from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu_queue import native
+from wattload.loaders.gpu_queue.failures import lost_error, rows_error
+from wattload.loaders.gpu_queue.native_rows import Rows, RowsFile, RowsResult
+
+HANG_S = 10.0
+"""Without any answer for so long, a drive or a poller hangs."""
+PULL_S = 0.2
+"""How long pulls out of host memory are timed, before time starts."""
+QUEUE_PAIRS = 8
+"""Of each file."""
+SET_ROWS = 16
+"""Pages of a set of the cache, of a row each."""
+FILL_ROWS = 65_536
+"""Rows that are read into host memory at a time."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsSetup:
+    """How rows are gathered; ``fault`` is what pollers do wrong in tests (``native.FAULTS``)."""
+
+    pollers: int
+    requester_threads: int
+    host_rows: int
+    cache_rows: int
+    fault: str = "none"
+    hang_s: float = HANG_S
+
+
+class QueueGatherer:
+    """A queue with its pollers, a host buffer and a cache; implements ``RowGatherer``."""
+
+    def __init__(self, plan: FeaturePlan, setup: RowsSetup, *, needs_gpu: bool) -> None:
+        """Open and register everything, read the rows to keep, and time pulls.
+
+        The first of the plan's memories is written to, where a GPU's pulls are timed.
+        """
+        _check_sizes(plan)
+        self._plan, self._setup = plan, setup
+        self._gpu = plan.gpu if needs_gpu else None
+        self._expected: deque[int] = deque()
+        self._counts: Counter[str] = Counter()
+        self._is_usable = True
+        self._rows = _open(plan, setup, self._gpu)
+        self._end = weakref.finalize(self, self._rows.close)
+        self.pull_rows_per_s: float | None = None
+        """What a warp for each row pulls out of pinned host memory; ``None`` on the CPU."""
+        try:
+            self._fill()
+            self.pull_rows_per_s = self._timed_pulls()
+        except BaseException:
+            self.close()
+            raise
+
+    def path(self) -> DataPath:
+        """Return the path, with the counts of all gathers that prove it."""
+        setup, gpu = self._setup, self._gpu
+        who = f"GPU {gpu}" if gpu else _counted(setup.requester_threads, "CPU thread")
+        kept = f"{setup.host_rows} rows in host memory"
+        if gpu:
+            kept += f", {setup.cache_rows} in the GPU's"
+        counts = self._counts
+        return DataPath(
+            data_path="host_memory",
+            path_requested="gpu_pull" if gpu else "cpu_queue",
+            engine=f"{self._plan.outstanding} requests in flight by {who}, "
+            f"{_counted(setup.pollers, 'poller')} with io_uring and O_DIRECT; {kept}",
+            counts=PathCounts(
+                requester="gpu" if gpu else "cpu",
+                reads=counts["operations"],
+                read_bytes=counts["read_bytes"],
+                asked=counts["asked"],
+                taken=counts["taken"],
+                answered=counts["answered"],
+                delivered=counts["delivered"] - counts["kept"],
+                requests=counts["asked"] + counts["hits"] + counts["joined"],
+                coalesced=0,
+                hits=counts["hits"],
+                joined=counts["joined"],
+                misses=counts["asked"] - counts["passed"],
+                passed=counts["passed"],
+            )
+            if counts
+            else None,
+            remarks=()
+            if gpu
+            else (
+                "Rows were asked for by threads of the CPU (loader.requester=cpu), not of a GPU.",
+            ),
+        )
+
+    def expect(self, rows: NDArray[np.uint64]) -> None:
+        """Keep the pages of these rows until their gather; nothing without a cache."""
+        if not self._setup.cache_rows:
+            return
+        self._plan.check_rows(rows)
+        self._call(lambda: self._rows.expect(np.ascontiguousarray(rows)))
+        self._expected.append(len(rows))
+
+    def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
+        """Fill ``into``; see ``RowGatherer.gather``."""
+        self._plan.check_gather(rows, into)
+        if not self._is_usable:
+            raise RunError("the queue can gather no rows any more: an earlier gather was ended")
+        if self._expected and self._expected[0] != len(rows):
+            raise ValueError(
+                f"{len(rows)} rows, but {self._expected[0]} were expected in the next gather"
+            )
+        is_expected = bool(self._expected)
+        self._is_usable = False
+        listed, start_cpu_s = np.ascontiguousarray(rows), time.thread_time()
+        result = self._call(
+            lambda: self._rows.gather(listed, self._address(into), is_expected=is_expected)
+        )
+        self._is_usable = True
+        if is_expected:
+            self._expected.popleft()
+        self._raise_failure(result)
+        self._check_counts(result, len(rows))
+        for name in ("kept", "hits", "joined", "asked", "passed", "delivered", "taken", "answered",
+                     "operations", "read_bytes"):  # fmt: skip
+            self._counts[name] += getattr(result, name)
+        return _result(result, len(rows), time.thread_time() - start_cpu_s)
+
+    def close(self) -> None:
+        """End the pollers and release memory; safe to call twice."""
+        self._is_usable = False
+        self._end()
+
+    def _call(self, call: Callable[[], _Result]) -> _Result:
+        try:
+            return call()
+        except NativeError as error:
+            raise lost_error(error, self._setup.hang_s) from error
+
+    def _address(self, into: Memory) -> int:
+        if isinstance(into, MemoryRegion):
+            return into.address
+        if self._gpu is not None:
+            raise TypeError("this loader gathers into the memory of a GPU, not of the host")
+        return into.ctypes.data
+
+    def _raise_failure(self, result: RowsResult) -> None:
+        """Raise for reads that failed, or a file that ended early."""
+        plan = self._plan
+        failed = [each for each in result.failures[:FAILURE_LIMIT] if each.count]
+        if not failed:
+            return
+        first = failed[0]
+        path = plan.paths[first.target]
+        count = sum(each.count for each in failed)
+        if first.code == library.SHORT_READ:
+            raise DataError(
+                f"{path} is truncated: it ends before the row at offset {first.offset} does; "
+                "remove the data folder to generate it again"
+            )
+        raise OSError(
+            first.code,
+            f"{count} of {result.asked} rows can't be read, the first at offset {first.offset}: "
+            f"{os.strerror(first.code)}",
+            str(path),
+        )
+
+    def _check_counts(self, result: RowsResult, count: int) -> None:
+        """Raise ``RunError`` unless each row is counted once, and each request by all alike."""
+        counted = result.kept + result.hits + result.joined + result.asked
+        for name, found, other, expected in (
+            ("rows counted", counted, "rows of the gather", count),
+            ("rows delivered", result.delivered, "rows of the gather", count),
+            ("requests taken by pollers", result.taken, "rows asked for", result.asked),
+            ("requests answered by pollers", result.answered, "rows asked for", result.asked),
+            ("reads", result.operations, "rows asked for", result.asked),
+        ):
+            if found != expected:
+                raise RunError(f"{found} {name}, {expected} {other}: these must be equal")
+
+    def _fill(self) -> None:
+        """Read the rows to keep into host memory."""
+        plan, count = self._plan, self._setup.host_rows
+        if not count:
+            return
+        assert plan.most_drawn is not None
+        drawn = np.ascontiguousarray(plan.most_drawn(count), dtype=np.uint64)
+        plan.check_rows(drawn)
+        if len(drawn) != count or len(np.unique(drawn)) != count:
+            raise ValueError(f"most_drawn must return {count} different rows, got {len(drawn)}")
+        kept = self._rows.kept()
+        reader = DirectGatherer(
+            replace(plan, memories=(kept,), batch_rows=FILL_ROWS, gpu=None), backend=AUTO, pollers=1
+        )
+        try:
+            for start in range(0, count, FILL_ROWS):
+                rows = drawn[start : start + FILL_ROWS]
+                into = kept[start * plan.row_bytes :][: len(rows) * plan.row_bytes]
+                reader.gather(rows, into)
+        finally:
+            reader.close()
+        self._call(lambda: self._rows.keep(drawn))
+
+    def _timed_pulls(self) -> float | None:
+        regions = [each for each in self._plan.memories if isinstance(each, MemoryRegion)]
+        if self._gpu is None or not regions:
+            return None
+        if regions[0].size_bytes < self._plan.batch_rows * self._plan.row_bytes:
+            return None
+        return self._call(lambda: self._rows.pull(regions[0].address, PULL_S))
+
+
+def _open(plan: FeaturePlan, setup: RowsSetup, gpu: str | None) -> Rows:
+    image = None
+    try:
+        if gpu is not None:
+            image = compiled_rows(gpu)
+        return Rows(
+            files=[
+                RowsFile(
+                    path=str(file.path),
+                    row_count=file.row_count,
+                    first_row=file.first_row,
+                    offset_bytes=file.offset_bytes,
+                )
+                for file in plan.files
+            ],
+            row_count=plan.row_count,
+            row_bytes=plan.row_bytes,
+            outstanding=plan.outstanding,
+            batch_rows=plan.batch_rows,
+            is_striped=plan.is_striped,
+            queue_pairs=QUEUE_PAIRS,
+            pollers=setup.pollers,
+            requester_threads=setup.requester_threads,
+            kept_rows=setup.host_rows,
+            cache_rows=setup.cache_rows,
+            fault=setup.fault,
+            hang_s=setup.hang_s,
+            gpu=gpu,
+            image=image,
+        )
+    except NativeError as error:
+        raise rows_error(error) from error
+
+
+def compiled_rows(gpu: str) -> bytes:
+    """Return the kernels of gathers for a GPU.
+
+    Raises:
+        NativeError: CUDA does not show the GPU; other errors as of ``kernels.compiled``.
+    """
+    from wattload.loaders.gpu_queue import kernels
+
+    program = kernels.Program.packaged(kernels.FEATURE_ROWS)
+    return kernels.compiled(native.architecture(gpu), program)
+
+
+def _check_sizes(plan: FeaturePlan) -> None:
+    for file in plan.files:
+        found_bytes = file.path.stat().st_size
+        planned_bytes = file.offset_bytes + file.row_count * plan.row_bytes
+        if found_bytes != planned_bytes:
+            raise DataError(
+                f"{file.path} has {found_bytes} bytes instead of the {planned_bytes} of its "
+                f"{file.row_count} rows; delete the data with `wattload clean`, and the next run "
+                "writes it again"
+            )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _result(result: RowsResult, count: int, own_cpu_s: float) -> GatherResult:
+    counts = np.array(result.counts, dtype=np.uint64)
+    latency = Histogram(counts)
+    if result.operations:
+        latency = Histogram(
+            counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns
+        )
+    return GatherResult(
+        rows=count,
+        storage_rows=result.asked,
+        host_rows=result.kept,
+        cache_rows=result.hits,
+        joined_rows=result.joined,
+        storage_bytes=result.read_bytes,
+        start_ns=result.start_ns,
+        end_ns=result.end_ns,
+        cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
+        latency=latency,
+    )
