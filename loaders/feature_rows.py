@@ -96,9 +96,15 @@ class FeaturePlan:
         if len(rows) and int(rows.max()) >= self.row_count:
             raise ValueError(f"row {rows.max()} does not exist, there are {self.row_count}")
 
-    def check_gather(self, rows: NDArray[np.uint64], into: Memory) -> None:
-        """Raise ``ValueError`` for a row that does not exist, or memory of another size."""
+    def check_batch(self, rows: NDArray[np.uint64]) -> None:
+        """Raise ``ValueError`` for rows that do not exist, or more than a gather may have."""
         self.check_rows(rows)
+        if len(rows) > self.batch_rows:
+            raise ValueError(f"{len(rows)} rows, at most {self.batch_rows} were planned")
+
+    def check_gather(self, rows: NDArray[np.uint64], into: Memory) -> None:
+        """Raise ``ValueError`` for rows that can't be gathered, or memory of another size."""
+        self.check_batch(rows)
         size_bytes = into.size_bytes if isinstance(into, MemoryRegion) else into.nbytes
         if size_bytes != len(rows) * self.row_bytes:
             raise ValueError(

@@ -124,7 +124,7 @@ class QueueGatherer:
         """Keep the pages of these rows until their gather; nothing without a cache."""
         if not self._setup.cache_rows:
             return
-        self._plan.check_rows(rows)
+        self._plan.check_batch(rows)
         self._call(lambda: self._rows.expect(np.ascontiguousarray(rows)))
         self._expected.append(len(rows))
 

@@ -15,7 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from wattload.loaders.gpu_queue.kernels import ENGINE_HEADERS, NAME, OWN_HEADERS
+from wattload.loaders.gpu_queue.kernels import (
+    ENGINE_HEADERS,
+    FEATURE_ROWS,
+    OWN_HEADERS,
+    RANDOM_READ,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -124,7 +129,8 @@ def test_the_wheel_holds_the_engine_and_of_its_sources_what_cuda_compiles(names:
     assert LIBRARY in native
     assert headers <= native
     assert {Path(name).suffix for name in native - headers} == {".py", ".so"}
-    assert {f"wattload/loaders/gpu_queue/{name}" for name in (NAME, *OWN_HEADERS)} <= names
+    kernels = (RANDOM_READ, FEATURE_ROWS, *OWN_HEADERS)
+    assert {f"wattload/loaders/gpu_queue/{name}" for name in kernels} <= names
 
 
 def test_the_wheel_serves_any_python_of_one_platform(wheel: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 WAYS = 16
@@ -52,10 +52,12 @@ class ClockSet:
         """Return the page that holds a key."""
         return next((page for page in self.pages if page.key == key), None)
 
-    def take(self, key: int) -> Page | None:
-        """Return the page that takes a key, if one is not in use."""
+    def take(self, key: int, kept: Collection[int] = ()) -> Page | None:
+        """Return the page that takes a key, if one is neither in use nor holds a ``kept`` key."""
         order = [(self.hand + step) % WAYS for step in range(WAYS)]
-        idle = [way for way in order if not self.pages[way].users]
+        idle = [
+            way for way in order if not self.pages[way].users and self.pages[way].key not in kept
+        ]
         if not idle:
             return None
         fresh = [way for way in idle if not self.pages[way].was_hit]
@@ -93,3 +95,23 @@ class ClockCache:
         self.counts["coalesced"] += len(blocks) - len(set(blocks))
         for page in in_use:
             page.users -= 1
+
+
+class RowCache:
+    """The same for rows of features, one at a time: pages of ``expected`` rows are kept."""
+
+    def __init__(self, sets: int) -> None:
+        self.sets = [ClockSet() for _ in range(sets)]
+        self.expected: Counter[int] = Counter()
+
+    def gather(self, row: int, *, was_expected: bool) -> bool:
+        """Gather a row; return whether the cache holds it."""
+        if was_expected:
+            self.expected[row] -= 1
+        of = self.sets[draw(0, row + 1) % len(self.sets)]
+        page = of.find(row + 1)
+        if page is not None:
+            page.was_hit = True
+            return True
+        of.take(row + 1, {each + 1 for each, count in self.expected.items() if count > 0})
+        return False

@@ -20,6 +20,7 @@ import numpy as np
 
 from tests.contracts.feature_rows import ROW, write_rows
 from tests.loaders.gpu_queue.queue_process import gpu_here
+from wattload.core.errors import ConfigError
 from wattload.core.io import MemoryKind, MemoryRegion
 from wattload.loaders.gpu_queue import feature_rows, kernels
 from wattload.loaders.gpu_queue.feature_rows import QueueGatherer, RowsSetup
@@ -80,7 +81,10 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
         | options["setup"]
     )
     found: dict[str, Any] = {"gathers": [], "error": None}
-    gatherer = QueueGatherer(plan, setup, needs_gpu=True)
+    try:
+        gatherer = QueueGatherer(plan, setup, needs_gpu=True)
+    except ConfigError as error:
+        return found | {"error": [type(error).__name__, str(error)]}
     for name, listed in options["steps"]:
         numbers = np.array(listed, dtype=np.uint64)
         if name == "expect":

@@ -11,9 +11,18 @@ import pytest
 
 from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.sysfs import Roots
-from wattload.loaders.gpu_queue.kernels import Program, cache_folder, compiled
+from wattload.loaders.gpu_queue.kernels import (
+    FEATURE_ROWS,
+    RANDOM_READ,
+    Program,
+    cache_folder,
+    compiled,
+)
 
-FUNCTIONS = (b"random_read", b"random_pull")
+FUNCTIONS = {
+    RANDOM_READ: (b"random_read", b"random_pull"),
+    FEATURE_ROWS: (b"split_rows", b"gather_rows", b"pull_rows"),
+}
 ELF = b"\x7fELF"
 
 
@@ -48,11 +57,12 @@ def driver(folder: Path, version: str) -> Roots:
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("source", FUNCTIONS)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
-def test_kernels_compile_without_a_gpu(architecture: str) -> None:
-    image = compiled(architecture)
+def test_kernels_compile_without_a_gpu(architecture: str, source: str) -> None:
+    image = compiled(architecture, Program.packaged(source))
     assert image.startswith(ELF)
-    assert all(name in image for name in FUNCTIONS)
+    assert all(name in image for name in FUNCTIONS[source])
 
 
 @needs_nvrtc

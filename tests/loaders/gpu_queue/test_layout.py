@@ -10,6 +10,7 @@ import pytest
 
 from wattload.loaders.engine.targets import Failure
 from wattload.loaders.gpu_queue.native import PollerResult, Result, TargetResult
+from wattload.loaders.gpu_queue.native_rows import RowsResult
 
 SOURCES = Path(__file__).parents[3] / "loaders/engine/src"
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
@@ -17,6 +18,7 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "wl_queue_result": Result,
     "wl_queue_target_result": TargetResult,
     "wl_queue_poller_result": PollerResult,
+    "wl_rows_result": RowsResult,
 }
 
 
