@@ -158,7 +158,11 @@ class RowGatherer(Protocol):
     """Open files and registered memory, ready to gather; used by one thread at a time."""
 
     def path(self) -> DataPath:
-        """Return the path of the bytes, and what moves them."""
+        """Return the path of the bytes, what moves them, and the counts that prove it."""
+        ...
+
+    def count_anew(self) -> None:
+        """Let the counts of ``path`` be those of the gathers from now on."""
         ...
 
     def expect(self, rows: NDArray[np.uint64]) -> None:

@@ -70,6 +70,9 @@ class DirectGatherer:
         """Return the path: O_DIRECT into the memory of the host, asked for by the CPU."""
         return self._engine.path()
 
+    def count_anew(self) -> None:
+        """Do nothing: the path has no counts."""
+
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Do nothing: no row is kept."""
 
@@ -86,7 +89,7 @@ class DirectGatherer:
             storage_bytes = sum(result.operation_count for result in results) * BLOCK_BYTES
         latency = Histogram.of(())
         for result in results:
-            latency = latency.merged(result.latency)
+            latency = latency.merged(result.latency or Histogram.of(()))
         return GatherResult(
             rows=len(rows),
             storage_rows=len(rows),

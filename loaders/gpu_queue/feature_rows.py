@@ -120,6 +120,10 @@ class QueueGatherer:
             ),
         )
 
+    def count_anew(self) -> None:
+        """Let the counts of ``path`` be those of the gathers from now on."""
+        self._counts.clear()
+
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Keep the pages of these rows until their gather; nothing without a cache."""
         if not self._setup.cache_rows:

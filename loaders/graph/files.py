@@ -44,7 +44,7 @@ from wattload.loaders.data.data_folder import (
 )
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
-from wattload.loaders.graph.synthetic import VERSION, SyntheticGraph
+from wattload.loaders.graph.synthetic import CLASSES, VERSION, SyntheticGraph
 
 REMEDY = "delete the data with `wattload clean`, and the next run writes it again"
 ROW_BYTES = WIDTH * 4
@@ -119,6 +119,15 @@ class GraphFiles:
             for file in self._files
             if file.name.startswith("features")
         )
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return CLASSES
+
+    def labels(self, nodes: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return the classes of nodes of the first type."""
+        return self.graph.classes(nodes.astype(np.uint64))
 
     @property
     def data_bytes(self) -> int:

@@ -43,6 +43,9 @@ class MappedGatherer:
         """Return the path, with the read-ahead of the drives in its remarks."""
         return self._path
 
+    def count_anew(self) -> None:
+        """Do nothing: the path has no counts."""
+
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Do nothing: the kernel decides what the page cache keeps."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import Check, Verdict, VerifiedBytes, amount
@@ -81,8 +82,16 @@ def _aggregation_s(record: RunRecord) -> float:
     return amount(record.workload.details["stages"], "aggregation_s")
 
 
+def _phase_s(record: RunRecord) -> float:
+    return max(window.seconds for window in record.windows if window.name == PHASE)
+
+
 def _step_s(record: RunRecord) -> float:
     return amount(record.workload.details, "wall_s") / amount(record.workload.details, "steps")
+
+
+def _stage_s(name: str, record: RunRecord) -> float:
+    return amount(record.workload.details["stages"], name)
 
 
 def _rate_of(name: str, record: RunRecord) -> float:
@@ -96,18 +105,18 @@ def _share_of(name: str, record: RunRecord) -> float:
 DERIVED: DerivedMetrics = {
     "step_s": _step_s,
     "wall_s": lambda record: amount(record.workload.details, "wall_s"),
-    **{
-        name: lambda record, name=name: amount(record.workload.details["stages"], name)
-        for name in STAGES
-    },
-    "rows_per_s": lambda record: _rate_of("rows", record),
-    "storage_rows_per_s": lambda record: _rate_of("storage_rows", record),
-    "storage_bytes_per_s": lambda record: _rate_of("storage_bytes", record),
+    **{name: partial(_stage_s, name) for name in STAGES},
+    "rows_per_s": partial(_rate_of, "rows"),
+    "read_bytes_per_s": lambda record: (
+        amount(record.workload.details, "storage_bytes") / _phase_s(record)
+    ),
+    "storage_rows_per_s": partial(_rate_of, "storage_rows"),
+    "storage_bytes_per_s": partial(_rate_of, "storage_bytes"),
     "aggregation_share": lambda record: (
         _aggregation_s(record) / amount(record.workload.details, "wall_s")
     ),
-    "cache_hit_rate": lambda record: _share_of("cache_rows", record),
-    "host_hit_rate": lambda record: _share_of("host_rows", record),
+    "cache_hit_rate": partial(_share_of, "cache_rows"),
+    "host_hit_rate": partial(_share_of, "host_rows"),
     "read_amplification": lambda record: (
         _share_of("storage_bytes", record) / amount(record.workload.details, "row_bytes")
     ),

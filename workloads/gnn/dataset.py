@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,11 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.files import GraphFiles, Topology
-from wattload.loaders.graph.igb_folder import IgbFolder
 from wattload.loaders.graph.shapes import SHAPES, GraphShape
 from wattload.workloads.gnn.config import Config
+
+if TYPE_CHECKING:
+    from wattload.loaders.graph.igb_folder import IgbFolder
 
 WORKLOAD = "gnn"
 FREE_SHARE = 0.05
@@ -68,9 +71,11 @@ def dataset_of(config: Config, seed: int, targets: Sequence[Target]) -> GraphFil
         files = GraphFiles(WORKLOAD, SHAPES[config.graph], seed, targets)
         _require_room(files, seed, targets)
         return files
-    folder = IgbFolder(config.source)
-    devices = {os.stat(file.path).st_dev for file in folder.feature_files}
-    if not devices <= {os.stat(target.path).st_dev for target in targets}:
+    from wattload.loaders.graph.igb_folder import IgbFolder
+
+    folder = IgbFolder(Path(config.source))
+    devices = {file.path.stat().st_dev for file in folder.feature_files}
+    if not devices <= {target.data_folder.parent.stat().st_dev for target in targets}:
         raise ConfigError(
             f"workload.source={config.source} is on another file system than target.path, whose "
             "drive would be measured while another one is read; set target.path to a folder on "

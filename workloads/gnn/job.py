@@ -16,18 +16,18 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureLoaderConfig, FeatureMemory, FeaturePlan, Memory
 from wattload.loaders.graph.files import GraphFiles
-from wattload.loaders.graph.igb_folder import IgbFolder
 from wattload.loaders.graph.shapes import WIDTH
 from wattload.workloads.gnn.config import AHEAD, CPU, Config
 from wattload.workloads.gnn.dataset import expected_counts
 
 if TYPE_CHECKING:
+    from wattload.loaders.graph.igb_folder import IgbFolder
     from wattload.workloads.gnn.model import Trainer
 
 ROW_BYTES = 4 * WIDTH
-OWN_BYTES = 256 << 20
+OWN_BYTES = 128 << 20
 """What the process may need beside topology, batches and the loader's memory."""
-_SPARE = 1.25
+_SPARE = 1.05
 """Batches may be so much larger than those expected, or sampled beforehand."""
 
 
@@ -136,7 +136,8 @@ class Job:
         least = math.ceil(needed / self.feature_bytes * 1000) / 1000
         raise ConfigError(
             f"workload.memory_share={self.config.memory_share:g} of "
-            f"{format_bytes(self.feature_bytes)} is {format_bytes(self.budget_bytes())}, less than the topology "
+            f"{format_bytes(self.feature_bytes)} is {format_bytes(self.budget_bytes())}, less "
+            "than the topology "
             f"({format_bytes(self.dataset.topology_bytes)}), batches "
             f"({format_bytes(self.batch_bytes(batch_rows))}) and the loader's memory "
             f"({format_bytes(memory.host_rows_bytes + memory.working_bytes)}) take; use at least "

@@ -55,6 +55,14 @@ def metrics(
         "higher",
         "bytes that storage gave / time of gathering",
     )
+    yield figure(
+        "read_bytes_per_s",
+        results.storage_bytes / results.span_s,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        "bytes that storage gave / time of all steps",
+        rate_of="read",
+    )
     for name, meaning in _MEANINGS.items():
         yield figure(
             name,

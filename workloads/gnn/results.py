@@ -37,8 +37,12 @@ class Results:
 
         With overlap caches are dropped beside other stages, so that nothing is taken off.
         """
-        span_s = (self.steps[-1].end_ns - self.steps[0].start_ns) / NS_PER_S
-        return span_s if self.overlaps else span_s - self.eviction_s
+        return self.span_s if self.overlaps else self.span_s - self.eviction_s
+
+    @cached_property
+    def span_s(self) -> float:
+        """From the start of the first step to the end of the last: the phase."""
+        return (self.steps[-1].end_ns - self.steps[0].start_ns) / NS_PER_S
 
     @cached_property
     def eviction_s(self) -> float:

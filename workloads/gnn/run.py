@@ -21,6 +21,7 @@ from wattload.core.host.io_profile import Profile, profile
 from wattload.core.host.memory_limit import limited_memory
 from wattload.core.record.results import latencies_of
 from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.core.workload import Outcome, Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES
@@ -38,10 +39,10 @@ from wattload.workloads.gnn.job import ROW_BYTES, Job
 from wattload.workloads.gnn.metrics import PHASE, metrics
 from wattload.workloads.gnn.places import Comparer, GpuPlace, HostPlace, PinnedPlace, pinned
 from wattload.workloads.gnn.results import COUNTS, STAGES, Results
-from wattload.workloads.gnn.steps import Drawn, Place, Sleeping, Step, Steps, Training
+from wattload.workloads.gnn.steps import Drawn, Sleeping, Step, Steps, Training
 from wattload.workloads.gnn.training import CpuTraining, GpuTraining
 
-_SAMPLED = 32
+_SAMPLED = 64
 """Batches that are sampled beforehand to know their rows, which differ little."""
 _CEILING_S = 0.5
 DROP_CACHE = "drop_cache"
@@ -62,6 +63,9 @@ class _Run:
         dataset, shape, config = job.dataset, job.dataset.shape, job.config
         self._device = _device_of(job)
         self._trainer = None if job.trainer == EMULATED else job.make_trainer(str(self._device))
+        self._stream = (
+            torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch
+        )
         activations = job.activation_bytes(self._trainer)
         self._paths = tuple(file.path for file in dataset.feature_files)
         self._written = (
@@ -77,7 +81,7 @@ class _Run:
         self._seeds = TrainingSeeds(shape.node_types[0].count, config.train_share, context.seed)
         self.sampler_name, self._sampler = self._open_sampler()
         opened.callback(self._sampler.close)
-        self._batch_rows = job.room_for(self._sample_beforehand())
+        self._batch_rows = self._sample_beforehand()
         job.require_share(self._batch_rows)
         self._comparer = Comparer(
             shape,
@@ -120,16 +124,19 @@ class _Run:
             with context.phase("warmup", timed=False) as self._phase:
                 self._run(range(timed_from))
             context.progress.end()
+        self._gatherer.count_anew()
         context.progress.begin("training")
-        with context.phase(PHASE) as self._phase:
+        with context.phase(PHASE) as phase:
+            self._phase = phase
             steps = self._run(range(timed_from, profiled_from))
+            phase.set_edges(steps[0].start_ns, steps[-1].end_ns)
         context.progress.end()
         self._phase = None
+        path = self._gatherer.path()
+        memory = self._memory_facts()
         profiled = self._profile(range(profiled_from, profiled_from + config.profile_steps))
-        peak_bytes = self._memory.peak_bytes()
         self._comparer.finish()
         results = Results(steps, ROW_BYTES, overlaps=job.is_ahead)
-        path = self._gatherer.path()
         per_epoch = self._seeds.steps_per_epoch(config.batch_seeds)
         checks = outcome_checks(
             results,
@@ -151,7 +158,7 @@ class _Run:
             ),
             paths=(path,),
             checks=tuple(filter(None, (cold, self._written, *checks))),
-            details=self._details(results, profiled, peak_bytes, per_epoch),
+            details=self._details(results, profiled, memory, per_epoch),
             remarks=tuple(self._remarks()),
             latencies=latencies_of(
                 results.latency,
@@ -170,16 +177,20 @@ class _Run:
     def _draw(self, number: int) -> Drawn:
         start_ns = time.monotonic_ns()
         seeds = self._seeds.batch(number, self._job.config.batch_seeds)
-        batch = self._sampler.draw(number, seeds)
-        rows = batch.rows(self._job.dataset.shape)
+        # A stream of its own: sampling need not wait for a batch that trains. The rows are copied
+        # to the host, so the batch is whole when it is handed over.
+        with torch.cuda.stream(self._stream):
+            batch = self._sampler.draw(number, seeds)
+            rows = batch.rows(self._job.dataset.shape)
         labels = self._job.dataset.labels(seeds)
         seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         return Drawn(number=number, batch=batch, rows=rows, labels=labels, seconds=seconds)
 
     def _sample_beforehand(self) -> int:
-        """Return the rows of the largest of some batches."""
+        """Return the rows to make room for, by the largest of all batches or of some."""
         count = min(self._job.step_count, _SAMPLED)
-        return max(len(self._draw(number).rows) for number in range(count))
+        most = max(len(self._draw(number).rows) for number in range(count))
+        return most if count == self._job.step_count else self._job.room_for(most)
 
     def _open_sampler(self) -> tuple[str, BatchSampler]:
         job, loader = self._job, self._job.loader
@@ -207,7 +218,7 @@ class _Run:
             self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
         )
 
-    def _make_places(self, opened: ExitStack) -> tuple[Sequence[Place], tuple[Memory, ...]]:
+    def _make_places(self, opened: ExitStack) -> tuple[Sequence[Any], tuple[Memory, ...]]:
         """Return the memory of one batch, or of two that alternate."""
         job, rows, comparer = self._job, self._batch_rows, self._comparer
         count = 2 if job.is_ahead else 1
@@ -223,7 +234,7 @@ class _Run:
         opened.enter_context(pinned(memories, self._device))
         return both, memories
 
-    def _training(self) -> Training:
+    def _training(self) -> Training[Any]:
         if self._trainer is None:
             return Sleeping(self._job.step_s or 0.0)
         if self._job.trainer == GPU:
@@ -259,7 +270,7 @@ class _Run:
         if not numbers:
             return None
         devices = sorted(
-            {name for target in self._context.targets for name in target.facts.devices}
+            {name for target in self._context.targets for name in counting_devices(target)}
         )
         self._context.progress.begin("tracing reads at the drive")
         with profile(devices) as traced:
@@ -283,7 +294,7 @@ class _Run:
         self,
         results: Results,
         profiled: Profile | None,
-        peak_bytes: int | None,
+        memory: Mapping[str, Any],
         per_epoch: int,
     ) -> dict[str, Any]:
         job, config = self._job, self._job.config
@@ -309,7 +320,7 @@ class _Run:
             "sampler_device": GPU if self.sampler_name == "torch" else CPU,
             "sampler_threads": None if self.sampler_name == "torch" else job.sampler_threads,
             "outstanding": config.outstanding,
-            "memory": self._memory_facts(peak_bytes),
+            "memory": memory,
             "stages": {name: results.stage_s(name) for name in STAGES},
             "transfer_gpu_s": results.gpu_s("transfer_gpu_s"),
             "training_gpu_s": results.gpu_s("training_gpu_s"),
@@ -319,6 +330,8 @@ class _Run:
             **{name: results.counted(name) for name in COUNTS},
             "storage_bytes": results.storage_bytes,
             "row_payload_bytes": results.rows * ROW_BYTES,
+            "operations": results.reads,
+            "read_bytes": self._read_bytes_per_row,
             "amplification": results.storage_bytes / (read_rows * ROW_BYTES) if read_rows else None,
             "major_faults": results.counted("major_faults"),
             "cpu_s": results.cpu_s,
@@ -341,7 +354,7 @@ class _Run:
             "software": {"torch": torch.__version__},
         }
 
-    def _memory_facts(self, peak_bytes: int | None) -> Mapping[str, Any]:
+    def _memory_facts(self) -> Mapping[str, Any]:
         job, loader = self._job, self._job.loader_memory(self._batch_rows)
         limited = self._memory.method is not None
         on_gpu = self._device.type == "cuda"
@@ -352,7 +365,10 @@ class _Run:
             "method": self._memory.method or DROP_CACHE,
             "reason": self._memory.reason,
             "limit_bytes": self._memory.limit_bytes if limited else None,
-            "peak_bytes": peak_bytes,
+            "peak_bytes": self._memory.peak_bytes(),
+            "own_bytes": None
+            if (available := self._memory.available_bytes()) is None
+            else self._memory.limit_bytes - available,
             "topology_bytes": job.dataset.topology_bytes,
             "batch_bytes": job.batch_bytes(self._batch_rows),
             **asdict(loader),
@@ -387,8 +403,8 @@ def _device_of(job: Job) -> torch.device:
         return torch.device("cpu")
     for number in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(number)
-        address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
-        if address == job.gpu.address.lower():
+        parts = (found.pci_domain_id, found.pci_bus_id, found.pci_device_id)  # type: ignore[attr-defined]
+        if "{:04x}:{:02x}:{:02x}.0".format(*parts) == job.gpu.address.lower():
             torch.cuda.set_device(number)
             return torch.device("cuda", number)
     raise ConfigError(

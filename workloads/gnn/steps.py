@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import RunError
 from wattload.core.units import NS_PER_S
 from wattload.loaders.feature_rows import GatherResult, Memory, RowGatherer
-from wattload.loaders.graph.sampler import Batch
-
-if TYPE_CHECKING:
-    pass
+from wattload.loaders.graph.sampler import SampledBatch
 
 PREFETCHED = 2
 """Batches that are sampled beyond those that a gatherer wants to hear of, with overlap=ahead."""
@@ -34,7 +31,7 @@ class Drawn:
     """A sampled batch: its rows in the order of memory, the classes of its seeds, and its time."""
 
     number: int
-    batch: Batch
+    batch: SampledBatch
     rows: NDArray[np.uint64]
     labels: NDArray[np.int64]
     seconds: float
@@ -90,15 +87,19 @@ class Place(Protocol):
         ...
 
 
-class Training(Protocol):
+P = TypeVar("P", bound=Place)
+P_contra = TypeVar("P_contra", bound=Place, contravariant=True)
+
+
+class Training(Protocol[P_contra]):
     """What happens to a gathered batch."""
 
-    def train(self, drawn: Drawn, place: Place) -> Trained:
+    def train(self, drawn: Drawn, place: P_contra) -> Trained:
         """Transfer the rows where they have to go, and train."""
         ...
 
 
-class Steps:
+class Steps(Generic[P]):
     """Runs steps by the number of their batch, in rising order without gaps."""
 
     def __init__(
@@ -107,8 +108,8 @@ class Steps:
         draw: Callable[[int], Drawn],
         gatherer: RowGatherer,
         window: int,
-        places: Sequence[Place],
-        training: Training,
+        places: Sequence[P],
+        training: Training[P],
         evict: Callable[[], float],
         gathered: Callable[[GatherResult], None],
         first: int,
@@ -165,7 +166,7 @@ class Steps:
 
     def _ahead(self, numbers: range) -> Iterator[Step]:
         start_ns = time.monotonic_ns()
-        pending: Future[_Filled] | None = None
+        pending: Future[_Filled[P]] | None = None
         try:
             for number in numbers:
                 filling = pending or self._pool.submit(self._fill_next, number)
@@ -180,7 +181,7 @@ class Steps:
             if pending is not None:
                 pending.cancel()
 
-    def _fill_next(self, number: int) -> _Filled:
+    def _fill_next(self, number: int) -> _Filled[P]:
         return self._fill(self._take(), self._places[number % len(self._places)])
 
     def _take(self) -> Drawn:
@@ -195,7 +196,7 @@ class Steps:
         self._gatherer.expect(drawn.rows)
         self._waiting.append(drawn)
 
-    def _fill(self, drawn: Drawn, place: Place) -> _Filled:
+    def _fill(self, drawn: Drawn, place: P) -> _Filled[P]:
         eviction_s = self._evict()
         start_ns = time.monotonic_ns()
         result = self._gatherer.gather(drawn.rows, place.memory(len(drawn.rows)))
@@ -203,7 +204,7 @@ class Steps:
         self._gathered(result)
         return _Filled(drawn, place, result, seconds, eviction_s)
 
-    def _finish(self, number: int, filled: _Filled, start_ns: int, sampling_s: float) -> Step:
+    def _finish(self, number: int, filled: _Filled[P], start_ns: int, sampling_s: float) -> Step:
         drawn = filled.drawn
         if drawn.number != number:
             raise RunError(f"step {number} was given batch {drawn.number}")
@@ -226,11 +227,11 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Filled:
+class _Filled(Generic[P]):
     """A batch whose rows are in memory."""
 
     drawn: Drawn
-    place: Place
+    place: P
     result: GatherResult
     seconds: float
     eviction_s: float

@@ -147,7 +147,9 @@ def test_a_broken_drive_names_file_and_offset(tmp_path: Path) -> None:
             outstanding=64, batch_rows=count, memories=(aligned_buffer(count * ROW),),
         )  # fmt: skip
         gatherer = opened(plan, hang_s=10.0)
-        with pytest.raises(OSError, match="rows can't be read, the first at offset [0-9]+: ") as error:
+        with pytest.raises(
+            OSError, match="rows can't be read, the first at offset [0-9]+: "
+        ) as error:
             gatherer.gather(np.arange(count, dtype=np.uint64), memory_of(plan, count))
         assert (error.value.errno, error.value.filename) == (5, str(path))
         whole = np.arange(64, dtype=np.uint64)

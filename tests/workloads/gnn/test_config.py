@@ -47,9 +47,8 @@ def test_fanouts_by_relation() -> None:
         config(fanouts=[10, [5, 5], 5]).fanouts_of(shape)
 
 
-def test_expected_nodes_are_about_those_of_a_uniform_graph() -> None:
-    """293,000 rows of 1024 seeds in a graph of a million nodes of degree 12, as DGL draws."""
-    shape = SHAPES["igb_small"]
-    [*_, last] = expected_counts(shape, [[10], [5], [5]], 1024)
-    assert last[0] == pytest.approx(293_000, rel=0.05)
-    assert expected_counts(shape, [[0]], 10) == [[10.0], [10.0]]
+def test_expected_nodes_are_no_fewer_than_a_uniform_graph_gives() -> None:
+    """DGL draws 293,000 nodes for 1024 seeds in a graph of a million nodes of degree 12."""
+    [*_, last] = expected_counts(SHAPES["igb_small"], [[10], [5], [5]], 1024)
+    assert 293_000 < last[0] < 1.15 * 293_000
+    assert expected_counts(SHAPES["igb_small"], [[0]], 10) == [[10.0], [10.0]]
