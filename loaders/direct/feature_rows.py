@@ -86,7 +86,7 @@ class DirectGatherer:
             storage_bytes = sum(result.operation_count for result in results) * BLOCK_BYTES
         latency = Histogram.of(())
         for result in results:
-            latency = latency.merged(result.latency)
+            latency = latency.merged(result.latency or Histogram.of(()))
         return GatherResult(
             rows=len(rows),
             storage_rows=len(rows),

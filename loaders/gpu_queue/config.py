@@ -57,8 +57,8 @@ MOST_OUTSTANDING, MOST_ROWS, MOST_ROW_BYTES = 65_536, (1 << 31) - 1, 65_536
 UNIT_BYTES, ROW_ALIGN_BYTES = 512, 16
 """What a warp, and a thread of it, copies at once; see ``loaders/engine/src/rows_abi.h``."""
 COUNTS_BYTES, WORD_BYTES = 1 << 20, 9
-"""Of host memory: what warps count, with room for the rings' heads. Of a page of the cache: its word,
-and its share of the hand of a set."""
+"""Of host memory: what warps count, with room for the rings' heads. Of a page of the cache: its
+word, and its share of the hand of a set."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,15 +219,20 @@ class Config:
         setup = self.rows_setup(plan)
         slots_bytes = self._row_slots_bytes(plan)
         rings_bytes = (
-            len(plan.files) * QUEUE_PAIRS * (_power_of_2(plan.outstanding) * PLACE_BYTES + PAIR_BYTES)
+            len(plan.files)
+            * QUEUE_PAIRS
+            * (_power_of_2(plan.outstanding) * PLACE_BYTES + PAIR_BYTES)
         )
         index_bytes = 4 * plan.row_count
         pages_bytes = setup.cache_rows * (plan.row_bytes + WORD_BYTES)
         has_index = not self.needs_gpu and setup.host_rows
         return FeatureMemory(
             host_rows_bytes=setup.host_rows * plan.row_bytes,
-            working_bytes=slots_bytes + rings_bytes + COUNTS_BYTES
-            + 8 * plan.batch_rows + (index_bytes if has_index else 0),
+            working_bytes=slots_bytes
+            + rings_bytes
+            + COUNTS_BYTES
+            + 8 * plan.batch_rows
+            + (index_bytes if has_index else 0),
             gpu_cache_bytes=index_bytes + 8 * plan.batch_rows + pages_bytes
             if self.needs_gpu
             else 0,

@@ -115,7 +115,9 @@ class QueueGatherer:
             else None,
             remarks=()
             if gpu
-            else ("Rows were asked for by threads of the CPU (loader.requester=cpu), not of a GPU.",),
+            else (
+                "Rows were asked for by threads of the CPU (loader.requester=cpu), not of a GPU.",
+            ),
         )
 
     def expect(self, rows: NDArray[np.uint64]) -> None:

@@ -29,9 +29,7 @@ class MappedGatherer:
     def __init__(self, plan: FeaturePlan, *, threads: int, advice: str) -> None:
         self._plan = plan
         self._threads = threads
-        self._tensors = [
-            _mapped(file, plan.row_bytes, advice) for file in plan.files
-        ]
+        self._tensors = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
         self._path = DataPath(
             data_path="page_cache",
             path_requested="page_cache",
@@ -75,14 +73,14 @@ class MappedGatherer:
     def _index(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> None:
         found = torch.from_numpy(into).view(-1, self._plan.row_bytes)
         if len(self._tensors) == 1:
-            torch.index_select(self._tensors[0], 0, torch.from_numpy(rows.view(np.int64)), out=found)
+            torch.index_select(
+                self._tensors[0], 0, torch.from_numpy(rows.view(np.int64)), out=found
+            )
             return
         files, places = self._plan.places(rows)
         for number, tensor in enumerate(self._tensors):
             those = np.flatnonzero(files == number)
-            found[torch.from_numpy(those)] = tensor[
-                torch.from_numpy(places[those].view(np.int64))
-            ]
+            found[torch.from_numpy(those)] = tensor[torch.from_numpy(places[those].view(np.int64))]
 
 
 def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> torch.Tensor:
