@@ -34,14 +34,12 @@ class GpuMemory:
     def __init__(self, size_bytes: int) -> None:
         self._cuda = ctypes.CDLL("libcuda.so.1")
         context, address = ctypes.c_void_p(), ctypes.c_uint64()
-        for call in (
-            lambda: self._cuda.cuInit(0),
-            lambda: self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
-            lambda: self._cuda.cuCtxSetCurrent(context),
-            lambda: self._cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size_bytes)),
-            lambda: self._cuda.cuMemsetD8_v2(address, 0xA5, ctypes.c_size_t(size_bytes)),
-        ):
-            assert call() == 0
+        assert self._cuda.cuInit(0) == 0
+        assert self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert self._cuda.cuCtxSetCurrent(context) == 0
+        size = ctypes.c_size_t(size_bytes)
+        assert self._cuda.cuMemAlloc_v2(ctypes.byref(address), size) == 0
+        assert self._cuda.cuMemsetD8_v2(address, 0xA5, size) == 0
         self.region = MemoryRegion(
             address=address.value, size_bytes=size_bytes, kind=MemoryKind.DEVICE, owner=self
         )
