@@ -68,6 +68,7 @@ def test_rows_that_are_kept_are_not_read(tmp_path: Path, offset: int) -> None:
     counts = gatherer.path().counts
     assert counts is not None
     assert (counts.word, counts.reads, counts.asked) == ("cpu_queue", 243, 243)
+    assert counts.hits is None
     gatherer.close()
 
 

@@ -138,3 +138,8 @@ def test_memory_that_the_gpu_does_not_have(run: Run) -> None:
     found = run(setup={"cache_rows": 1 << 28})
     assert found["error"][0] == "ConfigError"
     assert "1.10 TB free for the cache: use a smaller loader.cache_share" in found["error"][1]
+
+
+def test_a_gather_is_the_one_that_was_expected(run: Run) -> None:
+    found = run(("expect", [1, 2]), ("gather", [1]), setup={"cache_rows": 16})
+    assert found["error"] == ["ValueError", "1 rows, but 2 were expected in the next gather"]
