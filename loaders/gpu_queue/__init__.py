@@ -1,1 +1,1 @@
-"""Random reads that the threads of a GPU ask for, through queue pairs in host memory."""
+"""Reads that the threads of a GPU ask for, through queue pairs in host memory."""

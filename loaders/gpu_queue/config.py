@@ -57,8 +57,8 @@ MOST_OUTSTANDING, MOST_ROWS, MOST_ROW_BYTES = 65_536, (1 << 31) - 1, 65_536
 UNIT_BYTES, ROW_ALIGN_BYTES = 512, 16
 """What a warp, and a thread of it, copies at once; see ``loaders/engine/src/rows_abi.h``."""
 COUNTS_BYTES, WORD_BYTES = 1 << 20, 9
-"""Of host memory: what warps count, with room for the rings' heads. Of a page of the cache: its word,
-and its share of the hand of a set."""
+"""Of host memory: what warps count, with room for the rings' heads. Of a page of the cache: its
+word, and its share of the hand of a set."""
 
 
 @dataclass(slots=True, kw_only=True)

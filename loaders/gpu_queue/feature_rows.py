@@ -90,34 +90,36 @@ class QueueGatherer:
         kept = f"{setup.host_rows} rows in host memory"
         if gpu:
             kept += f", {setup.cache_rows} in the GPU's"
-        counts = self._counts
+        remark = "Rows were requested by threads of the CPU (loader.requester=cpu), not by a GPU."
         return DataPath(
             data_path="host_memory",
             path_requested="gpu_pull" if gpu else "cpu_queue",
             engine=f"{self._plan.outstanding} requests in flight by {who}, "
             f"{_counted(setup.pollers, 'poller')} with io_uring and O_DIRECT; {kept}",
-            counts=PathCounts(
-                requester="gpu" if gpu else "cpu",
-                reads=counts["operations"],
-                read_bytes=counts["read_bytes"],
-                asked=counts["asked"],
-                taken=counts["taken"],
-                answered=counts["answered"],
-                delivered=counts["delivered"] - counts["kept"],
-                requests=counts["asked"] + counts["hits"] + counts["joined"],
-                coalesced=0,
-                hits=counts["hits"],
-                joined=counts["joined"],
-                misses=counts["asked"] - counts["passed"],
-                passed=counts["passed"],
-            )
-            if counts
-            else None,
-            remarks=()
-            if gpu
-            else (
-                "Rows were asked for by threads of the CPU (loader.requester=cpu), not of a GPU.",
-            ),
+            counts=self._path_counts() if self._counts else None,
+            remarks=() if gpu else (remark,),
+        )
+
+    def _path_counts(self) -> PathCounts:
+        """Return the counts of all gathers; rows of the host buffer are not requested."""
+        counts = self._counts
+        cache = {
+            "requests": counts["asked"] + counts["hits"] + counts["joined"],
+            "coalesced": 0,
+            "hits": counts["hits"],
+            "joined": counts["joined"],
+            "misses": counts["asked"] - counts["passed"],
+            "passed": counts["passed"],
+        }
+        return PathCounts(
+            requester="gpu" if self._gpu else "cpu",
+            reads=counts["operations"],
+            read_bytes=counts["read_bytes"],
+            asked=counts["asked"],
+            taken=counts["taken"],
+            answered=counts["answered"],
+            delivered=counts["delivered"] - counts["kept"],
+            **cache if self._setup.cache_rows else {},
         )
 
     def count_anew(self) -> None:

@@ -191,8 +191,8 @@ def _compile(nvrtc: ModuleType, program: Program, architecture: str, version: st
         if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _read(nvrtc, handle, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise RunError(
-                f"NVRTC {version} does not compile {program.name} for {architecture} ({code.name}): "
-                f"{log.decode(errors='replace').strip(chr(0)).strip()}"
+                f"NVRTC {version} does not compile {program.name} for {architecture} "
+                f"({code.name}): {log.decode(errors='replace').strip(chr(0)).strip()}"
             )
         return _read(nvrtc, handle, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     finally:

@@ -63,10 +63,7 @@ static int32_t allocate(wl_rows *rows, wl_error *error) {
     side->base.control = view->files + files;
     wl_cu_result code = side->base.cuda->set(side->memory, 0, words + entries + zeroed);
     if (!code)
-        code = side->base.cuda->copy_in(view->files, rows->files, sizeof rows->files,
-                                        side->base.stream);
-    if (!code)
-        code = side->base.cuda->stream_wait(side->base.stream);
+        code = side->base.cuda->copy_in(view->files, rows->files, sizeof rows->files, NULL);
     return code ? wl_cuda_fail(error, code, "cuMemcpyHtoD") : WL_OK;
 }
 
@@ -137,9 +134,11 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     if (wl_rows_prepare(rows, queue, error) ||
         wl_gpu_enter(&side->base, setup->gpu, setup->image, error) ||
         load_kernels(side, error) || place_warps(rows, error) || allocate(rows, error) ||
-        allocate_cache(rows, error))
+        allocate_cache(rows, error) || map_memory(rows, error))
         return error->code;
-    return map_memory(rows, error);
+    /* What has been set and copied so far was on the stream that others wait for. */
+    wl_cu_result code = side->base.cuda->stream_wait(NULL);
+    return code ? wl_cuda_fail(error, code, "cuStreamSynchronize") : WL_OK;
 }
 
 static int32_t launch(wl_rows *rows, wl_cu_function kernel, uint64_t threads, wl_error *error) {

@@ -1,9 +1,10 @@
 """Gathers rows of features into the memory of a GPU and prints what came of it, as JSON.
 
-``python -m tests.loaders.gpu_queue.rows_process JSON`` takes ``setup`` (of ``RowsSetup``), ``plan``
-(of ``write_rows``, and ``folder``, ``kept`` for the most drawn rows), and ``steps``: ``["expect",
-rows]`` or ``["gather", rows]``. The bytes of each gather are compared with the files. It is a process
-of its own because a driver of CUDA is loaded once; ``EMULATED_CUDA`` says that it is an emulated one.
+Each line of its input has ``setup`` (of ``RowsSetup``), ``plan`` (of ``write_rows``, with
+``folder``, ``outstanding``, and ``kept`` for the most drawn rows), and ``steps``: ``["expect",
+rows]`` or ``["gather", rows]``. The bytes of each gather are compared with the files. It is a
+process of its own because a driver of CUDA is loaded once; ``EMULATED_CUDA`` says that it is an
+emulated one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.contracts.feature_rows import ROW, write_rows
 from tests.loaders.gpu_queue.queue_process import gpu_here
@@ -32,17 +34,19 @@ class GpuMemory:
     def __init__(self, size_bytes: int) -> None:
         self._cuda = ctypes.CDLL("libcuda.so.1")
         context, address = ctypes.c_void_p(), ctypes.c_uint64()
-        for call in (
-            lambda: self._cuda.cuInit(0),
-            lambda: self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
-            lambda: self._cuda.cuCtxSetCurrent(context),
-            lambda: self._cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size_bytes)),
-            lambda: self._cuda.cuMemsetD8_v2(address, 0xA5, ctypes.c_size_t(size_bytes)),
-        ):
-            assert call() == 0
+        assert self._cuda.cuInit(0) == 0
+        assert self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert self._cuda.cuCtxSetCurrent(context) == 0
+        size = ctypes.c_size_t(size_bytes)
+        assert self._cuda.cuMemAlloc_v2(ctypes.byref(address), size) == 0
+        assert self._cuda.cuMemsetD8_v2(address, 0xA5, size) == 0
         self.region = MemoryRegion(
             address=address.value, size_bytes=size_bytes, kind=MemoryKind.DEVICE, owner=self
         )
+
+    def release(self) -> None:
+        """Release it."""
+        assert self._cuda.cuMemFree_v2(ctypes.c_uint64(self.region.address)) == 0
 
     def part(self, first_bytes: int, size_bytes: int) -> MemoryRegion:
         """Return a part of it."""
@@ -50,7 +54,7 @@ class GpuMemory:
             self.region, address=self.region.address + first_bytes, size_bytes=size_bytes
         )
 
-    def read(self, region: MemoryRegion) -> np.ndarray:
+    def read(self, region: MemoryRegion) -> NDArray[np.uint8]:
         """Return a copy of a part."""
         found = np.zeros(region.size_bytes, dtype=np.uint8)
         code = self._cuda.cuMemcpyDtoH_v2(
@@ -61,12 +65,8 @@ class GpuMemory:
         return found
 
 
-def main(options: dict[str, Any]) -> dict[str, Any]:
-    """Run it."""
-    if "EMULATED_CUDA" in os.environ:
-        kernels.compiled = lambda *_: b"emulated"  # type: ignore[assignment]
-    feature_rows.PULL_S = 0.02
-    gpu, _ = gpu_here(0)
+def outcome(gpu: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what came of a line."""
     kept = options["plan"].pop("kept", [])
     folder = Path(options["plan"].pop("folder"))
     outstanding = options["plan"].pop("outstanding", 64)
@@ -84,6 +84,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     try:
         gatherer = QueueGatherer(plan, setup, needs_gpu=True)
     except ConfigError as error:
+        memory.release()
         return found | {"error": [type(error).__name__, str(error)]}
     for name, listed in options["steps"]:
         numbers = np.array(listed, dtype=np.uint64)
@@ -109,8 +110,19 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     path = gatherer.path()
     found["word"] = path.counts.word if path.counts else None
     gatherer.close()
+    memory.release()
     return found
 
 
+def main() -> None:
+    """Answer each line."""
+    if "EMULATED_CUDA" in os.environ:
+        kernels.compiled = lambda *_: b"emulated"
+    feature_rows.PULL_S = 0.02
+    gpu, _ = gpu_here(0)
+    for line in sys.stdin:
+        print(json.dumps(outcome(gpu, json.loads(line))), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))
+    main()

@@ -68,6 +68,7 @@ def test_rows_that_are_kept_are_not_read(tmp_path: Path, offset: int) -> None:
     counts = gatherer.path().counts
     assert counts is not None
     assert (counts.word, counts.reads, counts.asked) == ("cpu_queue", 243, 243)
+    assert counts.hits is None
     gatherer.close()
 
 
@@ -148,7 +149,7 @@ def test_a_broken_drive_names_file_and_offset(tmp_path: Path) -> None:
         )  # fmt: skip
         gatherer = opened(plan, hang_s=10.0)
         with pytest.raises(
-            OSError, match="rows can't be read, the first at offset [0-9]+: "
+            OSError, match=r"rows can't be read, the first at offset \d+: "
         ) as error:
             gatherer.gather(np.arange(count, dtype=np.uint64), memory_of(plan, count))
         assert (error.value.errno, error.value.filename) == (5, str(path))
@@ -195,5 +196,5 @@ def test_without_a_gpu_the_cpu_is_named(tmp_path: Path) -> None:
     plan, _ = write_rows(tmp_path, 1)
     config = Config()
     assert config.fills_gpu
-    with pytest.raises(NoGpuError, match="loader.requester=cpu runs"):
+    with pytest.raises(NoGpuError, match=r"loader\.requester=cpu runs"):
         config.check_feature_rows(plan, [])

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,40 @@ EVERY = list(range(COUNT))
 Run = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(params=["emulated", pytest.param("gpu", marks=on_a_gpu)])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Gathers rows into the memory of an emulated GPU, or of a real one, in another process."""
+@pytest.fixture(scope="module", params=["emulated", pytest.param("gpu", marks=on_a_gpu)])
+def process(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """The process that has an emulated GPU, or a real one."""
     environment = dict(os.environ)
     if request.param == "emulated":
         folder = request.getfixturevalue("emulated")
         environment |= {"LD_LIBRARY_PATH": str(folder), "EMULATED_CUDA": "1"}
+    command = [sys.executable, "-m", "tests.loaders.gpu_queue.rows_process"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as started:
+        yield started
+        assert started.stdin is not None
+        started.stdin.close()
+        assert started.wait(20) == 0
 
-    def start(
+
+@pytest.fixture
+def run(process: subprocess.Popen[str], tmp_path: Path) -> Run:
+    """Gathers rows into the memory of that GPU."""
+
+    def ask(
         *steps: tuple[str, list[int]], setup: dict[str, Any] | None = None, **plan: Any
     ) -> dict[str, Any]:
-        options = {
-            "setup": setup or {}, "steps": steps, "plan": {"files": 1, "folder": str(tmp_path)} | plan,
-        }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.loaders.gpu_queue.rows_process", json.dumps(options)],
-            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        whole = {"files": 1, "folder": str(tmp_path)} | plan
+        options = {"setup": setup or {}, "steps": steps, "plan": whole}
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(options) + "\n")
+        process.stdin.flush()
+        found: dict[str, Any] = json.loads(process.stdout.readline())
         return found
 
-    return start
+    return ask
 
 
 @pytest.mark.parametrize("layout", ["three files", "by type, behind headers"])
@@ -127,3 +138,8 @@ def test_memory_that_the_gpu_does_not_have(run: Run) -> None:
     found = run(setup={"cache_rows": 1 << 28})
     assert found["error"][0] == "ConfigError"
     assert "1.10 TB free for the cache: use a smaller loader.cache_share" in found["error"][1]
+
+
+def test_a_gather_is_the_one_that_was_expected(run: Run) -> None:
+    found = run(("expect", [1, 2]), ("gather", [1]), setup={"cache_rows": 16})
+    assert found["error"] == ["ValueError", "1 rows, but 2 were expected in the next gather"]
