@@ -44,7 +44,7 @@ from wattload.loaders.data.data_folder import (
 )
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
-from wattload.loaders.graph.synthetic import VERSION, SyntheticGraph
+from wattload.loaders.graph.synthetic import CLASSES, VERSION, SyntheticGraph
 
 REMEDY = "delete the data with `wattload clean`, and the next run writes it again"
 ROW_BYTES = WIDTH * 4
@@ -88,6 +88,20 @@ class GraphFiles:
     def graph(self) -> SyntheticGraph:
         """The graph that the files have."""
         return SyntheticGraph(self.shape, self.seed)
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return CLASSES
+
+    @property
+    def labelled_nodes(self) -> int:
+        """The nodes of the first type that have a class: all of them."""
+        return self.shape.node_types[0].count
+
+    def labels(self, nodes: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return the classes of nodes of the first type, computed from their numbers."""
+        return self.graph.classes(nodes.astype(np.uint64))
 
     @property
     def parameters(self) -> dict[str, Any]:

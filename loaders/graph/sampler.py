@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +162,22 @@ class BatchSampler(Protocol):
 
     def close(self) -> None:
         """Release threads and memory; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class SamplingLoaderConfig(Protocol):
+    """The configuration of a loader that samples by itself: its batches are its own."""
+
+    @property
+    def name(self) -> str:
+        """The name of the loader, and of its sampler."""
+        ...
+
+    def batch_sampler(
+        self, topology: Topology, fanouts: Sequence[Sequence[int]], *, threads: int, seed: int
+    ) -> BatchSampler:
+        """Return the sampler of a graph; the arguments are those of ``Sampler``."""
         ...
 
 
