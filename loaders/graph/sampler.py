@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +165,22 @@ class BatchSampler(Protocol):
         ...
 
 
+@runtime_checkable
+class SamplingLoaderConfig(Protocol):
+    """The configuration of a loader that samples by itself: its batches are its own."""
+
+    @property
+    def name(self) -> str:
+        """The name of the loader, and of its sampler."""
+        ...
+
+    def batch_sampler(
+        self, topology: Topology, fanouts: Sequence[Sequence[int]], *, threads: int, seed: int
+    ) -> BatchSampler:
+        """Return the sampler of a graph; the arguments are those of ``Sampler``."""
+        ...
+
+
 def check_fanouts(shape: GraphShape, fanouts: Sequence[Sequence[int]]) -> None:
     """Raise ``ConfigError`` unless each layer has a possible fan-out for each relation."""
     if not fanouts:
@@ -177,19 +193,6 @@ def check_fanouts(shape: GraphShape, fanouts: Sequence[Sequence[int]]) -> None:
         for fanout in layer:
             if not 0 <= fanout <= FANOUT_LIMIT:
                 raise ConfigError(f"a fan-out must be 0 to {FANOUT_LIMIT}, got {fanout}")
-
-
-@runtime_checkable
-class SamplingLoaderConfig(Protocol):
-    """The configuration of a loader that samples its own batches."""
-
-    name: ClassVar[str]
-
-    def batch_sampler(
-        self, topology: Topology, fanouts: Sequence[Sequence[int]], *, threads: int, seed: int
-    ) -> BatchSampler:
-        """Return its sampler; ``fanouts`` are those of ``Sampler``."""
-        ...
 
 
 def largest_counts(
