@@ -107,7 +107,7 @@ def guarded(mappings: Sequence[tuple[int, int]]) -> Iterator[Guard]:
         mappings: address and size in bytes of each mapped file, 64 at most.
     """
     found, error = Guard(), Error()
-    listed = (_Mapping * len(mappings))(*mappings)
+    listed = (_Mapping * len(mappings))(*(_Mapping(*each) for each in mappings))
     if load().wl_guard_begin(listed, len(mappings), ctypes.byref(error)) != OK:
         raise library.exception_of(error)
     try:
