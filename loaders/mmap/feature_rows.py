@@ -41,7 +41,8 @@ class MappedGatherer:
         self._plan = plan
         self._threads = threads
         self._advice = advice
-        self._tensors = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
+        self._memories = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
+        self._tensors = list(map(self._rows, plan.files, self._memories))
         self._path = DataPath(
             data_path="page_cache",
             path_requested="page_cache",
@@ -80,9 +81,14 @@ class MappedGatherer:
             major_faults=_major_faults() - faults,
         )
 
+    def release_pages(self) -> None:
+        """Let go of the pages of the page cache that are mapped: no others can be evicted."""
+        for memory in self._memories:
+            memory.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Unmap the files; safe to call twice."""
-        self._tensors = []
+        self._tensors, self._memories = [], []
 
     def _mappings(self) -> list[tuple[int, int]]:
         """Return address and size of each mapped file."""
@@ -94,10 +100,16 @@ class MappedGatherer:
             for tensor, file in zip(self._tensors, self._plan.files, strict=True)
         ]
 
+    def _rows(self, file: FeatureFile, memory: mmap.mmap) -> torch.Tensor:
+        """Return the rows of a mapped file, shape ``(row_count, row_bytes)``."""
+        flat = np.frombuffer(memory, dtype=np.uint8, offset=file.offset_bytes)
+        return torch.from_numpy(flat).view(file.row_count, self._plan.row_bytes)
+
     def _fail(self, number: int, offset: int) -> NoReturn:
         """Map a file again after a failed read, and raise for what failed."""
         file = self._plan.files[number]
-        self._tensors[number] = _mapped(file, self._plan.row_bytes, self._advice)
+        self._memories[number] = _mapped(file, self._plan.row_bytes, self._advice)
+        self._tensors[number] = self._rows(file, self._memories[number])
         raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} near offset {offset}", str(file.path))
 
     def _index(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> None:
@@ -113,8 +125,8 @@ class MappedGatherer:
             found[torch.from_numpy(those)] = tensor[torch.from_numpy(places[those].view(np.int64))]
 
 
-def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> torch.Tensor:
-    """Return the rows of a file as a tensor of bytes, shape ``(row_count, row_bytes)``."""
+def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> mmap.mmap:
+    """Return a file in memory."""
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found_bytes = os.fstat(descriptor).st_size
@@ -130,8 +142,7 @@ def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> torch.Tensor:
     finally:
         os.close(descriptor)
     memory.madvise(mmap.MADV_RANDOM if advice == "random" else mmap.MADV_NORMAL)
-    flat = np.frombuffer(memory, dtype=np.uint8, offset=file.offset_bytes)
-    return torch.from_numpy(flat).view(file.row_count, row_bytes)
+    return memory
 
 
 @contextmanager

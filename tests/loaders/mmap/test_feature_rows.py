@@ -11,6 +11,7 @@ from tests.contracts.feature_rows import COUNT, ROW, FeatureRowsContract, write_
 from tests.loaders.faults import breaking_file
 from wattload.core.errors import DataError
 from wattload.loaders.aligned_io import aligned_buffer
+from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.feature_rows import FeatureFile, FeaturePlan
 from wattload.loaders.mmap.config import Config
 
@@ -28,8 +29,11 @@ def test_storage_is_counted_once_and_threads_stay_as_they_were(tmp_path: Path) -
     gatherer = Config(threads=3, advice="random").row_gatherer(plan)
     numbers = np.arange(COUNT, dtype=np.uint64)
     cold, warm = (gatherer.gather(numbers, memory[: COUNT * ROW]) for _ in range(2))
+    gatherer.release_pages()
+    evict(plan.paths)
+    again = gatherer.gather(numbers, memory[: COUNT * ROW])
     gatherer.close()
-    assert cold.storage_bytes == rows.nbytes
+    assert cold.storage_bytes == again.storage_bytes == rows.nbytes
     assert cold.major_faults is not None
     assert cold.major_faults > 0
     assert warm.storage_bytes == warm.major_faults == 0
