@@ -37,7 +37,7 @@ from wattload.core.histogram import BUCKET_COUNT
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 9
+ABI = 10
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512

@@ -42,6 +42,7 @@ from wattload.loaders.data.data_folder import (
     existing_on_targets,
     marker_of,
 )
+from wattload.loaders.data.stamped_files import unfinished_bytes
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
 from wattload.loaders.graph.synthetic import CLASSES, VERSION, SyntheticGraph
@@ -163,11 +164,17 @@ class GraphFiles:
     def missing_bytes(self) -> int:
         """Return the size of the files that still have to be written or completed.
 
+        Some of their space is taken already: see ``present_bytes``.
+
         Raises:
             DataError: a finished file has another size now.
         """
         folders = existing_on_targets(self._targets, self.key)
         return sum(file.size_bytes for file in self._not_in(folders))
+
+    def present_bytes(self) -> int:
+        """Return the space that an interrupted call has reserved, which the next one takes over."""
+        return sum(map(unfinished_bytes, existing_on_targets(self._targets, self.key)))
 
     def prepare(self, context: RunContext, workers: int) -> DataFacts:
         """Write what is missing with up to ``workers`` threads, and return the facts of the data.

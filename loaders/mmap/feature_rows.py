@@ -1,17 +1,20 @@
 """Rows of features by page faults: mapped files that PyTorch indexes, as IGB's own loader does.
 
 PyTorch spreads the rows of an index over its threads, each with one page fault at a time. The page
-cache keeps what it reads, with the kernel's read-ahead around each fault.
+cache keeps what it reads, with the kernel's read-ahead around each fault. A fault that fails would
+end the process; during a gather it ends the gather.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -19,7 +22,15 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.io import DataPath
-from wattload.loaders.feature_rows import FeatureFile, FeaturePlan, GatherResult, Memory, host_array
+from wattload.loaders.aligned_io import round_up
+from wattload.loaders.feature_rows import (
+    FeatureFile,
+    FeaturePlan,
+    GatherResult,
+    Memory,
+    host_array,
+)
+from wattload.loaders.mmap.native import guarded
 from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
 
 
@@ -29,7 +40,9 @@ class MappedGatherer:
     def __init__(self, plan: FeaturePlan, *, threads: int, advice: str) -> None:
         self._plan = plan
         self._threads = threads
-        self._tensors = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
+        self._advice = advice
+        self._memories = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
+        self._tensors = list(map(self._rows, plan.files, self._memories))
         self._path = DataPath(
             data_path="page_cache",
             path_requested="page_cache",
@@ -54,8 +67,10 @@ class MappedGatherer:
         self._plan.check_gather(rows, into)
         start_ns, start_cpu_s = time.monotonic_ns(), time.process_time()
         faults, storage_bytes = _major_faults(), storage_read_bytes()
-        with _threads(self._threads):
+        with _threads(self._threads), guarded(self._mappings()) as guard:
             self._index(rows, host_array(into))
+        if guard.fault is not None:
+            self._fail(*guard.fault)
         return GatherResult(
             rows=len(rows),
             storage_rows=None,
@@ -69,9 +84,36 @@ class MappedGatherer:
             major_faults=_major_faults() - faults,
         )
 
+    def release_pages(self) -> None:
+        """Let go of the pages of the page cache that are mapped: no others can be evicted."""
+        for memory in self._memories:
+            memory.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Unmap the files; safe to call twice."""
-        self._tensors = []
+        self._tensors, self._memories = [], []
+
+    def _mappings(self) -> list[tuple[int, int]]:
+        """Return address and size of each mapped file."""
+        return [
+            (
+                tensor.data_ptr() - file.offset_bytes,
+                round_up(tensor.nbytes + file.offset_bytes, mmap.PAGESIZE),
+            )
+            for tensor, file in zip(self._tensors, self._plan.files, strict=True)
+        ]
+
+    def _rows(self, file: FeatureFile, memory: mmap.mmap) -> torch.Tensor:
+        """Return the rows of a mapped file, shape ``(row_count, row_bytes)``."""
+        flat = np.frombuffer(memory, dtype=np.uint8, offset=file.offset_bytes)
+        return torch.from_numpy(flat).view(file.row_count, self._plan.row_bytes)
+
+    def _fail(self, number: int, offset: int) -> NoReturn:
+        """Map a file again after a failed read, and raise for what failed."""
+        file = self._plan.files[number]
+        self._memories[number] = _mapped(file, self._plan.row_bytes, self._advice)
+        self._tensors[number] = self._rows(file, self._memories[number])
+        raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} near offset {offset}", str(file.path))
 
     def _index(self, rows: NDArray[np.uint64], into: NDArray[np.uint8]) -> None:
         found = torch.from_numpy(into).view(-1, self._plan.row_bytes)
@@ -86,8 +128,8 @@ class MappedGatherer:
             found[torch.from_numpy(those)] = tensor[torch.from_numpy(places[those].view(np.int64))]
 
 
-def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> torch.Tensor:
-    """Return the rows of a file as a tensor of bytes, shape ``(row_count, row_bytes)``."""
+def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> mmap.mmap:
+    """Return a file in memory."""
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found_bytes = os.fstat(descriptor).st_size
@@ -103,8 +145,7 @@ def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> torch.Tensor:
     finally:
         os.close(descriptor)
     memory.madvise(mmap.MADV_RANDOM if advice == "random" else mmap.MADV_NORMAL)
-    flat = np.frombuffer(memory, dtype=np.uint8, offset=file.offset_bytes)
-    return torch.from_numpy(flat).view(file.row_count, row_bytes)
+    return memory
 
 
 @contextmanager

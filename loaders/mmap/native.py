@@ -6,8 +6,10 @@ Field order and meaning are those of ``loaders/engine/src/wattload_engine.h``.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -81,6 +83,42 @@ class Result(ctypes.Structure):
     )
 
 
+class _Mapping(ctypes.Structure):
+    """``wl_mapping``."""
+
+    _fields_ = (("address", c_uint64), ("bytes", c_uint64))
+
+
+@dataclass(slots=True)
+class Guard:
+    """After the block, ``fault`` is the mapping and offset of the first failed read, or ``None``.
+
+    The mapping holds zeros from then on.
+    """
+
+    fault: tuple[int, int] | None = None
+
+
+@contextmanager
+def guarded(mappings: Sequence[tuple[int, int]]) -> Iterator[Guard]:
+    """Keep failed reads of mapped files from ending this process; see ``wl_guard_begin``.
+
+    Args:
+        mappings: address and size in bytes of each mapped file, 64 at most.
+    """
+    found, error = Guard(), Error()
+    listed = (_Mapping * len(mappings))(*(_Mapping(*each) for each in mappings))
+    if load().wl_guard_begin(listed, len(mappings), ctypes.byref(error)) != OK:
+        raise library.exception_of(error)
+    try:
+        yield found
+    finally:
+        address = load().wl_guard_end()
+        for number, (start, size_bytes) in enumerate(mappings):
+            if start <= address < start + size_bytes:
+                found.fault = number, address - start
+
+
 _ERROR = POINTER(Error)
 _PROTOTYPES = {
     "wl_mapped_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
@@ -89,6 +127,8 @@ _PROTOTYPES = {
     "wl_mapped_finish": ([c_void_p, POINTER(Result)], None),
     "wl_mapped_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
     "wl_mapped_close": ([c_void_p], None),
+    "wl_guard_begin": ([POINTER(_Mapping), c_uint32, _ERROR], c_int32),
+    "wl_guard_end": ([], c_uint64),
 }
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.host.test_memory_limit import check_limit
+from tests.core.host.test_memory_limit import LIMIT, check_limit
 from tests.lab.virtual_runs import VIRTUAL
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.io_profile import profile
-from wattload.core.host.memory_limit import probe
+from wattload.core.host.memory_limit import limited_memory, probe
 
 pytestmark = [
     pytest.mark.lab,
@@ -50,8 +50,12 @@ def test_version_2_limits_and_tells_of_a_killed_run() -> None:
     with path.open("rb") as device:
         os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     check_limit(found, path)
-    enabled = Path("/sys/fs/cgroup/cgroup.subtree_control").read_text()
-    assert ("memory" in enabled) != found.place.enables
+    enabled = Path("/sys/fs/cgroup/cgroup.subtree_control")
+    enabled.write_text("-memory")  # which the killed run has left on
+    with limited_memory(LIMIT) as memory:
+        assert memory.method == "cgroup2"
+        assert "memory" in enabled.read_text()
+    assert "memory" not in enabled.read_text()
 
 
 def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:

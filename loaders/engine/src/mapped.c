@@ -4,7 +4,6 @@
  * to its loop, counts the failure, and goes on with its next block. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "faults.h"
 #include "histogram.h"
 #include "pattern.h"
 #include "queue.h"
@@ -62,30 +62,11 @@ struct wl_mapped {
     wl_trace_row *rows;
 };
 
-static _Thread_local sigjmp_buf *escape;
-static pthread_mutex_t handler_mutex = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t handler_users;
-static struct sigaction handler_before;
-
-/* A fault of any other thread is repeated under the action that was there before. */
-static void on_fault(int number) {
-    if (escape)
-        siglongjmp(*escape, 1);
-    sigaction(number, &handler_before, NULL);
-}
-
 static void handle_faults(wl_mapped *mapped, bool handle) {
     if (mapped->handles_faults == handle)
         return;
     mapped->handles_faults = handle;
-    pthread_mutex_lock(&handler_mutex);
-    if (handle && !handler_users++) {
-        struct sigaction action = {.sa_handler = on_fault};
-        sigaction(SIGBUS, &action, &handler_before);
-    } else if (!handle && !--handler_users) {
-        sigaction(SIGBUS, &handler_before, NULL);
-    }
-    pthread_mutex_unlock(&handler_mutex);
+    wl_handle_faults(handle);
 }
 
 static void choose_block(mapped_thread *own) {
@@ -186,10 +167,10 @@ static void *thread_main(void *argument) {
     sigjmp_buf place;
     if (sigsetjmp(place, 1))
         note_failure(own);
-    escape = &place;
+    wl_escape = &place;
     while (!atomic_load_explicit(&own->mapped->is_stopped, memory_order_relaxed))
         read_next(own);
-    escape = NULL;
+    wl_escape = NULL;
     return NULL;
 }
 

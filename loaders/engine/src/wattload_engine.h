@@ -14,7 +14,7 @@
 
 #include "histogram.h"
 
-#define WL_ABI 9u
+#define WL_ABI 10u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -629,6 +629,19 @@ WL_API void wl_mapped_finish(wl_mapped *mapped, wl_mapped_result *result);
 /* Rows by time, after wl_mapped_finish; valid until the files are closed. */
 WL_API const wl_trace_row *wl_mapped_trace(wl_mapped *mapped, uint64_t *row_count);
 WL_API void wl_mapped_close(wl_mapped *mapped);
+
+/* Failed reads of files that were mapped by somebody else, whose threads touch them. From begin to
+ * end, a fault in one of the mappings puts zeros in place of all of it, so that the threads go on.
+ * wl_guard_end returns the address of the first fault, 0 for none: after one, what was read must
+ * not be used, and the file has to be mapped again. One guard at a time. */
+#define WL_GUARD_LIMIT 64u
+
+typedef struct {
+    uint64_t address, bytes; /* whole pages */
+} wl_mapping;
+
+WL_API int32_t wl_guard_begin(const wl_mapping *mappings, uint32_t count, wl_error *error);
+WL_API uint64_t wl_guard_end(void);
 
 /* Criteo's TSV. A cell is one field as 64 bits: 0 if it is empty; an integer is 1 << 32 | its 32
  * bits; an id is its 8 characters in memory order. Column c of the cells is at cells + c x stride.

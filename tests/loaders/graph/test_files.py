@@ -95,7 +95,12 @@ def test_a_killed_generation_is_continued(tmp_path: Path, chunks: int) -> None:
     made, context = on(tmp_path / "killed")
     command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(chunks)]
     assert subprocess.run(command, check=False).returncode == 9
+    # The files are reserved whole before their first chunk: that space is not needed again.
+    reserved_bytes = sum(each.stat().st_size for each in tmp_path.rglob("*.tmp"))
+    assert reserved_bytes <= made.present_bytes() <= reserved_bytes + 4096
+    assert made.missing_bytes() >= reserved_bytes - 4096
     made.prepare(context, 1)
+    assert made.present_bytes() == made.missing_bytes() == 0
     assert contents(tmp_path / "whole") == contents(tmp_path / "killed")
     written = context.phases[0].written_bytes
     # At most the last 4 chunks of the file are written again; 4 files end with a shorter chunk.
