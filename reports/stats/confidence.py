@@ -21,6 +21,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     whole_energy,
 )
+from wattload.reports.runs.gnn import stage_limit
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
 from wattload.reports.runs.random_reads import (
@@ -211,7 +212,8 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, or if workers spent most
     of their time on a core or waiting for one. It is the drive if one had requests in flight for
     ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage. Random
-    reads name their own bottleneck.
+    reads name their own bottleneck. Training on a graph names the longest stage of a step; that
+    is the drive's if it was busy for so much of the aggregation.
     """
     if rate is None or not runs:
         return Limit("")
@@ -223,6 +225,11 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
         return found
     phase = rate.quantity.phase
     busy = _median(_busy_share(record, phase) for record in records)
+    stage, gathering = stage_limit(records)
+    if stage:
+        is_drive = bool(gathering and busy is not None and busy / gathering >= DRIVE_BUSY)
+        at_drive = f"; the drive was busy {percent(busy, 2)}" if busy is not None else ""
+        return Limit(f"limited by {stage}{at_drive}", is_drive=is_drive)
     of_drive = list(_drive_limits(busy, phase, records))
     if limits := [*_host_limits(rate, records), *of_drive]:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))

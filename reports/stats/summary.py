@@ -45,6 +45,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
+from wattload.reports.runs.gnn import GNN, arms_stages, graph_training, work_words
 from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
@@ -103,6 +104,8 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 _WITHOUT_SIZE = frozenset({WORKLOAD, GPU_READ, RANDOM_READ})
 """Workloads whose job has the size of a drive or lasts a time: energies per GB, or per reads."""
 _MILLION = 1e6
+_PER_JOULE: Mapping[str, str] = {RANDOM_READ: "reads per joule", GNN: "rows per joule"}
+"""What a joule pays for in workloads that count their work."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -721,7 +724,7 @@ def _place(subject: Subject, group: Group) -> _Place:
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
-    of_joule = "reads per joule" if group.workload == RANDOM_READ else "rate per watt"
+    of_joule = _PER_JOULE.get(group.workload, "rate per watt")
     energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
     if energy is not None and energy.quantity.better == "neither":
         energy = per_watt
@@ -791,8 +794,10 @@ def _work(compared: Group, phase: str) -> _Work | None:
 
 
 def _work_of(record: RunRecord, phase: str) -> _Work:
-    """Return a checkpoint, a round or an epoch with their count, or else the job."""
+    """Return a checkpoint, round, epoch or step with their count, or else the job."""
     details, settings = record.workload.details, record.config.get("workload")
+    if (training := graph_training(record)) is not None:
+        return _Work("step", float(training.steps))
     names = [each.name for each in leading(record) if _is_in(each.name, phase)]
     seconds = [details.get(f"{name}_seconds") for name in names]
     sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
@@ -887,9 +892,12 @@ def _page_cached(compared: Group) -> str:
 def _paths(subject: Subject, place: _Place) -> str:
     """Return the path of each arm's reads into GPU memory, from all its points.
 
-    Of random reads it is who asked, with the CPU cores at the point that is shown.
+    Of random reads it is who asked, with the CPU cores at the point that is shown; of training on a
+    graph what the steps were spent on.
     """
-    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked}.get(place.group.workload)
+    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked, GNN: arms_stages}.get(
+        place.group.workload
+    )
     if words is None:
         return ""
     shown = place.group if place.group.workload == GPU_READ else place.compared
@@ -1014,6 +1022,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
+    if graph_training(record) is not None:
+        return ", ".join([*parts, work_words(place.records or [record])])
     if random_reads(record) is not None:
         every = [run.record for run in place.group.runs]
         return ", ".join([*parts, load_words(place.records or [record], every)])
@@ -1098,12 +1108,13 @@ def _energies(place: _Place, scale: Scale) -> Bars:
 
 
 def _efficiencies(place: _Place, missing: str) -> Bars:
-    """Return what a joule pays for: bytes as MB/s per W, or random reads."""
-    if not place.is_of_reads:
+    """Return what a joule pays for: bytes as MB/s per W, random reads, or rows."""
+    if place.group.workload not in _PER_JOULE:
         title = place.based("MB/s", place.energy_phase, " per W")
         return _bars(place, place.per_watt, title, Scale(float(MB), ""), missing)
     scale = _page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
-    title = f"{scale.unit.removesuffix('/J')} reads per J".strip()
+    what = _PER_JOULE[place.group.workload].removesuffix(" per joule")
+    title = f"{scale.unit.removesuffix('/J')} {what} per J".strip()
     return _bars(place, place.per_watt, title, scale, missing)
 
 
