@@ -245,7 +245,11 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
             }
             is_of_load = name == _LOAD or name.startswith(f"{_LOAD}.")
             is_work = is_of_load or name.startswith(_WORK_PREFIXES)
-            if name in _NOT_WORK.get(group.workload, ()) or name == f"config {by}" or (is_of_load and _is_of_loads(group, by)):
+            if (
+                name in _NOT_WORK.get(group.workload, ())
+                or name == f"config {by}"
+                or (is_of_load and _is_of_loads(group, by))
+            ):
                 is_work = False
             found.append(Difference(name, shown, is_work))
     if any(each.name == _LOAD for each in found):  # the settings of a load go with it
