@@ -223,7 +223,7 @@ def rates_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure |
     reasons = dict.fromkeys(
         run.ceiling_reason.rstrip(".") for arm in arms for run in arm.runs if run.ceiling_reason
     )
-    missing = f" Ceilings are missing where {'; '.join(reasons)}." if reasons else ""
+    missing = f" Missing ceilings: {'; '.join(reasons)}." if reasons else ""
     return Figure(
         name=name,
         title=f"{title}: rows per second",
@@ -298,54 +298,54 @@ def profile_figures(
 
 
 def _sizes_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure | None:
-    shares = {arm.title: _classes(arm) for arm in arms}
-    drawn = {arm: own for arm, own in shares.items() if own}
+    """Return the reads of a step by their size; ``None`` where none was traced."""
+    drawn = [(arm, own) for arm in arms if (own := _classes(arm))]
     if not drawn:
         return None
     roles = dict(zip((words for _, words in _SIZES), PART_ROLES, strict=False))
-    scale = Scale(0.01, "%")
+    scale = scale_for(Unit.COUNT)
     bars = [
         Bar(
-            label=arm,
+            label=arm.title,
             role="device",
-            value=1.0,
+            value=sum(own.values()),
             parts=[
-                (roles[words], f"{words}: {percent(share)}", share)
-                for words, share in own.items()
-                if share > 0
+                (roles[words], f"{words}: {percent(reads / sum(own.values()))}", reads)
+                for words, reads in own.items()
+                if reads
             ],
-            note=f"of reads; most {max(own, key=own.__getitem__)}",
+            note=f"mean {quantity(mean, Unit.BYTES, 3)}"
+            if (mean := arm.middle(lambda run: run.profile.mean_read_bytes))
+            else "",
         )
-        for arm, own in drawn.items()
+        for arm, own in drawn
     ]
     return Figure(
         name=name,
         title=f"{title}: request sizes at the drive",
-        svg=bars_svg("share of reads", bars, scale),
+        svg=bars_svg("reads per step", bars, scale),
         caption="Reads as the block layer sent them to the drive, in untimed steps of their own.",
         table=Table(
-            columns=columns("size", *(f"#{arm}" for arm in drawn)),
+            columns=columns("size", *(f"#{arm.title}" for arm, _ in drawn)),
             rows=[
-                row(words, *(percent(own.get(words, 0.0)) for own in drawn.values()))
+                row(words, *(percent(own[words] / sum(own.values())) for _, own in drawn))
                 for _, words in _SIZES
             ],
             caption="Share of reads by size",
         ),
         legend=[
-            (roles[words], words)
-            for _, words in _SIZES
-            if any(own.get(words) for own in drawn.values())
+            (roles[words], words) for _, words in _SIZES if any(own[words] for _, own in drawn)
         ],
     )
 
 
 def _classes(arm: TrainingArm) -> dict[str, float]:
-    """Return the share of the reads in each class of sizes, over all runs; empty without any."""
-    counts = dict.fromkeys((words for _, words in _SIZES), 0)
+    """Return the reads of a step in each class of sizes, over all runs; empty without any."""
+    counts = dict.fromkeys((words for _, words in _SIZES), 0.0)
+    steps = sum(run.profile.steps for run in arm.runs if run.profile.sizes)
     for size, reads in (each for run in arm.runs for each in run.profile.sizes):
-        counts[next(words for most, words in _SIZES if size <= most)] += reads
-    every = sum(counts.values())
-    return {words: count / every for words, count in counts.items()} if every else {}
+        counts[next(words for most, words in _SIZES if size <= most)] += reads / max(steps, 1)
+    return counts if any(counts.values()) else {}
 
 
 def _over_time(name: str, title: str, traced: Sequence[tuple[str, str, Requests]]) -> Figure:
@@ -383,8 +383,9 @@ def _over_time(name: str, title: str, traced: Sequence[tuple[str, str, Requests]
         name=name,
         title=f"{title}: depth and bandwidth at the drive over time",
         svg="".join(panels),
-        caption="Traced reads of the untimed steps, one run of each arm. All panels of a row have "
-        "one scale; seconds differ by arm. Depth is the mean number of reads in flight.",
+        caption="Traced reads of the untimed steps, one run of each arm. Panels of depth "
+        "share a scale, and so do those of bandwidth; seconds differ by arm. Depth is the "
+        "mean number of reads in flight.",
         table=Table(
             columns=columns("arm", "#from, s", "#reads in flight", f"#bandwidth, {scale.unit}"),
             rows=rows,

@@ -156,8 +156,8 @@ def _remarks(group: Group) -> Iterator[str]:
         if any(each.sampler == OWN_SAMPLER for each in runs)
     ]
     if own:
-        of = f" in {listed(own)}" if len(by_arm) > 1 else ""
-        yield f"DGL draws batches of its own{of}: they are not those of other loaders."
+        of = f" of {listed(own)}" if len(by_arm) > 1 else ""
+        yield f"The batches{of} are drawn by DGL itself: they are not those of other loaders."
     yield from unique(map(_memory_remark, every))
     emulated = unique(
         quantity(each.stages_s.get("training", 0.0) / each.steps, Unit.SECONDS, 3)
@@ -166,18 +166,18 @@ def _remarks(group: Group) -> Iterator[str]:
     )
     if emulated:
         yield (
-            f"Training is emulated: each step sleeps, {' to '.join(emulated[:: len(emulated)])}. "
-            "No model was trained, so there is no loss."
+            f"Training is emulated: each step sleeps {listed(emulated, 'or')}. No model is "
+            "trained, so there is no loss."
         )
 
 
 def _memory_remark(each: GraphTraining) -> str:
     memory = each.memory
-    share = f"{percent(memory.share)} of the features" if memory.share is not None else "a share"
+    share = f"{percent(memory.share, 2)} of the features" if memory.share is not None else "a share"
     if memory.method == DROPPED:
-        reason = f", because of {memory.reason.rstrip('.')}" if memory.reason else ""
+        reason = f" ({memory.reason.rstrip('.')})" if memory.reason else ""
         return (
-            f"The page cache was dropped before each step, instead of a limit of {share}{reason}. "
+            f"The page cache was dropped before each step, in place of a limit of {share}{reason}. "
             "Within a step it may hold more."
         )
     return f"Memory of the host was limited to {share} by {memory.words or 'unknown means'}."
@@ -201,8 +201,9 @@ def _sheet(caption: str, places: Sequence[_Place], facts: Sequence[Fact], note: 
 
 
 def _known(places: Sequence[_Place], facts: Sequence[Fact]) -> list[Fact]:
-    """Return the facts that some arm has."""
-    return [fact for fact in facts if any(fact[1](place) != MISSING for place in places)]
+    """Return the facts that some arm has, and no bytes are not a fact."""
+    nothing = (MISSING, quantity(0, Unit.BYTES))
+    return [fact for fact in facts if any(fact[1](place) not in nothing for place in places)]
 
 
 def _shown(value: Value, unit: Unit, digits: int = 3) -> Callable[[_Place], str]:
@@ -247,11 +248,16 @@ def _epoch_j(energy: Value) -> Value:
     return of
 
 
-def _epoch_kind(place: _Place) -> str:
-    runs = place.arm.runs
+def _epoch_words(places: Sequence[_Place]) -> str:
+    """Return whether epochs were run whole, or from how many steps they are computed."""
+    runs = [each for place in places for each in place.arm.runs if each.steps_per_epoch]
+    if not runs:
+        return ""
     if all(each.is_whole_epoch for each in runs):
-        return "measured"
-    return f"computed from {' to '.join(unique(whole(each.steps) for each in runs))} steps"
+        return " Whole epochs were run."
+    steps = listed(unique(whole(each.steps) for each in runs), "or")
+    epoch = listed(unique(whole(each.steps_per_epoch) for each in runs), "or")
+    return f" Epochs of {epoch} steps are computed from {steps}."
 
 
 def _costs(places: Sequence[_Place]) -> Table:
@@ -270,7 +276,6 @@ def _costs(places: Sequence[_Place]) -> Table:
         ("drive, per epoch", _shown(_epoch_j(_drive_j), Unit.JOULES)),
         ("GPU, per epoch", _shown(_epoch_j(_gpu_j), Unit.JOULES)),
     ]
-    shown = [*_known(places, facts), ("epochs are", _epoch_kind)]
     evidence = unique(
         energy.words
         for place in places
@@ -282,9 +287,9 @@ def _costs(places: Sequence[_Place]) -> Table:
     return _sheet(
         "Time, CPU and energy",
         places,
-        shown,
+        _known(places, facts),
         "Medians of valid runs. Rows are those of all batches, wherever they came from. Energies "
-        f"of drives and GPUs are never added.{drives}",
+        f"of drives and GPUs are never added.{drives}{_epoch_words(places)}",
     )
 
 
@@ -382,7 +387,7 @@ def _memory_table(places: Sequence[_Place]) -> Table:
 def _budget(place: _Place) -> str:
     limit = _bytes("limit_bytes")(place)
     share = place.middle(lambda _, each: each.memory.share)
-    return limit if share is None or limit == MISSING else f"{limit} ({percent(share)})"
+    return limit if share is None or limit == MISSING else f"{limit} ({percent(share, 2)})"
 
 
 def _page_cache(place: _Place) -> str:

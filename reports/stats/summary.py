@@ -45,7 +45,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.gnn import GNN, arms_stages, graph_training, work_words
+from wattload.reports.runs.gnn import GNN, STEP_S, arms_stages, graph_training, work_words
 from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
@@ -75,6 +75,7 @@ from wattload.reports.stats.conditions import (
     differences,
     different_bytes,
     different_loads,
+    different_work,
     has_excluded_energy,
     is_compared,
     served_by_page_cache,
@@ -579,6 +580,10 @@ def _rate_scale(place: _Place) -> Scale:
     is_of_bytes = place.rate is not None and place.rate.quantity.unit is Unit.BYTES_PER_SECOND
     if not is_of_bytes or not any(row.centres and any(row.centres.values()) for row, _ in rows):
         rows = [(row, 1.0) for rows in place.every for row in rows.values()]
+    if not any(row.quantity.unit is Unit.BYTES_PER_SECOND for row, _ in rows):
+        phases = (phase for record in place.records for phase in leading(record))
+        moved = (each.moved_bytes / each.active_s for each in phases if each.active_s > 0)
+        return scale_for(Unit.BYTES_PER_SECOND, *moved)  # charts over time have one all the same
     return _page_scale(rows, Unit.BYTES_PER_SECOND)
 
 
@@ -837,6 +842,9 @@ def _verdict_row(
     barred = f"not comparable: different load, {loads}" if loads else ""
     if is_ranked and not barred:
         barred = _nothing_read(place, compared) or _other_caches(compared) or _page_cached(compared)
+    if is_ranked and not barred and place.group.workload == GNN:
+        other = different_work(compared, subject.by)
+        barred = f"not comparable: {other}" if other else ""
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
@@ -1083,6 +1091,8 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row.quantity.key == READS_PER_S:
         title = f"{own.unit.removesuffix('/s')} reads/s".strip()
         return _bars(place, row, title, own, missing)
+    if row.quantity.key == STEP_S:
+        return _bars(place, row, f"{own.unit} per step", own, missing)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
 
 

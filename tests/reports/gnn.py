@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from tests.records import Scenario, make_run, write_made_run
 from wattload.core.io import DataPath, PathCounts
-from wattload.core.power import Scope
+from wattload.core.power import Channel, Scope
 from wattload.core.record.phase import PhaseSpan, phase_windows
 from wattload.core.record.results import Metric
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.runs.gnn_traces import requests_of, steps_of
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.traces import Traces
+from wattload.reports.runs.traces import PowerTrace, Signal, Traces
 
 PHASE = "gnn"
 ROW_BYTES = 4096
@@ -66,6 +66,7 @@ class Training:
     model: str = "MICRON_9550"
     link_gt_per_s: float = 32.0
     has_power: bool = True
+    has_power_trace: bool = False
     virtual: bool = False
     scenario: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -144,7 +145,7 @@ def gnn_run(**changes: Any) -> Run:
     }
     traces = Traces(
         throughput=None,
-        power=None,
+        power=_signals(made, record) if made.has_power and made.has_power_trace else None,
         notes=(),
         digests={},
         steps=steps_of(columns["steps"]),
@@ -505,6 +506,19 @@ def _requests(made: Training, start_ns: int) -> pa.Table:
             "is_read": [True] * count,
         }
     )
+
+
+def _signals(made: Training, record: RunRecord) -> PowerTrace:
+    samples = _samples(made, record)
+    (source,) = samples.column("source").unique().to_pylist()
+    signal = Signal(
+        source=source,
+        device=made.serial,
+        channel=Channel.POWER_W,
+        time_ns=samples.column("time_ns").to_numpy(),
+        value=samples.column("value").to_numpy(),
+    )
+    return PowerTrace(signals=(signal,))
 
 
 def _samples(made: Training, record: RunRecord) -> pa.Table:
