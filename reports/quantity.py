@@ -46,6 +46,7 @@ _UNIT_WORDS = re.compile(
     r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
 )
 _SPELLINGS = {
+    "gnn": "GNN",
     "au": "AU",
     "cpu": "CPU",
     "gpu": "GPU",
@@ -59,6 +60,7 @@ _WORKLOADS = {
     "dlrm": "DLRM",
     "gpu_read": "Reads into GPU memory",
     "gpu_random_read": "Small random reads",
+    "gnn": "GNN training",
 }
 _LABELS = {
     "au_dlio": "AU in MLPerf's form",
@@ -66,8 +68,13 @@ _LABELS = {
     "compute_fraction": "share of time computing",
     "cpu_s_per_gb": "CPU time per GB",
     "cpu_s_per_million_reads": "CPU time per million reads",
+    "cpu_s_per_million_rows": "CPU time per million rows",
+    "gnn": "GNN training",
     "gpu_random_read": "small random reads",
     "reads_per_s": "reads per second",
+    "rows_per_s": "rows gathered per second",
+    "storage_rows_per_s": "rows from the drive per second",
+    "wall_s": "time of all steps",
     "fill_seconds": "fill time",
     "load_kept_fraction": "share of its work that the load kept",
     "read_iops": "IOPS",

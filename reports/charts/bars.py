@@ -55,6 +55,7 @@ class Bar:
         parts: its roles and lengths, for a bar of parts that add up to ``value``.
         error: half the width of the value's uncertainty.
         dots: its runs.
+        marks: names and values of lines across the bar, such as a ceiling.
         note: printed after the figure.
         reason: why there is neither a value nor an interval.
         strong: whether its figure is printed in bold.
@@ -69,6 +70,7 @@ class Bar:
     error: float | None = None
     parts: Sequence[tuple[str, str, float]] = ()
     dots: Sequence[Dot] = ()
+    marks: Sequence[tuple[str, float]] = ()
     note: str = ""
     reason: str = ""
     strong: bool = False
@@ -76,7 +78,7 @@ class Bar:
     @property
     def end(self) -> float | None:
         """The largest value of its marks; ``None`` for a bar without any."""
-        ends = [dot.value for dot in self.dots]
+        ends = [dot.value for dot in self.dots] + [value for _, value in self.marks]
         ends += [end for end in (self.value, self.upper) if end is not None]
         return max(ends) + (self.error or 0.0) if ends else None
 
@@ -93,8 +95,8 @@ class Bar:
 
 def checked_range(bar: Bar) -> Bar:
     """Return the bar, or one with the reason alone where a value is too large or small to draw."""
-    dots = [dot.value for dot in bar.dots]
-    reasons = map(out_of_range, [bar.value, bar.lower, bar.upper, bar.error, *dots])
+    marks = [dot.value for dot in bar.dots] + [value for _, value in bar.marks]
+    reasons = map(out_of_range, [bar.value, bar.lower, bar.upper, bar.error, *marks])
     reason = next((reason for reason in reasons if reason), "")
     return Bar(label=bar.label, role=bar.role, reason=reason) if reason else bar
 
@@ -210,6 +212,11 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
         yield (
             f'<line x1="{at(bar.value - bar.error)}" x2="{at(bar.value + bar.error)}" '
             f'y1="{middle:g}" y2="{middle:g}" stroke="{light("strong")}" stroke-width="2"/>'
+        )
+    for name, value in bar.marks:
+        yield (
+            f'<line x1="{at(value)}" x2="{at(value)}" y1="{y - 2:g}" y2="{y + height + 2:g}" '
+            f'stroke="{light("strong")}" stroke-width="2.5" data-tip="{words(name)}"/>'
         )
     for dot in thin_marks(bar.dots, lambda dot: dot.value):
         is_full = dot.in_mean and not dot.forced

@@ -25,6 +25,7 @@ from wattload.reports.claims.papers import (
 )
 from wattload.reports.quantity import MISSING, label, listed, quantity
 from wattload.reports.runs.energy import is_simulated
+from wattload.reports.runs.gnn import EMULATED, GNN, graph_training, is_filled_by_gpu
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.random_reads import (
@@ -54,6 +55,9 @@ TOLERANCE = 0.10
 
 WIDEST = 1.25
 """An interval agrees only if its ends are within this factor: wider ones agree with anything."""
+
+_MAPPED = "mmap"
+"""The loader that is the baseline of training on a graph."""
 
 _TARGETS = "targets"
 """A point of a claim that is counted in the records: the drives, which targets may share."""
@@ -252,6 +256,8 @@ class _Place:
                 yield "unmeasured", "no GPU is proved to have asked"
             if claim.parsed.over == "b" and any(map(is_asked_by_gpu, records)):
                 yield "unmeasured", "a GPU asked in this arm"
+        if claim.workload == GNN and not all(map(is_filled_by_gpu, records)):
+            yield "unmeasured", "no GPU is proved to have asked for the rows"
         if value is None:
             yield "unmeasured", "no valid run has this figure"
 
@@ -276,6 +282,8 @@ class _Place:
             yield "unmeasured", f"the arms have the same {self._pair.differ_in}"
         elif claim.workload == GPU_READ:
             yield from self._wrong_path()
+        elif claim.workload == GNN:
+            yield from self._other_training(claim)
         elif any(cache_bytes_of(run.record) for run in group.runs):
             yield "unmeasured", CACHED
         if row is None:
@@ -302,6 +310,24 @@ class _Place:
             is_proved_indirect(run.record) for run in of_b
         ):
             yield "unmeasured", "b is not proved to read through host memory"
+
+    def _other_training(self, claim: Claim) -> Iterator[tuple[ClaimVerdict, str]]:
+        """Yield how the arms are far from training whose GPU asks for its features, in turns."""
+        arms = list(self.point.group.arms.values())
+        of_a, of_b = arms if self._straight else reversed(arms)
+        if not all(is_filled_by_gpu(run.record) for run in of_a):
+            yield "unmeasured", "no GPU is proved to have asked for the rows of a"
+        is_of_paths = self._pair.between == "paths"
+        if is_of_paths and any(run.record.workload.loader != _MAPPED for run in of_b):
+            yield "unmeasured", f"b does not read by {_MAPPED}"
+        if not is_of_paths and not all(is_filled_by_gpu(run.record) for run in of_b):
+            yield "unmeasured", "no GPU is proved to have asked for the rows of b"
+        found = [each for run in self.point.group.runs if (each := graph_training(run.record))]
+        has_training = claim.figure in ("training_s", "wall_s")
+        if has_training and any(EMULATED in (each.training, each.trainer) for each in found):
+            yield "unmeasured", "training is emulated"
+        if any(each.is_ahead for each in found):
+            yield "unmeasured", "stages overlap; those of the paper are in turns"
 
 
 def _drive_count(record: RunRecord) -> int:
@@ -418,7 +444,7 @@ def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -
     the first condition of the pair that matches one order better decides; without one, the order of
     the page is used.
     """
-    for is_of_a in (is_direct, is_asked_by_gpu):
+    for is_of_a in (is_direct, is_asked_by_gpu, is_filled_by_gpu):
         own = [bool(arm) and all(is_of_a(run.record) for run in arm) for arm in (first, second)]
         if pair.between == "paths" and own[0] != own[1]:
             return own[0]

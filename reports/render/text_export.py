@@ -15,6 +15,7 @@ from itertools import compress
 from wattload.reports.blocks import Cell, Table
 from wattload.reports.quantity import counted, listed, workload_title
 from wattload.reports.render.json_export import finite
+from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.sanitize import escape_unseen, sanitize
@@ -311,8 +312,10 @@ def _valid(subject: Subject, arm: str) -> str:
 def _first_table(subject: Subject, screen: FirstScreen) -> str:
     """Return a row per workload for two arms, otherwise one per workload and arm."""
     heads: tuple[str, ...]
-    of_reads = all(group.workload == RANDOM_READ for group in subject.groups)
-    per_joule = "reads per J" if of_reads else "MB/s per W"
+    workloads = {group.workload for group in subject.groups}
+    counted_by = {RANDOM_READ: "reads per J", GNN: "rows per J"}
+    per_joule = counted_by.get(workloads.pop(), "") if len(workloads) == 1 else ""
+    per_joule = per_joule or "MB/s per W"
     if subject.compares:
         titles = ("workload", "speed", "rate, A / B", "drive energy", "energy, A / B")
         heads = (*titles, f"{per_joule}, A / B", "confidence")

@@ -12,6 +12,7 @@ from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.quantity import DIGITS, MISSING, bounded_quantity
+from wattload.reports.runs.gnn import rows_of_phase
 from wattload.reports.runs.gpu_reads import topology
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
@@ -53,7 +54,8 @@ class Energy:
     """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
 
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
-    ``reads`` is how many random reads of storage it made meanwhile, ``None`` of other workloads.
+    ``reads`` is how many random reads of storage it made meanwhile, ``None`` of other workloads;
+    ``rows`` is how many rows of a graph's features it gathered.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
     of another run.
     """
@@ -63,6 +65,7 @@ class Energy:
     moved_bytes: int
     evidence: Evidence
     reads: int | None = None
+    rows: int | None = None
     energy_j: float | None = None
     lower_j: float | None = None
     upper_j: float | None = None
@@ -104,6 +107,13 @@ class Energy:
         if self.reads is None or self.energy_j is None or self.energy_j <= 0:
             return None
         return self.reads / self.energy_j
+
+    @property
+    def rows_per_j(self) -> float | None:
+        """Rows gathered divided by energy over the same window."""
+        if self.rows is None or self.energy_j is None or self.energy_j <= 0:
+            return None
+        return self.rows / self.energy_j
 
     @property
     def words(self) -> str:
@@ -175,6 +185,7 @@ def _summed(
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
         reads=operations_of(record, phase),
+        rows=rows_of_phase(record, phase),
         evidence=weakest(part.evidence for part in parts),
         energy_j=None if impossible else _sum(parts, "energy_j"),
         lower_j=_sum(parts, "lower_j"),

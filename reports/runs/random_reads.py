@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -21,6 +20,7 @@ from wattload.reports.quantity import (
     quantity,
     whole,
 )
+from wattload.reports.runs.details import count_of, figure_of, rows_of, share_of
 from wattload.reports.runs.gpu_reads import path_words
 from wattload.reports.runs.load import cache_by_identity
 
@@ -35,7 +35,6 @@ PAGE_CACHE = "page_cache"
 PAGE_CACHE_MOST = 0.05
 """Reads of which the page cache served a larger share do not measure the path to a drive."""
 
-_MOST = 2.0**63
 _AT_CEILING = 0.995
 """A share of a ceiling that is 1.0 or more with the digits printed."""
 _ENGINES: Mapping[str, str] = {
@@ -262,12 +261,12 @@ class RandomReads:
 def random_reads(record: RunRecord) -> RandomReads | None:
     """Return what a run of random reads did; ``None`` for another workload or without a block."""
     found = record.workload.details
-    block_bytes = _count(found.get("block_bytes"))
+    block_bytes = count_of(found.get("block_bytes"))
     if record.workload.name != RANDOM_READ or not block_bytes:
         return None
     names = {"requests": "asked", "taken": "taken", "answered": "answered"}
     counts = {
-        words: _count(found[name])
+        words: count_of(found[name])
         for name, words in names.items()
         if isinstance(found.get(name), int)
     }
@@ -275,38 +274,38 @@ def random_reads(record: RunRecord) -> RandomReads | None:
     if cache is not None:
         counts["asked"] = cache.asked
     if counts and cache is not None:
-        counts["read"] = _count(found.get("operations"))
+        counts["read"] = count_of(found.get("operations"))
     elif counts and found.get("engine") != NULL:  # which delivers nothing
-        counts["delivered"] = _count(found.get("delivered"))
+        counts["delivered"] = count_of(found.get("delivered"))
     targets = {target.facts.index: target.facts.path for target in record.targets}
     return RandomReads(
         block_bytes=block_bytes,
-        read_bytes=_count(found.get("read_bytes")),
-        queue_pairs=_count(found.get("queue_pairs")),
-        queue_size=_count(found.get("queue_size")),
-        requesters=_count(found.get("requesters")),
+        read_bytes=count_of(found.get("read_bytes")),
+        queue_pairs=count_of(found.get("queue_pairs")),
+        queue_size=count_of(found.get("queue_size")),
+        requesters=count_of(found.get("requesters")),
         pattern=str(found.get("pattern") or ""),
         engine=str(found.get("engine") or STORAGE),
         requester=str(found.get("requester") or ""),
-        operations=_figure(found.get("operations")) or 0.0,
-        seconds=_figure(found.get("seconds")) or 0.0,
-        cpu_s=_figure(found.get("cpu_s")),
-        pull_per_s=_figure(found.get("pull_per_s")),
-        queue_per_s=_figure(found.get("queue_per_s")),
-        outstanding_asked=_count(found.get("outstanding_asked")),
-        outstanding_seen=_figure(found.get("outstanding_seen")),
-        resident_fraction=_share(found.get("resident_fraction")),
-        table_bytes=_count(found.get("table_bytes")),
-        pollers=tuple(map(_poller, _rows(found.get("pollers")))),
+        operations=figure_of(found.get("operations")) or 0.0,
+        seconds=figure_of(found.get("seconds")) or 0.0,
+        cpu_s=figure_of(found.get("cpu_s")),
+        pull_per_s=figure_of(found.get("pull_per_s")),
+        queue_per_s=figure_of(found.get("queue_per_s")),
+        outstanding_asked=count_of(found.get("outstanding_asked")),
+        outstanding_seen=figure_of(found.get("outstanding_seen")),
+        resident_fraction=share_of(found.get("resident_fraction")),
+        table_bytes=count_of(found.get("table_bytes")),
+        pollers=tuple(map(_poller, rows_of(found.get("pollers")))),
         bottleneck=str(found.get("bottleneck") or ""),
         bottleneck_reason=str(found.get("bottleneck_reason") or ""),
         counts=counts,
         failures=_failures(found.get("failures")),
         target_count=len(record.targets),
         drive_count=_drive_count(record),
-        shared_drive_targets=_count(found.get("one_drive_targets")),
-        files=tuple(_file(each, targets) for each in _rows(found.get("files"))),
-        gpus=tuple(_gpu(each, is_cached=cache is not None) for each in _rows(found.get("gpus"))),
+        shared_drive_targets=count_of(found.get("one_drive_targets")),
+        files=tuple(_file(each, targets) for each in rows_of(found.get("files"))),
+        gpus=tuple(_gpu(each, is_cached=cache is not None) for each in rows_of(found.get("gpus"))),
         cache=cache,
     )
 
@@ -538,26 +537,26 @@ def _median(values: Iterator[float | None]) -> float | None:
 
 
 def _cache(found: Mapping[str, Any]) -> CachedRequests | None:
-    cache_bytes = _count(found.get("cache_bytes"))
+    cache_bytes = count_of(found.get("cache_bytes"))
     if not cache_bytes:
         return None
     return CachedRequests(
         cache_bytes=cache_bytes,
-        requests=_count(found.get("requests")),
-        hits=_count(found.get("hits")),
-        joined=_count(found.get("joined")),
-        coalesced=_count(found.get("coalesced")),
-        asked=_count(found.get("misses")) + _count(found.get("passed")),
-        delivered=_count(found.get("delivered")),
+        requests=count_of(found.get("requests")),
+        hits=count_of(found.get("hits")),
+        joined=count_of(found.get("joined")),
+        coalesced=count_of(found.get("coalesced")),
+        asked=count_of(found.get("misses")) + count_of(found.get("passed")),
+        delivered=count_of(found.get("delivered")),
     )
 
 
 def _poller(row: Mapping[str, Any]) -> PollerReads:
     return PollerReads(
-        rank=_count(row.get("rank")),
-        answered=_figure(row.get("answered")) or 0.0,
-        busy_s=_figure(row.get("busy_s")),
-        seconds=_figure(row.get("seconds")) or 0.0,
+        rank=count_of(row.get("rank")),
+        answered=figure_of(row.get("answered")) or 0.0,
+        busy_s=figure_of(row.get("busy_s")),
+        seconds=figure_of(row.get("seconds")) or 0.0,
     )
 
 
@@ -572,63 +571,38 @@ def _drive_count(record: RunRecord) -> int:
 
 
 def _file(row: Mapping[str, Any], targets: Mapping[int, str | None]) -> TargetReads:
-    index = _count(row.get("target"))
+    index = count_of(row.get("target"))
     return TargetReads(
-        rank=_count(row.get("rank")),
+        rank=count_of(row.get("rank")),
         path=targets.get(index) or str(row.get("path") or f"target {index}"),
         gpu=str(row.get("gpu") or ""),
-        operations=_figure(row.get("operations")) or 0.0,
-        seconds=_figure(row.get("seconds")) or 0.0,
-        p50_s=_figure(row.get("p50_s")),
-        p99_s=_figure(row.get("p99_s")),
+        operations=figure_of(row.get("operations")) or 0.0,
+        seconds=figure_of(row.get("seconds")) or 0.0,
+        p50_s=figure_of(row.get("p50_s")),
+        p99_s=figure_of(row.get("p99_s")),
     )
 
 
 def _gpu(row: Mapping[str, Any], *, is_cached: bool) -> GpuReads:
     node = row.get("node")
-    operations = _figure(row.get("operations")) or 0.0
+    operations = figure_of(row.get("operations")) or 0.0
     return GpuReads(
-        rank=_count(row.get("rank")),
+        rank=count_of(row.get("rank")),
         address=str(row.get("address") or "unknown"),
         name=str(row.get("name") or "GPU"),
         node=node if isinstance(node, int) and node >= 0 else None,
         operations=operations,
-        delivered=(_figure(row.get("delivered")) or 0.0) if is_cached else operations,
-        seconds=_figure(row.get("seconds")) or 0.0,
+        delivered=(figure_of(row.get("delivered")) or 0.0) if is_cached else operations,
+        seconds=figure_of(row.get("seconds")) or 0.0,
     )
 
 
 def _failures(value: Any) -> Mapping[str, int]:  # noqa: ANN401 - JSON
     found: dict[str, int] = {}
-    for each in _rows(value):
+    for each in rows_of(value):
         reason = str(each.get("reason") or "unknown reason")
-        found[reason] = found.get(reason, 0) + _count(each.get("count"))
+        found[reason] = found.get(reason, 0) + count_of(each.get("count"))
     return found
-
-
-def _rows(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 - JSON
-    if not isinstance(value, (list, tuple)):
-        return []
-    return [each for each in value if isinstance(each, Mapping)]
-
-
-def _count(value: Any) -> int:  # noqa: ANN401 - JSON
-    """Return a count of a record's details; 0 if it is none."""
-    known = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST
-    return value if known else 0
-
-
-def _figure(value: Any) -> float | None:  # noqa: ANN401 - JSON
-    """Return a number of a record's details, 0 or more; ``None`` if it is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if 0 <= value < _MOST and math.isfinite(value) else None
-
-
-def _share(value: Any) -> float | None:  # noqa: ANN401 - JSON
-    """Return a share of a record's details, 0 to 1; ``None`` if it is none."""
-    found = _figure(value)
-    return found if found is not None and found <= 1 else None
 
 
 def _divided(part: float | None, whole: float | None) -> float | None:

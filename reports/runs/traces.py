@@ -18,6 +18,14 @@ from numpy.typing import NDArray
 from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
+from wattload.reports.runs.gnn_traces import (
+    REQUEST_COLUMNS,
+    STEP_COLUMNS,
+    Requests,
+    Steps,
+    requests_of,
+    steps_of,
+)
 from wattload.reports.runs.rounds import COLUMNS as SERIES_COLUMNS
 from wattload.reports.runs.rounds import Rounds, rounds_of
 
@@ -47,6 +55,8 @@ _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 
 _SERIES = ("rounds", "seconds")
 """The tables of random writes; those of other workloads have other columns."""
+_STEPS, _REQUESTS = "steps", "io_requests"
+"""The tables of training on a graph."""
 _SIGNAL = ("source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
@@ -146,7 +156,7 @@ class Traces:
 
     A run has a trace of ``operations`` only if its loader sampled them, so a missing one is not
     noted. It is not read if there are so many runs that no page draws it. Only random writes have
-    ``rounds``.
+    ``rounds``. Only training on a graph has ``steps`` and, of its I/O profile, ``requests``.
     """
 
     throughput: ThroughputTrace | None
@@ -155,6 +165,8 @@ class Traces:
     digests: Mapping[str, str]
     operations: OperationTrace | None = None
     rounds: Rounds | None = None
+    steps: Steps | None = None
+    requests: Requests | None = None
 
 
 class LazyTraces(Traces):
@@ -191,6 +203,16 @@ class LazyTraces(Traces):
     def rounds(self) -> Rounds | None:
         """The rounds of random writes."""
         return self._read().rounds
+
+    @property
+    def steps(self) -> Steps | None:
+        """The steps of training on a graph."""
+        return self._read().steps
+
+    @property
+    def requests(self) -> Requests | None:
+        """The traced reads of an I/O profile."""
+        return self._read().requests
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -241,7 +263,8 @@ def read_traces(
         try:
             _refuse_large(path)
             digests[name] = digest_of(path)
-            if name == "operations" and not operations and digests[name] == named[name].sha256:
+            is_single = name in ("operations", _REQUESTS)
+            if is_single and not operations and digests[name] == named[name].sha256:
                 return None
             return build(path, mask)
         except (OSError, ValueError, KeyError, ArithmeticError, MemoryError) as error:
@@ -262,13 +285,22 @@ def read_traces(
             rounds = rounds_of(by_round, by_second)
         except ValueError as error:
             notes.append(f"The traces of rounds and seconds can't be drawn: {error}.")
-    for name in named.keys() - {*TRACE_NAMES, *series}:
+    tables = {
+        name
+        for name, columns in ((_STEPS, STEP_COLUMNS), (_REQUESTS, REQUEST_COLUMNS))
+        if name in named and set(columns) <= set(named[name].columns)
+    }
+    steps = one(_STEPS, _steps) if _STEPS in tables else None
+    requests = one(_REQUESTS, _requests) if _REQUESTS in tables else None
+    for name in named.keys() - {*TRACE_NAMES, *series, *tables}:
         one(name, _readable)
     return Traces(
         throughput=throughput,
         power=power,
         operations=sampled if operations else None,
         rounds=rounds,
+        steps=steps,
+        requests=requests if operations else None,
         notes=tuple(map(mask, notes)),
         digests=digests,
     )
@@ -398,6 +430,19 @@ def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
         else integers_of(column)
         for name, column in columns.items()
     }
+
+
+def _steps(path: Path, mask: Mask) -> Steps | None:
+    columns = columns_of(path, STEP_COLUMNS)
+    counted = np.asarray(array_of(columns["storage_bytes"]), dtype=np.float64)
+    times = {name: integers_of(columns[name]) for name in ("start_ns", "end_ns")}
+    return steps_of({**times, "storage_bytes": counted})
+
+
+def _requests(path: Path, mask: Mask) -> Requests | None:
+    columns = columns_of(path, REQUEST_COLUMNS)
+    counts = {name: integers_of(columns[name]) for name in ("issued_ns", "completed_ns", "bytes")}
+    return requests_of({**counts, "is_read": np.asarray(array_of(columns["is_read"]), dtype=bool)})
 
 
 def _readable(path: Path, mask: Mask) -> None:

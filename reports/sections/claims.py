@@ -40,6 +40,7 @@ from wattload.reports.quantity import (
     scale_for,
     with_unit,
 )
+from wattload.reports.runs.gnn import GNN, is_filled_by_gpu
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
 from wattload.reports.runs.random_reads import RANDOM_READ, is_asked_by_gpu
 from wattload.reports.sections.wording import anchor, sentence_of
@@ -111,6 +112,10 @@ def _part(part: ComparedClaims) -> Section:
     if part.group.workload == RANDOM_READ:
         roles += " SCADA moves blocks from drive to GPU directly, a queue through host memory."
         if not any(is_asked_by_gpu(run.record) for run in part.group.runs):
+            roles += " On this page no GPU is proved to have asked."
+    if part.group.workload == GNN:
+        roles += " The published path is from drive to GPU directly, a queue through host memory."
+        if not any(is_filled_by_gpu(run.record) for run in part.group.runs):
             roles += " On this page no GPU is proved to have asked."
     return Section(
         anchor=anchor("claims", paper.id, part.group.workload, pair.between),

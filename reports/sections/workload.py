@@ -46,6 +46,7 @@ from wattload.reports.quantity import (
     whole,
     workload_title,
 )
+from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
@@ -58,6 +59,7 @@ from wattload.reports.sections.first import (
     tracks_of,
     with_choice,
 )
+from wattload.reports.sections.gnn import more_training_blocks, training_blocks
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.random_reads import asking_blocks, random_read_blocks
 from wattload.reports.sections.random_writes import rate_figures, write_blocks
@@ -115,12 +117,14 @@ def _section(subject: Subject, group: Group) -> Section:
         *_missing_points(subject, group),
         *path_blocks(subject, group),
         *asking_blocks(subject, group),
+        *training_blocks(subject, group, name),
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
     blocks += _over_time(subject, group, name, title, tracks)
     blocks += _folds(subject, group)
     blocks += random_read_blocks(subject, group, name, tracks)
+    blocks += more_training_blocks(subject, group, name, tracks)
     blocks += more_blocks(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
@@ -240,7 +244,9 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         pairs = zip(group.letters, records.items(), strict=True)
         bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
         stages = stages_figure(f"{name}-stages", title, bars)
-        parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
+        parts = [*([stages] if stages else [])]
+        if group.workload != GNN:  # whose stages have a chart of their own, per step
+            parts += parts_figures(name, title, bars)
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
     # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.

@@ -14,6 +14,13 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_bytes, format_percent
 from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
+from wattload.reports.runs.gnn import (
+    GNN,
+    batches_words,
+    memory_words,
+    payload_bytes,
+    training_words,
+)
 from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
@@ -43,6 +50,24 @@ _ENGINE = "workload engine"
 _STORAGE = "storage"
 _CACHE = "workload cache"
 """The cache in a GPU's memory: drives read only what it does not hold, so reads differ in kind."""
+
+_BATCHES = "workload batches"
+"""Who drew the batches that a model was trained on: others are other work."""
+
+_NOT_WORK: Mapping[str, frozenset[str]] = {
+    GNN: frozenset(
+        f"config workload.{name}"
+        for name in (
+            "overlap", "sampler", "sampler_threads", "outstanding", "profile_steps", "gpu",
+            "training",
+        )
+    )
+}  # fmt: skip
+"""By workload, its settings that say how the work is done: the same work may differ in them.
+
+Batches are the same by every sampler of ours, in whatever order stages are done. What training
+came down to is a condition of its own.
+"""
 
 _FOR_A_TIME = (GPU_READ, "gpu_random_read")
 """Phases that end when their time is over, whatever was read."""
@@ -121,6 +146,9 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield _ENGINE, engine
     if cache_bytes := cache_bytes_of(record):
         yield _CACHE, format_bytes(cache_bytes)
+    yield _BATCHES, batches_words(record)
+    yield "workload training", training_words(record)
+    yield "workload memory limit", memory_words(record)
     writes = random_writes(record)
     if writes is not None:
         yield "workload target", writes.where
@@ -217,7 +245,11 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
             }
             is_of_load = name == _LOAD or name.startswith(f"{_LOAD}.")
             is_work = is_of_load or name.startswith(_WORK_PREFIXES)
-            if name == f"config {by}" or (is_of_load and _is_of_loads(group, by)):
+            if (
+                name in _NOT_WORK.get(group.workload, ())
+                or name == f"config {by}"
+                or (is_of_load and _is_of_loads(group, by))
+            ):
                 is_work = False
             found.append(Difference(name, shown, is_work))
     if any(each.name == _LOAD for each in found):  # the settings of a load go with it
@@ -269,11 +301,14 @@ def different_work(group: Group, by: str = "") -> str:
     found = [difference for difference in differences(group, by) if difference.is_work]
     load = next((each for each in found if each.name == _LOAD), None)
     engine = next((each for each in found if each.name == _ENGINE), None)
-    names = [each.name for each in found if each not in (load, engine)]
+    batches = next((each for each in found if each.name == _BATCHES), None)
+    names = [each.name for each in found if each not in (load, engine, batches)]
     parts = []
     if engine is not None:
         unread = [value for value in dict.fromkeys(engine.values.values()) if value != _STORAGE]
         parts.append(f"no storage was read with loader.engine={', '.join(unread)}")
+    if batches is not None:
+        parts.append(f"different batches: {listed([*dict.fromkeys(batches.values.values())])}")
     if names:
         parts.append(f"different work: {listed(names)} differ{'s' * (len(names) == 1)}")
     if load is not None:
@@ -350,10 +385,18 @@ def different_bytes(group: Group) -> dict[str, str]:
     """Return the leading phases in which two runs moved different bytes, to a sentence on it.
 
     All runs are compared with each other, not the medians of the arms: a few runs with different
-    work do not change a median. A run without a phase moved nothing in it.
+    work do not change a median. A run without a phase moved nothing in it. Of training on a graph
+    the bytes of the rows count, not those that the drive moved for them.
     """
     moved = {
-        arm: [{phase.name: phase.moved_bytes for phase in leading(run.record)} for run in runs]
+        arm: [
+            {
+                phase.name: phase.moved_bytes if payload is None else payload
+                for payload in [payload_bytes(run.record)]
+                for phase in leading(run.record)
+            }
+            for run in runs
+        ]
         for arm, runs in group.arms.items()
         if runs
     }

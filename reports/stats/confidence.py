@@ -21,6 +21,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     whole_energy,
 )
+from wattload.reports.runs.gnn import stage_limit
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
 from wattload.reports.runs.random_reads import (
@@ -211,7 +212,8 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, or if workers spent most
     of their time on a core or waiting for one. It is the drive if one had requests in flight for
     ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage. Random
-    reads name their own bottleneck.
+    reads name their own bottleneck. Training on a graph names the longest stage of a step; that
+    is the drive's if it was busy for so much of the aggregation.
     """
     if rate is None or not runs:
         return Limit("")
@@ -219,10 +221,10 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     computed = _median(_share(record, "compute_fraction") for record in records)
     if computed is not None and computed >= UNET3D.au_threshold:
         return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
-    if (found := _recorded(records)) is not None:
-        return found
     phase = rate.quantity.phase
     busy = _median(_busy_share(record, phase) for record in records)
+    if (found := _recorded(records, busy)) is not None:
+        return found
     of_drive = list(_drive_limits(busy, phase, records))
     if limits := [*_host_limits(rate, records), *of_drive]:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
@@ -231,8 +233,16 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     return Limit("limit unknown: the drive's busy time was not counted")
 
 
-def _recorded(records: Sequence[RunRecord]) -> Limit | None:
-    """Return the bottleneck that random reads name, or why they name none; ``None`` for others."""
+def _recorded(records: Sequence[RunRecord], busy: float | None) -> Limit | None:
+    """Return the longest stage of a step, or the bottleneck of random reads, or why none is known.
+
+    ``None`` for other workloads.
+    """
+    stage, gathering = stage_limit(records)
+    if stage:
+        is_drive = bool(gathering and busy is not None and busy / gathering >= DRIVE_BUSY)
+        at_drive = f"; the drive was busy {percent(busy, 2)}" if busy is not None else ""
+        return Limit(f"limited by {stage}{at_drive}", is_drive=is_drive)
     if found := bottleneck_words(records):
         return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
     reason = no_bottleneck(records)

@@ -19,6 +19,7 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import label, out_of_range
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
+from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import leading, stretches
@@ -175,7 +176,8 @@ def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantit
     """Yield energy, mean power and rate per watt, those that are known at least as bounds.
 
     The bytes of a part, or of a given time, are those of no given work, so less energy is not
-    better there. Random reads are counted, not weighed: they have reads per joule, not bytes.
+    better there. Random reads and rows are counted, not weighed: they have reads and rows per
+    joule, not bytes.
     """
     lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
     better: Better = "neither" if is_part else "lower"
@@ -185,6 +187,10 @@ def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantit
     if energy.phase == RANDOM_READ:
         per_j = (energy.reads_per_j, None, None)
         yield from _figure(energy, "reads per joule", Unit.PER_JOULE, "higher", per_j)
+        return
+    if energy.phase == GNN and energy.rows is not None:
+        per_j = (energy.rows_per_j, None, None)
+        yield from _figure(energy, "rows per joule", Unit.PER_JOULE, "higher", per_j)
         return
     per_w = (energy.bytes_per_j, None, None)
     yield from _figure(energy, "rate per watt", Unit.BYTES_PER_JOULE, "higher", per_w)

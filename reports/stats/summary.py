@@ -45,6 +45,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
+from wattload.reports.runs.gnn import GNN, STEP_S, arms_stages, graph_training, work_words
 from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading, overlap, stretches
@@ -74,6 +75,7 @@ from wattload.reports.stats.conditions import (
     differences,
     different_bytes,
     different_loads,
+    different_work,
     has_excluded_energy,
     is_compared,
     served_by_page_cache,
@@ -103,6 +105,8 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 _WITHOUT_SIZE = frozenset({WORKLOAD, GPU_READ, RANDOM_READ})
 """Workloads whose job has the size of a drive or lasts a time: energies per GB, or per reads."""
 _MILLION = 1e6
+_PER_JOULE: Mapping[str, str] = {RANDOM_READ: "reads per joule", GNN: "rows per joule"}
+"""What a joule pays for in workloads that count their work."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -576,6 +580,10 @@ def _rate_scale(place: _Place) -> Scale:
     is_of_bytes = place.rate is not None and place.rate.quantity.unit is Unit.BYTES_PER_SECOND
     if not is_of_bytes or not any(row.centres and any(row.centres.values()) for row, _ in rows):
         rows = [(row, 1.0) for rows in place.every for row in rows.values()]
+    if not any(row.quantity.unit is Unit.BYTES_PER_SECOND for row, _ in rows):
+        phases = (phase for record in place.records for phase in leading(record))
+        moved = (each.moved_bytes / each.active_s for each in phases if each.active_s > 0)
+        return scale_for(Unit.BYTES_PER_SECOND, *moved)  # charts over time have one all the same
     return _page_scale(rows, Unit.BYTES_PER_SECOND)
 
 
@@ -721,7 +729,7 @@ def _place(subject: Subject, group: Group) -> _Place:
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
-    of_joule = "reads per joule" if group.workload == RANDOM_READ else "rate per watt"
+    of_joule = _PER_JOULE.get(group.workload, "rate per watt")
     energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
     if energy is not None and energy.quantity.better == "neither":
         energy = per_watt
@@ -791,8 +799,10 @@ def _work(compared: Group, phase: str) -> _Work | None:
 
 
 def _work_of(record: RunRecord, phase: str) -> _Work:
-    """Return a checkpoint, a round or an epoch with their count, or else the job."""
+    """Return a checkpoint, round, epoch or step with their count, or else the job."""
     details, settings = record.workload.details, record.config.get("workload")
+    if (training := graph_training(record)) is not None:
+        return _Work("step", float(training.steps))
     names = [each.name for each in leading(record) if _is_in(each.name, phase)]
     seconds = [details.get(f"{name}_seconds") for name in names]
     sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
@@ -832,6 +842,9 @@ def _verdict_row(
     barred = f"not comparable: different load, {loads}" if loads else ""
     if is_ranked and not barred:
         barred = _nothing_read(place, compared) or _other_caches(compared) or _page_cached(compared)
+    if is_ranked and not barred and place.group.workload == GNN:
+        other = different_work(compared, subject.by)
+        barred = f"not comparable: {other}" if other else ""
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
@@ -887,9 +900,12 @@ def _page_cached(compared: Group) -> str:
 def _paths(subject: Subject, place: _Place) -> str:
     """Return the path of each arm's reads into GPU memory, from all its points.
 
-    Of random reads it is who asked, with the CPU cores at the point that is shown.
+    Of random reads it is who asked, with the CPU cores at the point that is shown; of training on a
+    graph what the steps were spent on.
     """
-    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked}.get(place.group.workload)
+    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked, GNN: arms_stages}.get(
+        place.group.workload
+    )
     if words is None:
         return ""
     shown = place.group if place.group.workload == GPU_READ else place.compared
@@ -1014,6 +1030,8 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
+    if graph_training(record) is not None:
+        return ", ".join([*parts, work_words(place.records or [record])])
     if random_reads(record) is not None:
         every = [run.record for run in place.group.runs]
         return ", ".join([*parts, load_words(place.records or [record], every)])
@@ -1073,6 +1091,8 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row.quantity.key == READS_PER_S:
         title = f"{own.unit.removesuffix('/s')} reads/s".strip()
         return _bars(place, row, title, own, missing)
+    if row.quantity.key == STEP_S:
+        return _bars(place, row, f"{own.unit} per step", own, missing)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
 
 
@@ -1098,12 +1118,13 @@ def _energies(place: _Place, scale: Scale) -> Bars:
 
 
 def _efficiencies(place: _Place, missing: str) -> Bars:
-    """Return what a joule pays for: bytes as MB/s per W, or random reads."""
-    if not place.is_of_reads:
+    """Return what a joule pays for: bytes as MB/s per W, random reads, or rows."""
+    if place.group.workload not in _PER_JOULE:
         title = place.based("MB/s", place.energy_phase, " per W")
         return _bars(place, place.per_watt, title, Scale(float(MB), ""), missing)
     scale = _page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
-    title = f"{scale.unit.removesuffix('/J')} reads per J".strip()
+    what = _PER_JOULE[place.group.workload].removesuffix(" per joule")
+    title = f"{scale.unit.removesuffix('/J')} {what} per J".strip()
     return _bars(place, place.per_watt, title, scale, missing)
 
 

@@ -101,3 +101,10 @@ def test_six_bars_are_hardly_higher_than_three() -> None:
         for own in (bars[:3], bars)
     )
     assert many < 1.25 * few
+
+
+def test_a_mark_across_a_bar_is_named_and_the_panel_has_room_for_it() -> None:
+    marked = bar(value=2.0, marks=[("ceiling <b>", 5.0)])
+    assert marked.end == 5.0
+    assert 'data-tip="ceiling &lt;b&gt;"' in panel(marked)
+    assert checked_range(bar(value=2.0, marks=[("ceiling", 1e40)])).reason

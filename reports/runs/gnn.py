@@ -1,0 +1,432 @@
+"""Training on a graph as recorded: stages of a step, rows and their places, memory, I/O profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from wattload.core.record.run import RunRecord
+from wattload.reports.quantity import counted, listed, number, percent
+from wattload.reports.runs.details import count_of, figure_of, rows_of, share_of
+from wattload.reports.runs.load import cache_by_identity
+
+GNN = "gnn"
+"""The name of the workload and of its only timed phase."""
+STEP_S = "step_s"
+AGGREGATION = "aggregation"
+TRAINING = "training"
+STAGES = ("sampling", AGGREGATION, "transfer", TRAINING, "verification")
+"""The stages of a step, in their order."""
+AHEAD, SERIAL = "ahead", "serial"
+EMULATED = "emulated"
+OWN_SAMPLER = "dgl"
+"""The sampler that draws batches of its own; all others draw the same ones."""
+DROPPED = "drop_cache"
+"""The method of a memory limit where there is no cgroup."""
+
+EFFECTIVE = ("graph", "source", "batch_seeds", "fanouts", "layers", "hidden", "steps")
+"""Settings that may follow from the scale: their value in effect is in the details."""
+
+_AT_CEILING = 0.95
+"""From this share of a ceiling on, a rate is limited by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The memory of a run, in bytes; ``None`` where it is unknown.
+
+    ``limit_bytes`` is the budget of host memory: ``share`` of the features. ``peak_bytes`` is the
+    most that the cgroup used. ``host_rows_bytes`` are rows that the loader keeps, ``working_bytes``
+    are the process's own.
+    """
+
+    share: float | None
+    method: str
+    reason: str
+    limit_bytes: float | None
+    peak_bytes: float | None
+    topology_bytes: float | None
+    batch_bytes: float | None
+    host_rows_bytes: float | None
+    working_bytes: float | None
+    gpu_cache_bytes: float | None
+    gpu_batch_bytes: float | None
+    gpu_topology_bytes: float | None
+
+    @property
+    def page_cache_bytes(self) -> float | None:
+        """What the limit of a cgroup leaves to the page cache; ``None`` without a cgroup."""
+        held = (self.topology_bytes, self.batch_bytes, self.host_rows_bytes, self.working_bytes)
+        if self.limit_bytes is None or self.method in ("", DROPPED) or None in held:
+            return None
+        return max(self.limit_bytes - sum(filter(None, held)), 0.0)
+
+    @property
+    def words(self) -> str:
+        """How the memory was limited: ``a cgroup (v2)``."""
+        known = {
+            "cgroup2": "a cgroup (v2)",
+            "cgroup1": "a cgroup (v1)",
+            DROPPED: "a page cache dropped before each step",
+        }
+        return known.get(self.method, self.method)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What the drive saw during a few untimed steps.
+
+    ``source`` is ``tracefs`` if every request was traced, ``block counters`` if only means are
+    known, and empty if neither, for a ``reason``. ``sizes`` are pairs of bytes and reads.
+    """
+
+    source: str
+    reason: str
+    seconds: float | None
+    steps: int
+    reads: int
+    read_bytes: int
+    mean_read_bytes: float | None
+    sizes: tuple[tuple[int, int], ...]
+    mean_depth: float | None
+    peak_depth: float | None
+    p50_s: float | None
+    p99_s: float | None
+    mean_s: float | None
+    lost_events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphTraining:
+    """What a run of training on a graph did.
+
+    ``stages_s`` are the seconds of each stage in all, ``wall_s`` those of the timed steps. The rows
+    of all batches, ``rows``, came from one of four places: ``host_rows`` from memory of the host,
+    ``cache_rows`` from the GPU's cache, ``joined_rows`` from another row's read under way, and
+    ``storage_rows`` from the drive. These are ``None`` where the page cache decided. ``row_bytes``
+    are the bytes of a row, ``storage_bytes`` what the drive read. ``engine_rows_per_s`` and
+    ``pull_rows_per_s`` are the ceilings of the engine and of the GPU's link.
+    """
+
+    graph: str
+    source: str
+    row_bytes: int
+    feature_bytes: int
+    batch_seeds: int
+    fanouts: tuple[int, ...]
+    steps: int
+    overlap: str
+    training: str
+    trainer: str
+    sampler: str
+    sampler_device: str
+    memory: Memory
+    stages_s: Mapping[str, float]
+    wall_s: float | None
+    rows: int
+    storage_rows: float | None
+    host_rows: float | None
+    cache_rows: float | None
+    joined_rows: float | None
+    storage_bytes: float | None
+    amplification: float | None
+    major_faults: float | None
+    cpu_s: float | None
+    losses: tuple[float, ...]
+    steps_per_epoch: int
+    is_whole_epoch: bool
+    compared_rows: int
+    engine_rows_per_s: float | None
+    pull_rows_per_s: float | None
+    ceiling_reason: str
+    profile: Profile
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the next batch is fetched while one is trained on."""
+        return self.overlap == AHEAD
+
+    @property
+    def step_s(self) -> float | None:
+        """The mean seconds of a step."""
+        return _divided(self.wall_s, self.steps)
+
+    @property
+    def rows_per_step(self) -> float | None:
+        """The mean number of rows of a batch."""
+        return _divided(self.rows, self.steps)
+
+    @property
+    def aggregation_s(self) -> float | None:
+        """The seconds in which rows were gathered."""
+        return self.stages_s.get(AGGREGATION)
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """Rows gathered in a second of aggregation."""
+        return _divided(self.rows, self.aggregation_s)
+
+    @property
+    def storage_rows_per_s(self) -> float | None:
+        """Rows read from the drive in a second of aggregation."""
+        return _divided(self.storage_rows, self.aggregation_s)
+
+    @property
+    def cpu_s_per_million_rows(self) -> float | None:
+        """CPU seconds per million rows."""
+        return None if self.cpu_s is None or not self.rows else self.cpu_s / self.rows * 1e6
+
+    def stage_share(self, stage: str) -> float | None:
+        """Return a stage's share of all stages, which is that of the wall if they are serial."""
+        return _divided(self.stages_s.get(stage), sum(self.stages_s.values()))
+
+    @property
+    def largest_stage(self) -> str:
+        """The stage that took the most time; empty if none is known."""
+        return max(self.stages_s, key=lambda stage: self.stages_s[stage], default="")
+
+    @property
+    def at_engine_ceiling(self) -> float | None:
+        """Rows read from the drive as a share of what the engine read by itself."""
+        return _divided(self.storage_rows_per_s, self.engine_rows_per_s)
+
+    @property
+    def load_words(self) -> str:
+        """The work: ``igb_small, batches of 1,024 seeds, fan-outs 10-5-5, 20 steps``."""
+        of = f"{self.graph} from a folder" if self.source else self.graph
+        fanouts = "-".join(map(str, self.fanouts))
+        parts = [of, f"batches of {counted(self.batch_seeds, 'seed')}"]
+        parts += [f"fan-outs {fanouts}"] if fanouts else []
+        return ", ".join([*parts, counted(self.steps, "step")])
+
+    @property
+    def trainer_words(self) -> str:
+        """Where a batch is trained on: ``trained on the GPU``."""
+        if EMULATED in (self.training, self.trainer):
+            return "training emulated"
+        return f"trained on the {self.trainer.upper()}" if self.trainer else ""
+
+
+@cache_by_identity
+def graph_training(record: RunRecord) -> GraphTraining | None:
+    """Return what a run of training on a graph did; ``None`` for another workload."""
+    found = record.workload.details
+    if record.workload.name != GNN or not count_of(found.get("steps")):
+        return None
+    memory, ceilings = _mapping(found.get("memory")), _mapping(found.get("ceilings"))
+    stages = _mapping(found.get("stages"))
+    fanouts = found.get("fanouts")
+    losses = found.get("losses")
+    return GraphTraining(
+        graph=_text(found.get("graph")),
+        source=_text(found.get("source")),
+        row_bytes=count_of(found.get("row_bytes")),
+        feature_bytes=count_of(found.get("feature_bytes")),
+        batch_seeds=count_of(found.get("batch_seeds")),
+        fanouts=tuple(map(count_of, fanouts)) if isinstance(fanouts, (list, tuple)) else (),
+        steps=count_of(found.get("steps")),
+        overlap=_text(found.get("overlap")) or SERIAL,
+        training=_text(found.get("training")),
+        trainer=_text(found.get("trainer")),
+        sampler=_text(found.get("sampler")),
+        sampler_device=_text(found.get("sampler_device")),
+        memory=_memory(memory),
+        stages_s={
+            stage: seconds
+            for stage in STAGES
+            if (seconds := figure_of(stages.get(f"{stage}_s"))) is not None
+        },
+        wall_s=figure_of(found.get("wall_s")),
+        rows=count_of(found.get("rows")),
+        storage_rows=figure_of(found.get("storage_rows")),
+        host_rows=figure_of(found.get("host_rows")),
+        cache_rows=figure_of(found.get("cache_rows")),
+        joined_rows=figure_of(found.get("joined_rows")),
+        storage_bytes=figure_of(found.get("storage_bytes")),
+        amplification=figure_of(found.get("amplification")),
+        major_faults=figure_of(found.get("major_faults")),
+        cpu_s=figure_of(found.get("cpu_s")),
+        losses=tuple(
+            loss
+            for each in (losses if isinstance(losses, (list, tuple)) else ())
+            if (loss := figure_of(each)) is not None
+        ),
+        steps_per_epoch=count_of(found.get("steps_per_epoch")),
+        is_whole_epoch=found.get("is_whole_epoch") is True,
+        compared_rows=count_of(found.get("compared_rows")),
+        engine_rows_per_s=figure_of(ceilings.get("engine_rows_per_s")),
+        pull_rows_per_s=figure_of(ceilings.get("pull_rows_per_s")),
+        ceiling_reason=_text(found.get("ceiling_reason")),
+        profile=_profile(_mapping(found.get("io_profile"))),
+    )
+
+
+def rows_of_phase(record: RunRecord, phase: str) -> int | None:
+    """Return the rows that a phase gathered, whose energy is of interest; else ``None``."""
+    found = graph_training(record)
+    return found.rows or None if found is not None and phase == GNN else None
+
+
+def payload_bytes(record: RunRecord) -> int | None:
+    """Return the bytes of all rows gathered, which equal work has; ``None`` for other workloads.
+
+    The bytes that a drive moves for them are a result: caches save some, read-ahead adds some.
+    """
+    found = graph_training(record)
+    return found.rows * found.row_bytes if found is not None else None
+
+
+def effective_settings(record: RunRecord) -> Mapping[str, str]:
+    """Return the settings of a run that may follow from its scale, with their value in effect."""
+    found = graph_training(record)
+    if found is None:
+        return {}
+    known = record.workload.details
+    return {
+        f"workload.{name}": _listed_text(known[name])
+        for name in EFFECTIVE
+        if known.get(name) is not None
+    }
+
+
+def batches_words(record: RunRecord) -> str:
+    """Return whose batches a run trained on; empty for other workloads."""
+    found = graph_training(record)
+    if found is None:
+        return ""
+    return "drawn by DGL" if found.sampler == OWN_SAMPLER else "drawn by wattload"
+
+
+def training_words(record: RunRecord) -> str:
+    """Return where a run trained; empty for other workloads."""
+    found = graph_training(record)
+    return found.trainer_words if found is not None else ""
+
+
+def memory_words(record: RunRecord) -> str:
+    """Return how the memory of a run was limited; empty for other workloads."""
+    found = graph_training(record)
+    return found.memory.words if found is not None else ""
+
+
+def is_filled_by_gpu(record: RunRecord) -> bool:
+    """Return whether counts prove that a GPU asked for every row that was read."""
+    paths = record.workload.paths
+    is_proved = bool(paths) and all(path.path_effective == "gpu_pull" for path in paths)
+    return graph_training(record) is not None and is_proved
+
+
+def work_words(shown: Sequence[RunRecord]) -> str:
+    """Return the work of runs: graph, batches and steps. Parts that differ are left out."""
+    found = [each for each in map(graph_training, shown) if each is not None]
+    parts = [each.load_words.split(", ") for each in found]
+    if not parts:
+        return ""
+    first, *others = parts
+    return ", ".join(word for word in first if all(word in other for other in others))
+
+
+def arms_stages(arms: Mapping[str, Sequence[RunRecord]]) -> str:
+    """Return what each arm spent its steps on, in the median, and where it trained.
+
+    For example ``A: aggregation 81 % of the stages, overlapped; B: ... · trained on the GPU``.
+    """
+    texts, trainers = [], {}
+    for name, records in arms.items():
+        found = [each for each in map(graph_training, records) if each is not None]
+        share = middle(each.stage_share(AGGREGATION) for each in found)
+        if share is None:
+            continue
+        ahead = ", overlapped" if any(each.is_ahead for each in found) else ""
+        text = f"aggregation {percent(share, 2)} of the time{ahead}"
+        texts.append(f"{name}: {text}" if len(arms) > 1 else text)
+        trainers[name] = listed(sorted({each.trainer_words for each in found} - {""}))
+    if len(set(trainers.values())) == 1:
+        texts += [words for words in dict.fromkeys(trainers.values()) if words]
+    else:
+        texts += [f"{name} {words}" for name, words in trainers.items() if words]
+    return " · ".join(texts)
+
+
+def stage_limit(records: Sequence[RunRecord]) -> tuple[str, float | None]:
+    """Return the stage that took most of a step in words, and aggregation's share if that is it.
+
+    The words are empty for other workloads, and where runs differ in it. Beside aggregation is what
+    it reached of the engine's ceiling.
+    """
+    found = [each for each in map(graph_training, records) if each is not None]
+    stages = {each.largest_stage for each in found} - {""}
+    if len(stages) != 1:
+        return "", None
+    stage = stages.pop()
+    share = middle(each.stage_share(stage) for each in found)
+    words = f"{stage}, {percent(share, 2)} of the time"
+    if stage != AGGREGATION:
+        return words, None
+    reached = middle(each.at_engine_ceiling for each in found)
+    if reached is not None and reached >= _AT_CEILING:
+        words += f", at {number(reached, 2)} of the engine's own reads"
+    return words, share
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """Return the median of the known values; ``None`` without one."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _memory(found: Mapping[str, Any]) -> Memory:
+    return Memory(
+        share=share_of(found.get("share")),
+        method=_text(found.get("method")),
+        reason=_text(found.get("reason")),
+        **{
+            name: figure_of(found.get(name))
+            for name in (
+                "limit_bytes", "peak_bytes", "topology_bytes", "batch_bytes", "host_rows_bytes",
+                "working_bytes", "gpu_cache_bytes", "gpu_batch_bytes", "gpu_topology_bytes",
+            )
+        },
+    )  # fmt: skip
+
+
+def _profile(found: Mapping[str, Any]) -> Profile:
+    latency = _mapping(found.get("latency"))
+    sizes = [
+        (count_of(each.get("bytes")), count_of(each.get("count")))
+        for each in rows_of(found.get("sizes"))
+    ]
+    return Profile(
+        source=_text(found.get("source")),
+        reason=_text(found.get("reason")),
+        seconds=figure_of(found.get("seconds")),
+        steps=count_of(found.get("steps")),
+        reads=count_of(found.get("reads")),
+        read_bytes=count_of(found.get("read_bytes")),
+        mean_read_bytes=figure_of(found.get("mean_read_bytes")),
+        sizes=tuple(sorted((size, reads) for size, reads in sizes if size and reads)),
+        mean_depth=figure_of(found.get("mean_depth")),
+        peak_depth=figure_of(found.get("peak_depth")),
+        p50_s=figure_of(latency.get("p50_s")),
+        p99_s=figure_of(latency.get("p99_s")),
+        mean_s=figure_of(latency.get("mean_s")),
+        lost_events=count_of(found.get("lost_events")),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - JSON
+    return value if isinstance(value, str) else ""
+
+
+def _listed_text(value: Any) -> str:  # noqa: ANN401 - JSON
+    return str(list(value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _divided(part: float | None, of: float | None) -> float | None:
+    return part / of if part is not None and of else None

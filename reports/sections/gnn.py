@@ -1,0 +1,447 @@
+"""The section of training on a graph: stages, rates, costs, memory, places of rows, I/O profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from wattload.core.power import Scope
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.blocks import (
+    Block,
+    FigureRow,
+    Fold,
+    Notice,
+    Paragraph,
+    Table,
+    columns,
+    row,
+)
+from wattload.reports.charts.gnn import (
+    TrainingArm,
+    losses_figure,
+    power_rate_figure,
+    profile_figures,
+    rates_figure,
+    stages_figure,
+)
+from wattload.reports.charts.timeline import Track
+from wattload.reports.quantity import (
+    MISSING,
+    block_text,
+    listed,
+    number,
+    percent,
+    quantity,
+    whole,
+    workload_title,
+)
+from wattload.reports.runs.energy import phase_energies, scope_energy_j
+from wattload.reports.runs.gnn import (
+    AGGREGATION,
+    DROPPED,
+    EMULATED,
+    GNN,
+    OWN_SAMPLER,
+    GraphTraining,
+    graph_training,
+    middle,
+)
+from wattload.reports.sections.wording import unique
+from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.subject import Group, Subject, lettered, named
+from wattload.reports.stats.sweeps import points
+
+_MILLION = 1e6
+_COLUMNS_MAX = 6
+"""More arms than these are rows of a table, and not its columns."""
+_DEMO = "demo"
+
+Value = Callable[[RunRecord, GraphTraining], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The valid runs of one arm at one point of a sweep, and how they are drawn."""
+
+    arm: TrainingArm
+    records: tuple[RunRecord, ...]
+
+    def middle(self, value: Value) -> float | None:
+        """Return the median over the runs that have the figure."""
+        return middle(
+            value(record, found)
+            for record in self.records
+            if (found := graph_training(record)) is not None
+        )
+
+
+Fact = tuple[str, Callable[[_Place], str]]
+"""The name of a figure of a table, and its text for one arm."""
+
+
+def training_blocks(subject: Subject, group: Group, name: str) -> Iterator[Block]:
+    """Yield what the figures do not show, the stages of a step, rates and costs by arm."""
+    if group.workload != GNN:
+        return
+    if remarks := list(_remarks(group)):
+        yield Notice("How to read these figures", remarks)
+    title = workload_title(GNN)
+    places = list(_places(subject, group))
+    arms = [place.arm for place in places]
+    if (stages := stages_figure(f"{name}-steps", title, arms)) is not None:
+        yield stages
+    if (rates := rates_figure(f"{name}-rows", title, arms)) is not None:
+        yield rates
+    if places:
+        yield _costs(places)
+
+
+def more_training_blocks(
+    subject: Subject, group: Group, name: str, tracks: Sequence[Track]
+) -> Iterator[Block]:
+    """Yield bandwidth with power, the places of rows, memory, the I/O profile and the loss."""
+    if group.workload != GNN:
+        return
+    title = workload_title(GNN)
+    places = list(_places(subject, group))
+    arms = [place.arm for place in places]
+    if (figure := power_rate_figure(f"{name}-supply", title, tracks)) is not None:
+        yield figure
+    if places:
+        yield _rows_table(places)
+        yield _memory_table(places)
+        yield Fold("I/O profile: what the drive saw", list(_profile(name, places, tracks)))
+    if (losses := losses_figure(f"{name}-loss", title, arms)) is not None:
+        yield FigureRow([losses])
+
+
+def _places(subject: Subject, group: Group) -> Iterator[_Place]:
+    for point in points(group):
+        for letter, arm in zip(group.letters, group.arms, strict=True):
+            runs = point.group.arms.get(arm, ())
+            records = tuple(run.record for run in runs if is_compared(subject, run))
+            found = tuple(each for each in map(graph_training, records) if each is not None)
+            if found:
+                several = len(group.arms) > 1
+                parts = [lettered(letter, arm)] if several else []
+                parts += [point.words] if point.axis else []
+                title = ", ".join(parts) or "all runs"
+                yield _Place(
+                    TrainingArm(letter=letter if several else "", title=title, runs=found), records
+                )
+
+
+def _remarks(group: Group) -> Iterator[str]:
+    """Yield what a reader has to know of the figures, each once."""
+    by_arm = {
+        arm: [found for run in runs if (found := graph_training(run.record)) is not None]
+        for arm, runs in group.arms.items()
+    }
+    every = [found for own in by_arm.values() for found in own]
+    if any(run.record.workload.scale == _DEMO for run in group.runs):
+        seeds = listed(unique(whole(each.batch_seeds) for each in every))
+        yield f"Scale demo has batches of {seeds} seeds: too small to measure a drive."
+    if any(not each.source for each in every):
+        yield (
+            "Synthetic graphs have no locality: hit rates compare with no real data set. "
+            "Neighbours are drawn for each edge, so a list may hold a node twice, and rev_ "
+            "relations are not transposes."
+        )
+    letters = dict(zip(group.arms, group.letters, strict=True))
+    own = [
+        named(letters[arm], arm)
+        for arm, runs in by_arm.items()
+        if any(each.sampler == OWN_SAMPLER for each in runs)
+    ]
+    if own:
+        of = f" of {listed(own)}" if len(by_arm) > 1 else ""
+        yield f"The batches{of} are drawn by DGL itself: they are not those of other loaders."
+    yield from unique(map(_memory_remark, every))
+    emulated = unique(
+        quantity(each.stages_s.get("training", 0.0) / each.steps, Unit.SECONDS, 3)
+        for each in every
+        if EMULATED in (each.training, each.trainer)
+    )
+    if emulated:
+        yield (
+            f"Training is emulated: each step sleeps {listed(emulated, 'or')}. No model is "
+            "trained, so there is no loss."
+        )
+
+
+def _memory_remark(each: GraphTraining) -> str:
+    memory = each.memory
+    share = f"{percent(memory.share, 2)} of the features" if memory.share is not None else "a share"
+    if memory.method == DROPPED:
+        reason = f" ({memory.reason.rstrip('.')})" if memory.reason else ""
+        return (
+            f"The page cache was dropped before each step, in place of a limit of {share}{reason}. "
+            "Within a step it may hold more."
+        )
+    return f"Memory of the host was limited to {share} by {memory.words or 'unknown means'}."
+
+
+def _sheet(caption: str, places: Sequence[_Place], facts: Sequence[Fact], note: str) -> Table:
+    """Return a table of figures by arm; of few arms, these are its columns."""
+    if len(places) <= _COLUMNS_MAX:
+        return Table(
+            columns=columns("", *(f"#{place.arm.title}" for place in places)),
+            rows=[row(name, *map(text, places)) for name, text in facts],
+            caption=caption,
+            note=note,
+        )
+    return Table(
+        columns=columns("arm", *(f"#{name}" for name, _ in facts)),
+        rows=[row(place.arm.title, *(text(place) for _, text in facts)) for place in places],
+        caption=caption,
+        note=note,
+    )
+
+
+def _known(places: Sequence[_Place], facts: Sequence[Fact]) -> list[Fact]:
+    """Return the facts that some arm has, and no bytes are not a fact."""
+    nothing = (MISSING, quantity(0, Unit.BYTES))
+    return [fact for fact in facts if any(fact[1](place) not in nothing for place in places)]
+
+
+def _shown(value: Value, unit: Unit, digits: int = 3) -> Callable[[_Place], str]:
+    return lambda place: quantity(place.middle(value), unit, digits)
+
+
+def _drive_j(record: RunRecord, _: GraphTraining) -> float | None:
+    energy = next((each for each in phase_energies(record) if each.phase == GNN), None)
+    return energy.energy_j if energy is not None else None
+
+
+def _gpu_j(record: RunRecord, _: GraphTraining) -> float | None:
+    return scope_energy_j(record, Scope.GPU, GNN)
+
+
+def _per_step(energy: Value) -> Value:
+    def of(record: RunRecord, found: GraphTraining) -> float | None:
+        joules = energy(record, found)
+        return None if joules is None else joules / found.steps
+
+    return of
+
+
+def _per_million(energy: Value) -> Value:
+    def of(record: RunRecord, found: GraphTraining) -> float | None:
+        joules = energy(record, found)
+        return None if joules is None or not found.rows else joules / found.rows * _MILLION
+
+    return of
+
+
+def _epoch_s(_: RunRecord, found: GraphTraining) -> float | None:
+    step_s = found.step_s
+    return step_s * found.steps_per_epoch if step_s and found.steps_per_epoch else None
+
+
+def _epoch_j(energy: Value) -> Value:
+    def of(record: RunRecord, found: GraphTraining) -> float | None:
+        joules = _per_step(energy)(record, found)
+        return joules * found.steps_per_epoch if joules and found.steps_per_epoch else None
+
+    return of
+
+
+def _epoch_words(places: Sequence[_Place]) -> str:
+    """Return whether epochs were run whole, or from how many steps they are computed."""
+    runs = [each for place in places for each in place.arm.runs if each.steps_per_epoch]
+    if not runs:
+        return ""
+    if all(each.is_whole_epoch for each in runs):
+        return " Whole epochs were run."
+    steps = listed(unique(whole(each.steps) for each in runs), "or")
+    epoch = listed(unique(whole(each.steps_per_epoch) for each in runs), "or")
+    return f" Epochs of {epoch} steps are computed from {steps}."
+
+
+def _costs(places: Sequence[_Place]) -> Table:
+    facts: list[Fact] = [
+        ("step", _shown(lambda _, found: found.step_s, Unit.SECONDS)),
+        (
+            "aggregation, share of the stages",
+            lambda place: percent(place.middle(lambda _, found: found.stage_share(AGGREGATION))),
+        ),
+        ("CPU s per million rows", _shown(_cpu, Unit.SECONDS)),
+        ("drive, per step", _shown(_per_step(_drive_j), Unit.JOULES)),
+        ("drive, per million rows", _shown(_per_million(_drive_j), Unit.JOULES)),
+        ("GPU, per step", _shown(_per_step(_gpu_j), Unit.JOULES)),
+        ("GPU, per million rows", _shown(_per_million(_gpu_j), Unit.JOULES)),
+        ("epoch", _shown(_epoch_s, Unit.SECONDS)),
+        ("drive, per epoch", _shown(_epoch_j(_drive_j), Unit.JOULES)),
+        ("GPU, per epoch", _shown(_epoch_j(_gpu_j), Unit.JOULES)),
+    ]
+    evidence = unique(
+        energy.words
+        for place in places
+        for record in place.records
+        for energy in phase_energies(record)
+        if energy.phase == GNN and energy.energy_j is not None
+    )
+    drives = f" Drives: {listed(evidence)}." if evidence else " Power of the drive: not measured."
+    return _sheet(
+        "Time, CPU and energy",
+        places,
+        _known(places, facts),
+        "Medians of valid runs. Rows are those of all batches, wherever they came from. Energies "
+        f"of drives and GPUs are never added.{drives}{_epoch_words(places)}",
+    )
+
+
+def _cpu(_: RunRecord, found: GraphTraining) -> float | None:
+    return found.cpu_s_per_million_rows
+
+
+def _share_of_rows(name: str) -> Callable[[_Place], str]:
+    def text(place: _Place) -> str:
+        def share(_: RunRecord, found: GraphTraining) -> float | None:
+            count: float | None = getattr(found, name)
+            return count / found.rows if count is not None and found.rows else None
+
+        return percent(place.middle(share))
+
+    return text
+
+
+def _rows_table(places: Sequence[_Place]) -> Table:
+    facts: list[Fact] = [
+        ("rows per step", lambda place: whole(place.middle(lambda _, each: each.rows_per_step))),
+        ("from the host's memory", _share_of_rows("host_rows")),
+        ("from the GPU's cache", _share_of_rows("cache_rows")),
+        ("joined to a read under way", _share_of_rows("joined_rows")),
+        ("from the drive", _share_of_rows("storage_rows")),
+        (
+            "drive bytes per step",
+            _shown(
+                lambda _, each: (
+                    None if each.storage_bytes is None else each.storage_bytes / each.steps
+                ),
+                Unit.BYTES,
+            ),
+        ),
+        (
+            "drive bytes ÷ row bytes",
+            lambda place: number(place.middle(lambda _, each: each.amplification), 3),
+        ),
+        (
+            "major faults per step",
+            lambda place: whole(
+                place.middle(
+                    lambda _, each: each.major_faults / each.steps if each.major_faults else None
+                )
+            ),
+        ),
+    ]
+    sizes = listed(
+        unique(block_text(each.row_bytes) for place in places for each in place.arm.runs)
+    )
+    return _sheet(
+        "Where rows came from",
+        places,
+        _known(places, facts),
+        f"Shares of all rows, of {sizes} each; where the page cache decides, no place is counted. "
+        "Drive bytes ÷ row bytes: of loaders that count, per row read from the drive; else per row "
+        "of a batch.",
+    )
+
+
+def _bytes(name: str) -> Callable[[_Place], str]:
+    def value(_: RunRecord, found: GraphTraining) -> float | None:
+        known: float | None = getattr(found.memory, name)
+        return known
+
+    return _shown(value, Unit.BYTES)
+
+
+def _memory_table(places: Sequence[_Place]) -> Table:
+    facts: list[Fact] = [
+        ("features", _shown(lambda _, each: float(each.feature_bytes or 0) or None, Unit.BYTES)),
+        (
+            "host: budget",
+            _budget,
+        ),
+        ("host: topology", _bytes("topology_bytes")),
+        ("host: batches", _bytes("batch_bytes")),
+        ("host: rows of the loader", _bytes("host_rows_bytes")),
+        ("host: the process itself", _bytes("working_bytes")),
+        ("host: left to the page cache", _page_cache),
+        ("host: most in use", _bytes("peak_bytes")),
+        ("GPU: cache of rows", _bytes("gpu_cache_bytes")),
+        ("GPU: batches", _bytes("gpu_batch_bytes")),
+        ("GPU: topology", _bytes("gpu_topology_bytes")),
+    ]
+    return _sheet(
+        "Memory of the host and of the GPU",
+        places,
+        _known(places, facts),
+        "Every loader has the same budget of host memory. What topology, batches and the loader's "
+        "rows leave of it is for the page cache; O_DIRECT does not use it.",
+    )
+
+
+def _budget(place: _Place) -> str:
+    limit = _bytes("limit_bytes")(place)
+    share = place.middle(lambda _, each: each.memory.share)
+    return limit if share is None or limit == MISSING else f"{limit} ({percent(share, 2)})"
+
+
+def _page_cache(place: _Place) -> str:
+    if any(each.memory.method == DROPPED for each in place.arm.runs):
+        return "dropped before each step"
+    return _bytes("page_cache_bytes")(place)
+
+
+def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> Iterator[Block]:
+    arms = [place.arm for place in places]
+    traced = [
+        (track.letter if len(tracks) > 1 else "", _track_title(track, tracks), reads)
+        for track in tracks
+        if (reads := track.run.traces.requests) is not None
+    ]
+    yield from profile_figures(f"{name}-profile", workload_title(GNN), arms, traced)
+    facts: list[Fact] = [
+        (
+            "source",
+            lambda place: listed(unique(e.profile.source or "none" for e in place.arm.runs)),
+        ),
+        ("reads per step", lambda place: whole(place.middle(_reads_per_step))),
+        ("mean size", _shown(lambda _, each: each.profile.mean_read_bytes, Unit.BYTES)),
+        ("mean depth", lambda place: number(place.middle(lambda _, e: e.profile.mean_depth), 3)),
+        ("highest depth", lambda place: whole(place.middle(lambda _, e: e.profile.peak_depth))),
+        ("bandwidth", _shown(_bandwidth, Unit.BYTES_PER_SECOND)),
+        ("mean latency", _shown(lambda _, each: each.profile.mean_s, Unit.SECONDS)),
+        ("latency p50", _shown(lambda _, each: each.profile.p50_s, Unit.SECONDS)),
+        ("latency p99", _shown(lambda _, each: each.profile.p99_s, Unit.SECONDS)),
+        ("lost events", lambda place: whole(max(e.profile.lost_events for e in place.arm.runs))),
+    ]
+    yield _sheet(
+        "Requests at the drive",
+        places,
+        _known(places, facts),
+        "From untimed steps of their own, so that tracing costs nothing in timed ones. Latency is "
+        "from issue to completion at the block layer.",
+    )
+    reasons = unique(
+        each.profile.reason.rstrip(".") for arm in arms for each in arm.runs if each.profile.reason
+    )
+    if reasons:
+        yield Paragraph(f"Not traced, means only: {'; '.join(reasons)}.", quiet=True)
+
+
+def _track_title(track: Track, tracks: Sequence[Track]) -> str:
+    return lettered(track.letter, track.name) if len(tracks) > 1 else track.name
+
+
+def _reads_per_step(_: RunRecord, found: GraphTraining) -> float | None:
+    profile = found.profile
+    return profile.reads / profile.steps if profile.steps and profile.reads else None
+
+
+def _bandwidth(_: RunRecord, found: GraphTraining) -> float | None:
+    profile = found.profile
+    return profile.read_bytes / profile.seconds if profile.seconds and profile.read_bytes else None
