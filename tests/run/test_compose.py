@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
-from wattload.run.compose import compose, groups, options
+from wattload.run.compose import compose, groups, options, values_by_scale
 from wattload.run.config import RunConfig
 from wattload.run.folder import ascii_name, new_run_id
 from wattload.run.overrides import override_of
@@ -69,8 +69,9 @@ def test_no_yaml_file_is_left_out() -> None:
 @pytest.mark.parametrize("scale", ["demo", "quick", "full"])
 @pytest.mark.parametrize("workload", options("workload"))
 def test_every_workload_has_its_counts_at_every_scale(workload: str, scale: str) -> None:
-    config, _ = compose([TARGET, f"workload={workload}", f"scale={scale}"])
+    config, values = compose([TARGET, f"workload={workload}", f"scale={scale}"])
     assert config.scale.name == scale
+    assert values_by_scale([TARGET, f"workload={workload}"])[scale] == values
 
 
 @pytest.mark.parametrize(
