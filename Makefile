@@ -19,6 +19,9 @@ ONLY =
 # How often each comparison is repeated; empty: 9 times.
 PAIRS =
 
+# Where a container sets it, every process of a test would compile all modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
 # Tests run in as many processes as there are cores. --dist loadscope keeps a module's fixtures in one.

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import median_filter
 
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.trace import Trace, Values
@@ -98,7 +97,9 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
     spans = []
     for (time_ns, _), rate in zip(counted, rates, strict=True):
         # A single count that differs from those around it is unsteady traffic, not a turn.
-        is_busy = median_filter((rate > least).astype(np.int8), 3, mode="nearest")
+        busy = (rate > least).astype(np.int8)
+        around = np.concatenate((busy[:1], busy, busy[-1:]))
+        is_busy = (around[:-2] + around[1:-1] + around[2:]) // 2  # the median of three
         at = np.flatnonzero(np.diff(is_busy)) + 1
         spans.append(np.column_stack((time_ns[at - 1], time_ns[at + 1])))
     turns = np.concatenate(spans)

@@ -15,8 +15,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtbsv
-from scipy.linalg.lapack import dpbtrf, dpbtrs
 
 from wattload.power.energy.activity import Pieces
 from wattload.power.energy.observations import Observations, Response
@@ -113,6 +111,8 @@ class Covariance:
 
     def energy_j2(self, seconds: Values) -> float:
         """Return the variance of the energy in ``seconds`` (n,) of each piece, in J^2."""
+        from scipy.linalg.blas import dtbsv
+
         weight = self.unknowns.transposed(seconds)
         tied = self.ties.T @ weight
         # The forward substitution of the zeros before the first weight is zero.
@@ -173,6 +173,8 @@ class LeastSquares:
             return self._solve(response, walk)
 
     def _solve(self, response: Response, walk: Walk) -> Solution | None:
+        from scipy.linalg.lapack import dpbtrf, dpbtrs
+
         pieces, rows = self.pieces, self._rows(response)
         rate, tie = math.exp(walk.log_rate), math.exp(-2 * walk.log_spread)
         precision = self._precision(response, rate=min(rate, 1e9))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from wattload.power.energy.least_squares import LeastSquares, Solution, Walk
 from wattload.power.energy.observations import Observations, Response, Shape
@@ -249,6 +248,8 @@ def _climb(
     likelihood: _Likelihood, response: Response, walk: Walk, *, is_declared: bool, count: int
 ) -> Mode:
     """Return the maximum near a guess, by Nelder and Mead's simplex of ``count`` steps."""
+    from scipy.optimize import minimize
+
     has_free_window = response.shape in ("boxcar", "rc") and not is_declared
     has_free_lag = response.shape != "mean"
 

@@ -10,7 +10,6 @@ import pytest
 from wattload.cli.main import dispatch
 from wattload.cli.settings import LISTED_GROUPS, markdown
 from wattload.core.errors import ConfigError
-from wattload.core.settings import check_settings
 from wattload.run.compose import compose, options
 from wattload.run.settings import general_settings, option_settings, options_of
 
@@ -138,10 +137,3 @@ def test_repetitions_whose_results_are_kept_in_memory_are_bounded(workload: str,
     overrides = [f"workload={workload}", f"workload.{name}={2**62}", "target.path=/mnt"]
     with pytest.raises(ConfigError, match=rf"^workload.{name} must be 1 to \d+, got {2**62}$"):
         compose(overrides)
-
-
-def test_defaults_are_in_their_own_ranges() -> None:
-    for workload in options("workload"):
-        for loader in options("loader"):
-            config, _ = compose(["target.path=/mnt", f"workload={workload}", f"loader={loader}"])
-            check_settings(config.workload, "workload")

@@ -105,25 +105,38 @@ def test_a_run_is_logged_before_and_after_its_bytes(drive: Drive) -> None:
     assert "write" in names
 
 
+def newest(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(
+        (run_folders(folder / "runs")[-1] / "record.json").read_text()
+    )
+    return record
+
+
 def samples_of(folder: Path) -> tuple[int, int, int]:
     """Return the numbers of sampled blocks that the newest run met: blank, ours and unknown."""
-    record = json.loads((run_folders(folder / "runs")[-1] / "record.json").read_text())
-    found = record["workload"]["details"]["samples"]
+    found = newest(folder)["workload"]["details"]["samples"]
     return found["blank"], found["ours"], found["unknown"]
 
 
-def test_a_workload_learns_what_was_on_the_drive(drive: Drive) -> None:
+def test_a_workload_learns_what_was_on_the_drive_and_discards_it(drive: Drive) -> None:
     drive.run()
     blank, ours, unknown = samples_of(drive.folder)
     assert blank >= 1024
     assert (ours, unknown) == (0, 0)
-    drive.run()
+    drive.run(WATTLOAD_TEST_PURGE="discard", WATTLOAD_TEST_SHARE="0.5")
     assert samples_of(drive.folder) == (0, blank, 0)
+    record = newest(drive.folder)
+    purge = record["workload"]["details"]["purge"]
+    assert purge["sent"] == f"BLKDISCARD of {SIZE_BYTES} bytes"
+    assert purge["reads_as"].endswith("blocks blank")
+    assert record["targets"][0]["history"]["last_trim"] != "unknown"
 
 
 def test_later_runs_know_the_stamps_of_earlier_ones(drive: Drive) -> None:
     drive.fill(b"precious")
     assert "neither blank nor ours" in drive.refused()
+    # A run that fails before its first byte does not use up the permission.
+    drive.refused("target.overwrite=[unknown]", WATTLOAD_TEST_SHARE="1.5")
     drive.run("target.overwrite=[unknown]")
     drive.run()
     drive.fill(b"precious")
@@ -177,29 +190,12 @@ def test_a_killed_run_is_ended_in_the_log_by_its_sampler(drive: Drive) -> None:
     drive.run("target.overwrite=[unknown]")
 
 
-def test_a_run_that_fails_before_its_first_byte_spends_nothing(drive: Drive) -> None:
-    drive.fill(b"precious")
-    drive.refused("target.overwrite=[unknown]", WATTLOAD_TEST_SHARE="1.5")
-    drive.run("target.overwrite=[unknown]")
-
-
 def test_a_log_that_can_not_be_written_refuses(drive: Drive) -> None:
     (drive.folder / "state").write_text("not a folder")
     before = digest(drive.device)
     done = run(drive.folder, *drive.words())
     assert done.returncode == 2
     assert digest(drive.device) == before
-
-
-def test_a_discard_is_recorded_with_what_blocks_read_as(drive: Drive) -> None:
-    drive.run()
-    drive.run(WATTLOAD_TEST_PURGE="discard", WATTLOAD_TEST_SHARE="0.5")
-    folder = run_folders(drive.folder / "runs")[-1]
-    record = json.loads((folder / "record.json").read_text())
-    purge = record["workload"]["details"]["purge"]
-    assert purge["sent"] == f"BLKDISCARD of {SIZE_BYTES} bytes"
-    assert purge["reads_as"].endswith("blocks blank")
-    assert record["targets"][0]["history"]["last_trim"] != "unknown"
 
 
 def test_a_permission_does_not_outlive_the_run_that_it_was_given_to(drive: Drive) -> None:

@@ -5,6 +5,7 @@ Only this module composes with Hydra.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -152,6 +153,23 @@ def compose_values(overrides: Sequence[str]) -> dict[str, Any]:
 
     values = OmegaConf.to_container(_compose(tuple(overrides)), resolve=True)
     return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
+
+
+def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what ``compose_values`` returns, at each scale.
+
+    It is composed once: what depends on the scale refers to its name, as ``${scale.name}`` does.
+    """
+    from omegaconf import OmegaConf
+
+    composed = copy.deepcopy(_compose(tuple(overrides)))
+    found = {}
+    for scale in options("scale"):
+        composed.scale = _compose((f"scale={scale}",)).scale
+        values = OmegaConf.to_container(composed, resolve=True)
+        if isinstance(values, dict):
+            found[scale] = {str(key): value for key, value in values.items()}
+    return found
 
 
 @lru_cache(maxsize=64)  # a session composes each run to plan it, and again to make it

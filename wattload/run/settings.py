@@ -14,7 +14,7 @@ from typing import Any
 from wattload.core.settings import MISSING, NamedSetting, settings_of
 from wattload.core.workload import Accelerator
 from wattload.power.config import PowerConfig
-from wattload.run.compose import CONFIG_MODULE, compose_values, options, schema_of
+from wattload.run.compose import CONFIG_MODULE, options, schema_of, values_by_scale
 from wattload.run.config import RunConfig, SweepConfig, TargetConfig
 
 _GENERAL: Mapping[str, type] = {
@@ -91,14 +91,14 @@ def _rows(config: type, prefix: str, overrides: tuple[str, ...]) -> Iterator[Set
 
 def _default(named: NamedSetting, overrides: tuple[str, ...]) -> str:
     """Return the default as composed at the default scale, with other scales' if they differ."""
-    by_scale = {scale: _composed(overrides, scale, named) for scale in options("scale")}
+    by_scale = {scale: _found_in(values, named) for scale, values in _values(overrides).items()}
     quick = by_scale.pop("quick")
     others = ", ".join(f"{scale} {value}" for scale, value in by_scale.items() if value != quick)
     return f"{quick} ({others})" if others else quick
 
 
-def _composed(overrides: tuple[str, ...], scale: str, named: NamedSetting) -> str:
-    node: Any = _values(overrides, scale)
+def _found_in(values: Mapping[str, Any], named: NamedSetting) -> str:
+    node: Any = values
     for part in named.name.split("."):
         if not isinstance(node, dict) or part not in node:
             return _text(named.default)
@@ -107,8 +107,8 @@ def _composed(overrides: tuple[str, ...], scale: str, named: NamedSetting) -> st
 
 
 @cache
-def _values(overrides: tuple[str, ...], scale: str) -> Mapping[str, Any]:
-    return compose_values((*overrides, f"scale={scale}"))
+def _values(overrides: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+    return values_by_scale(overrides)
 
 
 def _text(value: object) -> str:
