@@ -136,15 +136,6 @@ class GraphFiles:
         )
 
     @property
-    def classes(self) -> int:
-        """The number of classes."""
-        return CLASSES
-
-    def labels(self, nodes: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return the classes of nodes of the first type."""
-        return self.graph.classes(nodes.astype(np.uint64))
-
-    @property
     def data_bytes(self) -> int:
         """The size of all files."""
         return sum(file.size_bytes for file in self._files)

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureLoaderConfig, FeatureMemory, FeaturePlan, Memory
 from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.seeds import TrainingSeeds
 from wattload.loaders.graph.shapes import WIDTH
 from wattload.workloads.gnn.config import AHEAD, CPU, Config
 from wattload.workloads.gnn.dataset import expected_counts
@@ -31,7 +33,7 @@ _SPARE = 1.05
 """Batches may be so much larger than those expected, or sampled beforehand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """The graph, who trains on it, and the memory of its loader.
 
@@ -41,10 +43,16 @@ class Job:
     config: Config
     loader: FeatureLoaderConfig
     dataset: GraphFiles | IgbFolder
+    seed: int
     fanouts: list[list[int]]
     gpu: Gpu | None
     trainer: str
     step_s: float | None
+
+    @cached_property
+    def seeds(self) -> TrainingSeeds:
+        """The seeds of all batches, among the nodes that have a class."""
+        return TrainingSeeds(self.dataset.labelled_nodes, self.config.train_share, self.seed)
 
     @property
     def feature_bytes(self) -> int:
@@ -162,5 +170,5 @@ class Job:
             classes=self.dataset.classes,
             learning_rate=self.config.learning_rate,
             device=device,
-            seed=self.dataset.seed,
+            seed=self.seed,
         )

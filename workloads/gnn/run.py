@@ -30,7 +30,7 @@ from wattload.loaders.direct.feature_rows import random_rows_per_s
 from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
 from wattload.loaders.graph.files import REMEDY, GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
-from wattload.loaders.graph.seeds import TrainingSeeds, most_drawn
+from wattload.loaders.graph.seeds import most_drawn
 from wattload.loaders.graph.torch_sampler import TorchSampler, fits
 from wattload.workloads.gnn.checks import outcome_checks
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU
@@ -78,7 +78,7 @@ class _Run:
         context.progress.begin("reading the topology")
         self._topology = dataset.load_topology()
         context.progress.end()
-        self._seeds = TrainingSeeds(dataset.labelled_nodes, config.train_share, context.seed)
+        self._seeds = job.seeds
         self.sampler_name, self._sampler = self._open_sampler()
         opened.callback(self._sampler.close)
         self._batch_rows = self._sample_beforehand()

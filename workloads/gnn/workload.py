@@ -24,7 +24,6 @@ from wattload.core.workload import (
 from wattload.loaders.device_copy import DRIVER, require_cuda
 from wattload.loaders.feature_rows import FeatureLoaderConfig
 from wattload.loaders.graph.files import GraphFiles
-from wattload.loaders.graph.seeds import TrainingSeeds
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU, Config
 from wattload.workloads.gnn.dataset import WORKLOAD, dataset_of
 from wattload.workloads.gnn.job import OWN_BYTES, ROW_BYTES, Job
@@ -66,34 +65,34 @@ class Gnn:
                 "so far; start it without mpirun"
             )
         dataset = dataset_of(config, context.seed, context.targets)
-        seeds = TrainingSeeds(dataset.shape.node_types[0].count, config.train_share, context.seed)
-        seeds.steps_per_epoch(config.batch_seeds)
         trainer, gpu = self._trainer()
         job = self._job = Job(
             config=config,
             loader=self._loader,
             dataset=dataset,
+            seed=context.seed,
             fanouts=config.fanouts_of(dataset.shape),
             gpu=gpu,
             trainer=trainer,
             step_s=self._step_s() if trainer == EMULATED else None,
         )
+        job.seeds.steps_per_epoch(config.batch_seeds)
         rows, refusal = job.expected_rows, ""
         try:
             self._loader.check_feature_rows(job.plan(rows), context.targets)
         except NoGpuError as error:
             refusal = str(error)
         job.require_share(rows)
-        is_synthetic = isinstance(dataset, GraphFiles)
+        made = dataset if isinstance(dataset, GraphFiles) else None
         return WorkloadPlan(
-            data_bytes=dataset.data_bytes if is_synthetic else 0,
-            prepare_bytes=dataset.missing_bytes() if is_synthetic else 0,
+            data_bytes=made.data_bytes if made else 0,
+            prepare_bytes=made.missing_bytes() if made else 0,
             run_bytes=0,
-            peak_bytes=dataset.data_bytes if is_synthetic else 0,
+            peak_bytes=made.data_bytes if made else 0,
             read_bytes=int(sum(job.expected_counts[-1])) * ROW_BYTES * job.step_count,
             computing_s=(job.step_s or 0.0) * job.step_count,
             memory_bytes_per_rank=(job.needed_bytes(rows) + job.activation_bytes() + OWN_BYTES),
-            needs_direct_io=is_synthetic,
+            needs_direct_io=made is not None,
             lines=tuple(self._lines(job)),
             maximum_ranks=1,
             refusal=refusal,
