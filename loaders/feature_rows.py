@@ -165,6 +165,10 @@ class RowGatherer(Protocol):
         """Let the counts of ``path`` be those of the gathers from now on."""
         ...
 
+    def release_pages(self) -> None:
+        """Let go of mapped pages of the page cache, which can't be evicted before."""
+        ...
+
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Hear of the rows of a later gather: of each gather once, in their order.
 

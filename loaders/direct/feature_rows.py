@@ -73,6 +73,9 @@ class DirectGatherer:
     def count_anew(self) -> None:
         """Do nothing: the path has no counts."""
 
+    def release_pages(self) -> None:
+        """Do nothing: no file is mapped."""
+
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Do nothing: no row is kept."""
 

@@ -126,6 +126,9 @@ class QueueGatherer:
         """Let the counts of ``path`` be those of the gathers from now on."""
         self._counts.clear()
 
+    def release_pages(self) -> None:
+        """Do nothing: no file is mapped."""
+
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Keep the pages of these rows until their gather; nothing without a cache."""
         if not self._setup.cache_rows:

@@ -164,7 +164,7 @@ def write_gnn_run(folder: Path, **changes: Any) -> Path:
 
 def pairs(count: int = 6, **changes: Any) -> list[Run]:
     """Return alternating runs of ``gpu_queue`` and ``mmap``."""
-    runs = []
+    runs: list[Run] = []
     for index in range(count):
         for loader in ("gpu_queue", "mmap") if index % 2 == 0 else ("mmap", "gpu_queue"):
             place = len(runs)

@@ -49,7 +49,6 @@ class Comparer:
     ) -> None:
         """Recompute rows of ``graph``, or without one keep some of those compared."""
         self.every = every
-        self.compared_rows = 0
         self._shape = shape
         self._plan = FeaturePlan(
             files=tuple(files),
@@ -93,7 +92,6 @@ class Comparer:
                 offset = found.offset_bytes + int(place) * ROW_BYTES
                 if _read(found.path, offset) != value.tobytes():
                     raise self._wrong(int(row), "other bytes than its file has")
-            self.compared_rows += len(rows)
         self._kept = []
 
     def close(self) -> None:
@@ -116,9 +114,7 @@ class Comparer:
         for wrong in self._pool.map(wrong_in, range(0, len(rows), part)):
             if wrong is not None:
                 raise self._wrong(int(rows[wrong]), "other bytes than its number has")
-        compared = -(-len(rows) // every)
-        self.compared_rows += compared
-        return compared
+        return -(-len(rows) // every)
 
     def _wrong(self, row: int, what: str) -> DataError:
         files, places = self._plan.places(np.array([row], dtype=np.uint64))
@@ -196,6 +192,8 @@ class GpuPlace:
         except torch.cuda.OutOfMemoryError as error:
             free_bytes, _ = torch.cuda.mem_get_info(device)
             raise _no_room(rows, free_bytes, f"GPU {torch.cuda.get_device_name(device)}") from error
+        compared = rows // comparer.every + 1
+        self._back = torch.empty((compared, WIDTH), dtype=torch.float32, pin_memory=True)
 
     def memory(self, count: int) -> Memory:
         """Return where ``count`` rows are gathered."""
@@ -213,10 +211,10 @@ class GpuPlace:
     def compare(self, drawn: Drawn) -> int:
         """Copy one row in so many back, and compare them."""
         chosen = self._comparer.chosen(drawn)
-        values = self._rows[: len(drawn.rows)][chosen].cpu().numpy()
-        return self._comparer.compare_all(
-            np.ascontiguousarray(drawn.rows[chosen]), np.ascontiguousarray(values)
-        )
+        rows = np.ascontiguousarray(drawn.rows[chosen])
+        back = self._back[: len(rows)]
+        back.copy_(self._rows[: len(drawn.rows)][chosen])
+        return self._comparer.compare_all(rows, back.numpy())
 
     def _region(self, count: int) -> MemoryRegion:
         return MemoryRegion(

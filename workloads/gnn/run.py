@@ -257,6 +257,7 @@ class _Run:
         if self._memory.method is not None:
             return 0.0
         start_ns = time.monotonic_ns()
+        self._gatherer.release_pages()
         evict(self._paths)
         return (time.monotonic_ns() - start_ns) / NS_PER_S
 

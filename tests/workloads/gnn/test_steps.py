@@ -50,6 +50,12 @@ class Gatherer:
             storage_bytes=len(rows) * ROW, start_ns=start_ns, end_ns=time.monotonic_ns(), cpu_s=0.0,
         )  # fmt: skip
 
+    def count_anew(self) -> None:
+        raise NotImplementedError
+
+    def release_pages(self) -> None:
+        raise NotImplementedError
+
     def path(self) -> Any:
         raise NotImplementedError
 
@@ -82,7 +88,7 @@ def draw(number: int) -> Drawn:
 @contextmanager
 def steps_of(
     gatherer: Gatherer, places: int, window: int = 0, step_s: float = 0.0
-) -> Iterator[Steps]:
+) -> Iterator[Steps[Place]]:
     made = Steps(
         draw=draw,
         gatherer=gatherer,
