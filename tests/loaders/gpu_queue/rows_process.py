@@ -2,9 +2,9 @@
 
 Each line of its input has ``setup`` (of ``RowsSetup``), ``plan`` (of ``write_rows``, with
 ``folder``, ``outstanding``, and ``kept`` for the most drawn rows), and ``steps``: ``["expect",
-rows]`` or ``["gather", rows]``. The bytes of each gather are compared with the files. It is a
-process of its own because a driver of CUDA is loaded once; ``EMULATED_CUDA`` says that it is an
-emulated one.
+rows]``, ``["gather", rows]``, or ``["truncate", [rows]]`` for the first file. The bytes of each
+gather are compared with the files, and the last error is kept. It is a process of its own because a
+driver of CUDA is loaded once; ``EMULATED_CUDA`` says that it is an emulated one.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ def outcome(gpu: str, options: dict[str, Any]) -> dict[str, Any]:
         return found | {"error": [type(error).__name__, str(error)]}
     for name, listed in options["steps"]:
         numbers = np.array(listed, dtype=np.uint64)
+        if name == "truncate":
+            os.truncate(plan.paths[0], listed[0] * ROW)
+            continue
         if name == "expect":
             gatherer.expect(numbers)
             continue
@@ -96,7 +99,7 @@ def outcome(gpu: str, options: dict[str, Any]) -> dict[str, Any]:
             result = gatherer.gather(numbers, into)
         except Exception as error:
             found["error"] = [type(error).__name__, str(error)]
-            break
+            continue
         right = np.array_equal(memory.read(into).reshape(-1, ROW), rows[numbers.astype(int)])
         found["gathers"].append(
             {

@@ -143,3 +143,19 @@ def test_memory_that_the_gpu_does_not_have(run: Run) -> None:
 def test_a_gather_is_the_one_that_was_expected(run: Run) -> None:
     found = run(("expect", [1, 2]), ("gather", [1]), setup={"cache_rows": 16})
     assert found["error"] == ["ValueError", "1 rows, but 2 were expected in the next gather"]
+
+
+def test_pages_of_failed_reads_hold_nothing(run: Run) -> None:
+    """Who joins such a read fails too; the gather after it is right again."""
+    there = EVERY[:50]
+    found = run(
+        ("truncate", [50]),
+        ("gather", EVERY * 3),
+        ("gather", there),
+        setup={"cache_rows": 64 * COUNT},
+    )
+    assert found["error"][0] == "DataError"
+    assert "features-0.bin is truncated: it ends before the row at offset" in found["error"][1]
+    (again,) = found["gathers"]
+    assert again["right"]
+    assert again["counts"] == [0, 50, 0, 0]

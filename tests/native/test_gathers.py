@@ -1,0 +1,51 @@
+"""Gathers of rows by threads, with the sanitizers of addresses and of threads."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.native.driver import ADDRESS, THREAD, build_library, build_program
+
+ROWS, BATCH = 2048, 3000
+NONE, LOST = 0, 1
+HANGS = -19
+
+
+@pytest.fixture(scope="session", params=["address", "thread"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, with the sanitizers of addresses or of threads."""
+    folder = tmp_path_factory.mktemp(f"gathers-{request.param}")
+    flags = {"address": ADDRESS, "thread": THREAD}[request.param]
+    built = build_program(folder, flags, ["gather_rows.c"], *build_library(folder, flags))
+    tried = subprocess.run([built], capture_output=True, text=True, check=False)
+    if tried.returncode != 2:
+        pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
+    return built
+
+
+@pytest.mark.parametrize(("threads", "fault", "code"), [(1, NONE, 0), (4, LOST, HANGS)])
+def test_threads_gather_alike_and_leave_a_hanging_file(
+    program: Path, tmp_path: Path, threads: int, fault: int, code: int
+) -> None:
+    files = [tmp_path / "even", tmp_path / "odd"]
+    for first, path in enumerate(files):
+        numbers = np.arange(first, ROWS, 2, dtype=np.uint64)
+        path.write_bytes(np.repeat(numbers, 4096 // 8).tobytes())
+    ran = subprocess.run(
+        [program, str(threads), str(fault), *files],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert not ran.returncode, ran.stderr
+    assert not ran.stderr
+    *gathers, last = ran.stdout.splitlines()
+    kept = set(range(0, 700, 7))
+    for number, line in enumerate(gathers):
+        listed = (np.arange(BATCH) * 31 + number) % ROWS
+        count = sum(row in kept for row in listed.tolist())
+        assert line == f"{count} {BATCH - count} 0"
+    assert len(gathers) == 5
+    assert int(last) == code
