@@ -11,7 +11,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
     FigureRow,
-    Fold,
+    Heading,
     Notice,
     Paragraph,
     Table,
@@ -112,7 +112,8 @@ def more_training_blocks(
     if places:
         yield _rows_table(places)
         yield _memory_table(places)
-        yield Fold("I/O profile: what the drive saw", list(_profile(name, places, tracks)))
+        yield Heading("I/O profile: what the drive saw")
+        yield from _profile(name, places, tracks)
     if (losses := losses_figure(f"{name}-loss", title, arms)) is not None:
         yield FigureRow([losses])
 
@@ -417,7 +418,7 @@ def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> It
         ("mean latency", _shown(lambda _, each: each.profile.mean_s, Unit.SECONDS)),
         ("latency p50", _shown(lambda _, each: each.profile.p50_s, Unit.SECONDS)),
         ("latency p99", _shown(lambda _, each: each.profile.p99_s, Unit.SECONDS)),
-        ("lost events", lambda place: whole(max(e.profile.lost_events for e in place.arm.runs))),
+        ("lost events", _lost_events),
     ]
     yield _sheet(
         "Requests at the drive",
@@ -431,6 +432,11 @@ def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> It
     )
     if reasons:
         yield Paragraph(f"Not traced, means only: {'; '.join(reasons)}.", quiet=True)
+
+
+def _lost_events(place: _Place) -> str:
+    traced = [each.profile.lost_events for each in place.arm.runs if each.profile.sizes]
+    return whole(max(traced)) if traced else MISSING
 
 
 def _track_title(track: Track, tracks: Sequence[Track]) -> str:

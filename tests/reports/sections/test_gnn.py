@@ -258,7 +258,7 @@ def test_several_arms_of_other_batches_are_not_ranked() -> None:
 
 def drives(**changes: Any) -> list[Run]:
     """Return alternating runs on two drives, far above or at the paper's conditions."""
-    runs = []
+    runs: list[Run] = []
     for index in range(6):
         for side in (0, 1) if index % 2 == 0 else (1, 0):
             own = {"rate": 1.9e6} if side == 0 else {
