@@ -413,7 +413,7 @@ def losses_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure 
     high = max(max(losses) for _, losses in drawn)
     ticks = round_ticks(0, longest - 1, 8)
     frame = Frame(
-        Axis(low=0, high=longest - 1, at=sorted({float(int(at)) for at in ticks})),
+        Axis(low=0, high=longest - 1, at=[at for at in ticks if at.is_integer()]),
         Axis(low=0, high=(high or 1.0) * _HEADROOM),
         height=_LOW,
         x_title="step",

@@ -159,7 +159,7 @@ def _remarks(group: Group) -> Iterator[str]:
     if own:
         of = f" of {listed(own)}" if len(by_arm) > 1 else ""
         yield f"The batches{of} are drawn by DGL itself: they are not those of other loaders."
-    yield from unique(map(_memory_remark, every))
+    yield from _memory_remarks(every)
     emulated = unique(
         quantity(each.stages_s.get("training", 0.0) / each.steps, Unit.SECONDS, 3)
         for each in every
@@ -172,16 +172,23 @@ def _remarks(group: Group) -> Iterator[str]:
         )
 
 
-def _memory_remark(each: GraphTraining) -> str:
-    memory = each.memory
-    share = f"{percent(memory.share, 2)} of the features" if memory.share is not None else "a share"
-    if memory.method == DROPPED:
-        reason = f" ({memory.reason.rstrip('.')})" if memory.reason else ""
-        return (
-            f"The page cache was dropped before each step, in place of a limit of {share}{reason}. "
-            "Within a step it may hold more."
-        )
-    return f"Memory of the host was limited to {share} by {memory.words or 'unknown means'}."
+def _memory_remarks(every: Sequence[GraphTraining]) -> Iterator[str]:
+    """Yield how the memory of the host was limited: a sentence for each method and reason."""
+    shares: dict[tuple[str, str, str], list[str]] = {}
+    for memory in (each.memory for each in every):
+        share = percent(memory.share, 2) if memory.share is not None else "an unknown share"
+        key = (memory.method, memory.words, memory.reason.rstrip("."))
+        shares.setdefault(key, []).append(share)
+    for (method, words, why), own in shares.items():
+        of = f"{listed(unique(own), 'or')} of the features"
+        if method == DROPPED:
+            reason = f" ({why})" if why else ""
+            yield (
+                f"The page cache was dropped before each step, in place of a limit of {of}{reason}. "
+                "Within a step it may hold more."
+            )
+        else:
+            yield f"Memory of the host was limited to {of} by {words or 'unknown means'}."
 
 
 def _sheet(caption: str, places: Sequence[_Place], facts: Sequence[Fact], note: str) -> Table:
