@@ -184,8 +184,8 @@ def _memory_remarks(every: Sequence[GraphTraining]) -> Iterator[str]:
         if method == DROPPED:
             reason = f" ({why})" if why else ""
             yield (
-                f"The page cache was dropped before each step, in place of a limit of {of}{reason}. "
-                "Within a step it may hold more."
+                f"The page cache was dropped before each step, in place of a limit of {of}{reason}"
+                ". Within a step it may hold more."
             )
         else:
             yield f"Memory of the host was limited to {of} by {words or 'unknown means'}."
