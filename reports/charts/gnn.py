@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wattload.core.units import KIB, NS_PER_S, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, bars_svg, checked_range
-from wattload.reports.charts.plot import Axis, Frame, second_axis
+from wattload.reports.charts.plot import Axis, Frame, round_ticks, second_axis
 from wattload.reports.charts.themes import PART_ROLES, arm_role
 from wattload.reports.charts.timeline import Track
 from wattload.reports.quantity import (
@@ -411,8 +411,9 @@ def losses_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure 
     drawn = known[:1] if is_same else known
     longest = max(len(losses) for _, losses in drawn)
     high = max(max(losses) for _, losses in drawn)
+    ticks = round_ticks(0, longest - 1, 8)
     frame = Frame(
-        Axis(low=0, high=max(longest - 1, 1)),
+        Axis(low=0, high=longest - 1, at=[at for at in ticks if at.is_integer()]),
         Axis(low=0, high=(high or 1.0) * _HEADROOM),
         height=_LOW,
         x_title="step",

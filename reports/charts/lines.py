@@ -23,7 +23,7 @@ from wattload.core.steady import (
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
-from wattload.reports.charts.plot import Axis, Frame, second_axis, thin_marks
+from wattload.reports.charts.plot import Axis, Frame, Labels, second_axis, thin_marks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.quantity import (
     DIRECTIONS,
@@ -272,6 +272,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     most = rate.shown(max(at.rate_bytes_per_s for at in loads)) * 1.08
     ends = (time.shown(min(latencies)) / 1.5, time.shown(max(latencies)) * 1.8)
     panels = []
+    lacks_some = False
     drawn = [share for share in DRAWN if any(at.percentiles_s[share] for at in loads)]
     for share in drawn:
         frame = Frame(
@@ -281,6 +282,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
             title=f"{share} latency, {time.unit} · {DIRECTIONS['lower']}",
             x_title=f"throughput, {rate.unit} ({DIRECTIONS['higher']})",
         )
+        labels = Labels(frame)
         for curve in found.curves:
             role = arm_role(curve.letter)
             xs, ys = [], []
@@ -295,8 +297,9 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
                     f"{number(ys[-1], 3)} {time.unit} at {number(xs[-1], 3)} {rate.unit}"
                 )
                 frame.mark(xs[-1], ys[-1], role, tip)
-                frame.label(xs[-1], ys[-1], at.value)
+                labels.add(xs[-1], ys[-1], at.value)
             frame.line(xs, ys, role, dash=_dash(curve.letter))
+        lacks_some |= labels.lacks_some
         panels.append(frame.svg(f"{subject}: {share} latency against throughput"))
     titles = [f"#{share}, {time.unit}" for share in DRAWN]
     heads = ("arm", label(found.axis), "#runs", "#operations", f"#throughput, {rate.unit}")
@@ -322,6 +325,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
         + ("" if found.phase == RANDOM_READ else f" in {found.phase}"),
         svg="".join(panels),
         caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."
+        f"{' Where points lie close, only some are named.' if lacks_some else ''}"
         f"{REQUESTS if found.kind == 'request' else ''}",
         table=table,
         legend=[(arm_role(curve.letter), curve.name) for curve in found.curves],

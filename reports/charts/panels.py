@@ -19,7 +19,7 @@ from wattload.reports.charts.lines import (
     power_axis,
     power_caption,
 )
-from wattload.reports.charts.plot import Axis, Frame
+from wattload.reports.charts.plot import Axis, Frame, Labels
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.quantity import (
     DIRECTIONS,
@@ -53,8 +53,6 @@ _LOG_FROM = 8.0
 _MICROSECONDS_TO = 0.05
 """Mean latencies up to this many seconds are in µs, as papers print them."""
 _DASHES: Mapping[str, str] = {"p50": "", "p99": "7 3", "p99.9": "2 2"}
-_APART = (0.075, 0.13)
-"""Labels closer than these shares of both axes would overlap."""
 
 
 class _HasPanel(Protocol):
@@ -193,7 +191,7 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
         frame = _latency_frame(
             each, rate, fastest, Axis(low=0, high=time.shown(most) * 1.2, unit=time.unit)
         )
-        labels = _Labels(frame)
+        labels = Labels(frame)
         for curve in each.curves:
             _latency_line(
                 frame,
@@ -295,25 +293,6 @@ def _latency_line(
             f"{number(x, 3)} {rate.unit}"
         )
         frame.mark(x, y, role, tip, radius=radius, hollow=at.has_failures)
-
-
-class _Labels:
-    """The labels of a panel; one that would overlap an earlier one is left out."""
-
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._places: list[tuple[float, float]] = []
-
-    def add(self, x: float, y: float, text: str) -> None:
-        """Print a label over a point if there is room."""
-        place = (self._frame.x.share(x), self._frame.y.share(y))
-        near = (
-            abs(place[0] - other[0]) < _APART[0] and abs(place[1] - other[1]) < _APART[1]
-            for other in self._places
-        )
-        if not any(near):
-            self._places.append(place)
-            self._frame.label(x, y, text)
 
 
 def _latency_table(found: Sequence[LoadCurves]) -> Table:

@@ -26,6 +26,8 @@ MARKS_MAX = 60
 """The most runs of an arm that are drawn one by one; the data of a chart lists all of them."""
 
 _LINE_HEIGHT = 15
+_PANEL, _LETTER = 280, 7
+"""Pixels of the area of a panel among others, and of a letter or a digit."""
 _FEW_TICKS = 3
 """So many labels of the horizontal axis have room in a narrow chart."""
 _GUTTERS = {4: "slim", 7: ""}
@@ -374,3 +376,29 @@ class Frame:
             yield text(
                 share_of(share), bottom + 15, shown, anchor=anchor, more=f' class="xt{also}"'
             )
+
+
+class Labels:
+    """The labels of points in a panel; one that would overlap an earlier one is left out.
+
+    ``lacks_some`` is whether any was. A panel is taken to be as narrow as it is beside others.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.lacks_some = False
+        self._frame = frame
+        self._placed: list[tuple[float, float, float]] = []
+
+    def add(self, x: float, y: float, content: str) -> None:
+        """Print a label over a point if there is room."""
+        across = self._frame.x.share(x) * _PANEL
+        up = self._frame.y.share(y) * self._frame.height
+        half = len(content) * _LETTER / 2
+        if any(
+            abs(across - other) < half + own + _LETTER / 2 and abs(up - height) < _LINE_HEIGHT
+            for other, height, own in self._placed
+        ):
+            self.lacks_some = True
+            return
+        self._placed.append((across, up, half))
+        self._frame.label(x, y, content)

@@ -501,6 +501,10 @@ def _power_states(record: RunRecord) -> Iterator[str]:
 
 
 def _accelerators(record: RunRecord) -> Iterator[str]:
+    training = graph_training(record)
+    if training is not None:
+        yield from filter(None, [training.gpu])
+        return
     settings = record.config.get("accelerator")
     count = settings.get("count") if isinstance(settings, Mapping) else None
     if count is not None:

@@ -106,7 +106,8 @@ class GraphTraining:
     of all batches, ``rows``, came from one of four places: ``host_rows`` from memory of the host,
     ``cache_rows`` from the GPU's cache, ``joined_rows`` from another row's read under way, and
     ``storage_rows`` from the drive. These are ``None`` where the page cache decided. ``row_bytes``
-    are the bytes of a row, ``storage_bytes`` what the drive read. ``engine_rows_per_s`` and
+    are the bytes of a row, ``storage_bytes`` what the drive read. ``gpu`` is the name of the GPU,
+    empty without one. ``engine_rows_per_s`` and
     ``pull_rows_per_s`` are the ceilings of the engine and of the GPU's link.
     """
 
@@ -122,6 +123,7 @@ class GraphTraining:
     trainer: str
     sampler: str
     sampler_device: str
+    gpu: str
     memory: Memory
     stages_s: Mapping[str, float]
     wall_s: float | None
@@ -232,6 +234,7 @@ def graph_training(record: RunRecord) -> GraphTraining | None:
         trainer=_text(found.get("trainer")),
         sampler=_text(found.get("sampler")),
         sampler_device=_text(found.get("sampler_device")),
+        gpu=_text(_mapping(found.get("gpu")).get("name")),
         memory=_memory(memory),
         stages_s={
             stage: seconds

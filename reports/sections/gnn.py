@@ -11,7 +11,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
     FigureRow,
-    Fold,
+    Heading,
     Notice,
     Paragraph,
     Table,
@@ -112,7 +112,8 @@ def more_training_blocks(
     if places:
         yield _rows_table(places)
         yield _memory_table(places)
-        yield Fold("I/O profile: what the drive saw", list(_profile(name, places, tracks)))
+        yield Heading("I/O profile: what the drive saw")
+        yield from _profile(name, places, tracks)
     if (losses := losses_figure(f"{name}-loss", title, arms)) is not None:
         yield FigureRow([losses])
 
@@ -158,7 +159,7 @@ def _remarks(group: Group) -> Iterator[str]:
     if own:
         of = f" of {listed(own)}" if len(by_arm) > 1 else ""
         yield f"The batches{of} are drawn by DGL itself: they are not those of other loaders."
-    yield from unique(map(_memory_remark, every))
+    yield from _memory_remarks(every)
     emulated = unique(
         quantity(each.stages_s.get("training", 0.0) / each.steps, Unit.SECONDS, 3)
         for each in every
@@ -171,16 +172,23 @@ def _remarks(group: Group) -> Iterator[str]:
         )
 
 
-def _memory_remark(each: GraphTraining) -> str:
-    memory = each.memory
-    share = f"{percent(memory.share, 2)} of the features" if memory.share is not None else "a share"
-    if memory.method == DROPPED:
-        reason = f" ({memory.reason.rstrip('.')})" if memory.reason else ""
-        return (
-            f"The page cache was dropped before each step, in place of a limit of {share}{reason}. "
-            "Within a step it may hold more."
-        )
-    return f"Memory of the host was limited to {share} by {memory.words or 'unknown means'}."
+def _memory_remarks(every: Sequence[GraphTraining]) -> Iterator[str]:
+    """Yield how the memory of the host was limited: a sentence for each method and reason."""
+    shares: dict[tuple[str, str, str], list[str]] = {}
+    for memory in (each.memory for each in every):
+        share = percent(memory.share, 2) if memory.share is not None else "an unknown share"
+        key = (memory.method, memory.words, memory.reason.rstrip("."))
+        shares.setdefault(key, []).append(share)
+    for (method, words, why), own in shares.items():
+        of = f"{listed(unique(own), 'or')} of the features"
+        if method == DROPPED:
+            reason = f" ({why})" if why else ""
+            yield (
+                f"The page cache was dropped before each step, in place of a limit of {of}{reason}"
+                ". Within a step it may hold more."
+            )
+        else:
+            yield f"Memory of the host was limited to {of} by {words or 'unknown means'}."
 
 
 def _sheet(caption: str, places: Sequence[_Place], facts: Sequence[Fact], note: str) -> Table:
@@ -417,7 +425,7 @@ def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> It
         ("mean latency", _shown(lambda _, each: each.profile.mean_s, Unit.SECONDS)),
         ("latency p50", _shown(lambda _, each: each.profile.p50_s, Unit.SECONDS)),
         ("latency p99", _shown(lambda _, each: each.profile.p99_s, Unit.SECONDS)),
-        ("lost events", lambda place: whole(max(e.profile.lost_events for e in place.arm.runs))),
+        ("lost events", _lost_events),
     ]
     yield _sheet(
         "Requests at the drive",
@@ -431,6 +439,11 @@ def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> It
     )
     if reasons:
         yield Paragraph(f"Not traced, means only: {'; '.join(reasons)}.", quiet=True)
+
+
+def _lost_events(place: _Place) -> str:
+    traced = [each.profile.lost_events for each in place.arm.runs if each.profile.sizes]
+    return whole(max(traced)) if traced else MISSING
 
 
 def _track_title(track: Track, tracks: Sequence[Track]) -> str:

@@ -291,7 +291,12 @@ def _details(made: Training) -> dict[str, Any]:
     places = made.places
     storage_bytes, storage_rows = places["storage_bytes"] or 0, places["storage_rows"]
     payload = made.rows * ROW_BYTES
-    losses = [float(2.94 * np.exp(-step / 14) + 0.4) for step in range(made.steps)]
+    is_trained = made.trainer != "emulated"
+    losses = (
+        []
+        if not is_trained
+        else [float(2.94 * np.exp(-step / 14) + 0.4) for step in range(made.steps)]
+    )
     return {
         "graph": made.graph,
         "source": made.source,
@@ -340,8 +345,8 @@ def _details(made: Training) -> dict[str, Any]:
         "amplification": storage_bytes / ((storage_rows or 0) * ROW_BYTES or payload),
         "major_faults": 310_000 if made.is_mapped else 0,
         "cpu_s": _cpu_s(made),
-        "first_loss": losses[0],
-        "last_loss": losses[-1],
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
         "losses": losses,
         "training_seeds": 600_000,
         "steps_per_epoch": made.steps_per_epoch,
@@ -476,7 +481,7 @@ def gnn_tables(made: Training, record: RunRecord) -> dict[str, pa.Table]:
             for name in _PLACES
         },
         "storage_bytes": ((places["storage_bytes"] or 0) / made.steps * jitter).astype(np.int64),
-        "loss": np.array(_details(made)["losses"]),
+        "loss": np.array(_details(made)["losses"] or [np.nan] * made.steps),
     }
     tables = {"steps": pa.table(table)}
     if made.profile == "tracefs":

@@ -14,6 +14,7 @@ from wattload.reports.charts.plot import (
     MARKS_MAX,
     Axis,
     Frame,
+    Labels,
     log_ticks,
     round_ticks,
     second_axis,
@@ -97,3 +98,17 @@ def test_of_many_runs_the_lowest_and_the_highest_are_drawn() -> None:
 def test_a_logarithmic_axis_has_equal_ratios_equally_far_apart(low: float) -> None:
     axis = Axis(low=low, high=low * 100, log=True)
     assert axis.share(low * 10) == pytest.approx(0.5)
+
+
+def test_a_label_that_would_overlap_is_left_out_and_that_is_known() -> None:
+    frame = Frame(Axis(low=0, high=100), Axis(low=0, high=100), height=100)
+    labels = Labels(frame)
+    labels.add(10, 50, "64")
+    labels.add(40, 50, "128")
+    labels.add(10, 80, "256")
+    assert not labels.lacks_some
+    labels.add(12, 52, "512")  # beside the first one
+    assert labels.lacks_some
+    svg = frame.svg("points")
+    assert all(f">{name}</text>" in svg for name in ("64", "128", "256"))
+    assert ">512</text>" not in svg
