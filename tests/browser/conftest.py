@@ -32,6 +32,12 @@ class Opened:
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
+    def at_widths(self, *widths: int) -> Iterator[int]:
+        """Yield each width once the page is on a screen of it; a page is laid out by CSS alone."""
+        for width in widths:
+            self.page.set_viewport_size({"width": width, "height": 900})
+            yield width
+
     def refuse(self, dialog: Dialog) -> None:
         """Note a dialog and end it: the page would wait for its answer for ever."""
         self.complaints.append(f"dialog: {dialog.message}")

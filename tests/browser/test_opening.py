@@ -37,10 +37,10 @@ def test_charts_are_there_without_script(opener: Opener, samples: Samples) -> No
             assert box["height"] > 40
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1024, 1360, 1920])
-def test_nothing_is_wider_than_the_screen(opener: Opener, sample: Path, width: int) -> None:
-    with opener(sample, width=width) as opened:
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+def test_nothing_is_wider_than_the_screen(opener: Opener, sample: Path) -> None:
+    with opener(sample) as opened:
+        for width in opened.at_widths(320, 390, 768, 1024, 1360, 1920):
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,18 @@ def test_charts_follow_the_scheme(
         assert opened.page.evaluate(read) == fill
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples, width: int) -> None:
+def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples) -> None:
     beyond = """[...document.querySelectorAll('.pic text')].filter(text => {
         const box = text.getBoundingClientRect();
         return box.width && (box.left < 0 || box.right > document.documentElement.clientWidth);
     }).map(text => text.textContent)"""
-    with opener(samples("arms"), width=width) as opened:
-        assert opened.page.evaluate(beyond) == []
+    with opener(samples("arms")) as opened:
+        for width in opened.at_widths(390, 1280):
+            assert opened.page.evaluate(beyond) == [], width
 
 
 @pytest.mark.parametrize("name", ["many-arms", "six-arms", "workloads"])
-@pytest.mark.parametrize("width", [390, 820, 1280])
-def test_no_text_of_bars_is_over_another(
-    opener: Opener, samples: Samples, name: str, width: int
-) -> None:
+def test_no_text_of_bars_is_over_another(opener: Opener, samples: Samples, name: str) -> None:
     over = """[...document.querySelectorAll('.bars-cell')].flatMap(cell => {
         const all = [...cell.querySelectorAll('text, small')].map(each => {
             const range = document.createRange();
@@ -79,15 +76,13 @@ def test_no_text_of_bars_is_over_another(
             a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3
         ).map(([other]) => `${one} | ${other}`));
     })"""
-    with opener(samples(name), width=width) as opened:
+    with opener(samples(name)) as opened:
         assert opened.page.locator(".bars-cell text").count()
-        assert opened.page.evaluate(over) == []
+        for width in opened.at_widths(390, 820, 1280):
+            assert opened.page.evaluate(over) == [], width
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_labels_of_the_vertical_axis_are_beside_the_area(
-    opener: Opener, samples: Samples, width: int
-) -> None:
+def test_labels_of_the_vertical_axis_are_beside_the_area(opener: Opener, samples: Samples) -> None:
     over = """[...document.querySelectorAll('svg.plot')].flatMap(chart => {
         const area = chart.querySelector('.area').getBoundingClientRect();
         return [...chart.querySelectorAll('text[text-anchor=end]')].filter(text => {
@@ -95,9 +90,10 @@ def test_labels_of_the_vertical_axis_are_beside_the_area(
             return text.getAttribute('x') < 0 && box.width && box.right > area.left;
         }).map(text => text.textContent);
     })"""
-    with opener(samples("arms"), width=width) as opened:
+    with opener(samples("arms")) as opened:
         assert opened.page.locator("svg.plot text[text-anchor=end]").count()
-        assert opened.page.evaluate(over) == []
+        for width in opened.at_widths(390, 1280):
+            assert opened.page.evaluate(over) == [], width
 
 
 @pytest.mark.parametrize("name", ["arms", "six-arms", "workloads"])

@@ -27,8 +27,9 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """One test, since later commands report on what earlier ones ran."""
     for mount in MOUNTS:
         (tmp_path / Path(mount).name).mkdir()
+    made: set[tuple[str, ...]] = set()
     for command in COMMANDS:
-        _run_shown(command, tmp_path)
+        _run_shown(command, tmp_path, made)
 
 
 def test_the_compose_file_of_the_readme_is_valid() -> None:
@@ -38,7 +39,8 @@ def test_the_compose_file_of_the_readme_is_valid() -> None:
         _compose_file_is_valid(shlex.split(command))
 
 
-def _run_shown(command: str, desk: Path) -> None:
+def _run_shown(command: str, desk: Path, made: set[tuple[str, ...]]) -> None:
+    """Run a command, but `make run` with and without a target once: here both have the same."""
     words = [_moved(word, desk) for word in shlex.split(command)]
     match words[0]:
         case "make" if words[1] == "test":
@@ -46,7 +48,10 @@ def _run_shown(command: str, desk: Path) -> None:
             assert "pytest" in _run(["make", "--dry-run", *words[1:]], ROOT).stdout
         case "make":
             targets = [] if _has_target(words) else [f"TARGET={desk / 'ssd'}"]
-            _run([*words, *targets, f"RUNS={desk / 'runs'}", "SCALE=demo"], ROOT)
+            whole = (*words, *targets, f"RUNS={desk / 'runs'}", "SCALE=demo")
+            if whole not in made:
+                _run(list(whole), ROOT)
+            made.add(whole)
         case "mkdir":
             _run(words, desk)
         case "wattload" | "mpirun":
