@@ -90,6 +90,20 @@ class GraphFiles:
         return SyntheticGraph(self.shape, self.seed)
 
     @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return CLASSES
+
+    @property
+    def labelled_nodes(self) -> int:
+        """The nodes of the first type that have a class: all of them."""
+        return self.shape.node_types[0].count
+
+    def labels(self, nodes: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return the classes of nodes of the first type, computed from their numbers."""
+        return self.graph.classes(nodes.astype(np.uint64))
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """What determines the bytes of the files, besides the seed."""
         return {

@@ -50,6 +50,11 @@ class Dataset(Protocol):
         """The number of classes."""
         ...
 
+    @property
+    def labelled_nodes(self) -> int:
+        """The nodes of the first type that have a class: the first ones."""
+        ...
+
     def load_topology(self) -> Topology:
         """Read all relations into memory."""
         ...

@@ -78,7 +78,7 @@ class _Run:
         context.progress.begin("reading the topology")
         self._topology = dataset.load_topology()
         context.progress.end()
-        self._seeds = TrainingSeeds(shape.node_types[0].count, config.train_share, context.seed)
+        self._seeds = TrainingSeeds(dataset.labelled_nodes, config.train_share, context.seed)
         self.sampler_name, self._sampler = self._open_sampler()
         opened.callback(self._sampler.close)
         self._batch_rows = self._sample_beforehand()

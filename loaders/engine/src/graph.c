@@ -125,3 +125,32 @@ void wl_graph_scores(const uint64_t *indptr, const uint32_t *indices, uint32_t f
         }
     }
 }
+
+static int sort_edge(const wl_edge_way *way, uint64_t source, uint64_t destination) {
+    uint64_t at = way->next[destination];
+    if (way->ends && at >= way->ends[destination])
+        return 0;
+    way->next[destination] = at + 1;
+    if (way->sources)
+        way->sources[at] = (uint32_t)source;
+    return 1;
+}
+
+uint64_t wl_graph_sort_edges(const int64_t *edges, uint64_t count, const uint64_t node_counts[2],
+                             int32_t drops_loops, const wl_edge_way *forward,
+                             const wl_edge_way *back) {
+    for (uint64_t i = 0; i < count; i++) {
+        if (i + SCORES_AHEAD < count) {
+            uint64_t ahead = (uint64_t)edges[2 * (i + SCORES_AHEAD) + 1];
+            __builtin_prefetch(forward->next + (ahead < node_counts[1] ? ahead : 0), 1);
+        }
+        uint64_t first = (uint64_t)edges[2 * i], second = (uint64_t)edges[2 * i + 1];
+        if (first >= node_counts[0] || second >= node_counts[1])
+            return i;
+        if (drops_loops && first == second)
+            continue;
+        if (!sort_edge(forward, first, second) || (back && !sort_edge(back, second, first)))
+            return i;
+    }
+    return count;
+}

@@ -736,6 +736,21 @@ WL_API void wl_graph_permute(uint64_t seed, uint64_t count, uint64_t *numbers,
 WL_API void wl_graph_scores(const uint64_t *indptr, const uint32_t *indices, uint32_t fanout,
                             uint64_t *scores, uint64_t first_node, uint64_t end_node);
 
+/* One way of the edges of a list: lists of sources by destination. */
+typedef struct {
+    uint64_t *next;        /* by destination: its degree, or where its next source goes */
+    const uint64_t *ends;  /* where each destination's sources end; NULL while edges are counted */
+    uint32_t *sources;     /* NULL while edges are counted */
+} wl_edge_way;
+
+/* Counts (`ends` is NULL) or sorts edges, pairs of nodes below node_counts: `forward` has them from
+ * the first to the second node of a pair, `back`, unless it is NULL, the other way. Edges of a node
+ * with itself are left out with `drops_loops`. The place of the first edge with a node that does
+ * not exist, or without room, else `count`. */
+WL_API uint64_t wl_graph_sort_edges(const int64_t *edges, uint64_t count,
+                                    const uint64_t node_counts[2], int32_t drops_loops,
+                                    const wl_edge_way *forward, const wl_edge_way *back);
+
 /* Batches of neighbours. A batch starts with its seeds: nodes of one type, each once. Layer 0 draws
  * edges into them, each further layer into all nodes that the batch has by then, relation by
  * relation. Sources that are new to the batch are appended to the nodes of their type, in the order
