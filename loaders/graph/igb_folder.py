@@ -305,6 +305,8 @@ def _read_header(
                 shape, is_fortran, dtype = read(file)
             except ValueError as error:
                 raise DataError(f"{path} has a damaged header of numpy: {error}") from error
+            if dtype.hasobject:
+                raise DataError(f"{path} has pickled objects, which are never read, not numbers")
             if is_fortran and len(shape) > 1:
                 raise DataError(f"{path} is stored by columns (Fortran order), not by rows")
             found = _Array(path, file.tell(), dtype, shape)
