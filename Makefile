@@ -32,7 +32,7 @@ help:
 	@echo "make test-fast  lint and the tests that take milliseconds: within 90 seconds"
 	@echo "make test-all   every test; of make test's, with a coverage floor of $(COVERAGE_FLOOR) %"
 	@echo "make setup      only the environment in .venv"
-	@echo "make loaders    add DALI, dlio-benchmark and NVRTC, for loader=dali, dlio and gpu_queue (1 GB of disk)"
+	@echo "make loaders    add DALI, dlio-benchmark, DGL and NVRTC, for loader=dali, dlio, dgl and gpu_queue (1 GB of disk)"
 	@echo "make bench [ONLY=engine,unet3d]   speed of the suite itself, as ratios to fio, DLIO and torch"
 	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
 	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (30 minutes)"
@@ -45,7 +45,7 @@ setup:
 
 # dlio-benchmark requires packages that PyPI does not have; it runs without them.
 loaders: setup
-	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-build-isolation --editable '.[dali,dlio,cuda]'
+	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-build-isolation --editable '.[dali,dlio,dgl,cuda]'
 	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-deps dlio-benchmark
 
 run: setup
