@@ -89,5 +89,5 @@ def test_hosts_without_dgl_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(ConfigError, match=r"no build for 3\.12; use loader=mmap"):
             Config().check_feature_rows(plan, [])
     monkeypatch.setattr("wattload.core.workload.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"DGL.*wattload\[.*dgl.*loader=mmap"):
+    with pytest.raises(MissingExtraError, match=r"PyTorch and DGL.*dgl\].*or use loader=mmap"):
         Config().check_feature_rows(plan, [])
