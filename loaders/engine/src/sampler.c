@@ -216,6 +216,39 @@ static int draw_edges(worker *self, uint32_t layer, uint32_t relation_number) {
     return 1;
 }
 
+/* As number_nodes, by the only thread: the first edge of a new node gives it its place at once. */
+static int number_alone(worker *self, edge_list *edges, uint32_t edge_count, node_list *list,
+                        table *own, uint32_t *count) {
+    uint64_t most = (uint64_t)*count + edge_count;
+    if (!reserve(&list->nodes, &list->room, most < NODE_LIMIT ? most : NODE_LIMIT)) {
+        fail(self, ENOMEM);
+        return meet(self);
+    }
+    uint32_t next = *count;
+    for (uint32_t edge = 0; edge < edge_count; edge++) {
+        if (edge + AHEAD < edge_count)
+            prefetch(own, edges->sources[edge + AHEAD]);
+        uint32_t node = edges->sources[edge];
+        if (!reserve_slot(own)) {
+            fail(self, ENOMEM);
+            break;
+        }
+        slot *found = slot_of(own, node);
+        if (found->key == MISS) {
+            if (next == NODE_LIMIT) {
+                fail(self, WL_BAD_SETUP);
+                break;
+            }
+            *found = (slot){node + 1, next};
+            own->used++;
+            list->nodes[next++] = node;
+        }
+        edges->sources[edge] = found->place;
+    }
+    *count = next;
+    return meet(self);
+}
+
 /* Replaces sources by their places in the list of their type, and appends new ones in the order of
  * their first edge. Each thread looks up the nodes of its own partition; a node that is new leads to
  * its first edge until places are given out. */
@@ -231,6 +264,8 @@ static int number_nodes(worker *self, uint32_t layer, uint32_t relation_number) 
     uint32_t edge_count =
         edges->offsets[sampler->lists[sampler->relations[relation_number].destination].counts[layer]];
     uint32_t fresh_count = 0;
+    if (sampler->threads == 1)
+        return number_alone(self, edges, edge_count, list, own, count);
     if (!meet(self))
         return 0;
     for (uint32_t edge = 0; edge < edge_count; edge++) {
