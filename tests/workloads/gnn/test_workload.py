@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.context import ThreadCommunicator
+from tests.workloads.gnn.making import (
+    LOADERS,
+    NODES,
+    SMALL,
+    context_of,
+    made,
+    metric,
+    small_graph,
+    workload_of,
+)
+from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.workload import Outcome
+from wattload.loaders.gpu_queue.config import Config as Queue
+from wattload.loaders.graph.synthetic import SyntheticGraph
+from wattload.workloads.gnn import run as run_module
+
+__all__ = ["small_graph"]
+ROW = 4096
+
+
+def features_of(folder: Path) -> Path:
+    [path] = folder.rglob("features-0.bin")
+    return path
+
+
+@pytest.fixture
+def outcomes(tmp_path: Path) -> dict[str, Outcome]:
+    """An outcome by each loader, and one of steps ahead, of the same files."""
+    context = context_of(tmp_path)
+    found = {name: made(workload_of(loader), context)[0] for name, loader in LOADERS.items()}
+    found["ahead"] = made(workload_of(overlap="ahead"), context)[0]
+    return found
+
+
+def test_all_loaders_train_on_the_same_batches(outcomes: dict[str, Outcome]) -> None:
+    losses = {name: outcome.details["losses"] for name, outcome in outcomes.items()}
+    first = losses["direct"]
+    assert len(first) == 4
+    assert all(each == first for each in losses.values()), losses
+    rows = {outcome.details["rows"] for outcome in outcomes.values()}
+    assert len(rows) == 1
+    for name, outcome in outcomes.items():
+        details, checks = outcome.details, {check.name: check for check in outcome.checks}
+        assert checks["compared_rows"].verdict == "pass", name
+        assert details["compared_rows"] >= details["rows"] // 16
+        assert outcome.tables["steps"].num_rows == 4
+        assert sum(outcome.tables["steps"]["rows"].to_pylist()) == details["rows"]
+        if name == "mmap":
+            assert details["storage_rows"] is None
+            assert metric(outcome, "storage_rows_per_s") is None
+            continue
+        assert checks["row_counts"].verdict == "pass", name
+        parts = ("storage_rows", "host_rows", "cache_rows", "joined_rows")
+        assert sum(details[part] for part in parts) == details["rows"]
+        assert details["storage_bytes"] == details["storage_rows"] * ROW
+    assert outcomes["gpu_queue"].details["host_rows"] > 0
+    assert outcomes["direct"].details["host_rows"] == 0
+    assert {check.name for check in outcomes["ahead"].checks} >= {"overlapped_times"}
+
+
+def test_serial_stages_add_up_to_the_steps(outcomes: dict[str, Outcome]) -> None:
+    for name in LOADERS:
+        outcome = outcomes[name]
+        [check] = [check for check in outcome.checks if check.name == "stage_times"]
+        assert check.verdict == "pass", check.sentence
+        stages = [metric.value for metric in outcome.metrics if metric.part_of == "wall_s"]
+        wall_s = metric(outcome, "wall_s")
+        assert wall_s is not None
+        assert sum(value or 0.0 for value in stages) == pytest.approx(wall_s, rel=0.02)
+        assert metric(outcome, "transfer_s") is None
+
+
+@pytest.mark.parametrize("damage", ["flipped", "swapped", "stale"])
+def test_rows_that_are_not_those_of_their_numbers_end_the_run(tmp_path: Path, damage: str) -> None:
+    context = context_of(tmp_path)
+    workload = workload_of(compare_every=1)
+    workload.plan(context)
+    workload.prepare(context)
+    path = features_of(tmp_path)
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        for row in range(NODES):
+            content[row * ROW + 1000] ^= 1
+    elif damage == "swapped":
+        content = content[ROW:] + content[:ROW]
+    else:
+        old = SyntheticGraph(SMALL, 99).rows(np.arange(NODES, dtype=np.uint64))
+        content = bytearray(old.tobytes())
+    path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        workload.run(context)
+    text = str(error.value)
+    assert "node " in text
+    assert str(path) in text
+    row = int(text.split("(row ")[1].split(",", maxsplit=1)[0])
+    assert f"byte {row * ROW}" in text
+
+
+def test_stripes_over_targets_are_one_graph(tmp_path: Path) -> None:
+    one = made(workload_of(), context_of(tmp_path))[0]
+    two = made(workload_of(Queue(requester="cpu")), context_of(tmp_path, "a", "b"))[0]
+    assert one.details["losses"] == two.details["losses"]
+    assert len(list(tmp_path.rglob("features-1.bin"))) == 1
+
+
+def test_emulated_training_sleeps_and_has_no_loss(tmp_path: Path) -> None:
+    outcome, _ = made(workload_of(training="emulated"), context_of(tmp_path))
+    details = outcome.details
+    assert (details["training"], details["losses"], details["last_loss"]) == ("emulated", [], None)
+    assert details["stages"]["training_s"] >= 4 * 0.001
+    assert metric(outcome, "last_loss") is None
+    with pytest.raises(
+        ConfigError, match=r"accelerator\.step_s\.gnn, which accelerator h100 lacks"
+    ):
+        workload_of(training="emulated", step_s={}).plan(context_of(tmp_path))
+
+
+def test_without_a_control_group_caches_are_dropped_and_the_record_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wattload.core.host import memory_limit
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise memory_limit.MemoryLimitError("no group here; run as root")
+
+    monkeypatch.setattr(memory_limit, "_find_place", refuse)
+    outcome, checks = made(workload_of(LOADERS["mmap"]), context_of(tmp_path))
+    memory = outcome.details["memory"]
+    assert (memory["method"], memory["limit_bytes"]) == ("drop_cache", None)
+    assert memory["reason"] == "no group here; run as root"
+    assert outcome.details["eviction_s"] > 0
+    assert checks["stage_times"].verdict == "pass"
+    assert any("no group here" in remark for remark in outcome.remarks)
+    # Nothing that an earlier step has read is still there: each batch comes from storage again.
+    assert outcome.details["storage_bytes"] >= outcome.details["row_payload_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"batch_seeds": 2401}, "2400 training nodes, got 2401"),
+        ({"memory_share": 0.01}, r"use at least 0\.\d+, or fewer workload.batch_seeds"),
+        ({"fanouts": [[1, 2], 1]}, "layer 0 .* has 2 numbers, and igb_tiny has 1 relations"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        workload_of(**settings).plan(context_of(tmp_path))
+    assert not list((tmp_path / "target").iterdir())
+
+
+def test_the_least_share_that_is_named_is_enough(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        workload_of(memory_share=0.01).plan(context_of(tmp_path))
+    least = float(str(error.value).split("at least ")[1].split(",")[0])
+    outcome, _ = made(workload_of(memory_share=least), context_of(tmp_path))
+    assert outcome.details["memory"]["share"] == least
+
+
+def test_a_graph_that_does_not_fit_names_one_that_does(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"igb_full needs 1\.12 TB on .* igb_\w+ needs"):
+        workload_of(graph="igb_full").plan(context_of(tmp_path))
+
+
+def test_several_processes_are_refused(tmp_path: Path) -> None:
+    [world, _] = ThreadCommunicator.world(2)
+    with pytest.raises(ConfigError, match="2 processes, and gnn trains on one accelerator so far"):
+        workload_of().plan(context_of(tmp_path, communicator=world))
+
+
+def test_a_source_on_another_file_system_is_refused(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second file system at /dev/shm")
+    with pytest.raises((ConfigError, DataError)):
+        workload_of(source=str(shared)).plan(context_of(tmp_path))
+
+
+def test_a_batch_that_fails_is_not_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(tmp_path)
+    workload = workload_of()
+    workload.plan(context)
+    workload.prepare(context)
+    os.truncate(features_of(tmp_path), NODES * ROW // 2)
+    trained: list[int] = []
+    monkeypatch.setattr(
+        run_module.CpuTraining, "train", lambda self, drawn, place: trained.append(drawn.number)
+    )
+    with pytest.raises((DataError, OSError)):
+        workload.run(context)
+    assert trained == []
+
+
+def test_a_plan_tells_what_will_be_read(tmp_path: Path) -> None:
+    workload = workload_of()
+    plan = workload.plan(context_of(tmp_path))
+    lines = dict(plan.lines)
+    assert "4,000 nodes" in lines["graph"]
+    assert "20 seeds" in lines["batches"]
+    assert lines["training"] == "by the CPU"
+    assert plan.prepare_bytes == plan.data_bytes > NODES * ROW
+    assert replace(plan, lines=()).maximum_ranks == 1
