@@ -22,6 +22,7 @@ from tests.workloads.gnn.making import (
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Queue
+from wattload.loaders.graph import shapes
 from wattload.loaders.graph.synthetic import SyntheticGraph
 from wattload.workloads.gnn import run as run_module
 
@@ -34,12 +35,14 @@ def features_of(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def outcomes(tmp_path: Path) -> dict[str, Outcome]:
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """An outcome by each loader, and one of steps ahead, of the same files."""
-    context = context_of(tmp_path)
-    found = {name: made(workload_of(loader), context)[0] for name, loader in LOADERS.items()}
-    found["ahead"] = made(workload_of(overlap="ahead"), context)[0]
+    context = context_of(tmp_path_factory.mktemp("outcomes"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(shapes.SHAPES, "igb_tiny", SMALL)
+        found = {name: made(workload_of(loader), context)[0] for name, loader in LOADERS.items()}
+        found["ahead"] = made(workload_of(overlap="ahead"), context)[0]
     return found
 
 
