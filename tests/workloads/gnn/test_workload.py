@@ -24,7 +24,7 @@ from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Queue
 from wattload.loaders.graph import shapes
 from wattload.loaders.graph.synthetic import SyntheticGraph
-from wattload.workloads.gnn import run as run_module
+from wattload.workloads.gnn.training import CpuTraining
 
 __all__ = ["small_graph"]
 ROW = 4096
@@ -202,7 +202,7 @@ def test_a_batch_that_fails_is_not_trained_on(
     os.truncate(features_of(tmp_path), NODES * ROW // 2)
     trained: list[int] = []
     monkeypatch.setattr(
-        run_module.CpuTraining, "train", lambda self, drawn, place: trained.append(drawn.number)
+        CpuTraining, "train", lambda self, drawn, place: trained.append(drawn.number)
     )
     with pytest.raises((DataError, OSError)):
         workload.run(context)
