@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import Batch, SampledEdges, check_fanouts
-from wattload.loaders.graph.synthetic import draw_number
 
 _SEED_LIMIT = 1 << 31
 
@@ -25,8 +24,8 @@ _SEED_LIMIT = 1 << 31
 class DglSampler:
     """Draws batches with DGL's random numbers; implements ``BatchSampler``.
 
-    DGL's numbers start anew for each batch from the seed and the number of the batch, so that a run
-    with as many threads draws the same batches again.
+    They start from the seed, in each thread of DGL's, and go on from batch to batch: the number of
+    a batch does not count, and runs with several threads draw other batches each time.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class DglSampler:
         shape = topology.shape
         check_fanouts(shape, fanouts)
         self._dgl = load_dgl()
-        self._shape, self._threads, self._seed = shape, threads, seed
+        self._threads = threads
         names = [each.name for each in shape.node_types]
         self._types = names
         self._titles = [
@@ -65,6 +64,7 @@ class DglSampler:
         }
         counts = {each.name: each.count for each in shape.node_types}
         self._graph: Any = self._dgl.heterograph(lists, num_nodes_dict=counts)
+        self._dgl.seed(seed % _SEED_LIMIT)
         by_title = [dict(zip(self._titles, layer, strict=True)) for layer in fanouts]
         self._sampler: Any = self._dgl.dataloading.NeighborSampler(by_title)
 
@@ -78,7 +78,6 @@ class DglSampler:
             raise RuntimeError("the sampler is closed")
         # OpenMP keeps the number of threads for each thread that calls it.
         self._dgl.utils.set_num_threads(self._threads)
-        self._dgl.seed(draw_number(self._seed, batch) % _SEED_LIMIT)
         first = torch.from_numpy(seeds.astype(np.int64))
         blocks = self._sampler.sample_blocks(self._graph, {self._types[0]: first})[2]
         nodes = tuple(

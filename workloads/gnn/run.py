@@ -190,7 +190,11 @@ class _Run:
         """Return the rows to make room for, by the largest of all batches or of some."""
         count = min(self._job.step_count, _SAMPLED)
         most = max(len(self._draw(number).rows) for number in range(count))
-        return most if count == self._job.step_count else self._job.room_for(most)
+        # A loader that samples by itself may draw other rows for the same number the next time.
+        is_exact = count == self._job.step_count and not isinstance(
+            self._job.loader, SamplingLoaderConfig
+        )
+        return most if is_exact else self._job.room_for(most)
 
     def _open_sampler(self) -> tuple[str, BatchSampler]:
         job, loader = self._job, self._job.loader

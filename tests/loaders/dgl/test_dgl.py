@@ -63,12 +63,11 @@ def test_all_edges_are_those_of_the_graph(case: str, home: Path) -> None:
 
 
 @needs_dgl
-def test_fanouts_limit_the_edges_and_batches_can_be_drawn_again() -> None:
+def test_fanouts_limit_the_edges() -> None:
     topology, fanouts = synthetic(), [[4, 3], [5, 6]]
     sampler = Config().batch_sampler(topology, fanouts, threads=1, seed=SEED)
     seeds = np.arange(100, 120, dtype=np.uint32)
-    drawn: list[Any] = [sampler.draw(number, seeds) for number in (0, 1, 0)]
-    batch, other, again = drawn
+    batch: Any = sampler.draw(0, seeds)
     sampler.close()
     for layer, row in enumerate(reversed(fanouts)):
         for number, (relation, fanout) in enumerate(zip(SMALL.relations, row, strict=True)):
@@ -78,8 +77,6 @@ def test_fanouts_limit_the_edges_and_batches_can_be_drawn_again() -> None:
             ]
             degrees = np.diff(topology.indptr[number])[destinations]
             assert np.diff(found.offsets).tolist() == np.minimum(degrees, fanout).tolist()
-    assert batch.rows(SMALL).tolist() == again.rows(SMALL).tolist()
-    assert batch.rows(SMALL).tolist() != other.rows(SMALL).tolist()
 
 
 def test_hosts_without_dgl_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
