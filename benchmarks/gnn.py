@@ -51,7 +51,6 @@ from wattload.loaders.graph.seeds import TrainingSeeds
 from wattload.loaders.graph.shapes import SHAPES
 from wattload.loaders.graph.synthetic import SyntheticGraph
 from wattload.loaders.mmap.config import Config as Mmap
-from wattload.loaders.mmap.feature_rows import MappedGatherer
 
 if TYPE_CHECKING:
     import torch
@@ -171,8 +170,7 @@ class Gathering:
         """Gather."""
         if not self.is_cold:
             return self._gather()
-        if isinstance(self.gatherer, MappedGatherer):
-            self.gatherer.release_pages()
+        self.gatherer.release_pages()
         evict([self.path])
         with limited_memory(int(MEMORY_SHARE * FILE_BYTES) + OWN_BYTES) as memory:
             self.method = memory.method or f"the page cache was not limited: {memory.reason}"

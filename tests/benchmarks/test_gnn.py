@@ -82,8 +82,8 @@ def test_what_is_missing_is_named(results: dict[str, Result]) -> None:
 
 
 def test_runs_give_stages_overlap_and_writing(results: dict[str, Result]) -> None:
-    assert results["serial stages ÷ wall"].values == [pytest.approx(0.99)]
-    assert results["overlapped step ÷ longest stage"].values == [pytest.approx(1.05)]
+    assert results["serial stages ÷ wall"].median == pytest.approx(0.99)
+    assert results["overlapped step ÷ longest stage"].median == pytest.approx(1.05)
     assert results["writing of the graph"].values == [0.5, 0.5]
     assert results["overlapped step ÷ longest stage"].notes == [
         "overlapped step: the longest stage was aggregation_s"

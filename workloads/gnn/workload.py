@@ -89,6 +89,7 @@ class Gnn:
             prepare_bytes=made.missing_bytes() if made else 0,
             run_bytes=0,
             peak_bytes=made.data_bytes if made else 0,
+            present_bytes=made.present_bytes() if made else 0,
             read_bytes=int(sum(job.expected_counts[-1])) * ROW_BYTES * job.step_count,
             computing_s=(job.step_s or 0.0) * job.step_count,
             memory_bytes_per_rank=(job.needed_bytes(rows) + job.activation_bytes() + OWN_BYTES),
