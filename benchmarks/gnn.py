@@ -217,7 +217,7 @@ def _gathers(files: Files, gpu: str | None, reason: str, pairs: int) -> Iterator
     whole = Gathering(direct, files.path, memory, count)
     yield from _against_engine(files, whole, pairs)
     for advice in ("normal", "random"):
-        yield _beside_mmap(files, advice, memory, pairs)
+        yield _beside_mmap(files.path, advice, memory, pairs)
 
     def queue(config: Queue, plan: FeaturePlan) -> Callable[[], Gathering]:
         into = plan.memories[0]
@@ -274,23 +274,28 @@ def _against_engine(files: Files, whole: Gathering, pairs: int) -> Iterator[Resu
     yield _ratio(name, taken, of=of, unit="CPU s per M", goal=CPU_GOAL, sense="at_most")
 
 
-def _beside_mmap(files: Files, advice: str, memory: Memory, pairs: int) -> Result:
-    """Return direct beside mmap with all cores, both by small gathers from a cold page cache."""
+def _beside_mmap(path: Path, advice: str, memory: Memory, pairs: int) -> Result:
+    """Return direct beside mmap with all cores, both by small gathers from a cold page cache.
+
+    Its gatherers close at the end: what they map of the file could not be evicted.
+    """
     name = f"direct ÷ mmap {advice}, cold"
+    lower = f"mmap {advice}, cold"
     try:
-        mapped, direct = (
-            Gathering(
-                files.gatherer(config, files.plan(memory)),
-                files.path,
-                memory,
-                MAPPED_ROWS,
-                is_cold=True,
+        with ExitStack() as opened:
+            files = Files(path, opened)
+            mapped, direct = (
+                Gathering(
+                    files.gatherer(config, files.plan(memory)),
+                    path,
+                    memory,
+                    MAPPED_ROWS,
+                    is_cold=True,
+                )
+                for config in (Mmap(advice=advice), Direct(pollers=1))
             )
-            for config in (Mmap(advice=advice), Direct(pollers=1))
-        )
-        lower = f"mmap {advice}, cold"
-        ways: dict[str, Take] = {"direct": direct, lower: mapped, f"{lower} again": mapped}
-        taken = rounds(ways, pairs)
+            ways: dict[str, Take] = {"direct": direct, lower: mapped, f"{lower} again": mapped}
+            taken = rounds(ways, pairs)
     except NotMeasuredError as error:
         return _missing(name, None, str(error))
     remarks = [each for each in mapped.gatherer.path().remarks if "read-ahead" in each]
