@@ -33,6 +33,10 @@ _SPARE = 1.05
 """Batches may be so much larger than those expected, or sampled beforehand."""
 
 
+def _not_yet(count: int) -> NDArray[np.uint64]:
+    raise RuntimeError(f"the {count} most drawn rows were asked for before there is a graph")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """The graph, who trains on it, and the memory of its loader.
@@ -93,9 +97,9 @@ class Job:
         self,
         batch_rows: int,
         memories: tuple[Memory, ...] = (),
-        most_drawn: Callable[[int], NDArray[np.uint64]] | None = None,
+        most_drawn: Callable[[int], NDArray[np.uint64]] = _not_yet,
     ) -> FeaturePlan:
-        """Return what the loader gathers."""
+        """Return what the loader gathers; the most drawn rows are known once there is a graph."""
         return FeaturePlan(
             files=self.dataset.feature_files,
             row_count=self.dataset.shape.row_count,
