@@ -390,8 +390,9 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         **{
             name: figure_of(found.get(name))
             for name in (
-                "budget_bytes", "limit_bytes", "own_bytes", "peak_bytes", "topology_bytes", "batch_bytes", "host_rows_bytes",
-                "working_bytes", "gpu_cache_bytes", "gpu_batch_bytes", "gpu_topology_bytes",
+                "budget_bytes", "limit_bytes", "own_bytes", "peak_bytes", "topology_bytes",
+                "batch_bytes", "host_rows_bytes", "working_bytes", "gpu_cache_bytes",
+                "gpu_batch_bytes", "gpu_topology_bytes",
             )
         },
     )  # fmt: skip
