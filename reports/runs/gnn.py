@@ -37,15 +37,17 @@ _AT_CEILING = 0.95
 class Memory:
     """The memory of a run, in bytes; ``None`` where it is unknown.
 
-    ``limit_bytes`` is the budget of host memory: ``share`` of the features. ``peak_bytes`` is the
-    most that the cgroup used. ``host_rows_bytes`` are rows that the loader keeps, ``working_bytes``
-    are the process's own.
+    ``budget_bytes`` are ``share`` of the features: for topology, batches, the rows that the loader
+    keeps, its ``working_bytes``, and the page cache. ``limit_bytes`` are those of a cgroup, which
+    adds ``own_bytes`` for libraries and activations. ``peak_bytes`` is the most that it used.
     """
 
     share: float | None
     method: str
     reason: str
+    budget_bytes: float | None
     limit_bytes: float | None
+    own_bytes: float | None
     peak_bytes: float | None
     topology_bytes: float | None
     batch_bytes: float | None
@@ -57,11 +59,11 @@ class Memory:
 
     @property
     def page_cache_bytes(self) -> float | None:
-        """What the limit of a cgroup leaves to the page cache; ``None`` without a cgroup."""
+        """What is left of the budget for the page cache; ``None`` without a cgroup."""
         held = (self.topology_bytes, self.batch_bytes, self.host_rows_bytes, self.working_bytes)
-        if self.limit_bytes is None or self.method in ("", DROPPED) or None in held:
+        if self.budget_bytes is None or self.method in ("", DROPPED) or None in held:
             return None
-        return max(self.limit_bytes - sum(filter(None, held)), 0.0)
+        return max(self.budget_bytes - sum(filter(None, held)), 0.0)
 
     @property
     def words(self) -> str:
@@ -388,8 +390,9 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         **{
             name: figure_of(found.get(name))
             for name in (
-                "limit_bytes", "peak_bytes", "topology_bytes", "batch_bytes", "host_rows_bytes",
-                "working_bytes", "gpu_cache_bytes", "gpu_batch_bytes", "gpu_topology_bytes",
+                "budget_bytes", "limit_bytes", "own_bytes", "peak_bytes", "topology_bytes",
+                "batch_bytes", "host_rows_bytes", "working_bytes", "gpu_cache_bytes",
+                "gpu_batch_bytes", "gpu_topology_bytes",
             )
         },
     )  # fmt: skip

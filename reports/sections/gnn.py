@@ -376,8 +376,9 @@ def _memory_table(places: Sequence[_Place]) -> Table:
         ("host: topology", _bytes("topology_bytes")),
         ("host: batches", _bytes("batch_bytes")),
         ("host: rows of the loader", _bytes("host_rows_bytes")),
-        ("host: the process itself", _bytes("working_bytes")),
+        ("host: the loader's own", _bytes("working_bytes")),
         ("host: left to the page cache", _page_cache),
+        ("host: beside the budget", _bytes("own_bytes")),
         ("host: most in use", _bytes("peak_bytes")),
         ("GPU: cache of rows", _bytes("gpu_cache_bytes")),
         ("GPU: batches", _bytes("gpu_batch_bytes")),
@@ -387,15 +388,16 @@ def _memory_table(places: Sequence[_Place]) -> Table:
         "Memory of the host and of the GPU",
         places,
         _known(places, facts),
-        "Every loader has the same budget of host memory. What topology, batches and the loader's "
-        "rows leave of it is for the page cache; O_DIRECT does not use it.",
+        "Every loader has the same budget of host memory. What topology, batches and the loader "
+        "leave of it is for the page cache; O_DIRECT does not use it. Beside the budget a cgroup "
+        "has room for libraries and activations.",
     )
 
 
 def _budget(place: _Place) -> str:
-    limit = _bytes("limit_bytes")(place)
+    budget = _bytes("budget_bytes")(place)
     share = place.middle(lambda _, each: each.memory.share)
-    return limit if share is None or limit == MISSING else f"{limit} ({percent(share, 2)})"
+    return budget if share is None or budget == MISSING else f"{budget} ({percent(share, 2)})"
 
 
 def _page_cache(place: _Place) -> str:

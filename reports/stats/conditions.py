@@ -58,7 +58,7 @@ _NOT_WORK: Mapping[str, frozenset[str]] = {
     GNN: frozenset(
         f"config workload.{name}"
         for name in (
-            "overlap", "sampler", "sampler_threads", "outstanding", "profile_steps", "gpu",
+            "overlap", "sampler", "sampler_threads", "outstanding", "profile_steps", "gpus",
             "training",
         )
     )

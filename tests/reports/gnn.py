@@ -280,7 +280,7 @@ def _settings(made: Training) -> Iterator[tuple[str, Any]]:
         "learning_rate": 0.01, "steps": made.steps, "warmup_steps": 5, "overlap": made.overlap,
         "training": "auto", "sampler": "auto", "sampler_threads": None, "outstanding": 512,
         "memory_share": made.memory_share, "compare_every": 16, "profile_steps": 2,
-        "train_share": 0.6, "gpu": None, **made.settings,
+        "train_share": 0.6, "gpus": None, **made.settings,
     }.items()  # fmt: skip
 
 
@@ -327,7 +327,9 @@ def _details(made: Training) -> dict[str, Any]:
             "share": made.memory_share,
             "method": made.method,
             "reason": "" if made.method.startswith("cgroup") else "no right to make a cgroup",
-            "limit_bytes": round(made.memory_share * made.feature_bytes),
+            "budget_bytes": round(made.memory_share * made.feature_bytes),
+            "limit_bytes": round(made.memory_share * made.feature_bytes) + 102_506_496,
+            "own_bytes": 102_506_496,
             "peak_bytes": 1_790_000_000 if made.method.startswith("cgroup") else None,
             "topology_bytes": 56_282_016,
             "batch_bytes": 0 if made.fills_gpu else batch_bytes,

@@ -47,7 +47,7 @@ def test_details_of_other_kinds_are_missing_not_zero() -> None:
               "ceilings": {"engine_rows_per_s": float("nan")}}  # fmt: skip
     run = found(details=broken)
     assert (run.wall_s, run.step_s, run.storage_rows_per_s) == (None, None, None)
-    assert (run.rows_per_s, run.engine_rows_per_s, run.memory.limit_bytes) == (None, None, None)
+    assert (run.rows_per_s, run.engine_rows_per_s, run.memory.budget_bytes) == (None, None, None)
     assert (run.stages_s, run.losses, run.profile.sizes) == ({}, (), ())
     assert run.largest_stage == ""
 
@@ -63,7 +63,7 @@ def test_what_a_cgroup_leaves_to_the_page_cache() -> None:
     memory = found(loader="gpu_queue").memory
     assert memory.page_cache_bytes == 1_843_200_000 - 56_282_016 - 819_200_000 - 41_000_000
     assert found(method="drop_cache").memory.page_cache_bytes is None
-    full = {**gnn_record(Training()).workload.details["memory"], "limit_bytes": 1_000_000}
+    full = {**gnn_record(Training()).workload.details["memory"], "budget_bytes": 1_000_000}
     assert found(details={"memory": full}).memory.page_cache_bytes == 0
 
 
