@@ -17,6 +17,7 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, Extent, IOKind, IOOrder, IOPlan, IOResult
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.engine.engine import IOEngine
+from wattload.loaders.engine.library import AUTO
 from wattload.loaders.feature_rows import (
     BLOCK_BYTES,
     FeaturePlan,
@@ -157,14 +158,17 @@ class DirectGatherer:
                 found[first + those] = rows_at[positions[those]]
 
 
-def random_rows_per_s(plan: FeaturePlan, *, pollers: int | None, seconds: float) -> float:
+def random_rows_per_s(
+    plan: FeaturePlan, *, pollers: int | None, seconds: float, backend: str = AUTO
+) -> float:
     """Return the rows a second that the engine reads at random from these files by itself.
 
-    It is what gathering can reach at best: the same reads, without a list of them.
+    It is what gathering can reach at best: the same reads, without a list of them. With the backend
+    ``memory`` no drive takes part, and it is what the host can do.
     """
     pollers = pollers or 1
     depth = max(plan.outstanding // pollers, 1)
-    engine = IOEngine(block_bytes=plan.row_bytes, depth=depth, pollers=pollers)
+    engine = IOEngine(backend=backend, block_bytes=plan.row_bytes, depth=depth, pollers=pollers)
     try:
         result = engine.run(
             IOPlan(

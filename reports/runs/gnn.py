@@ -109,8 +109,8 @@ class GraphTraining:
     ``cache_rows`` from the GPU's cache, ``joined_rows`` from another row's read under way, and
     ``storage_rows`` from the drive. These are ``None`` where the page cache decided. ``row_bytes``
     are the bytes of a row, ``storage_bytes`` what the drive read. ``gpu`` is the name of the GPU,
-    empty without one. ``engine_rows_per_s`` and
-    ``pull_rows_per_s`` are the ceilings of the engine and of the GPU's link.
+    empty without one. ``engine_rows_per_s``, ``host_rows_per_s`` and ``pull_rows_per_s`` are the
+    ceilings of the engine, of the engine without the drives, and of the GPU's link.
     """
 
     graph: str
@@ -143,6 +143,7 @@ class GraphTraining:
     is_whole_epoch: bool
     compared_rows: int
     engine_rows_per_s: float | None
+    host_rows_per_s: float | None
     pull_rows_per_s: float | None
     ceiling_reason: str
     profile: Profile
@@ -195,6 +196,14 @@ class GraphTraining:
     def at_engine_ceiling(self) -> float | None:
         """Rows read from the drive as a share of what the engine read by itself."""
         return _divided(self.storage_rows_per_s, self.engine_rows_per_s)
+
+    @property
+    def host_factors(self) -> list[float]:
+        """How far the host's ceilings are above the rows that it gathered in a second."""
+        factors = (
+            _divided(each, self.rows_per_s) for each in (self.host_rows_per_s, self.pull_rows_per_s)
+        )
+        return [factor for factor in factors if factor is not None]
 
     @property
     def load_words(self) -> str:
@@ -262,6 +271,7 @@ def graph_training(record: RunRecord) -> GraphTraining | None:
         is_whole_epoch=found.get("is_whole_epoch") is True,
         compared_rows=count_of(found.get("compared_rows")),
         engine_rows_per_s=figure_of(ceilings.get("engine_rows_per_s")),
+        host_rows_per_s=figure_of(ceilings.get("host_rows_per_s")),
         pull_rows_per_s=figure_of(ceilings.get("pull_rows_per_s")),
         ceiling_reason=_text(found.get("ceiling_reason")),
         profile=_profile(_mapping(found.get("io_profile"))),

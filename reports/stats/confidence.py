@@ -21,7 +21,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     whole_energy,
 )
-from wattload.reports.runs.gnn import stage_limit
+from wattload.reports.runs.gnn import graph_training, stage_limit
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
 from wattload.reports.runs.random_reads import (
@@ -192,6 +192,8 @@ def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
     """Return how far the ceilings of the host are above the rate that they bound, in all runs."""
     if rate.quantity.key == READS_PER_S:
         return [factor for record in records for factor in headroom(record)]
+    if trained := [found for record in records if (found := graph_training(record)) is not None]:
+        return [factor for found in trained for factor in found.host_factors]
     return [
         ceiling.value / bounded.value
         for record in records

@@ -358,6 +358,7 @@ def _details(made: Training) -> dict[str, Any]:
         "compare_every": 16,
         "ceilings": {
             "engine_rows_per_s": 1.1e6 if made.loader == "direct" else None,
+            "host_rows_per_s": 5e6 if made.loader == "direct" else None,
             "pull_rows_per_s": 12.3e6 if made.fills_gpu else None,
         },
         "ceiling_reason": "" if not made.is_mapped else "the engine reads nothing here",

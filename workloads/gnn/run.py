@@ -27,6 +27,7 @@ from wattload.core.workload import Outcome, Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.direct.feature_rows import random_rows_per_s
+from wattload.loaders.engine.library import MEMORY
 from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
 from wattload.loaders.graph.files import REMEDY, GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
@@ -44,7 +45,7 @@ from wattload.workloads.gnn.training import CpuTraining, GpuTraining
 
 _SAMPLED = 64
 """Batches that are sampled beforehand to know their rows, which differ little."""
-_CEILING_S = 0.5
+_CEILING_S, _HOST_CEILING_S = 0.5, 0.2
 DROP_CACHE = "drop_cache"
 
 
@@ -94,7 +95,7 @@ class _Run:
         places, memories = self._make_places(opened)
         plan = job.plan(self._batch_rows, memories, self._most_drawn)
         self._gatherer = opened.enter_context(closing(job.loader.row_gatherer(plan)))
-        self._engine_rows_per_s, self._ceiling_reason = self._ceiling(plan)
+        self._ceilings, self._ceiling_reason = self._measured_ceilings(plan)
         self._phase: Phase | None = None
         self._steps = opened.enter_context(
             closing(
@@ -208,7 +209,10 @@ class _Run:
             return loader.name, loader.batch_sampler(
                 self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
             )
-        on_gpu = job.trainer == GPU and fits(job.dataset.shape, self._device)
+        rows_bytes = job.expected_rows * ROW_BYTES * (2 if job.is_ahead else 1)
+        on_gpu = job.trainer == GPU and fits(
+            job.dataset.shape, self._device, reserved_bytes=2 * rows_bytes
+        )
         if wanted == GPU and not on_gpu:
             raise ConfigError(
                 "workload.sampler=gpu needs a GPU that trains, with room for the topology of "
@@ -249,12 +253,25 @@ class _Run:
         job = self._job
         return most_drawn(self._topology, job.fanouts, count, threads=job.sampler_threads)
 
-    def _ceiling(self, plan: FeaturePlan) -> tuple[float | None, str]:
-        """Return the rows a second of the engine's own random read, or why they are unknown."""
+    def _measured_ceilings(self, plan: FeaturePlan) -> tuple[dict[str, float | None], str]:
+        """Return what the engine reads at random by itself, with and without the drives.
+
+        None of it bounds a reader of mapped files.
+        """
+        found: dict[str, float | None] = {
+            "engine_rows_per_s": None,
+            "host_rows_per_s": None,
+            "pull_rows_per_s": getattr(self._gatherer, "pull_rows_per_s", None),
+        }
         if any(target.direct_io is None for target in self._context.targets):
-            return None, "a target has no O_DIRECT"
+            return found, "a target has no O_DIRECT"
         pollers = getattr(self._job.loader, "pollers", None)
-        return random_rows_per_s(plan, pollers=pollers, seconds=_CEILING_S), ""
+        found["engine_rows_per_s"] = random_rows_per_s(plan, pollers=pollers, seconds=_CEILING_S)
+        if self._gatherer.path().data_path != "page_cache":
+            found["host_rows_per_s"] = random_rows_per_s(
+                plan, pollers=pollers, seconds=_HOST_CEILING_S, backend=MEMORY
+            )
+        return found, ""
 
     def _evict(self) -> float:
         """Empty the page cache of features where nothing limits it; return the seconds."""
@@ -349,10 +366,7 @@ class _Run:
             "compared_rows": results.compared_rows,
             "wrong_rows": 0,
             "compare_every": config.compare_every,
-            "ceilings": {
-                "engine_rows_per_s": self._engine_rows_per_s,
-                "pull_rows_per_s": getattr(self._gatherer, "pull_rows_per_s", None),
-            },
+            "ceilings": self._ceilings,
             "ceiling_reason": self._ceiling_reason or None,
             "advice": getattr(job.loader, "advice", None),
             "io_profile": _profile_facts(profiled, config.profile_steps),

@@ -6,7 +6,8 @@ import time
 
 import torch
 
-from wattload.core.units import NS_PER_S
+from wattload.core.errors import ConfigError
+from wattload.core.units import NS_PER_S, format_bytes
 from wattload.workloads.gnn.model import Trainer
 from wattload.workloads.gnn.places import GpuPlace, HostPlace, PinnedPlace
 from wattload.workloads.gnn.steps import Drawn, Trained
@@ -45,8 +46,16 @@ class GpuTraining:
                 features.copy_(host, non_blocking=True)
             transfer_s, transfer_gpu_s = timed.seconds, timed.gpu_s
             start_ns = time.monotonic_ns()
-        with _Timed(device) as timed:
-            loss = self._trainer.step(features, drawn.batch, drawn.labels)
+        try:
+            with _Timed(device) as timed:
+                loss = self._trainer.step(features, drawn.batch, drawn.labels)
+        except torch.OutOfMemoryError as error:
+            free_bytes, whole_bytes = torch.cuda.mem_get_info(device)
+            raise ConfigError(
+                f"training on a batch of {count} rows does not fit the GPU, which has "
+                f"{format_bytes(free_bytes)} of {format_bytes(whole_bytes)} free; use fewer "
+                "workload.batch_seeds or a smaller workload.hidden"
+            ) from error
         seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         return Trained(
             transfer_s=transfer_s,
