@@ -171,12 +171,12 @@ class Gnn:
         )
         trains = {
             EMULATED: f"emulated, {job.step_s} s a step",
-            CPU: "by the CPU",
-            GPU: f"by GPU {job.gpu.address if job.gpu else ''}",
+            CPU: "the CPU",
+            GPU: f"GPU {job.gpu.address if job.gpu else ''}",
         }
-        yield "training", trains[job.trainer]
+        yield "trainer", trains[job.trainer]
         yield (
-            "memory",
+            "budget",
             f"{format_bytes(job.budget_bytes())} of the host for topology, batches, the loader's "
             f"rows and the page cache ({config.memory_share:g} of the features)",
         )

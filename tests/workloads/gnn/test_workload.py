@@ -215,6 +215,6 @@ def test_a_plan_tells_what_will_be_read(tmp_path: Path) -> None:
     lines = dict(plan.lines)
     assert "4,000 nodes" in lines["graph"]
     assert "20 seeds" in lines["batches"]
-    assert lines["training"] == "by the CPU"
+    assert lines["trainer"] == "the CPU"
     assert plan.prepare_bytes == plan.data_bytes > NODES * ROW
     assert replace(plan, lines=()).maximum_ranks == 1
