@@ -78,7 +78,7 @@ _CUFILE_ADDS: dict[PathName, str] = {
     "PCI P2PDMA": "GPUDirect Storage by the kernel alone: loader=cufile loader.mode=direct",
 }
 _DIRECT_ADDS = "GPUDirect Storage: loader=cufile loader.mode=direct"
-_QUEUE_ADDS = "small random reads that a GPU asks for: loader=gpu_queue"
+_QUEUE_ADDS = "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue"
 _VFIO_ADDS = "nothing here: drives of user-space drivers, which wattload does not have"
 
 _NVME_CLASS = "0x0108"

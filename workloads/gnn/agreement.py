@@ -28,6 +28,7 @@ _SETTINGS = (
     "outstanding",
     "compare_every",
     "source",
+    "fanouts",
 )
 _PATHS = {
     "direct": ("o_direct", "o_direct"),
@@ -63,6 +64,10 @@ def _settings(record: RunRecord) -> Iterator[str]:
             "edges": {shape.title(each): each.edge_count for each in shape.relations},
         }
         yield from apart(details, expected, "by the graph's shape")
+    if (details["sampler"] == "dgl") != (record.workload.loader == "dgl"):
+        yield f"the sampler is {details['sampler']} with loader={record.workload.loader}"
+    if (details["sampler"] == "torch") != (details["sampler_device"] == "gpu"):
+        yield f"{details['sampler']} sampled on the {details['sampler_device']}"
     expected = {
         "rows_total": sum(details["nodes"].values()),
         "edges_total": sum(details["edges"].values()),
@@ -101,6 +106,48 @@ def _rows(record: RunRecord) -> Iterator[str]:
         yield f"storage gave {details['storage_bytes']} bytes by the details, {moved} in the phase"
 
 
+def _memory(record: RunRecord) -> Iterator[str]:
+    details, memory = record.workload.details, record.workload.details["memory"]
+    expected = {
+        "budget_bytes": int(memory["share"] * details["feature_bytes"]),
+        "topology_bytes": details["topology_bytes"],
+    }
+    yield from apart(memory, expected, "by its other figures", of="the memory")
+    limits = (memory["limit_bytes"], memory["own_bytes"], memory["page_cache_bytes"])
+    is_limited = memory["method"] != "drop_cache"
+    if is_limited != (None not in limits):
+        yield f"the memory has limits {limits} by {memory['method']}"
+    elif is_limited:
+        limit, own, cache = (amount(memory, name) for name in
+                             ("limit_bytes", "own_bytes", "page_cache_bytes"))  # fmt: skip
+        peak = limit if memory["peak_bytes"] is None else amount(memory, "peak_bytes")
+        if own + cache != limit or own > peak or limit < memory["budget_bytes"]:
+            yield f"{own} bytes of the process and {cache} of page cache are not within {limit}"
+    if is_limited and details["eviction_s"]:
+        yield "caches were dropped for some time, and memory was limited"
+    if details["host_rows"] and not memory["host_rows_bytes"]:
+        yield f"{details['host_rows']} rows came from host memory, which held none"
+    rows = details["rows"] / details["steps"]
+    room = memory["batch_bytes"] or memory["gpu_batch_bytes"]
+    if rows * details["row_bytes"] > room:
+        yield f"batches of {rows:.0f} rows do not fit their memory of {room} bytes"
+
+
+def _profile(record: RunRecord) -> Iterator[str]:
+    found = record.workload.details["io_profile"]
+    if found is None or found["sizes"] is None:
+        return
+    counts = [(row["bytes"], row["count"]) for row in found["sizes"]]
+    expected = {
+        "reads": sum(count for _, count in counts),
+        "read_bytes": sum(size * count for size, count in counts),
+    }
+    yield from apart(found, expected, "by its sizes", of="the I/O profile")
+    if found["reads"]:
+        mean = {"mean_read_bytes": found["read_bytes"] / found["reads"]}
+        yield from apart(found, mean, "by its bytes", of="the I/O profile")
+
+
 def _times(record: RunRecord) -> Iterator[str]:
     details = record.workload.details
     [window] = [window for window in record.windows if window.name == PHASE]
@@ -125,8 +172,11 @@ def _training(record: RunRecord) -> Iterator[str]:
     yield from apart(details, ends or dict.fromkeys(("first_loss", "last_loss")), "by the losses")
     if (details["trainer"] == "emulated") == is_trained:
         yield f"the trainer is {details['trainer']} with training={details['training']}"
-    if (details["gpu"] is None) and details["trainer"] == "gpu":
-        yield "a GPU trained, and there is none in the details"
+    by_gpu = details["trainer"] == "gpu"
+    if by_gpu and (details["gpu"] is None or details["training_gpu_s"] is None):
+        yield "a GPU trained, and there is none in the details, or no time by its clock"
+    if not by_gpu and details["training_gpu_s"] is not None:
+        yield f"there is training by a GPU's clock, and the trainer is {details['trainer']}"
 
 
 def _path(record: RunRecord) -> Iterator[str]:
@@ -180,6 +230,8 @@ def _latencies(record: RunRecord) -> Iterator[str]:
 _RULES: Sequence[Callable[[RunRecord], Iterator[str]]] = (
     _settings,
     _rows,
+    _memory,
+    _profile,
     _times,
     _training,
     _path,

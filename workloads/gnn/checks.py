@@ -210,7 +210,7 @@ def times(results: Results) -> Check:
     }
     verdict: Verdict = "pass" if are_times_closed(figures) else "warn"
     share = format_percent(sum(known.values()) / results.wall_s, 1)
-    by_gpu = "; transfer and training agree with the GPU's own clock" * (
+    by_gpu = "; neither transfer nor training is longer by the GPU's own clock" * (
         figures["training_gpu_s"] is not None and verdict == "pass"
     )
     return Check(

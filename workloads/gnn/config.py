@@ -97,7 +97,7 @@ class Config:
         "Host memory for topology, batches, the loader's rows and the page cache, as a share of "
         "the bytes of all features; the default is the paper's 1 TB of 2.24 TB.",
         above=0,
-        most=2,
+        most=100,
     )
     compare_every: int = setting(
         16,

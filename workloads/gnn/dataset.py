@@ -127,7 +127,7 @@ def _require_room(files: GraphFiles, seed: int, targets: Sequence[Target]) -> No
     target, needed, free = short
     shapes = sorted(SHAPES.values(), key=lambda shape: -shape.row_count)
     fitting = (
-        f"{shape.name} needs {format_bytes(made.target_bytes()[target.index])}"
+        f"{shape.name} ({format_bytes(made.target_bytes()[target.index])}) fits"
         for shape in shapes
         if shape.row_count < files.shape.row_count
         for made in [GraphFiles(WORKLOAD, shape, seed, targets)]
@@ -136,7 +136,7 @@ def _require_room(files: GraphFiles, seed: int, targets: Sequence[Target]) -> No
     raise TargetError(
         f"{files.shape.name} needs {format_bytes(needed)} on {target.path}, and "
         f"{format_bytes(free)} are free there above the 5 % that stay free; "
-        f"{next(fitting, 'no graph fits')}: use a smaller workload.graph, or more room"
+        f"{next(fitting, 'no graph fits')}: set workload.graph, or make room"
     )
 
 

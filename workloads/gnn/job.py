@@ -109,6 +109,8 @@ class Job:
             memories=memories,
             gpu=self.gpu.address if self.gpu else None,
             most_drawn=most_drawn,
+            remedy=self.dataset.remedy,
+            edge_count=self.dataset.shape.edge_count,
         )
 
     def loader_memory(self, batch_rows: int) -> FeatureMemory:

@@ -31,7 +31,14 @@ def metrics(
     """Yield the metrics of a run, its headline first."""
     step_s = results.wall_s / results.count
     aggregation_s = results.stage_s("aggregation_s") or 0.0
-    yield figure("step_s", step_s, Unit.SECONDS, "lower", "mean time of a step", headline=True)
+    yield figure(
+        "step_s",
+        step_s,
+        Unit.SECONDS,
+        "lower",
+        "mean time of a step, with its comparison of rows",
+        headline=True,
+    )
     yield figure(
         "rows_per_s",
         results.rows / aggregation_s,

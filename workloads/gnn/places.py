@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError, DataError, RunError
+from wattload.core.errors import ConfigError, DataError, RunError, WattloadError
 from wattload.core.io import MemoryKind, MemoryRegion
 from wattload.core.units import format_bytes
 from wattload.loaders.aligned_io import aligned_buffer
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import torch
 
 ROW_BYTES = 4 * WIDTH
-KEPT_ROWS = 64
-"""Rows of a real graph that are kept from each step."""
+KEPT_ROWS = 4096
+"""Rows of a real graph that are kept from all steps."""
 _PORTABLE = 1  # cudaHostRegisterPortable
 
 
@@ -46,8 +46,10 @@ class Comparer:
         *,
         every: int,
         threads: int,
+        steps: int,
+        remedy: str,
     ) -> None:
-        """Recompute rows of ``graph``, or without one keep some of those compared."""
+        """Recompute rows of ``graph``, or without one keep some of those of all ``steps``."""
         self.every = every
         self._shape = shape
         self._plan = FeaturePlan(
@@ -59,6 +61,8 @@ class Comparer:
         )
         self._graph = graph
         self._threads = threads
+        self._kept_rows = max(KEPT_ROWS // steps, 1)
+        self._remedy = remedy
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="compare")
         self._kept: list[tuple[NDArray[np.uint64], NDArray[np.float32]]] = []
 
@@ -91,7 +95,7 @@ class Comparer:
                 found = self._plan.files[file]
                 offset = found.offset_bytes + int(place) * ROW_BYTES
                 if _read(found.path, offset) != value.tobytes():
-                    raise self._wrong(int(row), "other bytes than its file has")
+                    raise self.wrong(int(row), "other bytes than its file has")
         self._kept = []
 
     def close(self) -> None:
@@ -100,7 +104,9 @@ class Comparer:
 
     def _compare(self, rows: NDArray[np.uint64], values: NDArray[np.float32], every: int) -> int:
         if self._graph is None:
-            step = every * max(len(rows) // every // KEPT_ROWS, 1)
+            step = every * max(len(rows) // every // self._kept_rows, 1)
+            if sum(len(kept) for kept, _ in self._kept) >= KEPT_ROWS:
+                return 0
             self._kept.append((rows[::step].copy(), values[::step].copy()))
             return len(self._kept[-1][0])
         graph, part = self._graph, every * max(-(-len(rows) // (every * self._threads)), 1)
@@ -113,18 +119,30 @@ class Comparer:
 
         for wrong in self._pool.map(wrong_in, range(0, len(rows), part)):
             if wrong is not None:
-                raise self._wrong(int(rows[wrong]), "other bytes than its number has")
+                raise self.wrong(int(rows[wrong]), "other bytes than its number has")
         return -(-len(rows) // every)
 
-    def _wrong(self, row: int, what: str) -> DataError:
+    def wrong(self, row: int, what: str) -> DataError:
+        """Return the error of a row that arrived with ``what``: its node, file and offset."""
         files, places = self._plan.places(np.array([row], dtype=np.uint64))
         file = self._plan.files[int(files[0])]
         offset = file.offset_bytes + int(places[0]) * ROW_BYTES
         node_type, node = node_of(self._shape, row)
         return DataError(
             f"node {node} of type {node_type} arrived with {what} (row {row}, {file.path} at byte "
-            f"{offset}); delete the data with `wattload clean`, and the next run writes it again; "
-            "if it happens once more, suspect the drive or the memory"
+            f"{offset}); {self._remedy}; if it happens once more, suspect the drive or the memory"
+        )
+
+    def not_finite(self, drawn: Drawn, features: torch.Tensor) -> WattloadError:
+        """Return the error of a batch whose loss is no number: the first row with such a value."""
+        import torch
+
+        bad = torch.nonzero(~torch.isfinite(features).all(dim=1))
+        if len(bad):
+            return self.wrong(int(drawn.rows[int(bad[0])]), "a value that is not finite")
+        return RunError(
+            f"the loss of batch {drawn.number} is not finite, though all its features are; use a "
+            "smaller workload.learning_rate"
         )
 
 
@@ -167,6 +185,10 @@ class HostPlace:
 
         return torch.from_numpy(self.values(count))
 
+    def not_finite(self, drawn: Drawn) -> WattloadError:
+        """Return the error of a batch whose loss is no number."""
+        return self._comparer.not_finite(drawn, self.features(len(drawn.rows)))
+
     def compare(self, drawn: Drawn) -> int:
         """Compare one row in so many."""
         first = self._comparer.chosen(drawn).start
@@ -208,6 +230,10 @@ class GpuPlace:
         """Return the rows as a model takes them."""
         return self._rows[:count]
 
+    def not_finite(self, drawn: Drawn) -> WattloadError:
+        """Return the error of a batch whose loss is no number."""
+        return self._comparer.not_finite(drawn, self.features(len(drawn.rows)))
+
     def compare(self, drawn: Drawn) -> int:
         """Copy one row in so many back, and compare them."""
         chosen = self._comparer.chosen(drawn)
@@ -239,6 +265,10 @@ class PinnedPlace:
     def features(self, count: int) -> torch.Tensor:
         """Return the rows on the GPU."""
         return self.gpu.features(count)
+
+    def not_finite(self, drawn: Drawn) -> WattloadError:
+        """Return the error of a batch whose loss is no number."""
+        return self.gpu.not_finite(drawn)
 
     def compare(self, drawn: Drawn) -> int:
         """Compare rows on the GPU."""

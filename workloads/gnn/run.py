@@ -9,15 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.host.io_profile import Profile, profile
+from wattload.core.host.io_profile import profile
 from wattload.core.host.memory_limit import limited_memory
 from wattload.core.record.results import latencies_of
 from wattload.core.storage.extents import written_extents_check
@@ -28,8 +30,8 @@ from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.direct.feature_rows import random_rows_per_s
 from wattload.loaders.engine.library import MEMORY
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
-from wattload.loaders.graph.files import REMEDY, GraphFiles
+from wattload.loaders.feature_rows import GatherResult, Memory
+from wattload.loaders.graph.files import GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
 from wattload.loaders.graph.seeds import most_drawn
 from wattload.loaders.graph.torch_sampler import TorchSampler, fits
@@ -43,6 +45,10 @@ from wattload.workloads.gnn.results import COUNTS, STAGES, Results
 from wattload.workloads.gnn.steps import Drawn, Sleeping, Step, Steps, Training
 from wattload.workloads.gnn.training import CpuTraining, GpuTraining
 
+_STEP_BYTES = 64 << 20
+"""What steps may allocate for a moment, such as lists of rows."""
+_TRACED_BYTES = 200
+"""Memory of the trace of a read."""
 _SAMPLED = 64
 """Batches that are sampled beforehand to know their rows, which differ little."""
 _CEILING_S, _HOST_CEILING_S = 0.5, 0.2
@@ -53,6 +59,14 @@ def trained(job: Job, context: RunContext) -> Outcome:
     """Train, and return the outcome; see ``Gnn.run``."""
     with ExitStack() as opened:
         return _Run(job, context, opened).outcome()
+
+
+@dataclass(frozen=True, slots=True)
+class _Profiled:
+    """What drives saw of some steps, as plain data, and each request if there is a trace."""
+
+    facts: Mapping[str, Any]
+    requests: pa.Table | None
 
 
 class _Run:
@@ -67,15 +81,15 @@ class _Run:
         self._stream = (
             torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch
         )
-        activations = job.activation_bytes(self._trainer)
+        self._activation_bytes = job.activation_bytes(self._trainer)
         self._paths = tuple(file.path for file in dataset.feature_files)
         self._written = (
-            written_extents_check(self._paths, remedy=REMEDY)
+            written_extents_check(self._paths, remedy=dataset.remedy)
             if isinstance(dataset, GraphFiles)
             else None
         )
         evict(self._paths)
-        self._memory = opened.enter_context(limited_memory(job.limit_bytes(activations)))
+        self._memory = opened.enter_context(limited_memory(job.limit_bytes(self._activation_bytes)))
         context.progress.begin("reading the topology")
         self._topology = dataset.load_topology()
         context.progress.end()
@@ -90,12 +104,21 @@ class _Run:
             dataset.graph if isinstance(dataset, GraphFiles) else None,
             every=config.compare_every,
             threads=job.sampler_threads,
+            steps=job.step_count,
+            remedy=dataset.remedy,
         )
         opened.callback(self._comparer.close)
         places, memories = self._make_places(opened)
         plan = job.plan(self._batch_rows, memories, self._most_drawn)
         self._gatherer = opened.enter_context(closing(job.loader.row_gatherer(plan)))
-        self._ceilings, self._ceiling_reason = self._measured_ceilings(plan)
+        self._plan = plan
+        self._ceiling_reason = ""
+        self._ceilings: dict[str, float | None] = {
+            "engine_rows_per_s": None,
+            "host_rows_per_s": None,
+            "pull_rows_per_s": getattr(self._gatherer, "pull_rows_per_s", None),
+        }
+        self._measure_ceilings()
         self._phase: Phase | None = None
         self._steps = opened.enter_context(
             closing(
@@ -118,6 +141,7 @@ class _Run:
         evict(self._paths)
         cold = cold_cache_check(self._paths)
         self._steps.prime()
+        self._limit_to_budget()
         timed_from = config.warmup_steps
         profiled_from = timed_from + config.steps
         if timed_from:
@@ -136,7 +160,10 @@ class _Run:
         path = self._gatherer.path()
         memory = self._memory_facts()
         profiled = self._profile(range(profiled_from, profiled_from + config.profile_steps))
+        self._gatherer.release_pages()
+        evict(self._paths)
         self._comparer.finish()
+        self._measure_ceilings()
         results = Results(steps, ROW_BYTES, overlaps=job.is_ahead)
         per_epoch = self._seeds.steps_per_epoch(config.batch_seeds)
         checks = outcome_checks(
@@ -201,22 +228,19 @@ class _Run:
         job, loader = self._job, self._job.loader
         wanted = job.config.sampler
         if isinstance(loader, SamplingLoaderConfig):
-            if wanted == GPU:
-                raise ConfigError(
-                    f"loader={loader.name} samples by itself, on the CPU; leave workload.sampler "
-                    "unset"
-                )
             return loader.name, loader.batch_sampler(
                 self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
             )
         rows_bytes = job.expected_rows * ROW_BYTES * (2 if job.is_ahead else 1)
+        cache_bytes = job.loader_memory(job.expected_rows).gpu_cache_bytes
         on_gpu = job.trainer == GPU and fits(
-            job.dataset.shape, self._device, reserved_bytes=2 * rows_bytes
+            job.dataset.shape, self._device, reserved_bytes=2 * rows_bytes + cache_bytes
         )
         if wanted == GPU and not on_gpu:
             raise ConfigError(
-                "workload.sampler=gpu needs a GPU that trains, with room for the topology of "
-                f"{format_bytes(job.dataset.topology_bytes)}; use workload.sampler=cpu"
+                "workload.sampler=gpu needs room on the GPU for the topology of "
+                f"{format_bytes(job.dataset.topology_bytes)} beside batches; use "
+                "workload.sampler=cpu"
             )
         if on_gpu and wanted != CPU:
             return "torch", TorchSampler(
@@ -253,25 +277,42 @@ class _Run:
         job = self._job
         return most_drawn(self._topology, job.fanouts, count, threads=job.sampler_threads)
 
-    def _measured_ceilings(self, plan: FeaturePlan) -> tuple[dict[str, float | None], str]:
-        """Return what the engine reads at random by itself, with and without the drives.
+    def _measure_ceilings(self) -> None:
+        """Measure what the engine reads at random by itself, with and without the drives.
 
-        None of it bounds a reader of mapped files.
+        Before the steps and after them, and the larger counts: a busy host may slow one of them.
+        The engine without drives bounds no reader of mapped files.
         """
-        found: dict[str, float | None] = {
-            "engine_rows_per_s": None,
-            "host_rows_per_s": None,
-            "pull_rows_per_s": getattr(self._gatherer, "pull_rows_per_s", None),
-        }
         if any(target.direct_io is None for target in self._context.targets):
-            return found, "a target has no O_DIRECT"
-        pollers = getattr(self._job.loader, "pollers", None)
-        found["engine_rows_per_s"] = random_rows_per_s(plan, pollers=pollers, seconds=_CEILING_S)
+            self._ceiling_reason = "a target has no O_DIRECT"
+            return
+        measured = partial(
+            random_rows_per_s, self._plan, pollers=getattr(self._job.loader, "pollers", None)
+        )
+        found = {"engine_rows_per_s": measured(seconds=_CEILING_S)}
         if self._gatherer.path().data_path != "page_cache":
-            found["host_rows_per_s"] = random_rows_per_s(
-                plan, pollers=pollers, seconds=_HOST_CEILING_S, backend=MEMORY
-            )
-        return found, ""
+            found["host_rows_per_s"] = measured(seconds=_HOST_CEILING_S, backend=MEMORY)
+        for name, rate in found.items():
+            self._ceilings[name] = max(rate, self._ceilings[name] or 0.0)
+
+    def _limit_to_budget(self) -> None:
+        """Lower the limit to what the process itself has and needs, and the rest of the budget.
+
+        What it has besides topology, batches and the loader's memory is then no page cache.
+        """
+        available = self._memory.available_bytes()
+        if available is None:
+            return
+        held = self._memory.limit_bytes - available
+        counted = self._job.needed_bytes(self._batch_rows)
+        profile_bytes = self._job.config.profile_steps * self._batch_rows * _TRACED_BYTES
+        self._memory.change(
+            self._job.budget_bytes()
+            + max(held - counted, 0)
+            + self._activation_bytes
+            + profile_bytes
+            + _STEP_BYTES
+        )
 
     def _evict(self) -> float:
         """Empty the page cache of features where nothing limits it; return the seconds."""
@@ -287,7 +328,7 @@ class _Run:
             reads = result.rows if result.storage_rows is None else result.storage_rows
             self._phase.moved(read_bytes=result.storage_bytes, operations=reads)
 
-    def _profile(self, numbers: range) -> Profile | None:
+    def _profile(self, numbers: range) -> _Profiled | None:
         """Trace the reads of untimed steps at the drives."""
         if not numbers:
             return None
@@ -296,9 +337,19 @@ class _Run:
         )
         self._context.progress.begin("tracing reads at the drive")
         with profile(devices) as traced:
-            self._run(numbers)
+            steps = self._run(numbers)
         self._context.progress.end()
-        return traced
+        if traced.result is None:
+            return None
+        results = Results(steps, ROW_BYTES, overlaps=self._job.is_ahead)
+        counted = results.counted("storage_rows") is not None
+        facts = {
+            **traced.result.as_json(),
+            "steps": len(steps),
+            "own_reads": results.reads if counted else None,
+            "own_read_bytes": results.storage_bytes,
+        }
+        return _Profiled(facts, traced.requests)
 
     @property
     def _read_bytes_per_row(self) -> int:
@@ -315,7 +366,7 @@ class _Run:
     def _details(
         self,
         results: Results,
-        profiled: Profile | None,
+        profiled: _Profiled | None,
         memory: Mapping[str, Any],
         per_epoch: int,
     ) -> dict[str, Any]:
@@ -369,13 +420,14 @@ class _Run:
             "ceilings": self._ceilings,
             "ceiling_reason": self._ceiling_reason or None,
             "advice": getattr(job.loader, "advice", None),
-            "io_profile": _profile_facts(profiled, config.profile_steps),
+            "io_profile": None if profiled is None else profiled.facts,
             "software": {"torch": torch.__version__},
         }
 
     def _memory_facts(self) -> Mapping[str, Any]:
         job, loader = self._job, self._job.loader_memory(self._batch_rows)
         limited = self._memory.method is not None
+        available = self._memory.available_bytes()
         on_gpu = self._device.type == "cuda"
         batch_bytes = self._batch_rows * ROW_BYTES
         return {
@@ -385,9 +437,8 @@ class _Run:
             "reason": self._memory.reason,
             "limit_bytes": self._memory.limit_bytes if limited else None,
             "peak_bytes": self._memory.peak_bytes(),
-            "own_bytes": None
-            if (available := self._memory.available_bytes()) is None
-            else self._memory.limit_bytes - available,
+            "own_bytes": None if available is None else self._memory.limit_bytes - available,
+            "page_cache_bytes": available,
             "topology_bytes": job.dataset.topology_bytes,
             "batch_bytes": job.batch_bytes(self._batch_rows),
             **asdict(loader),
@@ -404,6 +455,11 @@ class _Run:
             yield (
                 "No memory limit could be set, so the page cache of features was dropped before "
                 f"each step instead: {self._memory.reason}."
+            )
+        if job.trainer == EMULATED:
+            yield (
+                f"Training was emulated by {job.step_s} s a step, whatever its rows; the steps of "
+                "h100 were measured on batches of 347,000 rows."
             )
         if isinstance(job.dataset, GraphFiles):
             yield (
@@ -430,9 +486,3 @@ def _device_of(job: Job) -> torch.device:
         f"PyTorch does not see GPU {job.gpu.address}; check CUDA_VISIBLE_DEVICES, or name another "
         "with workload.gpus"
     )
-
-
-def _profile_facts(profiled: Profile | None, steps: int) -> Mapping[str, Any] | None:
-    if profiled is None or profiled.result is None:
-        return None
-    return {**profiled.result.as_json(), "steps": steps}

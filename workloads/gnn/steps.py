@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import isfinite
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import RunError
+from wattload.core.errors import RunError, WattloadError
 from wattload.core.units import NS_PER_S
 from wattload.loaders.feature_rows import GatherResult, Memory, RowGatherer
 from wattload.loaders.graph.sampler import SampledBatch
@@ -76,6 +77,10 @@ class Place(Protocol):
         Raises:
             RunError: there is less room.
         """
+        ...
+
+    def not_finite(self, drawn: Drawn) -> WattloadError:
+        """Return the error of a batch whose loss is no number."""
         ...
 
     def compare(self, drawn: Drawn) -> int:
@@ -209,6 +214,8 @@ class Steps(Generic[P]):
         if drawn.number != number:
             raise RunError(f"step {number} was given batch {drawn.number}")
         trained = self._training.train(drawn, filled.place)
+        if trained.loss is not None and not isfinite(trained.loss):
+            raise filled.place.not_finite(drawn)
         trained_ns = time.monotonic_ns()
         compared = filled.place.compare(drawn)
         end_ns = time.monotonic_ns()

@@ -24,6 +24,7 @@ from wattload.core.workload import (
 from wattload.loaders.device_copy import DRIVER, require_cuda
 from wattload.loaders.feature_rows import FeatureLoaderConfig
 from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.sampler import SamplingLoaderConfig
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU, Config
 from wattload.workloads.gnn.dataset import WORKLOAD, dataset_of
 from wattload.workloads.gnn.job import OWN_BYTES, ROW_BYTES, Job
@@ -90,8 +91,8 @@ class Gnn:
             run_bytes=0,
             peak_bytes=made.data_bytes if made else 0,
             present_bytes=made.present_bytes() if made else 0,
-            read_bytes=int(sum(job.expected_counts[-1])) * ROW_BYTES * job.step_count,
-            computing_s=(job.step_s or 0.0) * job.step_count,
+            read_bytes=int(sum(job.expected_counts[-1])) * ROW_BYTES * config.steps,
+            computing_s=(job.step_s or 0.0) * config.steps,
             memory_bytes_per_rank=(job.needed_bytes(rows) + job.activation_bytes() + OWN_BYTES),
             needs_direct_io=made is not None,
             lines=tuple(self._lines(job)),
@@ -142,9 +143,25 @@ class Gnn:
         if wants_gpu and DRIVER.exists():
             require_cuda()
             gpu = gpu_of_process(0, 1, config.named_gpus)
-        if emulated:
-            return EMULATED, gpu
-        return (GPU if gpu is not None else CPU), gpu
+        elif config.named_gpus:
+            why = f"{DRIVER} is missing" if wants_gpu else "the settings let no GPU take part"
+            raise ConfigError(
+                f"workload.gpus names GPU {config.named_gpus[0]}, but {why}; leave workload.gpus "
+                "unset to train on the CPU"
+            )
+        trainer = EMULATED if emulated else GPU if gpu is not None else CPU
+        if config.sampler == GPU and (
+            trainer != GPU or isinstance(self._loader, SamplingLoaderConfig)
+        ):
+            why = (
+                f"loader={self._loader.name} samples by itself"
+                if trainer == GPU
+                else "no GPU trains here"
+            )
+            raise ConfigError(
+                f"workload.sampler=gpu is not possible: {why}; leave workload.sampler unset"
+            )
+        return trainer, gpu
 
     def _step_s(self) -> float:
         step_s = self._accelerator.step_s.get(WORKLOAD)

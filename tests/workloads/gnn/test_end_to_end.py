@@ -84,6 +84,35 @@ def test_edited_details_are_found_out(record: RunRecord, name: str) -> None:
     assert "fail" in verdicts(edited).values(), name
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"fanouts": [3, 2, 2]},
+        {"sampler": "dgl"},
+        {"sampler": "torch"},
+        {"trainer": "gpu", "gpu": {"address": "0000:01:00.0", "name": "NVIDIA H100"}},
+        {"training_gpu_s": 1.0},
+        {"eviction_s": 5.0},
+        {"host_rows": 0},
+    ],
+)
+def test_edited_conditions_are_found_out(record: RunRecord, changed: dict[str, Any]) -> None:
+    assert verdicts(with_details(record, **changed))["details_close"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("limit_bytes", 1), ("method", "drop_cache"), ("budget_bytes", 1), ("host_rows_bytes", 0),
+     ("topology_bytes", 1), ("batch_bytes", 4096), ("own_bytes", 1), ("peak_bytes", 1)],
+)  # fmt: skip
+def test_edited_memory_is_found_out(record: RunRecord, name: str, value: Any) -> None:
+    memory = record.workload.details["memory"]
+    if memory["method"] == "drop_cache" and name in ("limit_bytes", "method", "own_bytes"):
+        pytest.skip("no memory limit can be set here")
+    edited = with_details(record, memory={**memory, name: value})
+    assert verdicts(edited)["details_close"] == "fail"
+
+
 def test_hits_can_not_be_invented(record: RunRecord) -> None:
     details = record.workload.details
     moved = {

@@ -68,6 +68,11 @@ def test_all_loaders_train_on_the_same_batches(outcomes: dict[str, Outcome]) -> 
         assert sum(details[part] for part in parts) == details["rows"]
         assert details["storage_bytes"] == details["storage_rows"] * ROW
     assert outcomes["gpu_queue"].details["host_rows"] > 0
+    memory = outcomes["gpu_queue"].details["memory"]
+    assert memory["host_rows_bytes"] == int(0.2 * NODES) * ROW
+    assert memory["budget_bytes"] == int(1.5 * NODES * ROW)
+    if memory["method"] != "drop_cache":
+        assert memory["own_bytes"] + memory["page_cache_bytes"] == memory["limit_bytes"]
     assert outcomes["direct"].details["host_rows"] == 0
     assert {check.name for check in outcomes["ahead"].checks} >= {"overlapped_times"}
 
@@ -154,6 +159,8 @@ def test_without_a_control_group_caches_are_dropped_and_the_record_says_so(
     [
         ({"batch_seeds": 2401}, "2400 training nodes, got 2401"),
         ({"memory_share": 0.01}, r"use at least 0\.\d+, or fewer workload.batch_seeds"),
+        ({"sampler": "gpu"}, "workload.sampler=gpu is not possible: no GPU trains here"),
+        ({"gpus": 0}, "workload.gpus names GPU 0, but the settings let no GPU take part"),
         ({"fanouts": [[1, 2], 1]}, "layer 0 .* has 2 numbers, and igb_tiny has 1 relations"),
     ],
 )
@@ -173,8 +180,25 @@ def test_the_least_share_that_is_named_is_enough(tmp_path: Path) -> None:
     assert outcome.details["memory"]["share"] == least
 
 
+def test_rows_that_a_loader_keeps_are_in_the_budget(tmp_path: Path) -> None:
+    loader = Queue(requester="cpu", host_share=0.9)
+    with pytest.raises(ConfigError, match=r"the loader's memory \(1\d\.\d+ MB\)"):
+        workload_of(loader, memory_share=0.8).plan(context_of(tmp_path))
+
+
+def test_features_that_are_no_numbers_end_the_run(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    workload = workload_of()
+    workload.plan(context)
+    workload.prepare(context)
+    path = features_of(tmp_path)
+    path.write_bytes(np.full(NODES * ROW // 4, np.nan, dtype=np.float32).tobytes())
+    with pytest.raises(DataError, match=r"node \d+ of type paper arrived with a value that is not"):
+        workload.run(context)
+
+
 def test_a_graph_that_does_not_fit_names_one_that_does(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=r"igb_full needs 1\.12 TB on .* igb_\w+ needs"):
+    with pytest.raises(TargetError, match=r"igb_full needs 1\.12 TB on .* igb_\w+ \(.*\) fits"):
         workload_of(graph="igb_full").plan(context_of(tmp_path))
 
 

@@ -95,6 +95,20 @@ class LimitedMemory:
         self._peak_bytes: int | None = None
         self._oom_kills: int | None = None
 
+    def change(self, limit_bytes: int) -> None:
+        """Set another limit; what the page cache has beyond it is dropped. Nothing without a limit.
+
+        Raises:
+            OSError: the kernel can't free so much.
+        """
+        if self._folder is None or self.method is None:
+            return
+        changes = list(_limits(self.method, self._folder, limit_bytes))
+        # In version 1 the limit with swap must not be below the one without.
+        for name, value in changes if limit_bytes <= self.limit_bytes else reversed(changes):
+            _write(self._folder / name, value)
+        self.limit_bytes = limit_bytes
+
     def peak_bytes(self) -> int | None:
         """Return the most that was charged at once, page cache included.
 
