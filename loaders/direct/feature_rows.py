@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from wattload.core.errors import DataError
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, Extent, IOKind, IOOrder, IOPlan, IOResult
 from wattload.loaders.aligned_io import aligned_buffer
@@ -44,6 +45,7 @@ class DirectGatherer:
     """An engine that reads listed blocks; implements ``RowGatherer``."""
 
     def __init__(self, plan: FeaturePlan, *, backend: str, pollers: int) -> None:
+        plan.check_files()
         self._plan = plan
         self._depth = plan.outstanding // pollers
         self._is_aligned = is_aligned(plan)
@@ -112,17 +114,22 @@ class DirectGatherer:
         self._engine.close()
 
     def _read(self, blocks: NDArray[np.uint64], into: NDArray[np.uint8]) -> IOResult:
-        return self._engine.run(
-            IOPlan(
-                kind=IOKind.READ,
-                extents=self._extents,
-                block_bytes=self._block_bytes,
-                depth=self._depth,
-                blocks=blocks,
-            ),
-            destination=into,
-            alignment_bytes=self._block_bytes,
-        )
+        try:
+            return self._engine.run(
+                IOPlan(
+                    kind=IOKind.READ,
+                    extents=self._extents,
+                    block_bytes=self._block_bytes,
+                    depth=self._depth,
+                    blocks=blocks,
+                ),
+                destination=into,
+                alignment_bytes=self._block_bytes,
+            )
+        except DataError:
+            # The engine does not know whose the files are, and what to do about a short one.
+            self._plan.check_files()
+            raise
 
     def _row_blocks(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the numbers of the rows over the blocks of one file after the other."""

@@ -66,7 +66,7 @@ class QueueGatherer:
 
         The first of the plan's memories is written to, where a GPU's pulls are timed.
         """
-        _check_sizes(plan)
+        plan.check_files()
         self._plan, self._setup = plan, setup
         self._gpu = plan.gpu if needs_gpu else None
         self._expected: deque[int] = deque()
@@ -192,7 +192,7 @@ class QueueGatherer:
         if first.code == library.SHORT_READ:
             raise DataError(
                 f"{path} is truncated: it ends before the row at offset {first.offset} does; "
-                "remove the data folder to generate it again"
+                f"{plan.remedy}"
             )
         raise OSError(
             first.code,
@@ -277,7 +277,7 @@ def _open(plan: FeaturePlan, setup: RowsSetup, gpu: str | None) -> Rows:
             image=image,
         )
     except NativeError as error:
-        raise rows_error(error) from error
+        raise rows_error(error, remedy=plan.remedy) from error
 
 
 def compiled_rows(gpu: str) -> bytes:
@@ -290,18 +290,6 @@ def compiled_rows(gpu: str) -> bytes:
 
     program = kernels.Program.packaged(kernels.FEATURE_ROWS)
     return kernels.compiled(native.architecture(gpu), program)
-
-
-def _check_sizes(plan: FeaturePlan) -> None:
-    for file in plan.files:
-        found_bytes = file.path.stat().st_size
-        planned_bytes = file.offset_bytes + file.row_count * plan.row_bytes
-        if found_bytes != planned_bytes:
-            raise DataError(
-                f"{file.path} has {found_bytes} bytes instead of the {planned_bytes} of its "
-                f"{file.row_count} rows; delete the data with `wattload clean`, and the next run "
-                "writes it again"
-            )
 
 
 def _counted(count: int, noun: str) -> str:

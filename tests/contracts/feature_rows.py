@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,13 +126,18 @@ class FeatureRowsContract(ABC):
                 gatherer.gather(np.array([5]), memory[:ROW])
 
     def test_a_short_file_is_an_error(self, tmp_path: Path) -> None:
-        plan, rows = write_rows(tmp_path, 2)
+        plan, _ = write_rows(tmp_path, 2)
+        plan = replace(plan, remedy="download it again")
         (memory,) = plan.memories
         assert isinstance(memory, np.ndarray)
-        plan.paths[1].write_bytes(rows[1:-4:2].tobytes())
         last = np.array([COUNT - 2], dtype=np.uint64)
-        with pytest.raises(DataError), self.gatherer(plan) as gatherer:
-            gatherer.gather(last, memory[:ROW])
+        message = r"features-1\.bin .*; download it again$"
+        with self.gatherer(plan) as gatherer:
+            os.truncate(plan.paths[1], 20 * ROW)
+            with pytest.raises(DataError, match=message):
+                gatherer.gather(last, memory[:ROW])
+        with pytest.raises(DataError, match=message):
+            self.config().row_gatherer(plan)
 
     def test_a_good_plan_passes_the_check(self, tmp_path: Path) -> None:
         plan, _ = write_rows(tmp_path, 1)
