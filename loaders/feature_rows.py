@@ -62,7 +62,8 @@ class FeaturePlan:
     registered once; they are in the memory of the GPU with PCI address ``gpu`` if the loader
     ``fills_gpu``, else in the host's. ``most_drawn(n)`` returns the n rows that batches need most
     often, in falling order; it takes seconds to minutes, and only loaders that keep such rows call
-    it. ``remedy`` ends messages about a damaged file: what to do about it.
+    it. ``edge_count`` is that of the graph, which a loader that samples by itself may copy.
+    ``remedy`` ends messages about a damaged file: what to do about it.
     """
 
     files: tuple[FeatureFile, ...]
@@ -73,6 +74,7 @@ class FeaturePlan:
     memories: tuple[Memory, ...] = ()
     gpu: str | None = None
     most_drawn: Callable[[int], NDArray[np.uint64]] | None = None
+    edge_count: int = 0
     remedy: str = REMEDY
 
     @property
@@ -137,7 +139,10 @@ def is_aligned(plan: FeaturePlan) -> bool:
 
 
 def read_bytes_of(file: FeatureFile, row_bytes: int) -> int:
-    """Return what a reader of aligned blocks reads for a row, at most: all that it touches."""
+    """Return what a reader of aligned blocks reads for a row, at most: all that it touches.
+
+    It is the same for all rows whose size is a multiple of a block's.
+    """
     starts = ((file.offset_bytes + row * row_bytes) % BLOCK_BYTES for row in range(BLOCK_BYTES))
     return -(-(max(starts) + row_bytes) // BLOCK_BYTES) * BLOCK_BYTES
 
@@ -151,8 +156,10 @@ class GatherResult:
     another one, ``storage_rows`` from a read of their own. The four are ``None`` where the page
     cache decides, and nothing counts rows. ``storage_bytes`` came from storage: the reader's own
     count, or through the page cache the kernel's for this process, with read-ahead.
-    ``major_faults`` waited for a drive; ``None`` without the page cache. ``cpu_s`` is the CPU time
-    of this thread and of the reader's own ones, ``latency`` (ns) that of each read.
+    ``operations`` are the loader's own reads of storage, of ``operation_bytes`` each. Both are
+    ``None`` through the page cache, and the latter where reads differ: some files have rows behind
+    a header. ``major_faults`` waited for a drive; ``None`` without the page cache. ``cpu_s`` is the
+    CPU time of this thread and of the reader's own ones, ``latency`` (ns) that of each read.
     """
 
     rows: int
@@ -166,6 +173,8 @@ class GatherResult:
     cpu_s: float
     latency: Histogram | None = None
     major_faults: int | None = None
+    operations: int | None = None
+    operation_bytes: int | None = None
 
     @property
     def seconds(self) -> float:

@@ -26,7 +26,13 @@ from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import AUTO
 from wattload.loaders.engine.targets import FAILURE_LIMIT
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
+from wattload.loaders.feature_rows import (
+    BLOCK_BYTES,
+    FeaturePlan,
+    GatherResult,
+    Memory,
+    read_bytes_of,
+)
 from wattload.loaders.gpu.native import NativeError
 from wattload.loaders.gpu_queue import native
 from wattload.loaders.gpu_queue.failures import lost_error, rows_error
@@ -160,7 +166,32 @@ class QueueGatherer:
         for name in ("kept", "hits", "joined", "asked", "passed", "delivered", "taken", "answered",
                      "operations", "read_bytes"):  # fmt: skip
             self._counts[name] += getattr(result, name)
-        return _result(result, len(rows), time.thread_time() - start_cpu_s)
+        return self._result(result, len(rows), time.thread_time() - start_cpu_s)
+
+    def _result(self, result: RowsResult, count: int, own_cpu_s: float) -> GatherResult:
+        plan = self._plan
+        counts = np.array(result.counts, dtype=np.uint64)
+        latency = Histogram(counts)
+        if result.operations:
+            latency = Histogram(
+                counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns
+            )
+        sizes = {read_bytes_of(file, plan.row_bytes) for file in plan.files}
+        are_alike = len(sizes) == 1 and plan.row_bytes % BLOCK_BYTES == 0
+        return GatherResult(
+            rows=count,
+            storage_rows=result.asked,
+            host_rows=result.kept,
+            cache_rows=result.hits,
+            joined_rows=result.joined,
+            storage_bytes=result.read_bytes,
+            operations=result.operations,
+            operation_bytes=sizes.pop() if are_alike else None,
+            start_ns=result.start_ns,
+            end_ns=result.end_ns,
+            cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
+            latency=latency,
+        )
 
     def close(self) -> None:
         """End the pollers and release memory; safe to call twice."""
@@ -294,24 +325,3 @@ def compiled_rows(gpu: str) -> bytes:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def _result(result: RowsResult, count: int, own_cpu_s: float) -> GatherResult:
-    counts = np.array(result.counts, dtype=np.uint64)
-    latency = Histogram(counts)
-    if result.operations:
-        latency = Histogram(
-            counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns
-        )
-    return GatherResult(
-        rows=count,
-        storage_rows=result.asked,
-        host_rows=result.kept,
-        cache_rows=result.hits,
-        joined_rows=result.joined,
-        storage_bytes=result.read_bytes,
-        start_ns=result.start_ns,
-        end_ns=result.end_ns,
-        cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
-        latency=latency,
-    )
