@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.errors import DataError
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, MemoryRegion
 from wattload.core.storage.targets import Target
@@ -22,6 +23,9 @@ from wattload.core.workload import LoaderConfig
 
 BLOCK_BYTES = 4096
 """What readers past the page cache read multiples of; see ``aligned_io.PAGE_BYTES``."""
+
+REMEDY = "delete the data with `wattload clean`, and the next run writes it again"
+"""What to do about a damaged file that wattload has written."""
 
 Memory = NDArray[np.uint8] | MemoryRegion
 """Contiguous memory of the host that starts at a multiple of 4096, or memory of a GPU."""
@@ -58,7 +62,8 @@ class FeaturePlan:
     registered once; they are in the memory of the GPU with PCI address ``gpu`` if the loader
     ``fills_gpu``, else in the host's. ``most_drawn(n)`` returns the n rows that batches need most
     often, in falling order; it takes seconds to minutes, and only loaders that keep such rows call
-    it.
+    it. ``edge_count`` is that of the graph, which a loader that samples by itself may copy.
+    ``remedy`` ends messages about a damaged file: what to do about it.
     """
 
     files: tuple[FeatureFile, ...]
@@ -69,6 +74,8 @@ class FeaturePlan:
     memories: tuple[Memory, ...] = ()
     gpu: str | None = None
     most_drawn: Callable[[int], NDArray[np.uint64]] | None = None
+    edge_count: int = 0
+    remedy: str = REMEDY
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -88,6 +95,20 @@ class FeaturePlan:
         firsts = np.array([file.first_row for file in self.files], dtype=np.uint64)
         found = np.searchsorted(firsts, rows, side="right") - 1
         return found, rows - firsts[found]
+
+    def check_file(self, file: FeatureFile, found_bytes: int) -> None:
+        """Raise ``DataError`` for a file that has another size than its rows."""
+        planned_bytes = file.offset_bytes + file.row_count * self.row_bytes
+        if found_bytes != planned_bytes:
+            raise DataError(
+                f"{file.path} has {found_bytes} bytes instead of the {planned_bytes} of its "
+                f"{file.row_count} rows; {self.remedy}"
+            )
+
+    def check_files(self) -> None:
+        """Raise ``DataError`` where a file has another size than its rows."""
+        for file in self.files:
+            self.check_file(file, file.path.stat().st_size)
 
     def check_rows(self, rows: NDArray[np.uint64]) -> None:
         """Raise ``ValueError`` for rows that do not exist, or for no list of numbers."""
@@ -118,7 +139,10 @@ def is_aligned(plan: FeaturePlan) -> bool:
 
 
 def read_bytes_of(file: FeatureFile, row_bytes: int) -> int:
-    """Return what a reader of aligned blocks reads for a row, at most: all that it touches."""
+    """Return what a reader of aligned blocks reads for a row, at most: all that it touches.
+
+    It is the same for all rows whose size is a multiple of a block's.
+    """
     starts = ((file.offset_bytes + row * row_bytes) % BLOCK_BYTES for row in range(BLOCK_BYTES))
     return -(-(max(starts) + row_bytes) // BLOCK_BYTES) * BLOCK_BYTES
 
@@ -132,8 +156,10 @@ class GatherResult:
     another one, ``storage_rows`` from a read of their own. The four are ``None`` where the page
     cache decides, and nothing counts rows. ``storage_bytes`` came from storage: the reader's own
     count, or through the page cache the kernel's for this process, with read-ahead.
-    ``major_faults`` waited for a drive; ``None`` without the page cache. ``cpu_s`` is the CPU time
-    of this thread and of the reader's own ones, ``latency`` (ns) that of each read.
+    ``operations`` are the loader's own reads of storage, of ``operation_bytes`` each. Both are
+    ``None`` through the page cache, and the latter where reads differ: some files have rows behind
+    a header. ``major_faults`` waited for a drive; ``None`` without the page cache. ``cpu_s`` is the
+    CPU time of this thread and of the reader's own ones, ``latency`` (ns) that of each read.
     """
 
     rows: int
@@ -147,6 +173,8 @@ class GatherResult:
     cpu_s: float
     latency: Histogram | None = None
     major_faults: int | None = None
+    operations: int | None = None
+    operation_bytes: int | None = None
 
     @property
     def seconds(self) -> float:

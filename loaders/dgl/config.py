@@ -64,8 +64,8 @@ class Config:
         self._mapped.check_feature_rows(plan, targets)
 
     def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
-        """Return nothing: the page cache is no memory of a gatherer."""
-        return FeatureMemory()
+        """Return DGL's copy of the sources of edges, 8 bytes each; the page cache is not counted."""
+        return FeatureMemory(working_bytes=8 * plan.edge_count)
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
         """Return that of loader=mmap."""

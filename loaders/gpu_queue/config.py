@@ -209,7 +209,7 @@ class Config:
             try:
                 compiled_rows(plan.gpu)
             except NativeError as error:
-                raise rows_error(error) from error
+                raise rows_error(error, remedy=plan.remedy) from error
 
     def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
         """Return the rows kept in host memory; slots, rings and lists; the GPU's cache and index.

@@ -63,13 +63,13 @@ def preparation_error(error: NativeError, planned: Mapping[str, int]) -> Excepti
     return ConfigError(sentences.get(error.code, error.text))
 
 
-def rows_error(error: NativeError) -> Exception:
-    """Return the exception for a queue of rows of features that could not be opened."""
+def rows_error(error: NativeError, *, remedy: str) -> Exception:
+    """Return the exception for a queue of rows of features that could not be opened.
+
+    ``remedy`` says what to do about a damaged file.
+    """
     if error.code == library.OTHER_SIZE:
-        return DataError(
-            f"{error.path} is {error.offset} bytes long, fewer than planned; remove the data "
-            "folder to generate it again"
-        )
+        return DataError(f"{error.path} is {error.offset} bytes long, fewer than planned; {remedy}")
     if error.code == library.GPU_MEMORY:
         return ConfigError(
             f"the GPU has no {format_bytes(error.offset)} free for {error.text}: use a smaller "

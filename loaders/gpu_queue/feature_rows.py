@@ -26,7 +26,13 @@ from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import AUTO
 from wattload.loaders.engine.targets import FAILURE_LIMIT
-from wattload.loaders.feature_rows import FeaturePlan, GatherResult, Memory
+from wattload.loaders.feature_rows import (
+    BLOCK_BYTES,
+    FeaturePlan,
+    GatherResult,
+    Memory,
+    read_bytes_of,
+)
 from wattload.loaders.gpu.native import NativeError
 from wattload.loaders.gpu_queue import native
 from wattload.loaders.gpu_queue.failures import lost_error, rows_error
@@ -66,7 +72,7 @@ class QueueGatherer:
 
         The first of the plan's memories is written to, where a GPU's pulls are timed.
         """
-        _check_sizes(plan)
+        plan.check_files()
         self._plan, self._setup = plan, setup
         self._gpu = plan.gpu if needs_gpu else None
         self._expected: deque[int] = deque()
@@ -160,7 +166,32 @@ class QueueGatherer:
         for name in ("kept", "hits", "joined", "asked", "passed", "delivered", "taken", "answered",
                      "operations", "read_bytes"):  # fmt: skip
             self._counts[name] += getattr(result, name)
-        return _result(result, len(rows), time.thread_time() - start_cpu_s)
+        return self._result(result, len(rows), time.thread_time() - start_cpu_s)
+
+    def _result(self, result: RowsResult, count: int, own_cpu_s: float) -> GatherResult:
+        plan = self._plan
+        counts = np.array(result.counts, dtype=np.uint64)
+        latency = Histogram(counts)
+        if result.operations:
+            latency = Histogram(
+                counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns
+            )
+        sizes = {read_bytes_of(file, plan.row_bytes) for file in plan.files}
+        are_alike = len(sizes) == 1 and plan.row_bytes % BLOCK_BYTES == 0
+        return GatherResult(
+            rows=count,
+            storage_rows=result.asked,
+            host_rows=result.kept,
+            cache_rows=result.hits,
+            joined_rows=result.joined,
+            storage_bytes=result.read_bytes,
+            operations=result.operations,
+            operation_bytes=sizes.pop() if are_alike else None,
+            start_ns=result.start_ns,
+            end_ns=result.end_ns,
+            cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
+            latency=latency,
+        )
 
     def close(self) -> None:
         """End the pollers and release memory; safe to call twice."""
@@ -192,7 +223,7 @@ class QueueGatherer:
         if first.code == library.SHORT_READ:
             raise DataError(
                 f"{path} is truncated: it ends before the row at offset {first.offset} does; "
-                "remove the data folder to generate it again"
+                f"{plan.remedy}"
             )
         raise OSError(
             first.code,
@@ -277,7 +308,7 @@ def _open(plan: FeaturePlan, setup: RowsSetup, gpu: str | None) -> Rows:
             image=image,
         )
     except NativeError as error:
-        raise rows_error(error) from error
+        raise rows_error(error, remedy=plan.remedy) from error
 
 
 def compiled_rows(gpu: str) -> bytes:
@@ -292,38 +323,5 @@ def compiled_rows(gpu: str) -> bytes:
     return kernels.compiled(native.architecture(gpu), program)
 
 
-def _check_sizes(plan: FeaturePlan) -> None:
-    for file in plan.files:
-        found_bytes = file.path.stat().st_size
-        planned_bytes = file.offset_bytes + file.row_count * plan.row_bytes
-        if found_bytes != planned_bytes:
-            raise DataError(
-                f"{file.path} has {found_bytes} bytes instead of the {planned_bytes} of its "
-                f"{file.row_count} rows; delete the data with `wattload clean`, and the next run "
-                "writes it again"
-            )
-
-
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def _result(result: RowsResult, count: int, own_cpu_s: float) -> GatherResult:
-    counts = np.array(result.counts, dtype=np.uint64)
-    latency = Histogram(counts)
-    if result.operations:
-        latency = Histogram(
-            counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns
-        )
-    return GatherResult(
-        rows=count,
-        storage_rows=result.asked,
-        host_rows=result.kept,
-        cache_rows=result.hits,
-        joined_rows=result.joined,
-        storage_bytes=result.read_bytes,
-        start_ns=result.start_ns,
-        end_ns=result.end_ns,
-        cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
-        latency=latency,
-    )

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from wattload.core.errors import DataError, TargetError, WattloadError
 from wattload.core.faults import remedy
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target
-from wattload.core.units import MIB, format_bytes
+from wattload.core.units import MIB
 from wattload.core.workload import DataFacts, Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
 from wattload.loaders.data.data_folder import (
@@ -43,11 +43,11 @@ from wattload.loaders.data.data_folder import (
     marker_of,
 )
 from wattload.loaders.data.stamped_files import unfinished_bytes
+from wattload.loaders.feature_rows import REMEDY as REMEDY  # noqa: PLC0414 - workloads use it
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
 from wattload.loaders.graph.synthetic import CLASSES, VERSION, SyntheticGraph
 
-REMEDY = "delete the data with `wattload clean`, and the next run writes it again"
 ROW_BYTES = WIDTH * 4
 CHUNK_BYTES = 8 * MIB
 WORKER_LIMIT = 32
@@ -76,6 +76,9 @@ class _File:
 
 class GraphFiles:
     """The files of one graph on targets, whether they exist or not."""
+
+    remedy: ClassVar[str] = REMEDY
+    """What to do about a damaged file."""
 
     def __init__(
         self, workload: str, shape: GraphShape, seed: int, targets: Sequence[Target]
@@ -470,6 +473,5 @@ def _check_indices(path: Path, indices: NDArray[np.uint32], node_count: int) -> 
 
 def _other_size(path: Path, found_bytes: int, planned_bytes: int) -> DataError:
     return DataError(
-        f"{path} is a file of {format_bytes(found_bytes)}, {format_bytes(planned_bytes)} "
-        f"planned; {REMEDY}"
+        f"{path} is a file of {found_bytes} bytes, {planned_bytes} are planned; {REMEDY}"
     )

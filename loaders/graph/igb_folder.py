@@ -26,7 +26,7 @@ from ctypes import POINTER, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -46,6 +46,7 @@ _RELATIONS = (
     ("topic", 0, 2),
     ("affiliated_to", 1, 3),
 )
+_REMEDY = "download it again, or check the drive"
 _FULL_PAPERS, _FULL_LABELLED = 269_346_174, 227_130_858
 """Of the papers of the size full, only the first ones have a class."""
 _SAMPLED_ROWS = 4096
@@ -90,7 +91,7 @@ class _Array:
                 count = min(_CHUNK, self.shape[0] - first)
                 found = np.fromfile(file, dtype=self.dtype, count=count * width)
                 if len(found) != count * width:
-                    raise DataError(f"{self.path} became shorter while it was read")
+                    raise DataError(f"{self.path} became shorter while it was read; {_REMEDY}")
                 yield first, found.reshape(count, *self.shape[1:])
 
 
@@ -101,6 +102,9 @@ class IgbFolder:
     and ``_SAMPLED_ROWS`` rows of each type in equal steps, which must be finite. Until then
     ``shape`` has the edges of the files and largest degrees of 0; afterwards those of the graph.
     """
+
+    remedy: ClassVar[str] = _REMEDY
+    """What to do about a damaged file."""
 
     def __init__(self, path: Path | str) -> None:
         """Read the headers.
@@ -213,7 +217,7 @@ class IgbFolder:
                 place = int(np.argmin(is_class))
                 raise DataError(
                     f"{self._label_file.path}: the label of paper {first + place} is "
-                    f"{values[place]}, not a class from 0 to {CLASSES - 1}"
+                    f"{values[place]}, not a class from 0 to {CLASSES - 1}; {_REMEDY}"
                 )
             found[first : first + len(values)] = values
         return found
@@ -320,7 +324,7 @@ def _read_header(
     if size_bytes != planned_bytes:
         raise DataError(
             f"{path} has {size_bytes} bytes instead of the {planned_bytes} of {found.dtype} of "
-            f"shape {found.shape}; download it again"
+            f"shape {found.shape}; {_REMEDY}"
         )
     return found
 
@@ -341,7 +345,7 @@ def _check_sample(features: _Array) -> None:
                 place = int(np.argmin(is_finite))
                 raise DataError(
                     f"{features.path}: value {place} of row {row} is {values[place]}, not a finite "
-                    "number to train on"
+                    f"number to train on; {_REMEDY}"
                 )
 
 
@@ -351,7 +355,7 @@ def _wrong_edge(
     for node, count in zip(nodes.tolist(), counts, strict=True):
         if not 0 <= node < count:
             return DataError(
-                f"{path}: edge {edge} has node {node}, but there are only {count} nodes"
+                f"{path}: edge {edge} has node {node}, but there are only {count} nodes; {_REMEDY}"
             )
     return DataError(f"{path} changed while it was read, at edge {edge}")
 

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError
 from wattload.core.io import DataPath
 from wattload.loaders.aligned_io import round_up
 from wattload.loaders.feature_rows import (
@@ -41,7 +40,7 @@ class MappedGatherer:
         self._plan = plan
         self._threads = threads
         self._advice = advice
-        self._memories = [_mapped(file, plan.row_bytes, advice) for file in plan.files]
+        self._memories = [_mapped(plan, file, advice) for file in plan.files]
         self._tensors = list(map(self._rows, plan.files, self._memories))
         self._path = DataPath(
             data_path="page_cache",
@@ -111,7 +110,7 @@ class MappedGatherer:
     def _fail(self, number: int, offset: int) -> NoReturn:
         """Map a file again after a failed read, and raise for what failed."""
         file = self._plan.files[number]
-        self._memories[number] = _mapped(file, self._plan.row_bytes, self._advice)
+        self._memories[number] = _mapped(self._plan, file, self._advice)
         self._tensors[number] = self._rows(file, self._memories[number])
         raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} near offset {offset}", str(file.path))
 
@@ -128,20 +127,14 @@ class MappedGatherer:
             found[torch.from_numpy(those)] = tensor[torch.from_numpy(places[those].view(np.int64))]
 
 
-def _mapped(file: FeatureFile, row_bytes: int, advice: str) -> mmap.mmap:
+def _mapped(plan: FeaturePlan, file: FeatureFile, advice: str) -> mmap.mmap:
     """Return a file in memory."""
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found_bytes = os.fstat(descriptor).st_size
-        planned_bytes = file.offset_bytes + file.row_count * row_bytes
-        if found_bytes != planned_bytes:
-            raise DataError(
-                f"{file.path} has {found_bytes} bytes instead of the {planned_bytes} of its "
-                f"{file.row_count} rows; delete the data with `wattload clean`, and the next run "
-                "writes it again"
-            )
+        size_bytes = os.fstat(descriptor).st_size
+        plan.check_file(file, size_bytes)
         # Private, since PyTorch takes writable memory only; nothing writes to it.
-        memory = mmap.mmap(descriptor, planned_bytes, access=mmap.ACCESS_COPY)
+        memory = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_COPY)
     finally:
         os.close(descriptor)
     memory.madvise(mmap.MADV_RANDOM if advice == "random" else mmap.MADV_NORMAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +30,11 @@ COUNT = 101
 
 
 def write_rows(
-    folder: Path, files: int, *, offset: int = 0, striped: bool = True
+    folder: Path, files: int, *, offset: int = 0, striped: bool = True, bare: int = 0
 ) -> tuple[FeaturePlan, NDArray[np.uint8]]:
-    """Write rows, striped or one part after the other, each file behind ``offset`` bytes.
+    """Write rows, striped or one part after the other, behind ``offset`` bytes.
 
+    The last ``bare`` files have no such bytes.
     Returns their plan with room for 1000 of them, and the rows in order.
     """
     rows = np.random.default_rng(files).integers(0, 256, (COUNT, ROW), dtype=np.uint8)
@@ -41,16 +43,21 @@ def write_rows(
     ends = [COUNT] * files if striped else [*firsts[1:], COUNT]
     step = files if striped else 1
     parts = [rows[first:end:step] for first, end in zip(firsts, ends, strict=True)]
-    for path, part in zip(paths, parts, strict=True):
-        path.write_bytes(bytes(offset) + part.tobytes())
+    offsets = [0 if number >= files - bare else offset for number in range(files)]
+    for path, part, header_bytes in zip(paths, parts, offsets, strict=True):
+        path.write_bytes(bytes(header_bytes) + part.tobytes())
         evict([path])
     memory = aligned_buffer(1000 * ROW)
     plan = FeaturePlan(
         files=tuple(
             FeatureFile(
-                path=path, row_count=len(part), first_row=first, step=step, offset_bytes=offset
+                path=path,
+                row_count=len(part),
+                first_row=first,
+                step=step,
+                offset_bytes=header_bytes,
             )
-            for path, part, first in zip(paths, parts, firsts, strict=True)
+            for path, part, first, header_bytes in zip(paths, parts, firsts, offsets, strict=True)
         ),
         row_count=COUNT,
         row_bytes=ROW,
@@ -70,6 +77,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "behind a block": {"files": 1, "offset": ROW},
     "by type": {"files": 3, "striped": False},
     "by type, behind headers": {"files": 2, "offset": 128, "striped": False},
+    "by type, one behind a header": {"files": 2, "offset": 128, "striped": False, "bare": 1},
 }
 
 
@@ -108,8 +116,18 @@ class FeatureRowsContract(ABC):
                          result.joined_rows)  # fmt: skip
                 if None not in parts:
                     assert sum(each or 0 for each in parts) == count
-                    read_bytes = 2 * ROW if plan.files[0].offset_bytes % ROW else ROW
-                    assert result.storage_bytes == (result.storage_rows or 0) * read_bytes
+                    assert result.storage_rows == count  # nothing is kept
+                    blocks = [2 if file.offset_bytes % ROW else 1 for file in plan.files]
+                    found, _ = plan.places(numbers)
+                    assert result.storage_bytes == ROW * np.array(blocks)[found].sum()
+                    assert result.operations is not None
+                    if len(set(blocks)) == 1 or result.operation_bytes is not None:
+                        moved_bytes = result.operations * (result.operation_bytes or 0)
+                        assert moved_bytes == result.storage_bytes
+                    assert result.latency is not None
+                    assert result.latency.count == result.operations
+                else:
+                    assert (result.operations, result.operation_bytes) == (None, None)
             assert gatherer.path().path_effective == "unverified"
 
     def test_rows_that_do_not_exist_are_refused(self, tmp_path: Path) -> None:
@@ -125,13 +143,18 @@ class FeatureRowsContract(ABC):
                 gatherer.gather(np.array([5]), memory[:ROW])
 
     def test_a_short_file_is_an_error(self, tmp_path: Path) -> None:
-        plan, rows = write_rows(tmp_path, 2)
+        plan, _ = write_rows(tmp_path, 2)
+        plan = replace(plan, remedy="download it again")
         (memory,) = plan.memories
         assert isinstance(memory, np.ndarray)
-        plan.paths[1].write_bytes(rows[1:-4:2].tobytes())
         last = np.array([COUNT - 2], dtype=np.uint64)
-        with pytest.raises(DataError), self.gatherer(plan) as gatherer:
-            gatherer.gather(last, memory[:ROW])
+        message = r"features-1\.bin .*; download it again$"
+        with self.gatherer(plan) as gatherer:
+            os.truncate(plan.paths[1], 20 * ROW)
+            with pytest.raises(DataError, match=message):
+                gatherer.gather(last, memory[:ROW])
+        with pytest.raises(DataError, match=message):
+            self.config().row_gatherer(plan)
 
     def test_a_good_plan_passes_the_check(self, tmp_path: Path) -> None:
         plan, _ = write_rows(tmp_path, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.loaders.graph.sampling import SEED, edges_of, homogeneous, reference,
 from tests.loaders.graph.shapes import SMALL
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.loaders.dgl.config import Config
+from wattload.loaders.feature_rows import FeatureMemory
 from wattload.loaders.graph.sampler import BatchSampler, SamplingLoaderConfig
 
 needs_dgl = pytest.mark.skipif(
@@ -77,6 +79,12 @@ def test_fanouts_limit_the_edges() -> None:
             ]
             degrees = np.diff(topology.indptr[number])[destinations]
             assert np.diff(found.offsets).tolist() == np.minimum(degrees, fanout).tolist()
+
+
+def test_the_copy_of_the_sources_is_counted(tmp_path: Path) -> None:
+    plan, _ = write_rows(tmp_path, 1)
+    memory = Config().feature_bytes(replace(plan, edge_count=1001))
+    assert memory == FeatureMemory(working_bytes=8008)
 
 
 def test_hosts_without_dgl_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def test_each_row_is_read_from_storage(tmp_path: Path) -> None:
     result = gatherer.gather(np.full(500, 3, dtype=np.uint64), memory[: 500 * ROW])
     gatherer.close()
     assert (result.storage_rows, result.storage_bytes) == (500, 500 * ROW)
+    assert (result.operations, result.operation_bytes) == (500, ROW)
     assert result.latency is not None
     assert result.latency.count == 500
     assert COUNT < 500

@@ -133,7 +133,7 @@ def test_a_short_file_is_refused(tmp_path: Path) -> None:
     made, context = on(tmp_path / "t")
     made.prepare(context, 1)
     made.feature_files[0].path.write_bytes(bytes(4096))
-    with pytest.raises(DataError, match=r"is a file of .* planned"):
+    with pytest.raises(DataError, match=r"is a file of 4096 bytes, 4247552 are planned; delete"):
         made.missing_bytes()
 
 

@@ -194,3 +194,4 @@ def test_wrong_values_are_refused_when_the_topology_is_loaded(
     with pytest.raises(DataError, match=message) as caught:
         folder.load_topology()
     assert str(path) in str(caught.value)
+    assert str(caught.value).endswith(folder.remedy)
