@@ -476,20 +476,26 @@ def gnn_tables(made: Training, record: RunRecord) -> dict[str, pa.Table]:
         "start_ns": starts,
         "end_ns": (starts + step_ns * 0.995).astype(np.int64),
         **{f"{name}_s": np.full(made.steps, stages[name] / made.steps) for name in STAGES},
-        "rows": np.full(made.steps, made.rows // made.steps),
+        "rows": _parts(made.rows, np.ones(made.steps)),
         **{
             name: pa.nulls(made.steps, pa.int64())
             if (count := places[name]) is None
-            else np.full(made.steps, count // made.steps)
+            else _parts(count, np.ones(made.steps))
             for name in _PLACES
         },
-        "storage_bytes": ((places["storage_bytes"] or 0) / made.steps * jitter).astype(np.int64),
+        "storage_bytes": _parts(places["storage_bytes"] or 0, jitter),
         "loss": np.array(_details(made)["losses"] or [np.nan] * made.steps),
     }
     tables = {"steps": pa.table(table)}
     if made.profile == "tracefs":
         tables["io_requests"] = _requests(made, start_ns - 20 * NS_PER_S)
     return tables
+
+
+def _parts(total: int, weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return whole numbers in proportion to weights, whose sum is the total."""
+    ends = np.round(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
+    return np.diff(ends, prepend=0)
 
 
 def _requests(made: Training, start_ns: int) -> pa.Table:
