@@ -15,9 +15,12 @@ from wattload.reports.runs.load import cache_by_identity
 GNN = "gnn"
 """The name of the workload and of its only timed phase."""
 STEP_S = "step_s"
+UNVERIFIED_S = "unverified_s"
+"""The time of all steps without verification, which published figures do not have."""
 AGGREGATION = "aggregation"
 TRAINING = "training"
-STAGES = ("sampling", AGGREGATION, "transfer", TRAINING, "verification")
+VERIFICATION = "verification"
+STAGES = ("sampling", AGGREGATION, "transfer", TRAINING, VERIFICATION)
 """The stages of a step, in their order."""
 AHEAD, SERIAL = "ahead", "serial"
 EMULATED = "emulated"
@@ -178,6 +181,14 @@ class GraphTraining:
     def step_s(self) -> float | None:
         """The mean seconds of a step."""
         return _divided(self.wall_s, self.steps)
+
+    @property
+    def unverified_s(self) -> float | None:
+        """The seconds of the timed steps without verification; ``None`` if stages overlap."""
+        verification_s = self.stages_s.get(VERIFICATION)
+        if self.wall_s is None or verification_s is None or self.is_ahead:
+            return None
+        return self.wall_s - verification_s
 
     @property
     def rows_per_step(self) -> float | None:

@@ -348,9 +348,33 @@ def test_claims_are_measured_only_under_conditions_like_the_papers() -> None:
     assert ahead["total_time"][1] == "stages overlap; those of the paper are in turns"
 
 
+def test_total_times_are_compared_without_verification() -> None:
+    def ratio(verification_s: float) -> float:
+        runs = [
+            gnn_run(name=f"r{place}", label="AB"[place % 2], loader="gpu_queue", repeat=place,
+                    graph="igbh_full", serial=f"SERIAL0{place % 2}", details={
+                        "wall_s": (10.0, 20.0)[place % 2] + verification_s,
+                        "stages": {"aggregation_s": 4.0, "verification_s": verification_s},
+                    })
+            for place in range(6)
+        ]  # fmt: skip
+        (found,) = [
+            measured.ratio
+            for part in compare_claims(subject_of(runs, "label"))
+            for claim, (measured, *_) in part.claims
+            if claim.id == "total_time"
+        ]
+        assert found is not None
+        return found
+
+    assert ratio(5.0) == ratio(0.5) == pytest.approx(2.0)
+
+
 def test_the_claim_about_mmap_needs_a_gpu_that_asks_and_mmap() -> None:
     near = claims_of(pairs(graph="igbh_full"), "loader")
     assert near["mmap_time"][0] == "differs"  # 24.8, printed 26
+    dropped = claims_of(pairs(graph="igbh_full", method="drop_cache"), "loader")
+    assert dropped["mmap_time"] == ("unmeasured", "nothing limited the memory of both arms")
     runs = [run for run in pairs(graph="igbh_full") if run.record.workload.loader == "gpu_queue"]
     runs += [gnn_run(name=f"d{index}", graph="igbh_full", repeat=20 + index) for index in range(6)]
     assert claims_of(runs, "loader")["mmap_time"] == ("unmeasured", "b does not read by mmap")
