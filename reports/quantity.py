@@ -74,6 +74,7 @@ _LABELS = {
     "reads_per_s": "reads per second",
     "rows_per_s": "rows gathered per second",
     "storage_rows_per_s": "rows from the drive per second",
+    "unverified_s": "time of all steps without verification",
     "wall_s": "time of all steps",
     "fill_seconds": "fill time",
     "load_kept_fraction": "share of its work that the load kept",

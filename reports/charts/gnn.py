@@ -25,7 +25,7 @@ from wattload.reports.quantity import (
     whole,
     with_unit,
 )
-from wattload.reports.runs.gnn import STAGES, GraphTraining, middle
+from wattload.reports.runs.gnn import CEILING_ERROR, STAGES, GraphTraining, middle
 from wattload.reports.runs.gnn_traces import Requests
 from wattload.reports.runs.phases import CommonClock
 
@@ -70,23 +70,29 @@ class TrainingArm:
         return any(each.is_ahead for each in self.runs)
 
     @property
+    def typical(self) -> GraphTraining | None:
+        """The run with the median step, the faster of two; ``None`` if no run has any stages.
+
+        Its stages sum to its step; medians of each stage over runs need not.
+        """
+        known = [run for run in self.runs if run.stages_s]
+        timed = sorted(
+            (run for run in known if run.step_s is not None), key=lambda run: run.step_s or 0.0
+        )
+        return timed[(len(timed) - 1) // 2] if timed else next(iter(known), None)
+
+    @property
     def step_s(self) -> float | None:
-        """The seconds of a step."""
-        return self.middle(lambda run: run.step_s)
+        """The seconds of a step of the typical run."""
+        return self.typical.step_s if self.typical is not None else None
 
     @property
     def stages_s(self) -> Mapping[str, float]:
-        """The seconds of each known stage of a step."""
-        known = {
-            stage: self.middle(lambda run, stage=stage: _per_step(run, stage))  # type: ignore[misc]
-            for stage in STAGES
-        }
-        return {stage: seconds for stage, seconds in known.items() if seconds is not None}
-
-
-def _per_step(run: GraphTraining, stage: str) -> float | None:
-    seconds = run.stages_s.get(stage)
-    return None if seconds is None else seconds / run.steps
+        """The seconds of each known stage of a step of the typical run."""
+        run = self.typical
+        if run is None:
+            return {}
+        return {stage: seconds / run.steps for stage, seconds in run.stages_s.items()}
 
 
 def stages_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure | None:
@@ -108,7 +114,9 @@ def stages_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure 
     scale = scale_for(Unit.SECONDS, *totals)
     has_ahead = any(arm.is_ahead for arm in drawn)
     has_serial = not all(arm.is_ahead for arm in drawn)
-    caption = ["Seconds per step, medians of valid runs."]
+    caption = ["Seconds per step."]
+    if any(len(arm.runs) > 1 for arm in drawn):
+        caption = ["Seconds per step of each arm's run with the median step (of two, the faster)."]
     if has_serial:
         caption.append("Serial stages sum to the step; other is the time between them.")
     if has_ahead:
@@ -187,10 +195,10 @@ def _stages_table(arms: Sequence[TrainingArm], scale: Scale) -> Table:
 
 
 def _both(arm: TrainingArm, seconds: float | None, scale: Scale) -> str:
-    steps = arm.middle(lambda run: float(run.steps))
-    if seconds is None or steps is None:
+    if seconds is None or arm.typical is None:
         return MISSING
-    return f"{scaled(seconds, scale, 3)} ({quantity(seconds * steps, Unit.SECONDS, 3)})"
+    every_s = seconds * arm.typical.steps
+    return f"{scaled(seconds, scale, 3)} ({quantity(every_s, Unit.SECONDS, 3)})"
 
 
 def rates_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure | None:
@@ -206,7 +214,7 @@ def rates_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure |
     engines = [arm.middle(lambda run: run.engine_rows_per_s) for arm in arms]
     made = [
         [
-            checked_range(_rate_bar(arm, rate, _Ceiling(what, ceiling, shown, farthest)))
+            checked_range(_rate_bar(arm, rate, _Ceiling(what, ceiling, rate, shown, farthest)))
             for arm, rate, ceiling in zip(arms, rates, ceilings, strict=True)
         ]
         for rates, ceilings, what in (
@@ -224,6 +232,15 @@ def rates_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure |
         run.ceiling_reason.rstrip(".") for arm in arms for run in arm.runs if run.ceiling_reason
     )
     missing = f" Missing ceilings: {'; '.join(reasons)}." if reasons else ""
+    if any(
+        _is_exceeded(rate, ceiling)
+        for rates, ceilings in ((gathered, pulls), (stored, engines))
+        for rate, ceiling in zip(rates, ceilings, strict=True)
+    ):
+        missing += (
+            " A rate more than 5 % above its ceiling shows that this was measured too low: it is "
+            "called none."
+        )
     return Figure(
         name=name,
         title=f"{title}: rows per second",
@@ -254,19 +271,29 @@ class _Ceiling:
 
     name: str
     value: float | None
+    rate: float | None
     scale: Scale
     farthest: float
 
     @property
     def words(self) -> str:
         """Its name and figure; empty if it is unknown."""
-        return f"{self.name} {_shown(self.value, self.scale)}" if self.value is not None else ""
+        if self.value is None:
+            return ""
+        no_ceiling = ", no ceiling" if _is_exceeded(self.rate, self.value) else ""
+        return f"{self.name} {_shown(self.value, self.scale)}{no_ceiling}"
 
     @property
     def marks(self) -> list[tuple[str, float]]:
-        """Its line across a bar; none if it is unknown or too far."""
-        is_drawn = self.value is not None and self.value <= self.farthest
-        return [(self.words, self.value)] if is_drawn and self.value is not None else []
+        """Its line across a bar; none if it is unknown, too far, or no ceiling."""
+        if self.value is None or self.value > self.farthest or _is_exceeded(self.rate, self.value):
+            return []
+        return [(self.words, self.value)]
+
+
+def _is_exceeded(rate: float | None, ceiling: float | None) -> bool:
+    """Return whether a rate shows that its ceiling was measured too low."""
+    return rate is not None and ceiling is not None and rate > ceiling * CEILING_ERROR
 
 
 def _rate_bar(arm: TrainingArm, rate: float | None, ceiling: _Ceiling) -> Bar:

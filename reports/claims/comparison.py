@@ -25,7 +25,13 @@ from wattload.reports.claims.papers import (
 )
 from wattload.reports.quantity import MISSING, label, listed, quantity
 from wattload.reports.runs.energy import is_simulated
-from wattload.reports.runs.gnn import EMULATED, GNN, graph_training, is_filled_by_gpu
+from wattload.reports.runs.gnn import (
+    EMULATED,
+    GNN,
+    UNVERIFIED_S,
+    graph_training,
+    is_filled_by_gpu,
+)
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.random_reads import (
@@ -323,7 +329,9 @@ class _Place:
         if not is_of_paths and not all(is_filled_by_gpu(run.record) for run in of_b):
             yield "unmeasured", "no GPU is proved to have asked for the rows of b"
         found = [each for run in self.point.group.runs if (each := graph_training(run.record))]
-        has_training = claim.figure in ("training_s", "wall_s")
+        if is_of_paths and not all(each.memory.is_limited for each in found):
+            yield "unmeasured", "nothing limited the memory of both arms"
+        has_training = claim.figure in ("training_s", UNVERIFIED_S)
         if has_training and any(EMULATED in (each.training, each.trainer) for each in found):
             yield "unmeasured", "training is emulated"
         if any(each.is_ahead for each in found):

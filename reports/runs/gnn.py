@@ -15,9 +15,12 @@ from wattload.reports.runs.load import cache_by_identity
 GNN = "gnn"
 """The name of the workload and of its only timed phase."""
 STEP_S = "step_s"
+UNVERIFIED_S = "unverified_s"
+"""The time of all steps without verification, which published figures do not have."""
 AGGREGATION = "aggregation"
 TRAINING = "training"
-STAGES = ("sampling", AGGREGATION, "transfer", TRAINING, "verification")
+VERIFICATION = "verification"
+STAGES = ("sampling", AGGREGATION, "transfer", TRAINING, VERIFICATION)
 """The stages of a step, in their order."""
 AHEAD, SERIAL = "ahead", "serial"
 EMULATED = "emulated"
@@ -31,6 +34,8 @@ EFFECTIVE = ("graph", "source", "batch_seeds", "fanouts", "layers", "hidden", "s
 
 _AT_CEILING = 0.95
 """From this share of a ceiling on, a rate is limited by it."""
+CEILING_ERROR = 1.05
+"""A rate above this many times its ceiling shows that the ceiling was measured too low."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +44,8 @@ class Memory:
 
     ``budget_bytes`` are ``share`` of the features: for topology, batches, the rows that the loader
     keeps, its ``working_bytes``, and the page cache. ``limit_bytes`` are those of a cgroup, which
-    adds ``own_bytes`` for libraries and activations. ``peak_bytes`` is the most that it used.
+    adds ``own_bytes`` for libraries and activations; of it ``page_cache_bytes`` are beyond what the
+    process itself held. ``peak_bytes`` is the most that the cgroup used.
     """
 
     share: float | None
@@ -49,6 +55,7 @@ class Memory:
     limit_bytes: float | None
     own_bytes: float | None
     peak_bytes: float | None
+    page_cache_bytes: float | None
     topology_bytes: float | None
     batch_bytes: float | None
     host_rows_bytes: float | None
@@ -58,12 +65,17 @@ class Memory:
     gpu_topology_bytes: float | None
 
     @property
-    def page_cache_bytes(self) -> float | None:
+    def left_bytes(self) -> float | None:
         """What is left of the budget for the page cache; ``None`` without a cgroup."""
         held = (self.topology_bytes, self.batch_bytes, self.host_rows_bytes, self.working_bytes)
-        if self.budget_bytes is None or self.method in ("", DROPPED) or None in held:
+        if self.budget_bytes is None or not self.is_limited or None in held:
             return None
         return max(self.budget_bytes - sum(filter(None, held)), 0.0)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a cgroup held the process to its limit."""
+        return self.method not in ("", DROPPED)
 
     @property
     def words(self) -> str:
@@ -82,6 +94,8 @@ class Profile:
 
     ``source`` is ``tracefs`` if every request was traced, ``block counters`` if only means are
     known, and empty if neither, for a ``reason``. ``sizes`` are pairs of bytes and reads.
+    ``own_reads`` and ``own_read_bytes`` are what the loader counted in these steps; the drive's
+    include those of other programs.
     """
 
     source: str
@@ -90,6 +104,8 @@ class Profile:
     steps: int
     reads: int
     read_bytes: int
+    own_reads: float | None
+    own_read_bytes: float | None
     mean_read_bytes: float | None
     sizes: tuple[tuple[int, int], ...]
     mean_depth: float | None
@@ -98,6 +114,13 @@ class Profile:
     p99_s: float | None
     mean_s: float | None
     lost_events: int
+
+    @property
+    def foreign_share(self) -> float | None:
+        """The share of the drive's bytes that the loader did not read, below 0 if it read more."""
+        if self.own_read_bytes is None or not self.read_bytes:
+            return None
+        return 1 - self.own_read_bytes / self.read_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +131,8 @@ class GraphTraining:
     of all batches, ``rows``, came from one of four places: ``host_rows`` from memory of the host,
     ``cache_rows`` from the GPU's cache, ``joined_rows`` from another row's read under way, and
     ``storage_rows`` from the drive. These are ``None`` where the page cache decided. ``row_bytes``
-    are the bytes of a row, ``storage_bytes`` what the drive read. ``gpu`` is the name of the GPU,
+    are the bytes of a row, ``storage_bytes`` what the drive read. ``fanouts`` are texts by layer: a
+    number, or a list with one for each relation. ``gpu`` is the name of the GPU,
     empty without one. ``engine_rows_per_s``, ``host_rows_per_s`` and ``pull_rows_per_s`` are the
     ceilings of the engine, of the engine without the drives, and of the GPU's link.
     """
@@ -118,7 +142,7 @@ class GraphTraining:
     row_bytes: int
     feature_bytes: int
     batch_seeds: int
-    fanouts: tuple[int, ...]
+    fanouts: tuple[str, ...]
     steps: int
     overlap: str
     training: str
@@ -157,6 +181,14 @@ class GraphTraining:
     def step_s(self) -> float | None:
         """The mean seconds of a step."""
         return _divided(self.wall_s, self.steps)
+
+    @property
+    def unverified_s(self) -> float | None:
+        """The seconds of the timed steps without verification; ``None`` if stages overlap."""
+        verification_s = self.stages_s.get(VERIFICATION)
+        if self.wall_s is None or verification_s is None or self.is_ahead:
+            return None
+        return self.wall_s - verification_s
 
     @property
     def rows_per_step(self) -> float | None:
@@ -199,19 +231,23 @@ class GraphTraining:
 
     @property
     def host_factors(self) -> list[float]:
-        """How far the host's ceilings are above the rows that it gathered in a second."""
+        """How far the host's ceilings are above the rows that it gathered in a second.
+
+        A ceiling that these rows exceed bounds nothing, and has no factor.
+        """
         factors = (
             _divided(each, self.rows_per_s) for each in (self.host_rows_per_s, self.pull_rows_per_s)
         )
-        return [factor for factor in factors if factor is not None]
+        return [each for each in factors if each is not None and each * CEILING_ERROR >= 1]
 
     @property
     def load_words(self) -> str:
         """The work: ``igb_small, batches of 1,024 seeds, fan-outs 10-5-5, 20 steps``."""
         of = f"{self.graph} from a folder" if self.source else self.graph
-        fanouts = "-".join(map(str, self.fanouts))
+        fanouts = "-".join(self.fanouts)
         parts = [of, f"batches of {counted(self.batch_seeds, 'seed')}"]
-        parts += [f"fan-outs {fanouts}"] if fanouts else []
+        by_relation = " by relation" if "[" in fanouts else ""
+        parts += [f"fan-outs {fanouts}{by_relation}"] if fanouts else []
         return ", ".join([*parts, counted(self.steps, "step")])
 
     @property
@@ -230,7 +266,6 @@ def graph_training(record: RunRecord) -> GraphTraining | None:
         return None
     memory, ceilings = _mapping(found.get("memory")), _mapping(found.get("ceilings"))
     stages = _mapping(found.get("stages"))
-    fanouts = found.get("fanouts")
     losses = found.get("losses")
     return GraphTraining(
         graph=_text(found.get("graph")),
@@ -238,7 +273,7 @@ def graph_training(record: RunRecord) -> GraphTraining | None:
         row_bytes=count_of(found.get("row_bytes")),
         feature_bytes=count_of(found.get("feature_bytes")),
         batch_seeds=count_of(found.get("batch_seeds")),
-        fanouts=tuple(map(count_of, fanouts)) if isinstance(fanouts, (list, tuple)) else (),
+        fanouts=_fanouts(found.get("fanouts")),
         steps=count_of(found.get("steps")),
         overlap=_text(found.get("overlap")) or SERIAL,
         training=_text(found.get("training")),
@@ -368,20 +403,23 @@ def arms_stages(arms: Mapping[str, Sequence[RunRecord]]) -> str:
 def stage_limit(records: Sequence[RunRecord]) -> tuple[str, float | None]:
     """Return the stage that took most of a step in words, and aggregation's share if that is it.
 
-    The words are empty for other workloads, and where runs differ in it. Beside aggregation is what
-    it reached of the engine's ceiling.
+    Where runs differ in it all of theirs are named, without a share: ``aggregation or training``.
+    The words are empty for other workloads. Beside aggregation is what it reached of the engine's
+    ceiling, if that is one.
     """
     found = [each for each in map(graph_training, records) if each is not None]
     stages = {each.largest_stage for each in found} - {""}
     if len(stages) != 1:
-        return "", None
+        return listed([stage for stage in STAGES if stage in stages], "or"), None
     stage = stages.pop()
     share = middle(each.stage_share(stage) for each in found)
     words = f"{stage}, {percent(share, 2)} of the time"
     if stage != AGGREGATION:
         return words, None
     reached = middle(each.at_engine_ceiling for each in found)
-    if reached is not None and reached >= _AT_CEILING:
+    if reached is not None and reached > CEILING_ERROR:
+        words += f", at {number(reached, 2)} times the engine's own reads, which are no ceiling"
+    elif reached is not None and reached >= _AT_CEILING:
         words += f", at {number(reached, 2)} of the engine's own reads"
     return words, share
 
@@ -400,9 +438,9 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         **{
             name: figure_of(found.get(name))
             for name in (
-                "budget_bytes", "limit_bytes", "own_bytes", "peak_bytes", "topology_bytes",
-                "batch_bytes", "host_rows_bytes", "working_bytes", "gpu_cache_bytes",
-                "gpu_batch_bytes", "gpu_topology_bytes",
+                "budget_bytes", "limit_bytes", "own_bytes", "peak_bytes", "page_cache_bytes",
+                "topology_bytes", "batch_bytes", "host_rows_bytes", "working_bytes",
+                "gpu_cache_bytes", "gpu_batch_bytes", "gpu_topology_bytes",
             )
         },
     )  # fmt: skip
@@ -421,6 +459,8 @@ def _profile(found: Mapping[str, Any]) -> Profile:
         steps=count_of(found.get("steps")),
         reads=count_of(found.get("reads")),
         read_bytes=count_of(found.get("read_bytes")),
+        own_reads=figure_of(found.get("own_reads")),
+        own_read_bytes=figure_of(found.get("own_read_bytes")),
         mean_read_bytes=figure_of(found.get("mean_read_bytes")),
         sizes=tuple(sorted((size, reads) for size, reads in sizes if size and reads)),
         mean_depth=figure_of(found.get("mean_depth")),
@@ -430,6 +470,20 @@ def _profile(found: Mapping[str, Any]) -> Profile:
         mean_s=figure_of(latency.get("mean_s")),
         lost_events=count_of(found.get("lost_events")),
     )
+
+
+def _fanouts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+    """Return the fan-outs of each layer as text, lists without spaces; empty if one is none."""
+    layers = [_fanout(layer) for layer in value] if isinstance(value, (list, tuple)) else [""]
+    return tuple(layers) if all(layers) else ()
+
+
+def _fanout(layer: Any) -> str:  # noqa: ANN401 - JSON
+    if isinstance(layer, (list, tuple)):
+        relations = [_fanout(each) for each in layer]
+        return f"[{','.join(relations)}]" if all(relations) else ""
+    found = figure_of(layer)
+    return "" if found is None else str(int(found))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON

@@ -6,12 +6,12 @@ One digest covers all of them. Results that many sections need are cached by obj
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 from wattload.core.checks.evaluation import read_judged
@@ -174,7 +174,7 @@ class _Work:
         self.keep = keep
         self._masker = masker
         self._several = several
-        self._trace_files: dict[Path, tuple[TraceFile, ...]] = {}
+        self._named: dict[Path, tuple[tuple[TraceFile, ...], Mapping[str, Any]]] = {}
         self._latest = lru_cache(maxsize=1)(self._read)
 
     def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
@@ -192,7 +192,7 @@ class _Work:
         return self.keep(made) if self.keep is not None and isinstance(made, Run) else made
 
     def _run(self, stored: StoredRecord, file: Path) -> Run:
-        self._trace_files[file.parent] = stored.record.traces
+        self._named[file.parent] = (stored.record.traces, stored.record.workload.details)
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()
         run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
@@ -205,16 +205,18 @@ class _Work:
 
     def with_traces(self, run: Run, file: Path) -> Run:
         """Return a compact run that reads its traces on demand."""
-        self._trace_files[file.parent] = run.record.traces
+        self._named[file.parent] = (run.record.traces, run.record.workload.details)
         known = (run.traces.notes, run.traces.digests)
         return replace(run, traces=LazyTraces(partial(self._latest, file.parent), known))
 
     def _read(self, folder: Path) -> Traces:
+        files, details = self._named[folder]
         return read_traces(
             folder,
-            self._trace_files[folder],
+            files,
             self._masker.text if self._masker else str,
             operations=not self._several,
+            details=details,
         )
 
 

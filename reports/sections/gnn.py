@@ -57,6 +57,8 @@ _MILLION = 1e6
 _COLUMNS_MAX = 6
 """More arms than these are rows of a table, and not its columns."""
 _DEMO = "demo"
+_FOREIGN = 0.02
+"""Above this share of a profile's bytes, reads of other programs are worth a remark."""
 
 Value = Callable[[RunRecord, GraphTraining], float | None]
 
@@ -369,16 +371,15 @@ def _bytes(name: str) -> Callable[[_Place], str]:
 def _memory_table(places: Sequence[_Place]) -> Table:
     facts: list[Fact] = [
         ("features", _shown(lambda _, each: float(each.feature_bytes or 0) or None, Unit.BYTES)),
-        (
-            "host: budget",
-            _budget,
-        ),
+        ("host: budget", _budget),
         ("host: topology", _bytes("topology_bytes")),
         ("host: batches", _bytes("batch_bytes")),
         ("host: rows of the loader", _bytes("host_rows_bytes")),
         ("host: the loader's own", _bytes("working_bytes")),
-        ("host: left to the page cache", _page_cache),
+        ("host: left to the page cache", _left),
         ("host: beside the budget", _bytes("own_bytes")),
+        ("host: limit of the cgroup", _bytes("limit_bytes")),
+        ("host: page cache, at most", _bytes("page_cache_bytes")),
         ("host: most in use", _bytes("peak_bytes")),
         ("GPU: cache of rows", _bytes("gpu_cache_bytes")),
         ("GPU: batches", _bytes("gpu_batch_bytes")),
@@ -389,8 +390,9 @@ def _memory_table(places: Sequence[_Place]) -> Table:
         places,
         _known(places, facts),
         "Every loader has the same budget of host memory. What topology, batches and the loader "
-        "leave of it is for the page cache; O_DIRECT does not use it. Beside the budget a cgroup "
-        "has room for libraries and activations.",
+        "leave of it is for the page cache; O_DIRECT does not use it. The limit of a cgroup also "
+        "has room beside the budget, for libraries and activations: the page cache may have at "
+        "most what the process itself did not hold of that limit.",
     )
 
 
@@ -400,10 +402,10 @@ def _budget(place: _Place) -> str:
     return budget if share is None or budget == MISSING else f"{budget} ({percent(share, 2)})"
 
 
-def _page_cache(place: _Place) -> str:
+def _left(place: _Place) -> str:
     if any(each.memory.method == DROPPED for each in place.arm.runs):
         return "dropped before each step"
-    return _bytes("page_cache_bytes")(place)
+    return quantity(place.middle(lambda _, found: found.memory.left_bytes), Unit.BYTES, 3)
 
 
 def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> Iterator[Block]:
@@ -423,6 +425,8 @@ def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> It
         ("mean size", _shown(lambda _, each: each.profile.mean_read_bytes, Unit.BYTES)),
         ("mean depth", lambda place: number(place.middle(lambda _, e: e.profile.mean_depth), 3)),
         ("highest depth", lambda place: whole(place.middle(lambda _, e: e.profile.peak_depth))),
+        ("bytes per step", _shown(_bytes_per_step, Unit.BYTES)),
+        ("by the loader's own count", _shown(_own_bytes_per_step, Unit.BYTES)),
         ("bandwidth", _shown(_bandwidth, Unit.BYTES_PER_SECOND)),
         ("mean latency", _shown(lambda _, each: each.profile.mean_s, Unit.SECONDS)),
         ("latency p50", _shown(lambda _, each: each.profile.p50_s, Unit.SECONDS)),
@@ -433,14 +437,59 @@ def _profile(name: str, places: Sequence[_Place], tracks: Sequence[Track]) -> It
         "Requests at the drive",
         places,
         _known(places, facts),
-        "From untimed steps of their own, so that tracing costs nothing in timed ones. Latency is "
-        "from issue to completion at the block layer.",
+        "From untimed steps of their own, so that tracing costs nothing in timed ones. "
+        + " ".join(_latency_words(arms)),
     )
+    if foreign := list(_foreign_words(places)):
+        yield Notice("Not all reads in the profile are the loader's", foreign)
     reasons = unique(
         each.profile.reason.rstrip(".") for arm in arms for each in arm.runs if each.profile.reason
     )
     if reasons:
         yield Paragraph(f"Not traced, means only: {'; '.join(reasons)}.", quiet=True)
+
+
+_LATENCIES = {
+    "tracefs": "Latency is that of reads, from issue to completion at the driver",
+    "block counters": (
+        "Latency is the mean over reads and writes, from entry to the block layer on, queueing "
+        "included"
+    ),
+}
+"""What latency is by each source of a profile."""
+
+
+def _latency_words(arms: Sequence[TrainingArm]) -> Iterator[str]:
+    """Yield what latency is, a sentence for each source that has one."""
+    found = {each.profile.source for arm in arms for each in arm.runs if each.profile.mean_s}
+    for source, words in _LATENCIES.items():
+        if source in found:
+            yield f"{words} ({source})." if len(found) > 1 else f"{words}."
+
+
+def _foreign_words(places: Sequence[_Place]) -> Iterator[str]:
+    """Yield how far the drive's bytes are from the loader's own count, for arms in which they are.
+
+    Of several runs of an arm the farthest counts.
+    """
+    for place in places:
+        shares = [
+            share
+            for each in place.arm.runs
+            if (share := each.profile.foreign_share) is not None and abs(share) > _FOREIGN
+        ]
+        if not shares:
+            continue
+        share = max(shares, key=abs)
+        of = f"{place.arm.title}: " if len(places) > 1 else ""
+        up_to = "up to " if len(place.arm.runs) > 1 else ""
+        if share > 0:
+            yield f"{of}{up_to}{percent(share, 2)} of the bytes are of other programs."
+        else:
+            yield (
+                f"{of}the loader counted {up_to}{percent(-share, 2)} more bytes than the drive "
+                "saw: its reads were served elsewhere, or the profile is incomplete."
+            )
 
 
 def _lost_events(place: _Place) -> str:
@@ -455,6 +504,16 @@ def _track_title(track: Track, tracks: Sequence[Track]) -> str:
 def _reads_per_step(_: RunRecord, found: GraphTraining) -> float | None:
     profile = found.profile
     return profile.reads / profile.steps if profile.steps and profile.reads else None
+
+
+def _bytes_per_step(_: RunRecord, found: GraphTraining) -> float | None:
+    profile = found.profile
+    return profile.read_bytes / profile.steps if profile.steps and profile.read_bytes else None
+
+
+def _own_bytes_per_step(_: RunRecord, found: GraphTraining) -> float | None:
+    own_bytes, steps = found.profile.own_read_bytes, found.profile.steps
+    return own_bytes / steps if steps and own_bytes is not None else None
 
 
 def _bandwidth(_: RunRecord, found: GraphTraining) -> float | None:

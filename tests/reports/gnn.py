@@ -47,7 +47,7 @@ class Training:
     graph: str = "igb_small"
     source: str | None = None
     batch_seeds: int = 1024
-    fanouts: tuple[int, ...] = (10, 5, 5)
+    fanouts: tuple[int | list[int], ...] = (10, 5, 5)
     memory_share: float = 0.45
     steps: int = 20
     overlap: str = "serial"
@@ -60,6 +60,8 @@ class Training:
     steps_per_epoch: int = 586
     is_whole_epoch: bool = False
     profile: str | None = "tracefs"
+    foreign_share: float = 0.0
+    """The share of the bytes of the profile that other programs read."""
     repeat: int = 0
     session: str = "s1"
     serial: str = "SERIAL01"
@@ -331,6 +333,7 @@ def _details(made: Training) -> dict[str, Any]:
             "limit_bytes": round(made.memory_share * made.feature_bytes) + 102_506_496,
             "own_bytes": 102_506_496,
             "peak_bytes": 1_790_000_000 if made.method.startswith("cgroup") else None,
+            "page_cache_bytes": 1_650_000_000 if made.method.startswith("cgroup") else None,
             "topology_bytes": 56_282_016,
             "batch_bytes": 0 if made.fills_gpu else batch_bytes,
             "host_rows_bytes": host_rows_bytes,
@@ -376,18 +379,25 @@ def _profile(made: Training) -> dict[str, Any]:
                  ((4096, 21_000), (16_384, 32_000), (65_536, 18_500), (131_072, 9100))]  # fmt: skip
         reads = sum(each["count"] for each in sizes)
     traced = made.profile == "tracefs"
+    read_bytes = sum(each["bytes"] * each["count"] for each in sizes)
     return {
         "source": made.profile,
         "reason": "" if traced else "no right to read tracefs; run as root",
         "seconds": 2 * made.wall_s / made.steps,
         "steps": 2,
         "reads": reads,
-        "read_bytes": sum(each["bytes"] * each["count"] for each in sizes),
-        "mean_read_bytes": sum(each["bytes"] * each["count"] for each in sizes) / reads,
+        "read_bytes": read_bytes,
+        "own_reads": None if made.is_mapped else reads,
+        "own_read_bytes": None if made.is_mapped else round(read_bytes * (1 - made.foreign_share)),
+        "mean_read_bytes": read_bytes / reads,
         "sizes": sizes if traced else [],
         "mean_depth": 14.0 if made.is_mapped else 482.0,
         "peak_depth": (31 if made.is_mapped else 512) if traced else None,
-        "latency": {"p50_s": 310e-6, "p99_s": 1.4e-3, "mean_s": 402e-6} if traced else None,
+        "latency": {
+            "p50_s": 310e-6 if traced else None,
+            "p99_s": 1.4e-3 if traced else None,
+            "mean_s": 402e-6,
+        },
         "lost_events": 0,
     }
 
@@ -476,20 +486,26 @@ def gnn_tables(made: Training, record: RunRecord) -> dict[str, pa.Table]:
         "start_ns": starts,
         "end_ns": (starts + step_ns * 0.995).astype(np.int64),
         **{f"{name}_s": np.full(made.steps, stages[name] / made.steps) for name in STAGES},
-        "rows": np.full(made.steps, made.rows // made.steps),
+        "rows": _parts(made.rows, np.ones(made.steps)),
         **{
             name: pa.nulls(made.steps, pa.int64())
             if (count := places[name]) is None
-            else np.full(made.steps, count // made.steps)
+            else _parts(count, np.ones(made.steps))
             for name in _PLACES
         },
-        "storage_bytes": ((places["storage_bytes"] or 0) / made.steps * jitter).astype(np.int64),
+        "storage_bytes": _parts(places["storage_bytes"] or 0, jitter),
         "loss": np.array(_details(made)["losses"] or [np.nan] * made.steps),
     }
     tables = {"steps": pa.table(table)}
     if made.profile == "tracefs":
         tables["io_requests"] = _requests(made, start_ns - 20 * NS_PER_S)
     return tables
+
+
+def _parts(total: int, weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return whole numbers in proportion to weights, whose sum is the total."""
+    ends = np.round(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
+    return np.diff(ends, prepend=0)
 
 
 def _requests(made: Training, start_ns: int) -> pa.Table:

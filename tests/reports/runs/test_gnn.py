@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.records import Scenario, make_run
@@ -61,10 +63,10 @@ def test_rates_are_rows_over_the_seconds_of_aggregation() -> None:
 
 def test_what_a_cgroup_leaves_to_the_page_cache() -> None:
     memory = found(loader="gpu_queue").memory
-    assert memory.page_cache_bytes == 1_843_200_000 - 56_282_016 - 819_200_000 - 41_000_000
-    assert found(method="drop_cache").memory.page_cache_bytes is None
+    assert memory.left_bytes == 1_843_200_000 - 56_282_016 - 819_200_000 - 41_000_000
+    assert found(method="drop_cache").memory.left_bytes is None
     full = {**gnn_record(Training()).workload.details["memory"], "budget_bytes": 1_000_000}
-    assert found(details={"memory": full}).memory.page_cache_bytes == 0
+    assert found(details={"memory": full}).memory.left_bytes == 0
 
 
 def test_work_is_the_bytes_of_rows_and_settings_in_effect() -> None:
@@ -85,8 +87,22 @@ def test_the_longest_stage_limits_and_is_named_with_its_share() -> None:
     words, share = stage_limit([gnn_record(Training(training_step_s=2.0))])
     assert words.startswith("training, ")
     assert share is None
-    both = [gnn_record(Training()), gnn_record(Training(training_step_s=2.0))]
-    assert stage_limit(both) == ("", None)
+    both = [gnn_record(Training(training_step_s=2.0)), gnn_record(Training())]
+    assert stage_limit(both) == ("aggregation or training", None)
+
+
+def test_a_ceiling_that_rates_exceed_is_none() -> None:
+    low = {"ceilings": {"engine_rows_per_s": 5e5, "host_rows_per_s": 5e5, "pull_rows_per_s": 3e6}}
+    words, _ = stage_limit([gnn_record(Training(details=low))])
+    assert plain(words).endswith("times the engine's own reads, which are no ceiling")
+    assert found(details=low).host_factors == pytest.approx([3e6 / 1.05e6], rel=0.02)
+
+
+def test_fan_outs_of_relations_are_lists() -> None:
+    of_relations = found(fanouts=([10, 5], [10, 5], [5, 0]))
+    assert "fan-outs [10,5]-[10,5]-[5,0] by relation" in of_relations.load_words
+    assert found(fanouts=(10, 0)).fanouts == ("10", "0")
+    assert found(details={"fanouts": [10, None]}).fanouts == ()
 
 
 def test_arms_say_what_they_spent_steps_on_and_where_they_trained() -> None:
@@ -175,3 +191,25 @@ def test_tables_are_read_from_disk_and_damage_is_a_note(tmp_path: Path) -> None:
     assert traced.read_bytes.tolist() == made.read_bytes.tolist()
     assert (torn.traces.steps, torn.traces.requests) == (None, None)
     assert sum("can't be read" in note for note in torn.traces.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("storage_bytes", "its storage_bytes sum to"),
+        ("aggregation_s", "its aggregation_s sum to"),
+        ("loss", "its losses are not those of the record"),
+    ],
+)
+def test_a_table_of_steps_that_the_record_does_not_sum_up_is_not_drawn(
+    tmp_path: Path, column: str, words: str
+) -> None:
+    file = write_gnn_run(tmp_path, loader="direct") / "steps.parquet"
+    table = pq.read_table(file)
+    values = table.column(column).to_numpy().copy()
+    values[3] *= 2
+    at = table.column_names.index(column)
+    pq.write_table(table.set_column(at, column, pa.array(values)), file)
+    (run,) = load_readable([tmp_path]).runs
+    assert run.traces.steps is None
+    assert [note for note in run.traces.notes if words in note and "damaged or edited" in note]

@@ -128,6 +128,15 @@ def test_rates_have_their_ceilings_and_mmap_has_no_storage_rows() -> None:
     assert next(row[2].text for row in rates.table.rows) == MISSING
 
 
+def test_a_ceiling_below_its_rate_is_printed_as_none() -> None:
+    low = {"ceilings": {"engine_rows_per_s": 5e5, "pull_rows_per_s": 12.3e6}}
+    rates = figure(blocks_of([gnn_run(details=low)]), "rows per second")
+    svg = plain(rates.svg)
+    assert "engine alone 500 k/s, no ceiling" in svg or "engine alone 0.500 M/s, no ceiling" in svg
+    assert 'data-tip="engine alone' not in svg
+    assert "measured too low" in rates.caption
+
+
 def test_costs_have_joules_per_step_and_million_rows_of_drive_and_gpu_apart() -> None:
     costs = sheet(blocks_of(three()), "Time, CPU and energy")
     assert [float(text.split()[0]) for text in costs["step"]] == pytest.approx(
@@ -161,6 +170,9 @@ def test_places_of_rows_memory_and_requests_are_by_arm() -> None:
     assert rows["drive bytes ÷ row bytes"] == ["5.20", "1.00", "1.00"]
     memory = sheet(blocks, "Memory of the host and of the GPU")
     assert set(memory["host: budget"]) == {"1.84 GB (45 %)"}
+    assert memory["host: left to the page cache"] == ["742 MB", "742 MB", "927 MB"]
+    assert set(memory["host: limit of the cgroup"]) == {"1.95 GB"}
+    assert set(memory["host: page cache, at most"]) == {"1.65 GB"}
     assert memory["host: rows of the loader"] == ["0 B", "0 B", "819 MB"]
     assert memory["GPU: cache of rows"] == ["0 B", "0 B", "7.78 MB"]
     assert "GPU: topology" not in memory  # none of any arm
@@ -180,7 +192,40 @@ def test_an_untraced_profile_has_means_and_says_why() -> None:
     assert "latency p99" not in seen
     assert not [each for each in blocks if isinstance(each, Figure) and "sizes" in each.title]
     (section,) = workload_sections(subject_of([gnn_run(profile="block counters")]))
-    assert "no right to read tracefs" in str(list(every(section.blocks)))
+    text = str(list(every(section.blocks)))
+    assert "no right to read tracefs" in text
+    assert "the mean over reads and writes, from entry to the block layer on" in text
+    assert "at the driver" not in text
+    assert "from issue to completion at the driver." in str(blocks_of([gnn_run()]))
+
+
+@pytest.mark.parametrize("source", ["tracefs", "block counters"])
+def test_reads_of_other_programs_in_a_profile_are_told(source: str) -> None:
+    def told(share: float, loader: str = "direct") -> list[str]:
+        blocks = blocks_of([gnn_run(profile=source, foreign_share=share, loader=loader)])
+        return [plain(text) for each in blocks if isinstance(each, Notice)
+                and "the loader's" in each.title for text in each.sentences]  # fmt: skip
+
+    assert told(0.12) == ["12 % of the bytes are of other programs."]
+    assert told(0.01) == told(0.12, "mmap") == []
+    assert told(-0.1) == [
+        "the loader counted 10 % more bytes than the drive saw: its reads were served elsewhere, "
+        "or the profile is incomplete."
+    ]
+
+
+def test_stages_are_those_of_the_run_with_the_median_step() -> None:
+    rates = {"fast": 4e6, "middle": 1e6, "slow": 2e5}
+    runs = [
+        gnn_run(name=name, label="a", rate=rate, repeat=index, training_step_s=0.01 * index)
+        for index, (name, rate) in enumerate(rates.items())
+    ]
+    stages = figure(blocks_of(runs, "label"), "where does a step go?")
+    shown = {row[0].text: plain(row[1].text) for row in stages.table.rows}
+    middle = runs[1].record.workload.details
+    assert float(shown["step"].split()[0]) == pytest.approx(middle["wall_s"] / 20, rel=0.005)
+    assert float(shown["training"].split()[0]) == 0.01
+    assert "run with the median step" in stages.caption
 
 
 def test_bandwidth_and_power_are_on_one_axis_and_equal_losses_are_one_line() -> None:
@@ -303,9 +348,33 @@ def test_claims_are_measured_only_under_conditions_like_the_papers() -> None:
     assert ahead["total_time"][1] == "stages overlap; those of the paper are in turns"
 
 
+def test_total_times_are_compared_without_verification() -> None:
+    def ratio(verification_s: float) -> float:
+        runs = [
+            gnn_run(name=f"r{place}", label="AB"[place % 2], loader="gpu_queue", repeat=place,
+                    graph="igbh_full", serial=f"SERIAL0{place % 2}", details={
+                        "wall_s": (10.0, 20.0)[place % 2] + verification_s,
+                        "stages": {"aggregation_s": 4.0, "verification_s": verification_s},
+                    })
+            for place in range(6)
+        ]  # fmt: skip
+        (found,) = [
+            measured.ratio
+            for part in compare_claims(subject_of(runs, "label"))
+            for claim, (measured, *_) in part.claims
+            if claim.id == "total_time"
+        ]
+        assert found is not None
+        return found
+
+    assert ratio(5.0) == ratio(0.5) == pytest.approx(2.0)
+
+
 def test_the_claim_about_mmap_needs_a_gpu_that_asks_and_mmap() -> None:
     near = claims_of(pairs(graph="igbh_full"), "loader")
     assert near["mmap_time"][0] == "differs"  # 24.8, printed 26
+    dropped = claims_of(pairs(graph="igbh_full", method="drop_cache"), "loader")
+    assert dropped["mmap_time"] == ("unmeasured", "nothing limited the memory of both arms")
     runs = [run for run in pairs(graph="igbh_full") if run.record.workload.loader == "gpu_queue"]
     runs += [gnn_run(name=f"d{index}", graph="igbh_full", repeat=20 + index) for index in range(6)]
     assert claims_of(runs, "loader")["mmap_time"] == ("unmeasured", "b does not read by mmap")
