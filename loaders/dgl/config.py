@@ -64,7 +64,7 @@ class Config:
         self._mapped.check_feature_rows(plan, targets)
 
     def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
-        """Return DGL's copy of the sources of edges, 8 bytes each; the page cache is not counted."""
+        """Return DGL's copy of the sources of edges, 8 bytes each."""
         return FeatureMemory(working_bytes=8 * plan.edge_count)
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:

@@ -180,7 +180,9 @@ def random_rows_per_s(
     block_bytes, blocks_per_row = plan.row_bytes, 1.0
     if not is_aligned(plan):
         block_bytes = BLOCK_BYTES
-        read_bytes = sum(file.row_count * read_bytes_of(file, plan.row_bytes) for file in plan.files)
+        read_bytes = sum(
+            file.row_count * read_bytes_of(file, plan.row_bytes) for file in plan.files
+        )
         blocks_per_row = read_bytes / BLOCK_BYTES / plan.row_count
     depth = max(plan.outstanding // pollers, 1)
     engine = IOEngine(backend=backend, block_bytes=block_bytes, depth=depth, pollers=pollers)

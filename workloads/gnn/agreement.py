@@ -88,10 +88,13 @@ def _rows(record: RunRecord) -> Iterator[str]:
         if any(count is not None for count in counts):
             yield "only some places of rows are counted"
         read_rows, operations = details["rows"], details["rows"]
+        yield from apart(details, {"read_bytes": None}, "through the page cache")
     else:
         if sum(counts) != details["rows"]:
             yield f"the places of {details['rows']} rows have {sum(counts)}"
-        read_rows = operations = details["storage_rows"]
+        read_rows, operations = details["storage_rows"], details["operations"]
+        if operations and operations * details["read_bytes"] != details["storage_bytes"]:
+            yield f"{operations} reads of {details['read_bytes']} bytes are not those of storage"
     whole = read_rows * details["row_bytes"]
     yield from apart(
         details,
@@ -99,8 +102,8 @@ def _rows(record: RunRecord) -> Iterator[str]:
         "by its bytes",
     )
     counted = sum(window.operations for window in record.windows if window.name == PHASE)
-    if counted != operations:
-        yield f"{operations} rows were read by the details and {counted} in the phase"
+    if counted != details["operations"] or counted != operations:
+        yield f"{details['operations']} reads in the details and {counted} in the phase"
     moved = record.moved_bytes(PHASE, "read")
     if moved != details["storage_bytes"]:
         yield f"storage gave {details['storage_bytes']} bytes by the details, {moved} in the phase"
@@ -184,8 +187,8 @@ def _path(record: RunRecord) -> Iterator[str]:
     expected = _PATHS.get(record.workload.loader)
     if expected is not None and (path.path_requested, path.data_path) != expected:
         yield f"the path is {path.path_requested} ({path.data_path}) and not {expected[0]}"
-    if path.counts is not None and path.counts.reads != details["storage_rows"]:
-        yield f"the path has {path.counts.reads} reads and the details {details['storage_rows']}"
+    if path.counts is not None and path.counts.reads != details["operations"]:
+        yield f"the path has {path.counts.reads} reads and the details {details['operations']}"
 
 
 def _checks(record: RunRecord) -> Iterator[str]:
@@ -223,8 +226,9 @@ def _latencies(record: RunRecord) -> Iterator[str]:
             continue
         if row.buckets:
             yield from unlike_buckets(row)
-        if row.kind == "read" and row.count * details["row_bytes"] > details["storage_bytes"]:
-            yield f"there are {row.count} latencies of {amount(details, 'storage_rows')} reads"
+        expected = (details["operations"], details["read_bytes"])
+        if row.kind == "read" and (row.count, row.operation_bytes) != expected:
+            yield f"there are {row.count} latencies of {amount(details, 'operations')} reads"
 
 
 _RULES: Sequence[Callable[[RunRecord], Iterator[str]]] = (

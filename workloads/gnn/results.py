@@ -82,9 +82,15 @@ class Results:
 
     @property
     def reads(self) -> int:
-        """The rows that were read from storage, or through the page cache all."""
-        found = self.counted("storage_rows")
+        """The reads that the loader made, or through the page cache the rows."""
+        found = self.counted("operations")
         return self.rows if found is None else found
+
+    @property
+    def operation_bytes(self) -> int | None:
+        """The bytes of each read that the loader made, ``None`` through the page cache."""
+        found = {step.gathered.operation_bytes for step in self.steps} - {None}
+        return found.pop() if len(found) == 1 else None
 
     def counted(self, name: str) -> int | None:
         """Return the sum of one of ``COUNTS`` or of ``major_faults``, ``None`` if not counted."""

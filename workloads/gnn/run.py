@@ -192,11 +192,11 @@ class _Run:
                 results.latency,
                 phase=PHASE,
                 kind="read",
-                operation_bytes=self._read_bytes_per_row,
+                operation_bytes=results.operation_bytes or ROW_BYTES,
             ),
             tables=tables,
             queue_depth=config.outstanding if job.loader.name == "direct" else None,
-            block_bytes=self._read_bytes_per_row if job.loader.name == "direct" else None,
+            block_bytes=results.operation_bytes if job.loader.name == "direct" else None,
         )
 
     def _run(self, numbers: range) -> list[Step]:
@@ -325,7 +325,7 @@ class _Run:
 
     def _gathered(self, result: GatherResult) -> None:
         if self._phase is not None:
-            reads = result.rows if result.storage_rows is None else result.storage_rows
+            reads = result.rows if result.operations is None else result.operations
             self._phase.moved(read_bytes=result.storage_bytes, operations=reads)
 
     def _profile(self, numbers: range) -> _Profiled | None:
@@ -371,7 +371,8 @@ class _Run:
         per_epoch: int,
     ) -> dict[str, Any]:
         job, config = self._job, self._job.config
-        read_rows = results.reads
+        read_rows = results.counted("storage_rows")
+        read_rows = results.rows if read_rows is None else read_rows
         gpu = job.gpu if self._device.type == "cuda" else None
         return {
             **facts_of(job.dataset),
@@ -404,7 +405,7 @@ class _Run:
             "storage_bytes": results.storage_bytes,
             "row_payload_bytes": results.rows * ROW_BYTES,
             "operations": results.reads,
-            "read_bytes": self._read_bytes_per_row,
+            "read_bytes": results.operation_bytes,
             "amplification": results.storage_bytes / (read_rows * ROW_BYTES) if read_rows else None,
             "major_faults": results.counted("major_faults"),
             "cpu_s": results.cpu_s,

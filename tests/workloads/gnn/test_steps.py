@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from wattload.core.errors import RunError
+from wattload.core.errors import DataError, RunError
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.feature_rows import GatherResult
 from wattload.workloads.gnn.steps import Drawn, Sleeping, Steps
@@ -73,6 +73,9 @@ class Place:
         assert not self.is_filled
         self.is_filled = True
         return aligned_buffer(count * ROW)
+
+    def not_finite(self, drawn: Drawn) -> DataError:
+        return DataError(f"batch {drawn.number} is not finite")
 
     def compare(self, drawn: Drawn) -> int:
         self.is_filled = False
