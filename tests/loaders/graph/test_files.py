@@ -108,23 +108,52 @@ def test_a_killed_generation_is_continued(tmp_path: Path, chunks: int) -> None:
     assert not any(path.suffix in {".tmp", ".done"} for path in tmp_path.rglob("*"))
 
 
+@pytest.fixture
+def every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all numbers of a topology be compared with the graph's, not a sample."""
+    monkeypatch.setattr(files, "SAMPLED_OF", files.SAMPLED_NUMBERS)
+
+
+@pytest.mark.usefixtures("every_number")
 @pytest.mark.parametrize(
-    ("name", "place", "number", "message"),
+    ("kind", "place", "number", "message"),
     [
-        ("indptr-author-writes-paper.bin", 8 * 5, 2**40, r"number 6 is \d+, less than"),
-        ("indptr-author-writes-paper.bin", 0, 1, "number 0 is 1, not 0"),
-        ("indices-author-writes-paper.bin", 4 * 77, 37, "neighbour 77 is node 37, but"),
+        ("indptr", 5, 2**40, r"number 6 is \d+, less than"),
+        ("indptr", 0, 1, "number 0 is 1, not 0"),
+        ("indices", 77, 37, "neighbour 77 is node 37, but"),
+        ("indices", 77, 36, r"neighbour 77 is node 36, not \d+; del"),
+        ("indptr", 1, 0, r"node 0 has 0 edges, not \d+; delete"),
     ],
 )
 def test_a_damaged_topology_is_refused(
-    tmp_path: Path, name: str, place: int, number: int, message: str
+    tmp_path: Path, kind: str, place: int, number: int, message: str
 ) -> None:
     made, context = on(tmp_path / "t")
     made.prepare(context, 1)
-    (path,) = tmp_path.rglob(name)
+    (path,) = tmp_path.rglob(f"{kind}-author-writes-paper.bin")
+    item_bytes = 8 if kind == "indptr" else 4
     with path.open("r+b") as file:
-        file.seek(place)
-        file.write(number.to_bytes(8 if "indptr" in name else 4, "little"))
+        file.seek(place * item_bytes)
+        file.write(number.to_bytes(item_bytes, "little"))
+    with pytest.raises(DataError, match=message):
+        made.load_topology()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("indptr", r"node \d+ has \d+ edges, not"), ("indices", r"neighbour \d+ is node \d+, not")],
+)
+def test_the_topology_of_another_seed_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    """All of its numbers are possible ones."""
+    made, context = on(tmp_path / "t")
+    made.prepare(context, 1)
+    graph, relation = SyntheticGraph(SMALL, SEED + 1), SMALL.relations[0]
+    numbers = graph.neighbours(0, 0, relation.edge_count)
+    if name == "indptr":
+        degrees = graph.degrees(0, 0, SMALL.node_types[relation.destination].count)
+        numbers = np.append(0, np.cumsum(degrees, dtype=np.uint64)).astype(np.uint64)
+    (path,) = tmp_path.rglob(f"{name}-{SMALL.title(relation)}.bin")
+    path.write_bytes(numbers.tobytes())
     with pytest.raises(DataError, match=message):
         made.load_topology()
 
