@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from traceback import clear_frames
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
+from wattload.core.units import format_bytes
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import check_fanouts, largest_counts
 from wattload.loaders.graph.shapes import GraphShape
@@ -23,6 +25,8 @@ from wattload.loaders.graph.synthetic import draw_number
 _NEW = 1 << 30
 """From here on a place in a table is the number of an edge instead of a node's place."""
 _UNSEEN = (1 << 31) - 1
+_EDGE_BYTES = 72
+"""Of the lists of a relation's edges that ``_relation`` has at once, about."""
 _LOW = (1 << 32) - 1
 
 
@@ -93,9 +97,8 @@ class TorchSampler:
         """Copy the topology to the device; ``fanouts`` are those of ``Sampler``.
 
         Raises:
-            ConfigError: the fan-outs do not fit the graph, or it is too large for numbers of 31
-                bits.
-            torch.OutOfMemoryError: the device has too little memory.
+            ConfigError: the fan-outs do not fit the graph, it is too large for numbers of 31 bits,
+                or the GPU has too little memory.
         """
         shape = topology.shape
         check_fanouts(shape, fanouts)
@@ -109,30 +112,38 @@ class TorchSampler:
         self._seed = seed
         self._fanouts = tuple(map(tuple, fanouts))
         self._device = torch.device(device)
-        self._indptr = [self._copy(each.view(np.int64)) for each in topology.indptr]
-        self._indices = [self._copy(each.view(np.int32)) for each in topology.indices]
-        # The last place of a table stands for no node.
-        self._tables = [
-            torch.full((each.count + 1,), _UNSEEN, dtype=torch.int32, device=self._device)
-            for each in shape.node_types
-        ]
-        self._numbers = self._range(0)
         self._lists: list[torch.Tensor] = []
+        try:
+            self._indptr = [self._copy(each.view(np.int64)) for each in topology.indptr]
+            self._indices = [self._copy(each.view(np.int32)) for each in topology.indices]
+            # The last place of a table stands for no node.
+            self._tables = [
+                torch.full((each.count + 1,), _UNSEEN, dtype=torch.int32, device=self._device)
+                for each in shape.node_types
+            ]
+            self._numbers = self._range(0)
+        except torch.OutOfMemoryError as error:
+            self._indptr, self._indices, self._tables = [], [], []
+            raise self._no_room(error, "the topology needs", device_bytes(shape)) from error
 
     def draw(self, batch: int, seeds: NDArray[np.uint32]) -> DeviceBatch:
         """Return the batch of this number, which starts with ``seeds``, nodes of the first type.
 
         Raises:
-            ConfigError: a seed is no node, or is given twice; or the batch may be too large.
-            torch.OutOfMemoryError: the device has too little memory.
+            ConfigError: a seed is no node, or is given twice; the batch may be too large, or the
+                GPU has too little memory for it.
             RuntimeError: the sampler is closed.
         """
         if not self._tables:
             raise RuntimeError("the sampler is closed")
         self._check_seeds(seeds)
-        self._reserve(len(seeds))
         try:
+            self._reserve(len(seeds))
             return self._draw(batch, seeds)
+        except torch.OutOfMemoryError as error:
+            self._forget(None)
+            what = f"a batch of {len(seeds)} seeds can need"
+            raise self._no_room(error, what, self._batch_bytes(len(seeds))) from error
         except BaseException:
             self._forget(None)
             raise
@@ -234,6 +245,26 @@ class TorchSampler:
                 torch.empty(count + 1, dtype=torch.int64, device=self._device)
                 for count in largest[-1]
             ]
+
+    def _batch_bytes(self, seed_count: int) -> int:
+        """Return about what a batch takes at most: its nodes, and the edges of one relation."""
+        largest = largest_counts(self._shape, self._fanouts, seed_count)
+        edges = max(
+            largest[layer][relation.destination] * fanout
+            for layer, fanouts in enumerate(reversed(self._fanouts))
+            for relation, fanout in zip(self._shape.relations, fanouts, strict=True)
+        )
+        return 8 * sum(largest[-1]) + _EDGE_BYTES * edges
+
+    def _no_room(self, error: torch.OutOfMemoryError, what: str, needed_bytes: int) -> ConfigError:
+        # What the failed call has allocated is free as soon as nothing refers to it.
+        clear_frames(error.__traceback__)
+        torch.cuda.empty_cache()
+        free_bytes, _ = torch.cuda.mem_get_info(self._device)
+        return ConfigError(
+            f"sampling on the GPU does not fit its memory: {what} {format_bytes(needed_bytes)}, "
+            f"{format_bytes(free_bytes)} are free; use workload.sampler=cpu"
+        )
 
     def _forget(self, counts: Sequence[int] | None) -> None:
         """Take the nodes of a batch out of the tables; all nodes where it failed."""

@@ -80,6 +80,30 @@ def test_batches_are_those_of_the_sampler_in_c(name: str, device: str) -> None:
             np.testing.assert_array_equal(one.sources, two.sources)
 
 
+def test_a_gpu_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = synthetic(SHAPES["igb_tiny"])
+    seeds = np.arange(10, dtype=np.uint32)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2_000_000, 8_000_000))
+
+    def refuse(*_: object, **__: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "full", refuse)
+        with pytest.raises(ConfigError, match=r"the topology needs 3\.39 MB, 2\.00 MB are free"):
+            TorchSampler(topology, [[3]], seed=SEED, device="cpu")
+    sampler = TorchSampler(topology, [[3]], seed=SEED, device="cpu")
+    expected = sampler.draw(1, seeds).rows(topology.shape)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "cumsum", refuse)
+        with pytest.raises(
+            ConfigError, match=r"10 seeds can need .* are free; use workload\.sampler=cpu$"
+        ):
+            sampler.draw(1, seeds)
+    assert sampler.draw(1, seeds).rows(topology.shape).tolist() == expected.tolist()
+    sampler.close()
+
+
 def test_bad_seeds_are_refused_and_the_next_batch_is_right() -> None:
     sampler = TorchSampler(homogeneous([[1]] * 10), [[2]], seed=SEED, device="cpu")
     for seeds, message in (([0, 10], "seed 1 is node 10"), ([3, 4, 3], "node 3 is twice")):
