@@ -299,7 +299,7 @@ class Config:
             )
 
     def _check_row_memory(self, plan: FeaturePlan) -> None:
-        """Raise for more host memory than there may be."""
+        """Raise for more host memory than the cgroup has; the workload checks its own budget."""
         memory = self.feature_bytes(plan)
         needed_bytes = memory.host_rows_bytes + memory.working_bytes
         limit_bytes, _ = memory_limit_bytes(LIVE)
