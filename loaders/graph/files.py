@@ -43,8 +43,7 @@ from wattload.loaders.data.data_folder import (
     marker_of,
 )
 from wattload.loaders.data.stamped_files import unfinished_bytes
-from wattload.loaders.feature_rows import REMEDY as REMEDY  # noqa: PLC0414 - workloads use it
-from wattload.loaders.feature_rows import FeatureFile
+from wattload.loaders.feature_rows import REMEDY, FeatureFile
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
 from wattload.loaders.graph.synthetic import CLASSES, SAMPLES, VERSION, SyntheticGraph, derived_seed
 
