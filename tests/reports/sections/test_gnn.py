@@ -279,7 +279,8 @@ def test_arms_of_other_work_are_not_compared(of_b: dict[str, Any], reason: str) 
 
 
 def test_arms_may_differ_in_how_the_same_work_is_done() -> None:
-    other = {"sampler": "gpu", "outstanding": 2048, "sampler_threads": 4}
+    other = {"sampler": "gpu", "outstanding": 2048, "sampler_threads": 4, "gpus": 1,
+             "profile_steps": 0}  # fmt: skip
     runs = [
         gnn_run(name="a"),
         gnn_run(name="b", loader="gpu_queue", sampler="torch", overlap="ahead", repeat=1,
