@@ -132,7 +132,7 @@ def test_a_ceiling_below_its_rate_is_printed_as_none() -> None:
     low = {"ceilings": {"engine_rows_per_s": 5e5, "pull_rows_per_s": 12.3e6}}
     rates = figure(blocks_of([gnn_run(details=low)]), "rows per second")
     svg = plain(rates.svg)
-    assert "engine alone 500 k/s, no ceiling" in svg or "engine alone 0.500 M/s, no ceiling" in svg
+    assert 'M/s, engine alone 0.500 M/s, no ceiling"' in svg
     assert 'data-tip="engine alone' not in svg
     assert "measured too low" in rates.caption
 
