@@ -82,14 +82,15 @@ class Bar:
         ends += [end for end in (self.value, self.upper) if end is not None]
         return max(ends) + (self.error or 0.0) if ends else None
 
-    def text(self, scale: Scale) -> str:
-        """Return the figure that is printed after it, or why there is none."""
+    def text(self, scale: Scale, unit: str = "") -> str:
+        """Return the figure that is printed after it, with ``unit``, or why there is none."""
         if self.value is not None:
             shown = scaled(self.value, scale, 3)
         elif self.upper is not None:
             shown = interval_text(self.lower, self.upper, scale, 3)
         else:
             return self.reason or "no figure"
+        shown = f"{shown} {unit}".strip()
         return f"{shown}, {self.note}" if self.note else shown
 
 
@@ -163,7 +164,7 @@ def bars_svg(
             body.append(text("0", y + base, bar.label, role=bar.role, more=' font-weight="700"'))
         left = _GUTTER if 0 < len(bar.label) <= _SHORT else 0
         marks = "".join(_marks(bar, scale, largest, y, height))
-        tip = words(f"{bar.label} {bar.text(scale)} {scale.unit or title}".strip())
+        tip = words(f"{bar.label} {bar.text(scale, scale.unit or title)}".strip())
         shift = f' transform="translate({left} 0)"' if left else ""
         body.append(f'<g data-tip="{tip}"{shift}>{marks}</g>')
         y += row

@@ -32,6 +32,9 @@ DROPPED = "drop_cache"
 EFFECTIVE = ("graph", "source", "batch_seeds", "fanouts", "layers", "hidden", "steps")
 """Settings that may follow from the scale: their value in effect is in the details."""
 
+Fanout = int | tuple[int, ...]
+"""Neighbours drawn for a node in a layer: of every relation, or of each of them."""
+
 _AT_CEILING = 0.95
 """From this share of a ceiling on, a rate is limited by it."""
 CEILING_ERROR = 1.05
@@ -131,8 +134,8 @@ class GraphTraining:
     of all batches, ``rows``, came from one of four places: ``host_rows`` from memory of the host,
     ``cache_rows`` from the GPU's cache, ``joined_rows`` from another row's read under way, and
     ``storage_rows`` from the drive. These are ``None`` where the page cache decided. ``row_bytes``
-    are the bytes of a row, ``storage_bytes`` what the drive read. ``fanouts`` are texts by layer: a
-    number, or a list with one for each relation. ``gpu`` is the name of the GPU,
+    are the bytes of a row, ``storage_bytes`` what the drive read. ``fanouts`` are those of each
+    layer: one, or one for each relation. ``gpu`` is the name of the GPU,
     empty without one. ``engine_rows_per_s``, ``host_rows_per_s`` and ``pull_rows_per_s`` are the
     ceilings of the engine, of the engine without the drives, and of the GPU's link.
     """
@@ -142,7 +145,7 @@ class GraphTraining:
     row_bytes: int
     feature_bytes: int
     batch_seeds: int
-    fanouts: tuple[str, ...]
+    fanouts: tuple[Fanout, ...]
     steps: int
     overlap: str
     training: str
@@ -244,7 +247,7 @@ class GraphTraining:
     def load_words(self) -> str:
         """The work: ``igb_small, batches of 1,024 seeds, fan-outs 10-5-5, 20 steps``."""
         of = f"{self.graph} from a folder" if self.source else self.graph
-        fanouts = "-".join(self.fanouts)
+        fanouts = "-".join(map(_fanout_text, self.fanouts))
         parts = [of, f"batches of {counted(self.batch_seeds, 'seed')}"]
         by_relation = " by relation" if "[" in fanouts else ""
         parts += [f"fan-outs {fanouts}{by_relation}"] if fanouts else []
@@ -472,18 +475,21 @@ def _profile(found: Mapping[str, Any]) -> Profile:
     )
 
 
-def _fanouts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """Return the fan-outs of each layer as text, lists without spaces; empty if one is none."""
-    layers = [_fanout(layer) for layer in value] if isinstance(value, (list, tuple)) else [""]
-    return tuple(layers) if all(layers) else ()
+def _fanouts(value: Any) -> tuple[Fanout, ...]:  # noqa: ANN401 - JSON
+    """Return the fan-outs of each layer; empty if one of them is none."""
+    layers: list[Fanout] = []
+    for layer in value if isinstance(value, (list, tuple)) else ():
+        is_by_relation = isinstance(layer, (list, tuple))
+        found = [figure_of(each) for each in (layer if is_by_relation else [layer])]
+        counts = tuple(int(each) for each in found if each is not None)
+        if not counts or len(counts) != len(found):
+            return ()
+        layers.append(counts if is_by_relation else counts[0])
+    return tuple(layers)
 
 
-def _fanout(layer: Any) -> str:  # noqa: ANN401 - JSON
-    if isinstance(layer, (list, tuple)):
-        relations = [_fanout(each) for each in layer]
-        return f"[{','.join(relations)}]" if all(relations) else ""
-    found = figure_of(layer)
-    return "" if found is None else str(int(found))
+def _fanout_text(layer: Fanout) -> str:
+    return f"[{','.join(map(str, layer))}]" if isinstance(layer, tuple) else str(layer)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON

@@ -101,7 +101,7 @@ def test_a_ceiling_that_rates_exceed_is_none() -> None:
 def test_fan_outs_of_relations_are_lists() -> None:
     of_relations = found(fanouts=([10, 5], [10, 5], [5, 0]))
     assert "fan-outs [10,5]-[10,5]-[5,0] by relation" in of_relations.load_words
-    assert found(fanouts=(10, 0)).fanouts == ("10", "0")
+    assert found(fanouts=(10, 0)).fanouts == (10, 0)
     assert found(details={"fanouts": [10, None]}).fanouts == ()
 
 
