@@ -124,7 +124,7 @@ def _memory(record: RunRecord) -> Iterator[str]:
         limit, own, cache = (amount(memory, name) for name in
                              ("limit_bytes", "own_bytes", "page_cache_bytes"))  # fmt: skip
         peak = limit if memory["peak_bytes"] is None else amount(memory, "peak_bytes")
-        if own + cache != limit or own > peak or limit < memory["budget_bytes"]:
+        if own + cache != limit or own > peak:
             yield f"{own} bytes of the process and {cache} of page cache are not within {limit}"
     if is_limited and details["eviction_s"]:
         yield "caches were dropped for some time, and memory was limited"

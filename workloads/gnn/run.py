@@ -298,7 +298,8 @@ class _Run:
     def _limit_to_budget(self) -> None:
         """Lower the limit to what the process itself has and needs, and the rest of the budget.
 
-        What it has besides topology, batches and the loader's memory is then no page cache.
+        So much of the budget is left to the page cache, whatever the process has besides topology,
+        batches and the loader's memory, or had before the limit.
         """
         available = self._memory.available_bytes()
         if available is None:
@@ -307,8 +308,8 @@ class _Run:
         counted = self._job.needed_bytes(self._batch_rows)
         profile_bytes = self._job.config.profile_steps * self._batch_rows * _TRACED_BYTES
         self._memory.change(
-            self._job.budget_bytes()
-            + max(held - counted, 0)
+            held
+            + max(self._job.budget_bytes() - counted, 0)
             + self._activation_bytes
             + profile_bytes
             + _STEP_BYTES

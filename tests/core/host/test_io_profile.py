@@ -191,3 +191,11 @@ def test_unknown_devices_give_no_figures() -> None:
     assert stretch.result.source is None
     assert stretch.result.reads is None
     assert "there is no block device no-such-device" in (stretch.result.reason or "")
+
+
+def test_without_a_device_nothing_is_traced() -> None:
+    with profile([]) as found:
+        pass
+    assert found.result is not None
+    assert (found.result.source, found.requests) == (None, None)
+    assert "no block device is known" in (found.result.reason or "")
