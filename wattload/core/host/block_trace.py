@@ -135,6 +135,8 @@ class BlockTrace:
         Raises:
             TraceError: it can't be made here.
         """
+        if not numbers:
+            raise TraceError("no block device is known below the targets")
         tracing = find_tracefs(roots)
         for left in left_folders(tracing / "instances", _PREFIX, roots):
             with suppress(OSError):  # a process reads it

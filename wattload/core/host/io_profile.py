@@ -106,8 +106,6 @@ def profile(devices: Sequence[str], roots: Roots = LIVE) -> Iterator[Profile]:
     trace, names, reason = None, {}, None
     try:
         try:
-            if not devices:
-                raise TraceError("no block device is known below the targets")
             names = {_number(name, roots): name for name in devices}
             trace = BlockTrace(list(names), roots)
         except TraceError as error:
