@@ -126,7 +126,7 @@ def stages_figure(name: str, title: str, arms: Sequence[TrainingArm]) -> Figure 
         )
     return Figure(
         name=name,
-        title=f"{title}: where does a step go?",
+        title=f"{title}: where the time of a step goes",
         svg=svg,
         caption=" ".join(caption),
         table=_stages_table(drawn, scale),
@@ -303,7 +303,7 @@ def _rate_bar(arm: TrainingArm, rate: float | None, ceiling: _Ceiling) -> Bar:
         value=rate,
         marks=ceiling.marks if rate is not None else [],
         note=ceiling.words if rate is not None else "",
-        reason="not counted: the page cache decides",
+        reason="unknown with the page cache",
     )
 
 

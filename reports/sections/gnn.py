@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.power import Scope
@@ -37,6 +37,7 @@ from wattload.reports.quantity import (
     whole,
     workload_title,
 )
+from wattload.reports.runs.details import figure_of
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.gnn import (
     AGGREGATION,
@@ -148,9 +149,8 @@ def _remarks(group: Group) -> Iterator[str]:
         yield f"Scale demo has batches of {seeds} seeds: too small to measure a drive."
     if any(not each.source for each in every):
         yield (
-            "Synthetic graphs have no locality: hit rates compare with no real data set. "
-            "Neighbours are drawn for each edge, so a list may hold a node twice, and rev_ "
-            "relations are not transposes."
+            "Synthetic graphs have no locality: do not compare hit rates with those of real data "
+            "sets."
         )
     letters = dict(zip(group.arms, group.letters, strict=True))
     own = [
@@ -163,15 +163,24 @@ def _remarks(group: Group) -> Iterator[str]:
         yield f"The batches{of} are drawn by DGL itself: they are not those of other loaders."
     yield from _memory_remarks(every)
     emulated = unique(
-        quantity(each.stages_s.get("training", 0.0) / each.steps, Unit.SECONDS, 3)
-        for each in every
-        if EMULATED in (each.training, each.trainer)
+        quantity(_slept_s(run.record, found), Unit.SECONDS, 3)
+        for run in group.runs
+        if (found := graph_training(run.record)) is not None
+        and EMULATED in (found.training, found.trainer)
     )
     if emulated:
         yield (
             f"Training is emulated: each step sleeps {listed(emulated, 'or')}. No model is "
             "trained, so there is no loss."
         )
+
+
+def _slept_s(record: RunRecord, found: GraphTraining) -> float | None:
+    """Return the seconds that a step was to sleep by the settings, else those that it took."""
+    accelerator = record.config.get("accelerator")
+    step_s = accelerator.get("step_s") if isinstance(accelerator, Mapping) else None
+    asked = figure_of(step_s.get("gnn")) if isinstance(step_s, Mapping) else None
+    return found.stages_s.get("training", 0.0) / found.steps if asked is None else asked
 
 
 def _memory_remarks(every: Sequence[GraphTraining]) -> Iterator[str]:

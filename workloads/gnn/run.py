@@ -465,8 +465,8 @@ class _Run:
             )
         if isinstance(job.dataset, GraphFiles):
             yield (
-                "The graph is synthetic: neighbours have no locality, so hit rates compare with no "
-                "real graph."
+                "The graph is synthetic: neighbours have no locality, so do not compare hit rates "
+                "with those of real graphs."
             )
         if self._context.scale == "demo":
             yield f"scale=demo trains on batches of {job.config.batch_seeds} seeds."

@@ -106,7 +106,7 @@ def test_stages_sum_to_serial_steps_and_overlapped_ones_have_their_step_marked()
         gnn_run(name="a", loader="gpu_queue", label="ahead", overlap="ahead", repeat=1),
         gnn_run(name="m", loader="mmap", label="mmap", repeat=2),
     ]
-    stages = figure(blocks_of(runs, "label"), "where does a step go?")
+    stages = figure(blocks_of(runs, "label"), "where the time of a step goes")
     rows = {row[0].text: [plain(cell.text) for cell in row[1:]] for row in stages.table.rows}
     sums, steps = rows["sum of stages"], rows["step"]
     assert sums[0].split()[0] == "0.160"
@@ -124,7 +124,7 @@ def test_rates_have_their_ceilings_and_mmap_has_no_storage_rows() -> None:
     svg = plain(rates.svg)
     assert 'data-tip="engine alone 1.10 M/s"' in svg
     assert "GPU&#x27;s link 12.3 M/s" in svg
-    assert "not counted: the page cache decides" in svg
+    assert "unknown with the page cache" in svg
     assert next(row[2].text for row in rates.table.rows) == MISSING
 
 
@@ -220,7 +220,7 @@ def test_stages_are_those_of_the_run_with_the_median_step() -> None:
         gnn_run(name=name, label="a", rate=rate, repeat=index, training_step_s=0.01 * index)
         for index, (name, rate) in enumerate(rates.items())
     ]
-    stages = figure(blocks_of(runs, "label"), "where does a step go?")
+    stages = figure(blocks_of(runs, "label"), "where the time of a step goes")
     shown = {row[0].text: plain(row[1].text) for row in stages.table.rows}
     middle = runs[1].record.workload.details
     assert float(shown["step"].split()[0]) == pytest.approx(middle["wall_s"] / 20, rel=0.005)
@@ -244,9 +244,7 @@ def test_bandwidth_and_power_are_on_one_axis_and_equal_losses_are_one_line() -> 
 
 def test_each_remark_is_made_once() -> None:
     assert remarks(blocks_of(three())) == [
-        "Synthetic graphs have no locality: hit rates compare with no real data set. Neighbours "
-        "are drawn for each edge, so a list may hold a node twice, and rev_ relations are not "
-        "transposes.",
+        "Synthetic graphs have no locality: do not compare hit rates with those of real data sets.",
         "Memory of the host was limited to 45 % of the features by a cgroup (v2).",
     ]
     demo = gnn_run(scale="demo", batch_seeds=64, trainer="emulated", method="drop_cache",
