@@ -20,6 +20,9 @@ enum { REQUESTER_LIMIT = 65536, SIZE_LIMIT = 65536, PAIR_LIMIT = 1024 };
 enum { PATTERN = 0xa5 };
 /* How often the end of requesters is looked for, and whether a target answers. */
 enum { END_NS = 20000, WATCH_NS = 50000000, ABANDON_NS = 1000000000 };
+/* After so many empty passes a requester of the CPU yields, and after so many, some milliseconds,
+ * it sleeps: a delay that is small beside what the answer has taken by then. */
+enum { SPINS = 64, YIELDS = 4096, REST_NS = 50000 };
 /* As of wl_gpu_progress. */
 enum { WL_STAGE_CHECKING = 1, WL_STAGE_CHECKED, WL_STAGE_TIMED, WL_STAGE_OVER, WL_STAGE_DONE };
 /* Stamps of the table; its blocks are never on a drive. */
@@ -387,6 +390,13 @@ void wl_queue_nap(uint64_t ns) {
     struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u),
                             .tv_nsec = (long)(ns % 1000000000u)};
     nanosleep(&time, NULL);
+}
+
+void wl_queue_give_way(uint32_t empty_passes) {
+    if (empty_passes > YIELDS)
+        wl_queue_nap(REST_NS);
+    else if (empty_passes > SPINS)
+        sched_yield();
 }
 
 /* A stretch in which requesters ask. `pulls`: without the queue. */

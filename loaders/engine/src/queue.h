@@ -141,6 +141,10 @@ void wl_queue_wait_for_pollers(wl_queue *queue);
 void wl_queue_wait_briefly(wl_queue *queue);
 void wl_queue_abandon(wl_queue *queue);
 void wl_queue_nap(uint64_t ns);
+/* By a requester of the CPU after so many passes in a row without an answer: others get the CPU.
+ * It must sleep in the end. Linux may complete a failed read in a kernel thread, and its scheduler
+ * was seen to leave that waiting for seconds beside threads that only yield (6.18). */
+void wl_queue_give_way(uint32_t empty_passes);
 /* Whether a poller could not go on. */
 bool wl_queue_has_failed(wl_queue *queue, wl_error *error);
 

@@ -8,8 +8,6 @@
 #include "pattern.h"
 #include "queue.h"
 
-enum { SPINS = 64 };
-
 typedef struct {
     uint64_t number, block, start_ns, stream; /* of its next request; of its last one */
     uint32_t generation;
@@ -182,8 +180,7 @@ static void *thread_main(void *argument) {
             has_done |= step(thread, warp);
         }
         empty = has_done ? 0 : empty + 1;
-        if (empty > SPINS)
-            sched_yield();
+        wl_queue_give_way(empty);
     }
     atomic_fetch_add_explicit(&side->finished, 1, memory_order_release);
     return NULL;

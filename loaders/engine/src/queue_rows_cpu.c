@@ -6,8 +6,6 @@
 
 #include "queue_rows.h"
 
-enum { SPINS = 64 };
-
 typedef struct {
     uint8_t *to;
     const uint8_t *from;
@@ -136,8 +134,7 @@ static void *thread_main(void *argument) {
             atomic_load_explicit(&side->control, memory_order_relaxed) != WL_GO_ON)
             break;
         empty = has_done ? 0 : empty + 1;
-        if (empty > SPINS)
-            sched_yield();
+        wl_queue_give_way(empty);
     } while (has_more || waiting);
     counts.unanswered = waiting;
     side->rows->counts[thread - side->threads] = counts;
