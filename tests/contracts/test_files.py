@@ -33,6 +33,10 @@ EXCEPTIONS = {
     ("loaders/data/verification.py", "open"): "only reads",
     ("power/sampler/helper.py", "write_text"): "a file of the kernel",
     ("wattload/run/host_load/__main__.py", "write_text"): "a file of the kernel",
+    ("wattload/core/host/block_trace.py", "rmdir"): "an instance of the kernel's trace, ours",
+    ("wattload/core/host/block_trace.py", "write_text"): "a file of the kernel",
+    ("wattload/core/host/memory_limit.py", "open"): "a file of the kernel",
+    ("wattload/core/host/memory_limit.py", "rmdir"): "a control group of ours, without processes",
     ("wattload/core/storage/extents.py", "open"): "only reads",
     ("power/sources/hwmon.py", "open"): "only reads",
 }
