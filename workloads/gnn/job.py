@@ -16,9 +16,8 @@ from wattload.core.errors import ConfigError
 from wattload.core.host.gpus import Gpu
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureLoaderConfig, FeatureMemory, FeaturePlan, Memory
-from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
 from wattload.loaders.graph.seeds import TrainingSeeds
-from wattload.loaders.graph.shapes import WIDTH
 from wattload.workloads.gnn.config import AHEAD, CPU, Config
 from wattload.workloads.gnn.dataset import expected_counts
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from wattload.loaders.graph.igb_folder import IgbFolder
     from wattload.workloads.gnn.model import Trainer
 
-ROW_BYTES = 4 * WIDTH
 OWN_BYTES = 128 << 20
 """What the process may need beside topology, batches and the loader's memory."""
 _SPARE = 1.05

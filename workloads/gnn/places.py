@@ -22,6 +22,7 @@ from wattload.core.io import MemoryKind, MemoryRegion
 from wattload.core.units import format_bytes
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.feature_rows import FeatureFile, FeaturePlan, Memory
+from wattload.loaders.graph.files import ROW_BYTES
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
 from wattload.loaders.graph.synthetic import SyntheticGraph
 from wattload.workloads.gnn.steps import Drawn
@@ -29,7 +30,6 @@ from wattload.workloads.gnn.steps import Drawn
 if TYPE_CHECKING:
     import torch
 
-ROW_BYTES = 4 * WIDTH
 KEPT_ROWS = 4096
 """Rows of a real graph that are kept from all steps."""
 _PORTABLE = 1  # cudaHostRegisterPortable

@@ -26,19 +26,18 @@ from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.core.workload import Outcome, Phase, RunContext
-from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.direct.feature_rows import random_rows_per_s
 from wattload.loaders.engine.library import MEMORY
-from wattload.loaders.feature_rows import GatherResult, Memory
-from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.feature_rows import GatherResult, Memory, read_bytes_of
+from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
 from wattload.loaders.graph.seeds import most_drawn
 from wattload.loaders.graph.torch_sampler import TorchSampler, fits
 from wattload.workloads.gnn.checks import outcome_checks
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU
 from wattload.workloads.gnn.dataset import facts_of
-from wattload.workloads.gnn.job import ROW_BYTES, Job
+from wattload.workloads.gnn.job import Job
 from wattload.workloads.gnn.metrics import PHASE, metrics
 from wattload.workloads.gnn.places import Comparer, GpuPlace, HostPlace, PinnedPlace, pinned
 from wattload.workloads.gnn.results import COUNTS, STAGES, Results
@@ -355,8 +354,7 @@ class _Run:
     @property
     def _read_bytes_per_row(self) -> int:
         """The bytes that a reader of blocks moves for a row."""
-        split = any(file.offset_bytes % PAGE_BYTES for file in self._job.dataset.feature_files)
-        return ROW_BYTES + PAGE_BYTES if split else ROW_BYTES
+        return max(read_bytes_of(file, ROW_BYTES) for file in self._job.dataset.feature_files)
 
     def _not_transferred(self) -> str:
         job = self._job

@@ -23,11 +23,11 @@ from wattload.core.workload import (
 )
 from wattload.loaders.device_copy import DRIVER, require_cuda
 from wattload.loaders.feature_rows import FeatureLoaderConfig
-from wattload.loaders.graph.files import GraphFiles
+from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
 from wattload.loaders.graph.sampler import SamplingLoaderConfig
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU, Config
 from wattload.workloads.gnn.dataset import WORKLOAD, dataset_of
-from wattload.workloads.gnn.job import OWN_BYTES, ROW_BYTES, Job
+from wattload.workloads.gnn.job import OWN_BYTES, Job
 
 
 class Gnn:
