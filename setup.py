@@ -54,7 +54,6 @@ class BuildLibrary(build_ext):
         super().build_extensions()
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Return the library's path in the build."""
         return str(Path(*fullname.split(".")).with_suffix(".so"))
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
@@ -66,7 +65,6 @@ class PlatformWheel(bdist_wheel):
     """A wheel for any Python 3 of one platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the wheel's tag."""
         return "py3", "none", super().get_tag()[2]
 
 

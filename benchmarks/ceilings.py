@@ -32,7 +32,6 @@ HOT = engine.Case(
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     runs = engine.TRIALS * HOT.job_count + 3 * (pairs + 1) + 2 * (pairs + 1)
     return 5 + runs * (engine.SECONDS + engine.SETUP_S)
 
@@ -48,7 +47,6 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
 
 
 def _load(path: Path) -> None:
-    """Bring a file into the page cache."""
     with path.open("rb") as file:
         while file.read(8 * MIB):
             pass

@@ -29,7 +29,6 @@ FIO_CASE = engine.CASES[1]
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     fio_runs = 2 * pairs + engine.TRIALS * len(FIO_CASE.depths) * len(FIO_CASE.batches)
     runs = 3 * pairs + 2 * INFORMATION_PAIRS + 4
     return 10 + fio_runs * (engine.SECONDS + engine.SETUP_S) + runs * RUN_S

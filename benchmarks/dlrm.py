@@ -66,7 +66,6 @@ SETTINGS = ConversionSettings(compression="snappy", block_bytes=16 << 20)
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     return 10 + 20 * pairs * RUN_S
 
 

@@ -52,7 +52,6 @@ class Case:
         return len(self.depths) * (1 + len(self.batches))
 
     def ours(self, files: Sequence[Path]) -> dict[str, engine_child.Job]:
-        """Return the engine's jobs by their names."""
         return {
             f"{OURS} QD {depth}": engine_child.Job(
                 kind=self.kind,
@@ -67,7 +66,6 @@ class Case:
         }
 
     def fios(self, files: Sequence[Path]) -> dict[str, fio.Job]:
-        """Return fio's jobs by their names."""
         return {
             f"{FIO} QD {depth} batch {batch}": fio.Job(
                 kind=self.kind,
@@ -134,7 +132,6 @@ CASES = (
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     runs = sum(TRIALS * case.job_count + 3 * pairs for case in CASES)
     return 10 + (runs + 3 * pairs) * (SECONDS + SETUP_S)
 
@@ -203,7 +200,6 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
 
 
 def fastest(figures: Mapping[str, Sequence[Taken]], names: Iterable[str]) -> str:
-    """Return the fastest setting by its median."""
     return max(names, key=lambda name: median_speed(figures[name]))
 
 
@@ -219,7 +215,6 @@ def cheapest(figures: Mapping[str, Sequence[Taken]], names: Iterable[str], floor
 
 
 def median_speed(taken: Sequence[Taken]) -> float:
-    """Return the median of bytes per second."""
     return statistics.median(map(Taken.bytes_per_s, taken))
 
 

@@ -49,7 +49,6 @@ class Job:
     readings_s: float | None = None
 
     def command(self) -> list[str]:
-        """Return the command line."""
         spec = {name: value for name, value in asdict(self).items() if value is not None}
         spec["files"] = [str(path) for path in self.files]
         return [sys.executable, "-m", "benchmarks.engine_child", json.dumps(spec)]
@@ -120,7 +119,6 @@ def run(job: Job) -> dict[str, Any]:
 
 
 def job_of(spec: str) -> Job:
-    """Return the job that a SPEC describes."""
     found = json.loads(spec)
     found["kind"], found["order"] = IOKind(found["kind"]), IOOrder(found["order"])
     found["files"] = [Path(name) for name in found["files"]]

@@ -153,7 +153,6 @@ def _taken(job: dict[str, Any], kind: IOKind, process_cpu_s: float, *, sync_s: f
 
 
 def environment() -> dict[str, str]:
-    """Return the environment that fio is run in."""
     return {**os.environ, THP_VARIABLE: THP_TUNABLE}
 
 

@@ -121,7 +121,6 @@ class Files:
     opened: ExitStack
 
     def plan(self, *memories: Memory, gpu: str | None = None, **more: Any) -> FeaturePlan:
-        """Return where the rows are."""
         count = FILE_BYTES // ROW_BYTES
         return FeaturePlan(
             files=(FeatureFile(path=self.path, row_count=count),),
@@ -167,7 +166,6 @@ class Gathering:
     method: str = ""
 
     def __call__(self) -> Taken:
-        """Gather."""
         if not self.is_cold:
             return self._gather()
         self.gatherer.release_pages()
@@ -569,7 +567,6 @@ class Recorded:
 
 
 def _run(target: Path, overlap: str) -> Recorded:
-    """Train for some steps in a new folder."""
     with tempfile.TemporaryDirectory(prefix="gnn-", dir=target) as folder:
         record = jobs.run([*RUN, f"workload.overlap={overlap}", f"target.path={folder}"])
     return recorded(record)
@@ -612,7 +609,6 @@ def _device(gpu: str) -> torch.device:
 
 
 def _on_gpu(gpu: str) -> MemoryRegion:
-    """Return memory of a GPU for all rows."""
     import torch
 
     owner = torch.empty(FILE_BYTES, dtype=torch.uint8, device=_device(gpu))

@@ -60,7 +60,6 @@ class Place:
     node: int | None
 
     def plan(self, block_bytes: int, threads: int) -> GpuReadPlan:
-        """Return the plan of one run."""
         files = tuple(
             GpuFile(
                 path=path,

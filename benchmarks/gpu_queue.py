@@ -132,7 +132,6 @@ class Place:
     node: int | None = None
 
     def plan(self, shape: Shape, block_bytes: int = SECTOR_BYTES) -> RandomReadPlan:
-        """Return the plan of one run."""
         return RandomReadPlan(
             files=(replace(self.file, read_bytes=max(self.file.read_bytes, block_bytes)),),
             block_bytes=block_bytes,
@@ -147,7 +146,6 @@ class Place:
         )
 
     def queue(self, engine: str, shape: Shape, block_bytes: int = SECTOR_BYTES) -> Reading:
-        """Return the queue on an engine."""
         config = Queue(engine=engine, requester=self.side.lower(), pollers=shape.pollers)
         return Reading(config, self.plan(shape, block_bytes))
 

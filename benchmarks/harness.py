@@ -21,7 +21,6 @@ DRIVES = ("nvme0", "nvme1", "nvme2")
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     return 5 + pairs * (SAMPLER_WINDOW_S + 1.5)
 
 

@@ -32,7 +32,6 @@ COPY_S, COPY_TIMES = 0.5, 5
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     return 60 + pairs * (WINDOW_S + 3 * 8)
 
 

@@ -57,7 +57,6 @@ def figures(record: RunRecord) -> Figures:
 
 
 def take(options: Sequence[str]) -> Figures:
-    """Run once and return the figures of its record."""
     return figures(run(options))
 
 

@@ -51,7 +51,6 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half the distance between its ends."""
         return (self.high - self.low) / 2
 
 
@@ -108,7 +107,6 @@ class Result:
 
     @property
     def median(self) -> float:
-        """The median of the values."""
         return statistics.median(self.values)
 
     @property
@@ -146,7 +144,6 @@ class Result:
         return self.reaches if floor is None or floor <= NOISE_LIMIT else Verdict.NOISY
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
         judged: dict[str, Any] = {"verdict": self.verdict.value, "noise_floor": self.noise_floor}
         if self.values:
             bounds = asdict(self.interval)

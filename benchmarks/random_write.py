@@ -51,24 +51,19 @@ class Watched:
     depth: float
 
     def million_per_s(self) -> float:
-        """Million operations per second."""
         return self.taken.million_per_s()
 
     def cpu_s_per_million(self) -> float:
-        """CPU seconds per million operations."""
         return self.taken.cpu_s_per_million()
 
     def queue_depth(self) -> float:
-        """The mean depth of the device's queue."""
         return self.depth
 
     def as_json(self) -> dict[str, float]:
-        """Return all of it as plain data."""
         return self.taken.as_json() | {"queue_depth": self.depth}
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     return 20 + 3 * 3 * pairs * (SECONDS + SETUP_S) + 3 * pairs * (READ_SECONDS + SETUP_S)
 
 
@@ -142,7 +137,6 @@ def compare(name: str, path: Path, pairs: int, *, by_workers: bool = False) -> l
 
 
 def readings(file: Path, pairs: int) -> list[Result]:
-    """Return what a reading per second costs in speed."""
     read = _watched(_ours(file, READ_SECONDS, readings_s=READINGS_S))
     unread = _watched(_ours(file, READ_SECONDS))
     name = "random 16 KiB write, a reading a second ÷ none"

@@ -54,7 +54,6 @@ class Cost:
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     return 15 + pairs * SECONDS_EACH * len(FORMS)
 
 

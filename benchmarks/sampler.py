@@ -51,7 +51,6 @@ NOTES = ["sampler: the drive is a model that reads a file for each answer; an io
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     return 15 + pairs * (WINDOW_S + 2 * 3 * (SECONDS + SETUP_S))
 
 
@@ -98,8 +97,6 @@ def _source(job: engine_child.Job) -> str:
 
 
 def _sampled(take: Callable[[], Taken]) -> Callable[[], Taken]:
-    """Return the same with a sampler beside it."""
-
     def run() -> Taken:
         with _sampling():
             return take()

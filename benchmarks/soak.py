@@ -47,7 +47,6 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing was lost."""
         return (
             not self.lost_count and not self.cost.lost_sample_count and self.energy_error < ROUNDING
         )

@@ -21,7 +21,6 @@ class Taken:
     process_cpu_s: float
 
     def bytes_per_s(self) -> float:
-        """Bytes moved per second."""
         return self.moved_bytes / self.seconds
 
     def gb_per_s(self) -> float:
@@ -29,7 +28,6 @@ class Taken:
         return self.bytes_per_s() / 1e9
 
     def million_per_s(self) -> float:
-        """Million operations per second."""
         return self.operation_count / self.seconds / 1e6
 
     def million_per_cpu_s(self) -> float:
@@ -37,15 +35,12 @@ class Taken:
         return self.operation_count / self.cpu_s / 1e6
 
     def cpu_s_per_gb(self) -> float:
-        """CPU seconds per GB moved."""
         return self.cpu_s / self.moved_bytes * 1e9
 
     def cpu_s_per_million(self) -> float:
-        """CPU seconds per million operations."""
         return self.cpu_s / self.operation_count * 1e6
 
     def as_json(self) -> dict[str, float]:
-        """Return all of it as plain data."""
         return asdict(self)
 
 

@@ -33,7 +33,6 @@ WORKERS = 4
 
 
 def seconds(pairs: int) -> float:
-    """Return about how long the group takes."""
     engine_runs = 2 * pairs
     runs = 5 * pairs + 2 * INFORMATION_PAIRS + 6
     return 20 + engine_runs * (ENGINE_SECONDS + 0.6) + runs * RUN_S

@@ -78,7 +78,6 @@ class PartCount:
     def converted(
         self, read: tuple[Span, ...], written: tuple[Span, ...], unpack_cpu_s: float
     ) -> Converted:
-        """Return the counts with what moved."""
         return Converted(
             self._row_count,
             tuple(self._landmarks),

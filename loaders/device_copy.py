@@ -214,7 +214,6 @@ class CudaBuffer:
         return float(self._start.elapsed_time(self._end)) / 1e3
 
     def returned(self, row: int) -> NDArray[np.uint8]:
-        """Return a row as it was copied back."""
         found: NDArray[np.uint8] = self._returned[row]
         return found
 

@@ -79,7 +79,6 @@ class FeaturePlan:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files."""
         return tuple(file.path for file in self.files)
 
     @property
@@ -178,7 +177,6 @@ class GatherResult:
 
     @property
     def seconds(self) -> float:
-        """The time that it took."""
         return (self.end_ns - self.start_ns) / 1e9
 
 

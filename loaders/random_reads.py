@@ -77,7 +77,6 @@ class RandomReadPlan:
 
     @property
     def outstanding(self) -> int:
-        """The reads in flight over all files."""
         return self.requesters * len(self.files)
 
 
@@ -107,12 +106,10 @@ class CacheCounts:
 
     @property
     def asked(self) -> int:
-        """The requests that went through the queue."""
         return self.misses + self.passed
 
     @property
     def requests(self) -> int:
-        """All requests."""
         return self.coalesced + self.hits + self.joined + self.asked
 
 
@@ -195,7 +192,6 @@ class RandomReadResult:
 
     @property
     def failed(self) -> int:
-        """The number of reads that failed."""
         return sum(each.count for each in self.failures)
 
 

@@ -153,7 +153,6 @@ class Training:
 
     @property
     def accelerators(self) -> int:
-        """How many accelerators train."""
         return len(self.orders[0])
 
     @property

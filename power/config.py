@@ -349,7 +349,6 @@ class PowerConfig:
         self._check_meters()
 
     def _check_meters(self) -> None:
-        """Check the settings of the selected sources only."""
         if self.source == "quarch":
             (self.quarch or QuarchConfig()).check()
         if self.source == "replay":

@@ -55,7 +55,6 @@ def meter_module(name: str) -> ModuleType:
 
 
 def meter(name: str) -> Meter:
-    """Return what the module of a listed meter declares."""
     return cast("Meter", meter_module(name).METER)
 
 

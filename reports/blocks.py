@@ -90,7 +90,6 @@ class Notice:
 
     @property
     def others(self) -> Sequence[str | Words]:
-        """The sentences in the fold."""
         return self.sentences[len(self.first) :]
 
 

@@ -267,7 +267,6 @@ def with_unit(text: str, scale: Scale) -> str:
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """Return a share as a percentage."""
     return MISSING if share is None else f"{number(share * 100, digits)}{UNIT_SPACE}%"
 
 

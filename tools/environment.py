@@ -54,7 +54,6 @@ class TorchPlan:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a torch that is installed already is used."""
         return self.disk_bytes == 0
 
 

@@ -110,7 +110,6 @@ def _print_error(sentence: str, error: BaseException) -> None:
 
 
 def _is_rank() -> bool:
-    """Return whether a launcher started this process."""
     return any(name in os.environ for name in RANK_VARIABLES)
 
 

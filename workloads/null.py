@@ -40,7 +40,6 @@ class Null:
         self.config = config
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return a plan without data."""
         return WorkloadPlan(
             data_bytes=0,
             prepare_bytes=0,
@@ -55,7 +54,6 @@ class Null:
         return None
 
     def run(self, context: RunContext) -> Outcome:
-        """Open one phase without I/O."""
         with context.phase("nothing"):
             context.communicator.barrier()
         return Outcome(remarks=("The null workload moves no data; it measures the harness.",))

@@ -24,7 +24,6 @@ class Config:
 
     @property
     def conversion_path(self) -> DataPath:
-        """Both steps pass through the page cache."""
         return DataPath(data_path="page_cache", path_requested="page_cache")
 
     @property
@@ -33,7 +32,6 @@ class Config:
         return False
 
     def converter(self) -> Converter:
-        """Return pyarrow's conversion."""
         from wattload.loaders.arrow.conversion import ArrowConverter
 
         return ArrowConverter()

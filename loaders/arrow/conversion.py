@@ -72,7 +72,6 @@ class ArrowConverter:
     def tsv_to_parquet(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
-        """Write one part as Parquet."""
         with (
             CountedFile.create(path, moved) as file,
             io.BufferedWriter(file, WRITE_BYTES) as sink,
@@ -87,7 +86,6 @@ class ArrowConverter:
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
-        """Write one part as packed rows."""
         with (
             _packed_files(path, settings, moved) as sinks,
             Text(part, replace(settings, numeric_ids=True), moved) as text,
@@ -99,7 +97,6 @@ class ArrowConverter:
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Packed:
-        """Write a Parquet file as packed rows."""
         with (
             CountedFile(source, "rb", moved) as columns,
             _packed_files(path, settings, moved) as sinks,
@@ -368,7 +365,6 @@ def write_packed(
 def _write_rows(
     table: pa.Table, sinks: Sequence[io.RawIOBase], name: str, settings: ConversionSettings
 ) -> None:
-    """Pack the rows of a table."""
     rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
     values = [pack_column(table.column(column), column, name) for column in COLUMNS]
     for first in range(0, table.num_rows, FILL_ROWS):

@@ -179,7 +179,6 @@ class Config:
         return self.io is Access.o_direct
 
     def path(self, samples: SampleSet) -> DataPath:
-        """Return the requested path of the bytes."""
         if samples.in_memory:
             return DataPath(data_path="memory", path_requested="memory")
         if self.device is Device.gpu:

@@ -215,7 +215,6 @@ class DaliLoader:
         return self._pass.batches(self._tensors, self._on_read)
 
     def path(self) -> DataPath:
-        """Return the requested path of the bytes."""
         path = self._settings.config.path(self._samples)
         if self._settings.padding is None and self._samples.record_format == "npy":
             return path.model_copy(update={"remarks": (*path.remarks, READS_AHEAD)})
@@ -310,7 +309,6 @@ class _Pass:
         return self._delivered()
 
     def stop(self) -> None:
-        """End the thread and the pipeline."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

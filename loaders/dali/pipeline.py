@@ -59,7 +59,6 @@ class Output:
         return np.asarray(whole if self.fronts is None else whole.as_cpu())
 
     def payload_bytes(self, row: int) -> int:
-        """Return the size of a whole sample."""
         return int(self.payloads[row].shape()[0])
 
 

@@ -82,7 +82,6 @@ class SyntheticDay(io.RawIOBase):
 
 
 def _columns() -> ctypes.Array[library.SyntheticColumn]:
-    """Return how to draw each column after the label."""
     count = len(INTEGER_RANGES)
     columns = []
     for place, (most, share) in enumerate(

@@ -56,7 +56,6 @@ class DirectMedium:
                 raise _at_offset(torn, "write", path, offset_bytes + done)
 
     def finish(self, handle: int, path: Path, size_bytes: int) -> None:
-        """Truncate the file to its size and fsync it."""
         try:
             os.ftruncate(handle, size_bytes)
             os.fsync(handle)
@@ -68,7 +67,6 @@ class PageCacheMedium(DirectMedium):
     """Files written through the page cache, for a target without O_DIRECT."""
 
     def create(self, folder: Folder, name: str, size_bytes: int) -> int:
-        """Create a file."""
         return folder.create(name)
 
 

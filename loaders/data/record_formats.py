@@ -134,7 +134,6 @@ class Npy:
 
 
 def _npy_header(raw: NDArray[np.uint8], name: str) -> tuple[int, tuple[int, ...]]:
-    """Return where the array starts and its shape."""
     preamble = raw[:12].tobytes()
     if not preamble.startswith(_NPY_MAGIC):
         raise DataError(f"{name} is not npy: it starts with {preamble[:6]!r}, not {_NPY_MAGIC!r}")

@@ -84,17 +84,14 @@ class StampedFiles:
 
     @cached_property
     def key(self) -> str:
-        """The name of the data folder on each target."""
         return key_of(self.workload, self.parameters)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
-        """The path of each file."""
         return tuple(file.path for file in self.files)
 
     @property
     def data_bytes(self) -> int:
-        """The size of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @cached_property

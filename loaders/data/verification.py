@@ -104,7 +104,6 @@ class Content:
 
     @property
     def text_bytes(self) -> int:
-        """The size of the text."""
         return self.size_bytes if self.unpacked_bytes is None else self.unpacked_bytes
 
 

@@ -94,7 +94,6 @@ class CountedFiles(FileSystem):
             self.metadata_digest = counted.digest.digest()
 
     def count(self, count: int) -> None:
-        """Count bytes that a stream has written."""
         self._moved(count)
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
@@ -137,7 +136,6 @@ class MemoryFiles(CountedFiles):
         return False
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        """Keep a file under another name."""
         self._kept[Path(new_path)] = self._kept.pop(Path(path))
 
     @contextmanager
@@ -313,12 +311,10 @@ class LoadPlanner(DefaultLoadPlanner):
         self.is_coordinator = is_coordinator
 
     def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
-        """Return the memory for a tensor."""
         wanted = self.lookup_tensor(read_item.dest_index)
         return self._memory[: wanted.nbytes].view(wanted.dtype)
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        """Inspect a delivered tensor."""
         self._inspect(read_item.dest_index.fqn, tensor.view(torch.uint8).numpy())
 
 
@@ -354,7 +350,6 @@ class DcpStore:
 
     @property
     def scratch_names(self) -> Sequence[str]:
-        """The name of the metadata until it is complete."""
         return (f"{self._folder}/{METADATA_SCRATCH}",)
 
     @property
@@ -435,7 +430,6 @@ class DcpStore:
         )
 
     def close(self) -> None:
-        """Release the memory."""
         self._memories = []
         self._kept = {} if self._kept is not None else None
 

@@ -68,13 +68,11 @@ class Config:
         return FeatureMemory(working_bytes=8 * plan.edge_count)
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
-        """Return that of loader=mmap."""
         return self._mapped.row_gatherer(plan)
 
     def batch_sampler(
         self, topology: Topology, fanouts: Sequence[Sequence[int]], *, threads: int, seed: int
     ) -> BatchSampler:
-        """Return DGL's sampler of a graph."""
         from wattload.loaders.dgl.sampler import DglSampler
 
         return DglSampler(topology, fanouts, threads=threads, seed=seed)

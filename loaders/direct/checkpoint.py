@@ -56,7 +56,6 @@ class DirectStore:
 
     @property
     def file_names(self) -> Sequence[str]:
-        """One file per rank."""
         return (self._name,)
 
     def save(
@@ -108,7 +107,6 @@ class DirectStore:
         return path.model_copy(update={"data_path": f"{path.data_path}, {mode} writes"})
 
     def close(self) -> None:
-        """End the engine."""
         self._engine.close()
 
     def _fill(self) -> None:

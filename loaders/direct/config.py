@@ -181,7 +181,6 @@ class Config:
         self.require_checkpoint_library()
 
     def memory_bytes(self, plan: RandomReadPlan) -> int:
-        """Return the size of the buffers of random reads."""
         return sum(plan.requesters * file.read_bytes for file in plan.files)
 
     def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
@@ -213,7 +212,6 @@ class Config:
         return FeatureMemory(working_bytes=slots_bytes + staging_bytes(plan))
 
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
-        """Return the gatherer of rows by O_DIRECT."""
         return DirectGatherer(plan, backend=self.engine, pollers=self.pollers)
 
 

@@ -57,7 +57,6 @@ class _Assembly:
         self.verified = VerifiedSamples()
 
     def finished(self) -> Batch:
-        """Return the finished batch."""
         return Batch(
             tensor=self.tensor,
             indices=self.indices,
@@ -282,7 +281,6 @@ class DirectSampleLoader:
         return self._pass.batches()
 
     def path(self) -> DataPath:
-        """Return the requested path of the bytes."""
         if self._samples.in_memory:
             return DataPath(data_path="memory", path_requested="memory")
         return self._reader.path()

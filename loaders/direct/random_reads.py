@@ -113,7 +113,6 @@ class DirectRandomReader:
         )
 
     def _follow(self, tickets: Sequence[Ticket], watch: ReadsWatch) -> None:
-        """Report the reads until all files are done."""
         reads = read_bytes = 0
         while True:
             is_done = all(ticket.wait(SLICE_S) for ticket in tickets)

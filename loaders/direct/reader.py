@@ -160,7 +160,6 @@ class FileReader:
         self._engine = self._open_engine([*self._declared, buffer])
 
     def _complete_reads(self) -> None:
-        """Wait for file after file and complete its future."""
         while (read := self._queue.get()) is not None:
             try:
                 outcome: int | BaseException = self._result(read)

@@ -142,7 +142,6 @@ class Config:
 
     @property
     def sample_verified(self) -> str:
-        """DLIO's own reader discards what it reads."""
         if self.reader == "wattload":
             return "every byte of each file, in DLIO's workers within the timed phase"
         return "none: dlio-benchmark discards the bytes that it reads"
@@ -228,7 +227,6 @@ class ChildSettings:
     nonce: int | None
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variable with these settings."""
         return {SETTINGS_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod

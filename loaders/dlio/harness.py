@@ -251,7 +251,6 @@ class DlioHarness:
         return {**kept, **_ALONE, "PYTHONPATH": path, **settings.environment()}
 
     def path(self) -> DataPath:
-        """Return the requested path of the bytes."""
         if self._training.samples.in_memory:
             return DataPath(data_path="memory", path_requested="memory")
         if self._config.reader == "wattload":

@@ -61,7 +61,6 @@ class Usage:
     storage_bytes: int | None
 
     def since(self, earlier: Usage) -> Usage:
-        """Return the difference from an earlier reading."""
         return Usage(
             cpu_s=self.cpu_s - earlier.cpu_s,
             called_bytes=_difference(self.called_bytes, earlier.called_bytes),
@@ -258,7 +257,6 @@ class Tracer:
         return _epoch_client.batches(batches)
 
     def update(self, *_: object, **__: object) -> Self:
-        """Note nothing."""
         return self
 
     def flush(self) -> None:
@@ -288,7 +286,6 @@ class NoTensorFlowProfiler:
 
 
 def install_stubs() -> None:
-    """Install our modules in place of the missing ones."""
     logger = _module("dftracer.logger", dftracer=TraceLog(), dft_fn=Tracer, DFTRACER_ENABLE=False)
     _module("dftracer", logger=logger)
     _module("dlio_benchmark.profiler.tf_profiler", TFProfiler=NoTensorFlowProfiler)

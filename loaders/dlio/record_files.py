@@ -60,7 +60,6 @@ class RecordFiles:
         return self._layout.payload(raw, str(path), check_crc=self._settings.check_crc)
 
     def close(self) -> None:
-        """Release the reader and the journal."""
         self._reader.close()
         os.close(self._journal)
 

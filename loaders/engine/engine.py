@@ -99,7 +99,6 @@ class Ticket:
                 return False
 
     def progress(self) -> tuple[int, int]:
-        """Return the bytes and operations done so far."""
         with self._lock:
             return self._counted if self._job is None else self._progress(self._job)
 
@@ -319,7 +318,6 @@ class IOEngine:
         return self._find(memory) is not None
 
     def capabilities(self) -> EngineCapabilities:
-        """Return what the engine can do."""
         diskless = BackendFlag.DISKLESS in self._choice.flags
         return EngineCapabilities(direct=self._direct and not diskless, diskless=diskless)
 
@@ -445,7 +443,6 @@ class IOEngine:
         return None
 
     def _forget(self, ticket: Ticket, extending_files: int) -> None:
-        """Forget a ticket whose job has been freed."""
         with self._lock:
             self._tickets.discard(ticket)
             self._extended |= extending_files > 0

@@ -117,11 +117,9 @@ class EngineLoad:
         _library().wl_load_set(self._handle, mode, copy_bytes, units)
 
     def read(self) -> LoadCounts:
-        """Return the counts now."""
         counts = _Counts()
         _library().wl_load_read(self._handle, ctypes.byref(counts))
         return LoadCounts(**{name: getattr(counts, name) for name, *_ in _Counts._fields_})
 
     def close(self) -> None:
-        """End the threads."""
         _library().wl_load_close(self._handle)

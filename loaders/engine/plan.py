@@ -173,7 +173,6 @@ def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
 
 
 def _rows(extents: ExtentArrays) -> NDArray[np.void]:
-    """Return the extents as the plan's bytes have them."""
     rows = np.zeros(len(extents), dtype=EXTENT_ROW)
     rows["file"] = extents.files
     rows["offset"] = extents.offsets_bytes

@@ -39,7 +39,6 @@ class GdsioReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> Sequence[str]:
-        """Return the command line."""
         plan = self._plan
         count = len(plan.files)
         groups: list[str] = []

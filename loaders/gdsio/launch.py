@@ -13,7 +13,6 @@ from wattload.core.interrupts import end_with
 
 
 def main() -> None:
-    """Replace this process by the program."""
     parent, *command = sys.argv[1:]
     end_with(int(parent))
     os.execv(command[0], command)

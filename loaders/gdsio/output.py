@@ -66,7 +66,6 @@ class Totals:
 
     @property
     def operations(self) -> int:
-        """The reads of all jobs."""
         return sum(job.operations for job in self.jobs)
 
     @property
@@ -76,7 +75,6 @@ class Totals:
 
     @property
     def planned_bytes(self) -> int:
-        """The data sets of all jobs."""
         return sum(job.planned_bytes for job in self.jobs)
 
     @property
@@ -86,10 +84,8 @@ class Totals:
 
     @property
     def mean_latency_s(self) -> float:
-        """The mean over all reads."""
         summed = sum(job.mean_latency_s * job.operations for job in self.jobs)
         return summed / self.operations
 
     def as_reported(self) -> Mapping[str, object]:
-        """Return all lines as plain data."""
         return {"jobs": [asdict(job) for job in self.jobs]}

@@ -170,7 +170,6 @@ class NativeError(Exception):
 
     @classmethod
     def of(cls, error: Error) -> NativeError:
-        """Return the error that the library has filled in."""
         return cls(
             code=int(error.code),
             detail=int(error.detail),
@@ -363,7 +362,6 @@ class Reads:
         return result
 
     def progress(self) -> Progress:
-        """Return what has been done so far."""
         progress = Progress()
         load().wl_gpu_progress_of(self._reads, ctypes.byref(progress))
         return progress
@@ -380,5 +378,4 @@ class Reads:
         return {} if version is None else {"cufile": version}
 
     def close(self) -> None:
-        """End the threads and release everything."""
         load().wl_gpu_close(self._reads)

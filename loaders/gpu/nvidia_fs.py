@@ -13,7 +13,6 @@ _ENABLED = "module/nvidia_fs/parameters/rw_stats_enabled"
 
 
 def is_loaded(roots: Roots = LIVE) -> bool:
-    """Return whether the module is loaded."""
     return (roots.proc / _STATS).exists()
 
 

@@ -346,7 +346,6 @@ class ProcessReader:
 
 
 def native_error(fields: Mapping[str, Any]) -> NativeError:
-    """Return the error that a child has sent."""
     return NativeError(**fields)
 
 

@@ -108,7 +108,6 @@ def _watch_input(commands: Commands) -> None:
 
 
 def error_fields(error: NativeError) -> dict[str, Any]:
-    """Return an error as plain data."""
     return {
         "code": error.code,
         "detail": error.detail,

@@ -72,7 +72,6 @@ class _Run:
         self._queue, self._each_bytes = queue, each_bytes
 
     def start(self) -> None:
-        """Let the timed stage start."""
         self._queue.start()
 
     def progress(self) -> Progress:

@@ -149,12 +149,10 @@ class Config:
 
     @property
     def reads_storage(self) -> bool:
-        """Whether files are read at all."""
         return self.engine == STORAGE
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether a GPU asks."""
         return self.requester == GPU
 
     def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
@@ -243,7 +241,6 @@ class Config:
         return QueueGatherer(plan, self.rows_setup(plan), needs_gpu=self.needs_gpu)
 
     def rows_setup(self, plan: FeaturePlan) -> RowsSetup:
-        """Return how the rows of a plan are gathered."""
         share = self.cache_share
         if share is None:
             share = DEFAULT_CACHE_SHARE if self.needs_gpu else 0.0
@@ -317,7 +314,6 @@ class Config:
         return plan.outstanding * _power_of_2(most_bytes)
 
     def queue_setup(self, plan: RandomReadPlan) -> QueueSetup:
-        """Return how the queue of a plan is run."""
         return QueueSetup(
             engine=self.engine,
             pollers=self._pollers(plan),

@@ -18,7 +18,6 @@ _LESS = "use fewer workload.requesters, or a smaller workload.block_bytes or loa
 
 
 def no_gpu() -> NoGpuError:
-    """Return the error for a host without a GPU."""
     return NoGpuError(
         f"loader=gpu_queue needs an NVIDIA GPU and {DRIVER} is missing; loader.requester=cpu runs "
         "the same queue from CPU threads, and every page says so"

@@ -246,7 +246,6 @@ class QueueGatherer:
                 raise RunError(f"{found} {name}, {expected} {other}: these must be equal")
 
     def _fill(self) -> None:
-        """Read the rows to keep into host memory."""
         plan, count = self._plan, self._setup.host_rows
         if not count:
             return

@@ -53,7 +53,6 @@ class Program:
 
     @classmethod
     def packaged(cls, name: str = RANDOM_READ) -> Program:
-        """Return a source and the headers of this installation."""
         own, engine = Path(__file__).parent, library.library_path().with_name("src")
         paths = [own / name for name in OWN_HEADERS] + [engine / name for name in ENGINE_HEADERS]
         headers = {path.name: path.read_bytes() for path in paths}
@@ -202,7 +201,6 @@ def _compile(nvrtc: ModuleType, program: Program, architecture: str, version: st
 def _read(
     nvrtc: ModuleType, handle: object, size_of: Callable[..., Any], copy: Callable[..., Any]
 ) -> bytes:
-    """Return what NVRTC copies into memory of the caller."""
     (size_bytes,) = _call(nvrtc, size_of, handle)
     memory = bytes(size_bytes)  # the bindings write into it
     _call(nvrtc, copy, handle, memory)

@@ -269,17 +269,14 @@ class Queue:
         return library.trace_rows(load().wl_queue_trace, self._queue)
 
     def target(self, number: int) -> TargetResult:
-        """Return what was read of a target."""
         result = TargetResult()
         load().wl_queue_target_of(self._queue, number, ctypes.byref(result))
         return result
 
     def poller(self, number: int) -> PollerResult:
-        """Return what a poller did."""
         result = PollerResult()
         load().wl_queue_poller_of(self._queue, number, ctypes.byref(result))
         return result
 
     def close(self) -> None:
-        """End the pollers and release everything."""
         load().wl_queue_close(self._queue)

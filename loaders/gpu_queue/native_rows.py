@@ -238,7 +238,6 @@ class Rows:
         return count.value * 1e9 / took_ns.value
 
     def close(self) -> None:
-        """End the pollers and release everything."""
         _load().wl_rows_close(self._rows)
 
     def _call(self, name: str, *arguments: object) -> None:

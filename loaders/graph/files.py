@@ -93,12 +93,10 @@ class GraphFiles:
 
     @cached_property
     def graph(self) -> SyntheticGraph:
-        """The graph that the files have."""
         return SyntheticGraph(self.shape, self.seed)
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return CLASSES
 
     @property
@@ -123,7 +121,6 @@ class GraphFiles:
 
     @cached_property
     def key(self) -> str:
-        """The name of the data folder on each target."""
         return str(marker_of(self._workload, self.parameters, self.seed)["key"])
 
     @cached_property
@@ -143,7 +140,6 @@ class GraphFiles:
 
     @property
     def data_bytes(self) -> int:
-        """The size of all files."""
         return sum(file.size_bytes for file in self._files)
 
     @property
@@ -152,7 +148,6 @@ class GraphFiles:
         return self.data_bytes - self.shape.row_count * ROW_BYTES
 
     def target_bytes(self) -> tuple[int, ...]:
-        """Return the size of the files on each target."""
         sizes = [0] * len(self._targets)
         for file in self._files:
             sizes[file.place] += file.size_bytes
@@ -349,7 +344,6 @@ class _Indptr:
         return found
 
     def _find_starts(self) -> NDArray[np.uint64]:
-        """Return the first edge of each chunk's first node."""
         shape = self._files.shape
         node_count = shape.node_types[shape.relations[self._relation].destination].count
         sums, step = [0], CHUNK_BYTES // 8

@@ -142,7 +142,6 @@ class IgbFolder:
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return CLASSES
 
     @property
@@ -153,7 +152,6 @@ class IgbFolder:
 
     @property
     def feature_files(self) -> tuple[FeatureFile, ...]:
-        """The file of rows of each type."""
         return tuple(
             FeatureFile(
                 path=each.path,
@@ -173,7 +171,6 @@ class IgbFolder:
         return pointers + 4 * self.shape.edge_count + self.labelled_nodes
 
     def labels(self, nodes: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return the classes of labelled papers."""
         return self._labels[nodes].astype(np.int64)
 
     def load_topology(self) -> Topology:
@@ -272,7 +269,6 @@ class _Lists:
         self.way = _Way(self._next.ctypes.data, ends, self.indices.ctypes.data)
 
     def add_loops(self) -> None:
-        """Fill the last place of each destination with itself."""
         self.indices[self.indptr[1:] - np.uint64(1)] = np.arange(len(self._next), dtype=np.uint32)
 
 

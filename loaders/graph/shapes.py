@@ -57,7 +57,6 @@ class GraphShape:
 
     @property
     def edge_count(self) -> int:
-        """The edges of all relations."""
         return sum(each.edge_count for each in self.relations)
 
     def first_row(self, node_type: int) -> int:

@@ -111,7 +111,6 @@ class KvikioReads:
         self._started.set()
 
     def run(self) -> Result:
-        """Make all reads and return the result."""
         threads = [threading.Thread(target=reader.run, daemon=True) for reader in self._readers]
         for thread in threads:
             thread.start()
@@ -140,7 +139,6 @@ class KvikioReads:
         self._barrier.wait()
 
     def progress(self) -> Progress:
-        """Return what has been done so far."""
         operations = sum(len(reader.latencies_ns) for reader in self._readers)
         return Progress(
             reads=operations,
@@ -168,7 +166,6 @@ class KvikioReads:
         }
 
     def close(self) -> None:
-        """Close the files and release the memory."""
         for memory in self._registered:
             self._kvikio.memory_deregister(memory)
         for file in self._opened:

@@ -93,7 +93,6 @@ class MappedGatherer:
         self._tensors, self._memories = [], []
 
     def _mappings(self) -> list[tuple[int, int]]:
-        """Return address and size of each mapped file."""
         return [
             (
                 tensor.data_ptr() - file.offset_bytes,
@@ -128,7 +127,6 @@ class MappedGatherer:
 
 
 def _mapped(plan: FeaturePlan, file: FeatureFile, advice: str) -> mmap.mmap:
-    """Return a file in memory."""
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size_bytes = os.fstat(descriptor).st_size
@@ -143,7 +141,6 @@ def _mapped(plan: FeaturePlan, file: FeatureFile, advice: str) -> mmap.mmap:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Let PyTorch use so many threads in a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

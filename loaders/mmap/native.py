@@ -191,7 +191,6 @@ class Mapped:
             raise library.exception_of(error)
 
     def reads(self) -> int:
-        """Return how many reads have succeeded so far."""
         return int(load().wl_mapped_reads(self._mapped))
 
     def finish(self) -> Result:

@@ -40,7 +40,6 @@ class Config:
 
     @property
     def conversion_path(self) -> DataPath:
-        """Both steps read and write with O_DIRECT."""
         choice = choose_backend(self.engine)
         return DataPath(
             data_path="o_direct",
@@ -55,7 +54,6 @@ class Config:
         return True
 
     def converter(self) -> Converter:
-        """Return the conversion in C."""
         from wattload.loaders.native.conversion import NativeConverter
 
         return NativeConverter(

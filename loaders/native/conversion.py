@@ -298,7 +298,6 @@ def _require_rows(
 
 
 def _drop(count: PartCount, offset: int, progress: library.TsvProgress) -> None:
-    """Count the bad lines of a whole block."""
     if progress.bad_count:
         count.drop(progress.bad_count, offset + progress.bad_offsets[0])
 
@@ -310,7 +309,6 @@ def _fault(part: Part, offset: int) -> DataError:
 
 
 def _kinds(settings: ConversionSettings) -> list[int]:
-    """Return how the library reads and writes each column."""
     ids = _NUMBER if settings.numeric_ids else _TEXT
     return [ids if name in CATEGORICALS else _INT32 for name in COLUMNS]
 
@@ -345,7 +343,6 @@ class _ParquetWriter:
         self._groups.append(RowGroup(row_count=rows, chunks=chunks))
 
     def finish(self) -> None:
-        """Write the footer."""
         schema = [
             Column(name=name, kind=parquet.BYTE_ARRAY if kind == _TEXT else parquet.INT32)
             for name, kind in zip(COLUMNS, self._kinds, strict=True)
@@ -570,7 +567,6 @@ class _Packing:
 
 
 def _read_metadata(source: Source) -> FileMetaData:
-    """Return the footer of a Parquet file."""
     import pyarrow as pa
     from pyarrow.parquet import read_metadata
 

@@ -205,7 +205,6 @@ class _Column:
         spills: Sequence[Path],
         kind: np.dtype[np.signedinteger],
     ) -> None:
-        """Write a file of numbers for each of ids."""
         numbered = self._numbered(sources, left_counts, spills)
         for source, target in zip(sources, targets, strict=True):
             with new_files(self._machine, [target], self._moved) as (sink,):
@@ -216,7 +215,6 @@ class _Column:
     def _numbered(
         self, sources: Sequence[Path], left_counts: Sequence[int], spills: Sequence[Path]
     ) -> Iterator[Numbers]:
-        """Yield the numbers of each step of files."""
         extents, taken_bytes = [], 0
         for step, left_count in zip(self._steps(sources), left_counts, strict=True):
             extents.append(step)

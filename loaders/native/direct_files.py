@@ -115,12 +115,10 @@ class Machine:
 
     @cached_property
     def dictionary(self) -> Bytes:
-        """The dictionary page of a column."""
         return np.zeros(self._page_bytes, np.uint8)
 
     @cached_property
     def data(self) -> Bytes:
-        """The data page of a column."""
         return np.zeros(self._page_bytes, np.uint8)
 
     @cached_property
@@ -399,7 +397,6 @@ class FileSource:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the file when it was opened."""
         return self._size_bytes
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Bytes]:
@@ -422,11 +419,9 @@ class MemorySink:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes written so far."""
         return len(self._bytes)
 
     def write(self, data: Bytes | memoryview | bytes, /) -> None:
-        """Take bytes."""
         self._bytes += np.frombuffer(data, np.uint8).data
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Bytes]:

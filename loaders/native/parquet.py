@@ -53,7 +53,6 @@ class Chunk:
 
     @property
     def has_dictionary(self) -> bool:
-        """Whether its first page is a dictionary."""
         return self.offset_bytes != self.data_offset_bytes
 
 

@@ -109,7 +109,6 @@ class _RowReader:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """What was read of each file so far."""
         return tuple(self._spans)
 
     def read(self, first: int, count: int) -> Bytes:

@@ -76,7 +76,6 @@ class TorchStore:
 
     @property
     def file_names(self) -> Sequence[str]:
-        """One file per bucket."""
         return tuple(bucket.name for bucket in self._buckets)
 
     @property
@@ -103,7 +102,6 @@ class TorchStore:
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: BlockIdentity, moved: ByteCounter
     ) -> Loaded:
-        """Load file after file and check every delivered byte."""
         start_s = time.process_time()
         payload_bytes = bad = 0
         bad_files = []
@@ -121,13 +119,11 @@ class TorchStore:
         )
 
     def path(self) -> DataPath:
-        """Return the requested path of the bytes."""
         if self._images is not None:
             return DataPath(data_path="memory", path_requested="memory")
         return DataPath(data_path="torch.save, torch.load", path_requested="page_cache")
 
     def close(self) -> None:
-        """Release the memory."""
         self._memory = StampedMemory(aligned_buffer(PAGE_BYTES))
         self._images = {} if self._images is not None else None
 
@@ -152,7 +148,6 @@ class TorchStore:
         return ShardFile(name=bucket.name, payload_bytes=payload_bytes)
 
     def _state(self, bucket: _Bucket, identity: BlockIdentity) -> dict[str, Any]:
-        """Return the stamped tensors of one file by name."""
         state: dict[str, Any] = {}
         start = 0
         for tensor in bucket.tensors:

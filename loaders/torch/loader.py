@@ -66,7 +66,6 @@ class SampleDataset:
         self._cpu_mark_s: float | None = None
 
     def __getitem__(self, index: int) -> BatchResult:
-        """Return a batch of one sample."""
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> BatchResult:
@@ -257,7 +256,6 @@ class TorchLoader:
             )
 
     def path(self) -> DataPath:
-        """Return the requested path of the bytes."""
         if self._samples.in_memory:
             return DataPath(data_path="memory", path_requested="memory")
         return DataPath(data_path="np.load in DataLoader workers", path_requested="page_cache")

@@ -19,7 +19,6 @@ HoldsSystem = Callable[[str], bool | None]
 
 
 def controllers_here() -> Sequence[str]:
-    """Return the names of this host's NVMe controllers."""
     from wattload.core.storage.controllers import list_controllers
 
     return list_controllers()

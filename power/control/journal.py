@@ -104,7 +104,6 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """The key of the entry."""
         return Key(self.serial, self.feature, self.controller_id)
 
 

@@ -186,7 +186,6 @@ def left_text(entry: Entry, current: Setting) -> str:
 
 
 def has_restarted(entry: Entry) -> bool:
-    """Return whether the host has restarted since a change."""
     return bool(entry.boot_id) and entry.boot_id != boot_id()
 
 
@@ -295,7 +294,6 @@ def plans(device: AdminDevice, controller: Controller, config: PowerConfig) -> I
 
 
 def _plan_state(device: AdminDevice, controller: Controller, state: int) -> Plan:
-    """Return the change to an operational power state."""
     _check_state(device.name, controller, state)
     before = read_setting(device, POWER_STATE)
     return Plan(

@@ -331,7 +331,6 @@ def _near_edges(run: _Run) -> LeastSquares:
 
 
 def _whole(run: _Run) -> LeastSquares:
-    """Return the problem of all readings."""
     whole_s = run.stretches[-1].end_s - run.stretches[0].start_s
     coarser = replace(run, piece_s=max(run.piece_s, whole_s / PIECES_MAX))
     return LeastSquares(coarser.pieces([run.stretches]), run.time_s, run.observed)

@@ -65,7 +65,6 @@ class Response:
 
     @property
     def delay_s(self) -> float:
-        """The mean age of the power in a reading."""
         return self.lag_s + self.window_s * (0.5 if self.shape == "boxcar" else 1.0)
 
 

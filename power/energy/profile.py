@@ -74,7 +74,6 @@ class Profile:
         )
 
     def of(self, pieces: slice | NDArray[np.intp]) -> Profile:
-        """Return the profile of some of the pieces."""
         return replace(
             self,
             start_ns=self.start_ns[pieces],

@@ -173,7 +173,6 @@ class SourceLedger:
         return int(part.trace.time_ns[0]), int(part.trace.time_ns[-1])
 
     def idle_w(self, baseline: Window | None) -> ValueOrReason:
-        """Return the mean power in the idle baseline."""
         part = self.parts.get("energy_j")
         if part is None or self.facts.evidence not in MEASURING:
             return None, f"{self.facts.name} has no power sensor"

@@ -65,7 +65,6 @@ class Repetition:
     is_open: bool = False
 
     def seconds_in(self, start_ns: int, end_ns: int) -> float:
-        """Return how many seconds of an interval it overlaps."""
         return max(0, min(end_ns, self.end_ns) - max(start_ns, self.start_ns)) / NS_PER_S
 
 
@@ -207,7 +206,6 @@ class Bins:
         )
 
     def within(self, start_ns: int, end_ns: int) -> slice:
-        """Return the bins that are completely in an interval."""
         first = int(np.searchsorted(self.edge_ns, start_ns, "left"))
         last = int(np.searchsorted(self.edge_ns, end_ns, "right")) - 1
         return slice(first, max(first, last))
@@ -260,11 +258,9 @@ class _Judge:
 
     @property
     def knows_steps(self) -> bool:
-        """Whether the steps of the sensor are known."""
         return self._step_w is not None
 
     def judged(self, repetition: Repetition) -> Repetition:
-        """Return a repetition with its verdict."""
         inside = np.zeros(self._reading_w.size, np.bool_)
         inside[self._bins.within(repetition.start_ns, repetition.end_ns - self._settle_ns)] = True
         why = self._why(repetition, inside)
@@ -337,7 +333,6 @@ def _kinds(rate: Values) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _mixed(rate: Values, inside: NDArray[np.bool_]) -> bool:
-    """Return whether some bins were busy and some idle."""
     if not rate.any():
         return False
     return all(np.count_nonzero(kind & inside) >= BINS_MIN for kind in _kinds(rate))

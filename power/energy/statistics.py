@@ -123,7 +123,6 @@ class Readings:
 
     @property
     def spacing_s(self) -> float:
-        """The time between two readings whose windows adjoin."""
         return max(self.window_s if self.is_gapless else 0.0, self.stride * self.step_s)
 
     def unresolved(self, length_s: float) -> str:
@@ -177,7 +176,6 @@ class Readings:
         return self.only(_is_within(self.start_ns, self.end_ns, windows))
 
     def only(self, which: NDArray[np.bool_]) -> Readings:
-        """Return some of the readings."""
         part = np.flatnonzero(which)
         return self._part(part, part, self.watts[part], self.weight[part], self.resolution_s)
 

@@ -128,7 +128,6 @@ class TraceBuilder:
         self._columns = defaultdict(lambda: (array("q"), array("q"), array("d"), array("b")))
 
     def add(self, sample: Sample) -> None:
-        """Add the next sample."""
         times, spreads, values, ranks = self._columns[sample.source, sample.device, sample.channel]
         times.append(sample.time_ns)
         spreads.append(sample.spread_ns)
@@ -172,7 +171,6 @@ class TraceBuilder:
 
 
 def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
-    """Return the samples as traces."""
     builder = TraceBuilder()
     for sample in samples:
         builder.add(sample)

@@ -78,7 +78,6 @@ class CommandCost:
     max_ns: int = 0
 
     def add(self, spent_ns: int) -> None:
-        """Count one command."""
         self.count += 1
         self.total_ns += spent_ns
         self.max_ns = max(self.max_ns, spent_ns)
@@ -131,7 +130,6 @@ class Completion:
 
     @property
     def code(self) -> int:
-        """Status code type and status code."""
         return self.status & CODE_MASK
 
 
@@ -204,7 +202,6 @@ class NvmeAdmin:
             ) from error
 
     def submit(self, command: AdminCommand) -> Completion:
-        """Send one command and wait for it."""
         if self._descriptor < 0:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
         size_bytes = len(command.payload) or command.data_bytes

@@ -277,7 +277,6 @@ class Timestamp:
 
 
 def read_timestamp(device: AdminDevice) -> Timestamp:
-    """Return the drive's clock."""
     command = AdminCommand(
         name="Get Features 0Eh (timestamp)",
         opcode=GET_FEATURES,

@@ -178,7 +178,6 @@ def _temperatures(data: bytes) -> dict[str, Any]:
 
 
 def _attributes(bits: int) -> dict[str, bool]:
-    """Return the attributes of CTRATT."""
     return {
         "permissive_mode": bool(bits >> 1 & 1),
         "endurance_groups": bool(bits >> 4 & 1),

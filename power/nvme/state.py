@@ -220,12 +220,10 @@ def _selected_state(device: AdminDevice, controller: Controller, select: Select)
 
 
 def smart_state(log: SmartLog) -> SmartState:
-    """Return a SMART log for the record."""
     return _observed(SmartState, log, {"temperature_k": "the drive reports 0 K"}, "not reported")
 
 
 def power_state_facts(descriptor: PowerStateDescriptor) -> PowerStateFacts:
-    """Return a power state descriptor for the record."""
     return _observed(PowerStateFacts, descriptor, {}, "the drive reports 0")
 
 

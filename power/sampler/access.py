@@ -143,7 +143,6 @@ class Access:
         return cls(uids=frozenset(map(_uid, users)), gids=frozenset(map(_gid, groups)))
 
     def admits(self, peer: Peer) -> bool:
-        """Return whether a peer may use the sampler."""
         if peer.uid in {ROOT_UID, os.geteuid(), *self.uids}:
             return True
         return not self.gids.isdisjoint((peer.gid, *peer.groups))
@@ -161,7 +160,6 @@ class Access:
         return next(iter(self.gids)) if self.socket_mode == _GROUP_MODE else None
 
     def describe(self) -> str:
-        """Return the permitted users and groups as text."""
         users = {ROOT_UID, os.geteuid(), *self.uids}
         named = [f"user {_user_name(uid)}" for uid in sorted(users)]
         return ", ".join(named + [f"group {_group_name(gid)}" for gid in sorted(self.gids)])

@@ -165,7 +165,6 @@ class SamplerClient:
         return self._report(OpenReply, answer)
 
     def start(self) -> None:
-        """Start sampling."""
         self._request("start")
 
     def quiet(self, *, is_on: bool) -> None:
@@ -173,7 +172,6 @@ class SamplerClient:
         self._request("quiet", on=is_on)
 
     def status(self) -> StatusReply:
-        """Return the sampler's progress."""
         return self._report(StatusReply, self._request("status"))
 
     def finish(self) -> FinishReply:

@@ -75,7 +75,6 @@ class Departure:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a record is still being written."""
         return self.steps is not None
 
     def watched(self) -> dict[int, tuple[int, Callable[[int], None]]]:
@@ -123,12 +122,10 @@ class Runs:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a record is still being written."""
         return any(departure.is_unfinished for departure in self.departures)
 
     @property
     def due_ns(self) -> int | None:
-        """When the next process is to be given up."""
         due = (departure.due_ns for departure in self.departures if not departure.has_ended)
         return min((due_ns for due_ns in due if due_ns is not None), default=None)
 
@@ -175,13 +172,11 @@ class Runs:
                 departure.due_ns = min(departure.due_ns, due_ns)
 
     def run_due(self, now_ns: int) -> None:
-        """Give up the processes whose time is over."""
         for departure in self.departures:
             if departure.due_ns is not None and now_ns >= departure.due_ns:
                 departure.give_up()
 
     def forget_ended(self) -> None:
-        """Forget the folders whose process has ended."""
         self.departures = [each for each in self.departures if not each.has_ended]
 
 
@@ -299,7 +294,6 @@ class Connection:
         self._release(recording.write_record("aborted", reason))
 
     def close(self) -> None:
-        """Close the descriptors."""
         _hang_up(self._stream)
         if self._process is not None:
             os.close(self._process)

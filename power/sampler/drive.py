@@ -67,7 +67,6 @@ class Drive:
         return self._control is not None
 
     def open(self, open_device: OpenDevice) -> None:
-        """Open the controller and read its initial power state."""
         outcome = self._outcome
         try:
             device = open_device(self.name)
@@ -114,7 +113,6 @@ class Drive:
             )
 
     def read(self) -> ControllerReading:
-        """Return the controller's current state from admin commands."""
         if self._device is None or self._control is None:
             fields, missing = unreadable_state(str(self._refusal))
             return ControllerReading(
@@ -171,7 +169,6 @@ class Drive:
             self._device.close()
 
     def record(self, host: str) -> PowerStateRecord:
-        """Return the outcome of its power settings so far."""
         return self._outcome.record(host)
 
 
@@ -224,7 +221,6 @@ class SettingOutcome:
     changes: Sequence[Change] = field(default_factory=list)
 
     def record(self, host: str) -> PowerStateRecord:
-        """Return the outcome in the form of the record."""
         state = self._change(POWER_MANAGEMENT)
         values: Mapping[str, tuple[float | None, str]] = {
             "requested": (self.requested, _NOT_REQUESTED),

@@ -187,7 +187,6 @@ def create_samples(path: Path) -> int:
 
 
 def serve(messages: BinaryIO, answers: BinaryIO) -> None:
-    """Handle messages until there are no more."""
     helper = Helper()
     for line in messages:
         message = json.loads(line)

@@ -83,7 +83,6 @@ class SourceReader:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether reading the drives is paused."""
         return self._is_quiet
 
     @property
@@ -118,7 +117,6 @@ class SourceReader:
         return True
 
     def read(self) -> list[Sample]:
-        """Return the samples of every source that is due."""
         samples: list[Sample] = []
         for source in self._sampled:
             if id(source) in self._lost or id(source) in self._paused:
@@ -192,7 +190,6 @@ class BackgroundSource:
         self._is_abandoned = False
 
     def facts(self) -> SourceFacts:
-        """Return what the source is."""
         return self._source.facts()
 
     def open(self) -> None:
@@ -202,7 +199,6 @@ class BackgroundSource:
         self._is_closing = False
 
     def start(self) -> None:
-        """Start reading in the background."""
         self._source.start()
         self._is_reading = True
         self._thread = threading.Thread(target=self._run, name="slow power source", daemon=True)
@@ -235,7 +231,6 @@ class BackgroundSource:
         return () if self._is_reading else self._source.stop()
 
     def restore(self) -> None:
-        """Undo what the source changed."""
         self._source.restore()
 
     def close(self) -> None:

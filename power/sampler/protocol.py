@@ -113,12 +113,10 @@ class LineBuffer:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Return a message as one line."""
     return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def refusal(error: WattloadError) -> dict[str, Any]:
-    """Return an error as the answer to a command."""
     return {"ok": False, "kind": type(error).__name__, "error": str(error)[:_MAX_SENTENCE]}
 
 

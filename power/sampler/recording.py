@@ -103,7 +103,6 @@ class Recording:
         return report
 
     def start(self) -> Steps[None]:
-        """Create the samples file and start sampling."""
         self._expect("open")
         yield from self.folder.start(period_s=self._period_s, clock=anchor().model_dump())
         self._expect("open")

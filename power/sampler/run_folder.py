@@ -113,7 +113,6 @@ class RunFolder:
         return (yield from self._ask("replay", **fields))
 
     def start(self, **fields: object) -> Steps[None]:
-        """Create the samples file."""
         name, host = self._host.samples_name, self._host.name
         yield from self._ask("start", name=name, host=host, **fields)
 
@@ -205,7 +204,6 @@ class RunFolder:
             self._process.kill()
 
     def reap(self) -> None:
-        """Release what an ended process leaves."""
         self.cpu_s()
         self._process.wait()
         self._close_commands()

@@ -29,7 +29,6 @@ class SampleLines:
         self._middles: dict[tuple[str, str, Channel], str] = {}
 
     def of(self, samples: Iterable[Sample]) -> list[str]:
-        """Return one line per sample."""
         return [self._line(sample) for sample in samples]
 
     def _line(self, sample: Sample) -> str:

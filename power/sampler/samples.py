@@ -142,7 +142,6 @@ class LatestReadings:
 
 
 def _current(facts: SourceFacts, samples: Sequence[Sample]) -> list[Sample]:
-    """Return the recent samples of a source's drive."""
     fresh_s = max(FRESH_S, FRESH_PERIODS * facts.period_s)
     since_ns = time.monotonic_ns() - round(fresh_s * NS_PER_S)
     return [each for each in samples if each.device == facts.device and each.time_ns >= since_ns]

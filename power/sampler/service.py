@@ -31,7 +31,6 @@ _Failure = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the sampler's options."""
     parser.add_argument(
         "--socket",
         type=Path,
@@ -172,7 +171,6 @@ class BackgroundLog(logging.Handler):
         threading.Thread(target=self._write, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a message on."""
         with suppress(queue.Full):
             self._waiting.put_nowait((self.format(record) + "\n").encode(errors="replace"))
 
@@ -195,12 +193,10 @@ class OneLineFormatter(logging.Formatter):
     """Limits a message to one printable line: a client may have written part of it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         record.message = _printable(record.message[:_MAX_LOGGED])
         return super().formatMessage(record)
 
     def formatException(self, ei: _Failure) -> str:
-        """Return a traceback with a mark on each line."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(f"| {_printable(line)}" for line in lines)
 

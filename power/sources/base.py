@@ -90,11 +90,9 @@ class PassiveSource:
     """A source that gives nothing and changes nothing; subclasses override what they do."""
 
     def __init__(self, facts: SourceFacts) -> None:
-        """Store the facts known before the source is opened."""
         self._facts = facts
 
     def facts(self) -> SourceFacts:
-        """Return the facts of the source."""
         return self._facts
 
     def open(self) -> None:
@@ -104,7 +102,6 @@ class PassiveSource:
         """Nothing to start."""
 
     def read(self) -> Sequence[Sample]:
-        """Return nothing."""
         return ()
 
     def stop(self) -> Sequence[WindowEnergy]:

@@ -80,7 +80,6 @@ class DeclaredSource(PassiveSource):
 
 
 def _facts(device: PowerDevice, profile: DeclaredProfile, period_s: float) -> SourceFacts:
-    """Return what the profile states and its citation."""
     stated = {"typical": profile.typical_w, "idle": profile.idle_w, "maximum": profile.max_w}
     watts = ", ".join(f"{name} {value:g} W" for name, value in stated.items() if value)
     state = "" if profile.state is None else f" in power state {profile.state}"

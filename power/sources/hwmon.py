@@ -107,7 +107,6 @@ class HwmonChannel:
 
     @property
     def is_counter(self) -> bool:
-        """Whether it counts joules."""
         return isinstance(self.sensor, Counter)
 
     @property

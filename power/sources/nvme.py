@@ -273,7 +273,6 @@ class IntervalPowerSource(NvmeTier):
     evidence = Evidence.SELF_REPORTED
 
     def read(self) -> Sequence[Sample]:
-        """Return the mean power of the last second."""
         reading = self._drive.smart.take(self)
         watts = None if reading.value is None else _subsystem_w(reading.value)
         return [self._sample(reading, Channel.POWER_W, watts)]

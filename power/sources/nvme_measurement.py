@@ -261,7 +261,6 @@ class Answers:
 
     @property
     def all(self) -> tuple[PowerMeasurementLog, ...]:
-        """The three logs in order."""
         return self.begun, self.running, self.ended
 
     @property

@@ -159,7 +159,6 @@ class QuarchSource:
         return ()
 
     def restore(self) -> None:
-        """Stop a running stream."""
         from wattload.power.sources.quarch_stream import halt
 
         stream, self._stream = self._stream, None

@@ -132,12 +132,10 @@ class StreamState:
 
     @property
     def is_running(self) -> bool:
-        """Whether the module streams."""
         return self.sentence.lower().startswith("running")
 
     @property
     def lost_data(self) -> bool:
-        """Whether stripes were dropped because a buffer was full."""
         text = self.sentence.lower()
         return "overrun" in text or "out of buffer" in text
 

@@ -47,7 +47,6 @@ class Zone:
 
     @property
     def counter(self) -> Path:
-        """The file of the energy counter."""
         return self.folder / "energy_uj"
 
 

@@ -110,13 +110,11 @@ class RecordedTrace:
 
     @property
     def best_evidence(self) -> Evidence:
-        """The strongest evidence that any reading claims."""
         claimed = set(self.evidence)
         strongest = next((each for each in Evidence if each in claimed), None)
         return weakest(each for each in (self.head.evidence, strongest) if each is not None)
 
     def evidence_of(self, row: int) -> Evidence:
-        """Return the evidence of a reading."""
         stated = self.evidence[row] if self.evidence else None
         return weakest(each for each in (self.head.evidence, stated) if each is not None)
 
@@ -128,7 +126,6 @@ class RecordedTrace:
 
     @property
     def seconds(self) -> float:
-        """The time from the first reading to the last."""
         return (self.time_ns[-1] - self.time_ns[0]) / NS_PER_S if self.time_ns else 0.0
 
 
@@ -197,7 +194,6 @@ class TraceBuilder:
         self._time_ns.append(time_ns)
 
     def build(self) -> RecordedTrace:
-        """Return the trace of all readings added."""
         return RecordedTrace(
             head=self._head,
             time_column=self._time_column,

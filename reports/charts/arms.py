@@ -173,7 +173,6 @@ def _caption(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _table(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> Table:
-    """Return every run's figure of every quantity."""
     lines = []
     for entry in rows:
         scale = scale_for(entry.quantity.unit, largest(entry))
@@ -206,7 +205,6 @@ class _Swept:
 
     @property
     def scale(self) -> Scale:
-        """The scale that suits all points."""
         ends = [end for entry in self.rows.values() if (end := largest(entry)) is not None]
         return scale_for(self.quantity.unit, max(ends, default=None))
 
@@ -459,11 +457,9 @@ class _State:
 
     @property
     def state_name(self) -> str:
-        """The state in words."""
         return _state_name(self.state)
 
     def known(self, name: str) -> list[float]:
-        """Return a figure of every run that has it."""
         return [value for each in self.spent if (value := getattr(each, name)) is not None]
 
 

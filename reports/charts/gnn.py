@@ -66,7 +66,6 @@ class TrainingArm:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether its stages overlap."""
         return any(each.is_ahead for each in self.runs)
 
     @property
@@ -83,7 +82,6 @@ class TrainingArm:
 
     @property
     def step_s(self) -> float | None:
-        """The seconds of a step of the typical run."""
         return self.typical.step_s if self.typical is not None else None
 
     @property

@@ -135,12 +135,10 @@ class _Percentiles:
         return [v for v in found if v is not None and v > 0 and not out_of_range(v)]
 
     def all_values(self) -> list[float]:
-        """Return every value that is drawn."""
         return [v for arm in self.arms for name in PERCENTILES for v in self.values(arm, name)]
 
     @property
     def title(self) -> str:
-        """What the panel shows."""
         phase, kind, operation_bytes = self.kind
         where = "" if phase in (kind, RANDOM_READ) else f" in {phase}"
         return f"{kind}s of {block_text(operation_bytes)}{where}"

@@ -111,7 +111,6 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, count: int) -> list[tuple[float, str]]:
-        """Return the values with a label."""
         if self.names:
             return [(float(index), name) for index, name in enumerate(self.names)]
         if self.at:
@@ -225,7 +224,6 @@ class Frame:
     def box(
         self, x: tuple[float, float], y: tuple[float, float], role: str, opacity: float
     ) -> None:
-        """Fill the rectangle between two values of each axis."""
         left, right, low, high = self._px(x[0]), self._px(x[1]), self._py(y[0]), self._py(y[1])
         self._area.append(
             f'<rect x="{left:.1f}" y="{high:.1f}" width="{right - left:.1f}" '
@@ -306,7 +304,6 @@ class Frame:
         )
 
     def label(self, x: float, y: float, content: str) -> None:
-        """Print a text over a point."""
         self._over.append(
             text(
                 share_of(self.x.share(x)),
@@ -319,7 +316,6 @@ class Frame:
         )
 
     def over(self, part: str) -> None:
-        """Add SVG over the area."""
         self._over.append(part)
 
     def svg(self, label: str, kind: str = "") -> str:

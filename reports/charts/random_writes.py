@@ -67,12 +67,10 @@ class WriteTrack:
 
     @property
     def letter(self) -> str:
-        """The letter of the arm."""
         return self.track.letter
 
     @property
     def role(self) -> str:
-        """The colour of the arm."""
         return arm_role(self.letter)
 
     @property
@@ -89,7 +87,6 @@ class WriteTrack:
 
     @property
     def steady_writes(self) -> tuple[float, float] | None:
-        """The steady window in drive writes."""
         if self.steady_s is None:
             return None
         first, last = np.interp(self.steady_s, self.rounds.edges_s, self.edges_writes)

@@ -64,7 +64,6 @@ class Lane:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all files together."""
         return sum(file.size_bytes for file in self.files)
 
 
@@ -82,7 +81,6 @@ class Scatter:
 
     @property
     def drawn_share(self) -> float | None:
-        """The share of all operations that is drawn."""
         return self.drawn_count / self.operation_count if self.operation_count else None
 
 

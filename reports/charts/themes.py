@@ -61,7 +61,6 @@ def arm_role(letter: str) -> str:
 
 
 def light(role: str) -> str:
-    """Return the colour that charts are drawn in."""
     return PALETTE[role].light
 
 

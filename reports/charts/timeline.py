@@ -93,7 +93,6 @@ class Track:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The same of each timed phase."""
         energies = {energy.phase: energy for energy in phase_energies(self.run.record)}
         return tuple(
             _spent(label(phase.name), phase.active_s, energies.get(phase.name))
@@ -113,7 +112,6 @@ def _spent(name: str, seconds: float, energy: Energy | None) -> str:
 
 
 def make_track(letter: str, name: str, run: Run) -> Track:
-    """Return a run as it is drawn over time."""
     phases = leading(run.record)
     timeline = make_timeline(run)
     zero_s = min((phase.start_s for phase in phases), default=timeline.start_s)
@@ -271,7 +269,6 @@ def _own_rates(track: Track) -> list[_Series]:
 
 
 def _moved(track: Track) -> list[_Series]:
-    """Return reads and writes of the workload together."""
     own = [line for line in track.timeline.rates if line.role in ("read", "write")]
     if not own:
         return []
@@ -589,7 +586,6 @@ def _placed_parts(frame: Frame, track: Track) -> Iterator[tuple[str, float, floa
 
 
 def _table(series: Sequence[_Series], scale: Scale, x: Axis) -> Table:
-    """Return means over equal parts of what is drawn."""
     edges = np.linspace(x.low, x.high, _TABLE_ROWS + 1)
     cells = [list(_means(each, edges, scale)) for each in series]
     rows = [

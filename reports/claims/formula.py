@@ -82,7 +82,6 @@ def _term(node: ast.expr) -> Term:
 
 
 def names(term: Term) -> frozenset[str]:
-    """Return the names that an expression reads."""
     match term:
         case Name(name):
             return frozenset({name})

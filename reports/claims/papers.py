@@ -182,7 +182,6 @@ class Claim(Frozen):
 
     @cached_property
     def parsed(self) -> Formula:
-        """The formula as a tree."""
         return parse_formula(self.formula)
 
     @model_validator(mode="after")
@@ -224,7 +223,6 @@ class Closure(Frozen):
 
     @cached_property
     def sides(self) -> tuple[Term, Term | None]:
-        """Both sides as trees."""
         right = None if self.right is None else parse_arithmetic(self.right)
         return parse_arithmetic(self.left), right
 
@@ -238,7 +236,6 @@ class Closure(Frozen):
 
     @property
     def names(self) -> frozenset[str]:
-        """The figures and claims that it uses."""
         left, right = self.sides
         return names(left) | (names(right) if right is not None else frozenset())
 

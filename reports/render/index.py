@@ -92,7 +92,6 @@ class _Seen:
 
     @property
     def arm(self) -> tuple[str, str]:
-        """The workload and the label."""
         return self.line.workload, self.line.label
 
 

@@ -79,7 +79,6 @@ class Energy:
 
     @property
     def ranks(self) -> bool:
-        """Whether the figure may decide a comparison."""
         return self.illustrates and not self.simulated
 
     @property
@@ -89,7 +88,6 @@ class Energy:
 
     @property
     def mean_w(self) -> float | None:
-        """Energy divided by the window's seconds."""
         if self.energy_j is None or self.seconds <= 0:
             return None
         return self.energy_j / self.seconds
@@ -103,14 +101,12 @@ class Energy:
 
     @property
     def reads_per_j(self) -> float | None:
-        """Random reads divided by energy over the same window."""
         if self.reads is None or self.energy_j is None or self.energy_j <= 0:
             return None
         return self.reads / self.energy_j
 
     @property
     def rows_per_j(self) -> float | None:
-        """Rows gathered divided by energy over the same window."""
         if self.rows is None or self.energy_j is None or self.energy_j <= 0:
             return None
         return self.rows / self.energy_j

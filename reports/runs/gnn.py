@@ -77,7 +77,6 @@ class Memory:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a cgroup held the process to its limit."""
         return self.method not in ("", DROPPED)
 
     @property
@@ -182,7 +181,6 @@ class GraphTraining:
 
     @property
     def step_s(self) -> float | None:
-        """The mean seconds of a step."""
         return _divided(self.wall_s, self.steps)
 
     @property
@@ -195,17 +193,14 @@ class GraphTraining:
 
     @property
     def rows_per_step(self) -> float | None:
-        """The mean number of rows of a batch."""
         return _divided(self.rows, self.steps)
 
     @property
     def aggregation_s(self) -> float | None:
-        """The seconds in which rows were gathered."""
         return self.stages_s.get(AGGREGATION)
 
     @property
     def rows_per_s(self) -> float | None:
-        """Rows gathered in a second of aggregation."""
         return _divided(self.rows, self.aggregation_s)
 
     @property
@@ -215,7 +210,6 @@ class GraphTraining:
 
     @property
     def cpu_s_per_million_rows(self) -> float | None:
-        """CPU seconds per million rows."""
         return None if self.cpu_s is None or not self.rows else self.cpu_s / self.rows * 1e6
 
     def stage_share(self, stage: str) -> float | None:

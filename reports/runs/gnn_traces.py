@@ -64,7 +64,6 @@ class Requests:
 
     @property
     def seconds(self) -> float:
-        """From the first issue to the last completion."""
         return float(self.completed_ns.max() - self.issued_ns[0]) / NS_PER_S
 
     def edges_s(self, count: int) -> Array:

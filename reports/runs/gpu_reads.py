@@ -188,7 +188,6 @@ def failures_words(records: Sequence[RunRecord]) -> str:
 
 
 def failure_reasons(record: RunRecord) -> Mapping[str, int]:
-    """Return the numbers of failed reads by reason."""
     found = record.workload.details.get("failures")
     if not isinstance(found, Mapping):
         return {}

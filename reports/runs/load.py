@@ -59,7 +59,6 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The run's id."""
         return self.record.run_id
 
     @property
@@ -159,7 +158,6 @@ def _load(
 
 
 def readable_records(files: Sequence[Path]) -> Iterator[RunRecord]:
-    """Yield the records of the files that have one."""
     for file in files:
         with suppress(RecordError):
             yield read_record(file)

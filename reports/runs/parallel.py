@@ -69,7 +69,6 @@ class _Worker(Generic[Result]):
 
     @property
     def has_room(self) -> bool:
-        """Whether it can accept more files."""
         return self._connection is not None and len(self._pending) < _BATCHES_AHEAD
 
     @property
@@ -78,7 +77,6 @@ class _Worker(Generic[Result]):
         return bool(self._pending) and (self._connection is None or self._connection.poll())
 
     def send(self, files: dict[int, Path]) -> None:
-        """Send files to work on."""
         self._pending.append(list(files))
         try:
             if self._connection is not None:

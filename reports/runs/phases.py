@@ -65,17 +65,14 @@ class Phase:
 
     @property
     def start_s(self) -> float:
-        """The first start."""
         return self.intervals_s[0][0]
 
     @property
     def seconds(self) -> float:
-        """First start to last end."""
         return self.intervals_s[-1][1] - self.start_s
 
     @property
     def moved_bytes(self) -> int:
-        """Read plus written."""
         return self.read_bytes + self.written_bytes
 
 
@@ -114,12 +111,10 @@ def _joined(name: str, windows: Sequence[PhaseWindow], clock: CommonClock) -> Ph
 
 
 def parents(record: RunRecord) -> Mapping[str, str | None]:
-    """Return each phase's parent phase."""
     return {span.name: span.parent for span in record.spans}
 
 
 def depth(name: str, above: Mapping[str, str | None]) -> int:
-    """Return how many phases enclose the named one."""
     return len(_ancestors(name, above))
 
 

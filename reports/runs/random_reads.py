@@ -62,7 +62,6 @@ class TargetReads:
 
     @property
     def reads_per_s(self) -> float | None:
-        """Reads of the file in a second."""
         return _divided(self.operations, self.seconds)
 
 
@@ -83,12 +82,10 @@ class GpuReads:
 
     @property
     def reads_per_s(self) -> float | None:
-        """Reads of the GPU in a second."""
         return _divided(self.operations, self.seconds)
 
     @property
     def deliveries_per_s(self) -> float | None:
-        """Blocks that the GPU got in a second."""
         return _divided(self.delivered, self.seconds)
 
 
@@ -125,7 +122,6 @@ class PollerReads:
 
     @property
     def reads_per_s(self) -> float | None:
-        """Reads that the poller answered in a second."""
         return _divided(self.answered, self.seconds)
 
     @property
@@ -180,7 +176,6 @@ class RandomReads:
 
     @property
     def reads_storage(self) -> bool:
-        """Whether drives were read at all."""
         return self.engine == STORAGE
 
     @property
@@ -203,7 +198,6 @@ class RandomReads:
 
     @property
     def cores(self) -> float | None:
-        """The CPU cores that the reader kept at work."""
         return None if self.cpu_s is None else _divided(self.cpu_s, self.seconds)
 
     @property
@@ -235,7 +229,6 @@ class RandomReads:
 
     @property
     def amplification(self) -> float:
-        """Bytes that the drive reads for each byte delivered."""
         return self.read_bytes / self.block_bytes if self.block_bytes and self.read_bytes else 1.0
 
     @property

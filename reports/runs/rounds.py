@@ -41,7 +41,6 @@ class Rounds:
 
     @property
     def seconds(self) -> Array:
-        """The length of each round."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
     @property

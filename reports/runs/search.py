@@ -50,7 +50,6 @@ class FoundRecords:
     faults: dict[Path, RecordError] = field(default_factory=dict)
 
     def add(self, other: FoundRecords) -> None:
-        """Add what another search found."""
         self.files += other.files
         self.unfinished += other.unfinished
         self.unsearched += other.unsearched

@@ -278,7 +278,6 @@ def _from_counter(signal: Signal, evidence: str, shift_ns: int) -> Iterator[Line
 
 
 def _with_gaps(line: Line) -> Line:
-    """Return a line with gaps where samples are missing."""
     steps = np.diff(line.time_s)
     if steps.size < 2:  # noqa: PLR2004 - a median period needs two
         return line

@@ -81,7 +81,6 @@ class Categories:
     numbers: NDArray[np.integer[Any]]
 
     def are(self, word: str) -> NDArray[np.bool_]:
-        """Return which rows have this value."""
         mine = [number for number, each in enumerate(self.words) if each == word]
         same = np.zeros(self.numbers.shape, dtype=np.bool_)
         for number in mine:  # nearly always one: comparing is ten times faster than searching
@@ -124,7 +123,6 @@ class PowerTrace:
     signals: tuple[Signal, ...]
 
     def of(self, channel: Channel) -> tuple[Signal, ...]:
-        """Return the signals of one channel."""
         return tuple(signal for signal in self.signals if signal.channel is channel)
 
     def signal(self, channel: Channel, source: str, device: str) -> Signal | None:
@@ -189,37 +187,30 @@ class LazyTraces(Traces):
 
     @property
     def throughput(self) -> ThroughputTrace | None:
-        """The bytes over time."""
         return self._read().throughput
 
     @property
     def power(self) -> PowerTrace | None:
-        """The samples of power and of drive telemetry."""
         return self._read().power
 
     @property
     def operations(self) -> OperationTrace | None:
-        """The sampled single operations."""
         return self._read().operations
 
     @property
     def rounds(self) -> Rounds | None:
-        """The rounds of random writes."""
         return self._read().rounds
 
     @property
     def steps(self) -> Steps | None:
-        """The steps of training on a graph."""
         return self._read().steps
 
     @property
     def requests(self) -> Requests | None:
-        """The traced reads of an I/O profile."""
         return self._read().requests
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is missing from the traces."""
         return self._kept()[0]
 
     @property

@@ -180,7 +180,6 @@ def _faulty(subject: Subject) -> list[tuple[Run, list[str]]]:
 
 
 def _left_out(subject: Subject) -> Notice | None:
-    """Return the run folders that have no usable record."""
     if not subject.left_out:
         return None
     sentences = [f"{each.name}: {each.reason.rstrip('.')}." for each in subject.left_out]

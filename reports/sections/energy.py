@@ -34,7 +34,6 @@ _MOMENTS = ("requested", "before", "verified", "after", "restored", "saved", "sa
 
 
 def sampling_table(record: RunRecord) -> Table:
-    """Return one row for each host's sampler."""
     titles = columns(
         "host",
         "#period",

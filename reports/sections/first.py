@@ -64,7 +64,6 @@ _PRINTED = Scale(1, "")
 
 
 def title(subject: Subject) -> str:
-    """Return the title of the page."""
     workloads = listed([workload_title(group.workload) for group in subject.groups])
     if subject.compares:
         return f"{subject.arms[0]} vs {subject.arms[1]}: {workloads}"

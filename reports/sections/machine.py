@@ -35,7 +35,6 @@ ABSOLUTE_ZERO_C = -273
 
 
 def drive_blocks(controller: ControllerRecord) -> Iterator[Block]:
-    """Yield what is known of one controller."""
     facts = controller.facts
     yield Heading(f"Drive {facts.name}: {facts.model or 'unknown model'}")
     if slow := slow_link(controller):
@@ -142,7 +141,6 @@ def _power_states(controller: ControllerRecord) -> Table:
 
 
 def machine_blocks(run: Run) -> list[Block]:
-    """Return the hosts and targets of a run."""
     record = run.record
     blocks: list[Block] = []
     for target in record.targets:

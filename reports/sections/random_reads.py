@@ -269,7 +269,6 @@ def _per_core(_: RunRecord, found: RandomReads) -> float | None:
 
 
 def _drives(record: RunRecord, _: RandomReads) -> float | None:
-    """Return the joules of the drives per read."""
     energy = next((each for each in phase_energies(record) if each.phase == RANDOM_READ), None)
     per_j = energy.reads_per_j if energy is not None else None
     return 1 / per_j if per_j else None
@@ -364,7 +363,6 @@ def _ceilings(places: Sequence[_Place]) -> str:
 
 
 def _evidence(places: Sequence[_Place]) -> str:
-    """Return how the energies of drives are known."""
     words = unique(
         energy.words
         for place in places

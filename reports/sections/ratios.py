@@ -62,7 +62,6 @@ _ENERGY_P_VALUES = (
 
 
 def quantities_table(rows: Sequence[Row], group: Group, caption: str) -> Table:
-    """Return a row per quantity."""
     return Table(
         columns=columns("quantity", "better", *_titles(group)),
         rows=[

@@ -172,7 +172,6 @@ def _remark(group: Group) -> str:
 
 
 def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
-    """Yield the reasons that a forced comparison overrides."""
     reasons = unique(entry.forced for entry in rows if entry.forced)
     if subject.forced and reasons:
         opening = "Forced by --force. Without it, these reasons would exclude the verdicts."
@@ -297,7 +296,6 @@ def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[B
 
 
 def _limits_table(subject: Subject, group: Group, caption: str) -> Table:
-    """Return what limits each point of a sweep."""
     found = points(group)
     rows = point_rows(subject, group)
     has_energy = not all(each.energies.missing for each in rows)

@@ -74,12 +74,10 @@ class Row:
 
     @property
     def words(self) -> str:
-        """The verdict in words."""
         return self.verdict.words
 
     @property
     def reason(self) -> str:
-        """The reason for the verdict."""
         return self.verdict.reason
 
     @property

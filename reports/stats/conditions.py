@@ -425,7 +425,6 @@ def is_compared(subject: Subject, run: Run) -> bool:
 
 
 def is_energy_compared(subject: Subject, run: Run) -> bool:
-    """Return whether a run's energy is compared."""
     return is_compared(subject, run) and (subject.forced or not subject.energy_faults(run))
 
 

@@ -69,7 +69,6 @@ class Grade:
 
     @property
     def label(self) -> str:
-        """The word as it is shown."""
         return "no grade" if self.word == "none" else self.word
 
     @property

@@ -109,7 +109,6 @@ class Pairing:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough pairs for a verdict."""
         return len(self.pairs) >= MINIMUM_PAIRS
 
     @property
@@ -223,12 +222,10 @@ class Effect:
 
     @property
     def lower(self) -> float | None:
-        """The lower end of the interval that is shown."""
         return self.interval.lower if self.interval else None
 
     @property
     def upper(self) -> float | None:
-        """The upper end of the interval that is shown."""
         return self.interval.upper if self.interval else None
 
     @property
@@ -280,7 +277,6 @@ class Effect:
 
     @property
     def beats_floor(self) -> bool:
-        """Whether the effect exceeds the floor."""
         return abs(math.log(self.ratio)) > math.log1p(self.floor)
 
     @property

@@ -53,7 +53,6 @@ class Interval(NamedTuple):
     upper: float
 
     def excludes_one(self) -> bool:
-        """Whether the interval shows that the arms differ."""
         return not self.lower <= 1 <= self.upper
 
     def widened(self, share: float) -> Interval:

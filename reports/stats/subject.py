@@ -90,7 +90,6 @@ class Subject:
     merged: Mapping[str, str] = field(default_factory=dict)
 
     def arm(self, run: Run) -> str:
-        """Return the name of the arm of a run."""
         return self.merged.get(run.id) or arm_name(run.record, self.by)
 
     @property

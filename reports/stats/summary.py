@@ -139,7 +139,6 @@ class Bar:
 
     @property
     def mean_count(self) -> int:
-        """The number of runs in the mean."""
         return sum(mark.in_mean for mark in self.marks)
 
     @property
@@ -170,7 +169,6 @@ class Bars:
         return any(bar.value is not None or bar.upper is not None for bar in self.bars)
 
     def of(self, arm: str) -> Bar | None:
-        """Return the bar of an arm."""
         return next((bar for bar in self.bars if bar.arm == arm), None)
 
 
@@ -272,17 +270,14 @@ class Scatter:
 
     @property
     def run_name(self) -> str:
-        """The run's name in a sentence."""
         return f"run {_short(self.run)}"
 
     @property
     def ending(self) -> str:
-        """What follows the run's name."""
         return f", {self.distance}, {'' if self.in_mean else 'not '}included in the mean"
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
         return f"{self.words}; {self.run_name}{self.ending}"
 
 
@@ -345,7 +340,6 @@ class VerdictRow:
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
-        """The bars of all quantities and arms."""
         return tuple(bar for bars in self.bars for bar in bars.bars)
 
     @property
@@ -414,7 +408,6 @@ class _Place:
 
     @property
     def records(self) -> list[RunRecord]:
-        """The records of the valid runs."""
         return [run.record for run in self.compared.runs]
 
     @property
@@ -474,7 +467,6 @@ class _Place:
         return self.based("J per GB", self.energy_phase)
 
     def letter(self, arm: str) -> str:
-        """Return the letter of an arm on the page."""
         return _letter(self.group.page or tuple(self.group.arms), arm)
 
 
@@ -1157,7 +1149,6 @@ def _bar(place: _Place, row: Row, arm: str, scale: Scale) -> Bar:
 
 
 def _no_energy(place: _Place) -> str:
-    """Return why there is no energy of a drive."""
     powers = [record.power for record in place.records]
     if not powers:
         return _NO_VALID_RUN

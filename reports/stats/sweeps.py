@@ -451,7 +451,6 @@ class RatePoint:
 
     @property
     def middle(self) -> float:
-        """The median of the runs."""
         return median(self.rates)
 
 
@@ -592,7 +591,6 @@ def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scal
 
 
 def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:
-    """Return the axis and the points along it."""
     axis = found[0].axis
     known = [
         (point.number, point)

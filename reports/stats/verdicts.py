@@ -127,7 +127,6 @@ def shortage(case: Case) -> str:
 
 
 def judge(quantity: Quantity, found: Effect) -> Verdict:
-    """Return the verdict on an effect that nothing excludes."""
     floor = f"{number(found.floor * 100, 2)} %"
     floor += f" ({found.floor_of})" if found.floor_of else ""
     notes = list(_notes(found))

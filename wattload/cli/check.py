@@ -35,7 +35,6 @@ _STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan", "pass": 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "runs",
         nargs="+",

@@ -20,7 +20,6 @@ _SHOWN_COUNT = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "target", metavar="TARGET", type=Path, help="the target directory, as in target.path="
     )

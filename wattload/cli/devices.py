@@ -54,7 +54,6 @@ PIPED_COLUMNS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "paths",
         nargs="*",
@@ -254,7 +253,6 @@ class ControllerView:
     refusal: str
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON document."""
         return {
             "facts": self.facts.model_dump(mode="json"),
             "state": self.state.model_dump(mode="json"),
@@ -402,7 +400,6 @@ class MeterView:
     detail: str
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON document."""
         return asdict(self)
 
 

@@ -135,7 +135,6 @@ _CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "directory",
         nargs="?",
@@ -228,7 +227,6 @@ class Finding:
     mend: str = ""
 
     def document(self) -> dict[str, str]:
-        """Return the JSON document."""
         return {key: str(value) for key, value in asdict(self).items()}
 
 
@@ -394,7 +392,6 @@ def memory_traffic_finding(found: FoundMeter | None = None) -> Finding:
 
 
 def memory_limit_finding(found: LimitProbe | None = None) -> Finding:
-    """Return whether a run can limit its own memory."""
     found = found or probe_memory_limit()
     finding = partial(
         Finding, name="memory limit", adds="workload=gnn with the memory of a larger graph's share"
@@ -511,7 +508,6 @@ def _rapl(roots: Roots) -> Finding:
 
 
 def _as_root() -> str:
-    """Return the command that runs this one as root."""
     return f"env UID=0 GID=0 {_WITH_PROFILE}" if mounted() else "sudo -E wattload doctor"
 
 
@@ -641,7 +637,6 @@ def find_program(name: str) -> str | None:
 
 
 def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
-    """Yield which extras and programs are installed."""
     yield from _loader_extras()
     yield _mpi(find)
     if not mounted():

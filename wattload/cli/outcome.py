@@ -38,7 +38,6 @@ class Printer:
         self._is_session = False
 
     def note(self, text: str) -> None:
-        """Print lines on what happens."""
         print(text, file=sys.stderr, flush=True)
 
     def live(self, board: Board) -> AbstractContextManager[None]:
@@ -48,7 +47,6 @@ class Printer:
         return live_progress(board)
 
     def session_resumed(self, finished: int, planned: int, journal: Path) -> None:
-        """Print how many runs are not repeated."""
         self.note(
             f"{finished} of {counted(planned, 'run')} are finished and valid and are not repeated "
             f"(listed in {journal}; delete that file to start over)"
@@ -81,7 +79,6 @@ class Printer:
             ) from error
 
     def session_finished(self, runs: Sequence[Path], journal: Path) -> None:
-        """Print the comparison of a session's runs."""
         if not self._as_json:
             from wattload.cli.comparison import print_comparison
             from wattload.reports.runs.load import load_runs
@@ -89,7 +86,6 @@ class Printer:
             print_comparison(load_runs(runs), journal)
 
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
-        """Print the line on one run of a search."""
         self.note(run_line(run, threshold, reused=reused))
 
     def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:

@@ -57,7 +57,6 @@ _PARTIAL = ("shrunken", "sliced")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "workload", metavar="WORKLOAD", nargs="?", default="", help="what to plan, e.g. unet3d"
     )
@@ -214,7 +213,6 @@ class RunTime:
 def run_lines(
     targets: Sequence[Target], plan: WorkloadPlan, time: RunTime | None, power_w: float | None
 ) -> Iterator[str]:
-    """Yield the lines of a run's plan."""
     for target in targets:
         space = space_of(target)
         devices = ", ".join(target.facts.devices) or "no block device"
@@ -470,7 +468,6 @@ class Rates:
 
 
 def given_rates(rate_bytes_per_s: float | None, power_w: float | None) -> Rates:
-    """Return the figures given on the command line."""
     return Rates(
         rate_bytes_per_s=rate_bytes_per_s,
         rate_source="given" if rate_bytes_per_s is not None else "not given",
@@ -572,7 +569,6 @@ def plan_lines(
     energy: Energy | None,
     drives: Drives | None,
 ) -> Iterator[str]:
-    """Yield the lines of a plan."""
     yield from _size(shape)
     if rates.rate_bytes_per_s is None or seconds is None:
         yield _line("rate", "not given; add rate=GB/s of one drive, or record=RUN")

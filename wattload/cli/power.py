@@ -59,7 +59,6 @@ Reading = tuple[SourceFacts, Values]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     watch = actions.add_parser("watch", help="live power, power state and temperature")
     watch.add_argument("device", nargs="?", help="a controller, e.g. nvme0 (default: all)")
@@ -438,7 +437,6 @@ class EnergyCounters:
         self._first_j: dict[tuple[str, str], float] = {}
 
     def since_j(self, facts: SourceFacts, energy_j: float) -> float:
-        """Return the joules since a counter's first reading."""
         return energy_j - self._first_j.setdefault((facts.name, facts.device), energy_j)
 
 

@@ -90,7 +90,6 @@ class Frame:
     left: str
 
     def line(self) -> str:
-        """Return the frame as a line without a terminal."""
         share = "" if self.share is None else format_percent(self.share)
         parts = [share, self.rates, self.power, self.temperature, self.left]
         shown = ", ".join(part for part in parts if part)

@@ -20,7 +20,6 @@ BY = ("label", "target", "power_state", "loader", "firmware")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "runs",
         nargs="+",

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_options(parser)
     parser.add_argument(
         "overrides",

@@ -33,7 +33,6 @@ LISTED_GROUPS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "names",
         nargs="*",

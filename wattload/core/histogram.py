@@ -42,7 +42,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """The number of values counted."""
         return int(self.counts.sum())
 
     @property
@@ -90,7 +89,6 @@ class Histogram:
         )
 
     def merged(self, other: Histogram) -> Histogram:
-        """Return the exact histogram of both sets of values."""
         return Histogram(
             self.counts + other.counts,
             self.sum_ns + other.sum_ns,
@@ -117,7 +115,6 @@ def upper_end_ns(bucket: int) -> int:
 
 
 def lower_end_ns(bucket: int) -> int:
-    """Return the smallest value of a bucket."""
     return upper_end_ns(bucket - 1) + 1 if bucket else 0
 
 

@@ -518,7 +518,6 @@ class VerifiedSamples:
     cpu_s: float = 0.0
 
     def add(self, other: VerifiedSamples) -> None:
-        """Add what was compared elsewhere."""
         self.verified_bytes += other.verified_bytes
         self.cpu_s += other.cpu_s
         for index, count in other.bad_blocks.items():

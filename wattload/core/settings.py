@@ -66,7 +66,6 @@ class Setting:
         return start.removesuffix(", ")
 
     def accepts(self, value: float) -> bool:
-        """Return whether a number is in range and finite."""
         return (
             abs(value) <= sys.float_info.max  # math.isfinite raises for an integer that is larger
             and (self.least is None or value >= self.least)
@@ -93,7 +92,6 @@ class NamedSetting:
 
     @property
     def range_text(self) -> str:
-        """The allowed values in words."""
         if self.kind is bool:
             return "true or false"
         return self.setting.range_text(self.kind)

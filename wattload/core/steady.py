@@ -89,7 +89,6 @@ def measurement_window(rounds: Sequence[float] | NDArray[np.float64]) -> Measure
 
 
 def _window(first: int, rounds: Sequence[float] | NDArray[np.float64]) -> MeasurementWindow:
-    """Return the window of exactly five rounds."""
     values = [float(each) for each in rounds]
     average = sum(values) / WINDOW_ROUNDS
     # The least-squares slope of five equidistant values, in closed form.
@@ -156,7 +155,6 @@ class SteadyVerdict:
 
     @property
     def is_steady(self) -> bool:
-        """Whether a steady window was found."""
         return self.window is not None
 
 
@@ -177,7 +175,6 @@ class _Rounds:
 
     @property
     def start_s(self) -> float | None:
-        """When the round under way began."""
         return None if self._start is None else self._start[0]
 
     def restart(self, time_s: float, written_bytes: int) -> None:
@@ -326,12 +323,10 @@ class SteadyJudge:
 
     @property
     def minute_rounds(self) -> Sequence[Round]:
-        """All complete rounds of a minute."""
         return self._minutes.rounds
 
     @property
     def drive_rounds(self) -> Sequence[Round]:
-        """All complete rounds that count for the drive's verdict."""
         return self._drive.rounds
 
     @property
@@ -373,7 +368,6 @@ class SteadyJudge:
 
     @property
     def _written(self) -> int:
-        """Bytes since the first reading."""
         return self._last[1] - self._first[1] if self._first else 0
 
     def _unsettled(self) -> str:

@@ -373,7 +373,6 @@ class Outcome:
     block_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the names of the tables."""
         for name in self.tables:
             if name in TRACE_NAMES or not _TABLE_NAME.fullmatch(name):
                 raise ValueError(
@@ -430,7 +429,6 @@ def require_installed(
 
 
 def command_for(missing: Sequence[Requirement]) -> str:
-    """Return the command that installs what is missing."""
     return install_command(
         [requirement.extra for requirement in missing],
         without_dependencies=[each.package for each in missing if each.package],

@@ -53,7 +53,6 @@ def options(group: str) -> list[str]:
 
 
 def groups() -> list[str]:
-    """Return the names of the config groups."""
     return sorted(
         entry.name
         for entry in files(CONFIG_MODULE).iterdir()
@@ -456,7 +455,6 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
 
 
 def _known_keys(overrides: Sequence[str]) -> Iterator[str]:
-    """Yield every key of the selected options."""
     from omegaconf import OmegaConf
 
     container = OmegaConf.to_container(_compose(_selected(overrides)), resolve=False)

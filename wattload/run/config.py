@@ -63,7 +63,6 @@ class TargetConfig:
 
     @property
     def is_block(self) -> bool:
-        """Whether whole drives are overwritten."""
         return self.kind == TargetKind.BLOCK
 
     def serials(self) -> tuple[str, ...]:
@@ -71,7 +70,6 @@ class TargetConfig:
         return _texts("target.serial", self.serial, "target.serial=S1 or target.serial=[S1,S2]")
 
     def overwritten(self) -> frozenset[str]:
-        """Return the names of what may be lost."""
         example = "target.overwrite=[gpt:UUID,unknown]"
         return frozenset(_texts("target.overwrite", self.overwrite, example))
 
@@ -142,7 +140,6 @@ class SweepConfig:
 
     @property
     def searches(self) -> bool:
-        """Whether the results of runs decide which runs follow."""
         return self.name != "none"
 
     def check(self) -> None:
@@ -195,7 +192,6 @@ class RunConfig:
 
     @property
     def interleaves(self) -> bool:
-        """Whether two arms alternate."""
         return self.interleave != "none"
 
     def check(self) -> None:
@@ -271,7 +267,6 @@ def _check_ranges(config: RunConfig) -> None:
 
 
 def _values(node: object, key: str) -> Iterator[tuple[str, object]]:
-    """Yield every value of a configuration with its key."""
     if is_dataclass(node):
         parts = [(each.name, getattr(node, each.name)) for each in fields(node)]
     elif isinstance(node, Mapping):

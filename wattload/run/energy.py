@@ -109,7 +109,6 @@ class Measured:
 
     @property
     def host(self) -> str:
-        """The host's name."""
         return self.power.host
 
     @classmethod
@@ -134,7 +133,6 @@ class Measured:
 
     @classmethod
     def of_record(cls, record: RunRecord, power: HostPower) -> Measured:
-        """Return what a record says of one host."""
         section, host = record.power, power.host
         sources = tuple(_as_declared(each) for each in section.sources if each.host == host)
         integrals = {

@@ -455,7 +455,6 @@ class RunLifecycle:
             self._folder, self._draft = header.folder, draft
 
     def _release_folder(self) -> None:
-        """Release the lock that shows that the run lives."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

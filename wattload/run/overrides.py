@@ -53,7 +53,6 @@ def override_of(key: str, text: str) -> str:
 
 
 def plain_text(value: str) -> str:
-    """Return a value of an override without its quotes."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     if value[:1] not in ("'", '"') or not _is_parsed(f"label={value}"):

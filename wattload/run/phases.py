@@ -94,7 +94,6 @@ class OpenPhase:
         self.edges_ns = start_ns, end_ns
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
-        """Count bytes that have just moved."""
         with self._bins.lock:  # also of the time: a mark has all bytes before it and no others
             self.read_bytes += read_bytes
             self.written_bytes += written_bytes
@@ -103,15 +102,12 @@ class OpenPhase:
         self._progress.advance(read_bytes=read_bytes, written_bytes=written_bytes)
 
     def count_read(self, moved_bytes: int) -> None:
-        """Count one operation's bytes that were read."""
         self.moved(read_bytes=moved_bytes)
 
     def count_written(self, moved_bytes: int) -> None:
-        """Count one operation's bytes that were written."""
         self.moved(written_bytes=moved_bytes)
 
     def mark(self) -> Mark:
-        """Return the counts at this moment."""
         devices, cpu_s = self._recorder.read_stats(), self._recorder.tree.cpu_s()
         with self._bins.lock:
             return Mark(
@@ -155,7 +151,6 @@ class PhaseRecorder:
         after it ends."""
 
     def write_to(self, journal: RankJournal) -> None:
-        """Write the phases from now on to a journal."""
         self._journal = journal
 
     @property
@@ -285,7 +280,6 @@ class Context:
 
     @property
     def progress(self) -> Progress:
-        """The progress of this rank."""
         return self.recorder.progress
 
     def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:

@@ -172,7 +172,6 @@ def lacking_bytes(target: Target, plan: WorkloadPlan, target_count: int) -> int:
 
 
 def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
-    """Refuse a target without space for its share."""
     space, needed_bytes = space_of(target), _needed_bytes(plan, target_count)
     if lacking_bytes(target, plan, target_count) and target.device is not None:
         raise TargetError(

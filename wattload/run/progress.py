@@ -114,7 +114,6 @@ class RankProgress:
             self.task, self.since_s = task, time.monotonic()
 
     def advance(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Add bytes that have moved."""
         with self._lock:
             if read_bytes:
                 self.counters[_READ] += read_bytes
@@ -122,7 +121,6 @@ class RankProgress:
                 self.counters[_WRITTEN] += written_bytes
 
     def end(self) -> None:
-        """End the task."""
         with self._lock:
             self.counters[_TASK] = 0
             self.task = ""
@@ -160,7 +158,6 @@ class Board:
 
     @property
     def seen_count(self) -> int:
-        """How many ranks are counted."""
         return 1 + len(self._others)
 
     @property

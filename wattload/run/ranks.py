@@ -128,15 +128,12 @@ class LocalCommunicator:
         """Return at once."""
 
     def gather(self, value: T) -> list[T]:
-        """Return the one value in a list."""
         return [value]
 
     def all_gather(self, value: T) -> list[T]:
-        """Return the one value in a list."""
         return [value]
 
     def broadcast(self, value: T) -> T:
-        """Return the value itself."""
         return value
 
 
@@ -153,11 +150,9 @@ class MpiCommunicator:
 
     @property
     def world_size(self) -> int:
-        """How many processes take part."""
         return self._communicator.Get_size()
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
         self._communicator.Barrier()
 
     def gather(self, value: T) -> list[T]:
@@ -187,7 +182,6 @@ class MpiCommunicator:
 
 
 def rest_until_all_here(communicator: Communicator) -> None:
-    """Wait for all ranks without taking CPU time."""
     if isinstance(communicator, MpiCommunicator):
         communicator.rest()
 

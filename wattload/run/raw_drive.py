@@ -128,7 +128,6 @@ class KnownDrive:
 
     @property
     def nonce(self) -> int:
-        """The nonce of every stamp that this run writes."""
         return self._nonce
 
     def samples(self) -> Mapping[str, int]:
@@ -383,7 +382,6 @@ def _reads_as(content: Content) -> str:
 
 
 def _words(done: Conditioning) -> str:
-    """Return a conditioning in words."""
     passes = done.sequential_bytes / done.range_bytes if done.range_bytes else 0.0
     words = (
         f"sequential, {done.block_bytes // 1024} KiB, {passes:.2f} passes over "

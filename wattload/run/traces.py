@@ -102,7 +102,6 @@ def write_throughput(folder: Path, traffic: Sequence[PhaseTraffic]) -> TraceFile
 
 
 def _traffic_tables(schema: pa.Schema, own: Sequence[PhaseTraffic]) -> Iterator[pa.Table]:
-    """Yield the rows of all phases of one rank."""
     import pyarrow as pa
 
     sizes = [each.time_ns.size for each in own]
@@ -168,7 +167,6 @@ def write_power(folder: Path, samples: Mapping[str, Iterable[Sample]]) -> TraceF
 
 
 def write_named(folder: Path, name: str, table: pa.Table) -> TraceFile:
-    """Write a table of the workload's outcome."""
     return _write(folder, name, table.schema, [table])
 
 

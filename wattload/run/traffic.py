@@ -76,7 +76,6 @@ class PhaseBins:
             self._count += columns.shape[1]
 
     def _store(self) -> None:
-        """Store the current bin."""
         if self._bin_ns is None:
             return
         self._reserve(1)

@@ -185,7 +185,6 @@ def _names(axis: Axis) -> list[str]:
 
 
 def _name(key: str, value: str) -> str:
-    """Return the usual name of a swept value."""
     last = key.rpartition(".")[2]
     if value == _AS_FOUND and key.startswith("power."):
         return f"{last}-as-found"
@@ -223,7 +222,6 @@ def _shared(paths: Sequence[Sequence[str]]) -> int:
 
 
 def _clean(text: str) -> str:
-    """Replace the characters that a label can't contain."""
     return _FOREIGN.sub("_", text).strip("_") or "_"
 
 

@@ -74,7 +74,6 @@ class SessionJournal:
 
     @classmethod
     def of_sweep(cls, runs: Path, overrides: Sequence[str]) -> Self:
-        """Return the journal of the sweep with these overrides."""
         key = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
         return cls(runs, key, runs / JOURNAL_NAME.format(key=key))
 

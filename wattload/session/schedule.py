@@ -136,7 +136,6 @@ class Sweep(Schedule):
         self._names = names_of([point.overrides for point in points])
 
     def steps(self) -> Iterator[Step]:
-        """Yield the points as they are planned."""
         session_id = self.journal.session_id if self.journal else secrets.token_hex(4)
         for order, point in enumerate(self.planned):
             comparison = Comparison(

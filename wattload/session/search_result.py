@@ -70,7 +70,6 @@ class Measurement(Observed):
         return min(self.au_dlio, self.au_nominal)
 
     def holds(self, threshold: float) -> bool:
-        """Return whether the utilisation that decides reaches the threshold."""
         return self.au is not None and self.au >= threshold
 
 
@@ -306,7 +305,6 @@ def doubts(held: Mapping[int, list[bool]], unit: str) -> Iterator[str]:
 
 
 def measured(record: RunRecord, accelerators: int, repetition: int) -> Measurement:
-    """Return the measurement of a finished run."""
     fields: dict[str, float | None] = {}
     missing: dict[str, str] = {}
     for field, name in (

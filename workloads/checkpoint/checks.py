@@ -52,7 +52,6 @@ def is_on_target(figures: Figures) -> bool:
 
 
 def is_durable(figures: Figures) -> bool:
-    """Return whether every file was fsynced."""
     return amount(figures, "synced_files") == amount(figures, "planned_files") > 0
 
 
@@ -262,7 +261,6 @@ def mlperf_read_start(ranks: Sequence[RankTotals]) -> Check:
 
 
 def remarks(job: Job) -> tuple[str, ...]:
-    """Return the remarks for the page."""
     config = job.config
     found = [_label(job)]
     if len(job.shards) < job.model_ranks:
@@ -323,7 +321,6 @@ def _snapshot(job: Job) -> str:
 def details(
     job: Job, ranks: Sequence[RankTotals], *, nonce: int, step_s: float
 ) -> Mapping[str, Any]:
-    """Return the details of a run as JSON values."""
     model = model_named(job.config.model)
     return {
         "model": job.config.model,

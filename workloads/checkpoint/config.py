@@ -94,7 +94,6 @@ class Config:
 
     @property
     def is_async(self) -> bool:
-        """Whether training continues while bytes drain."""
         return self.mode == "async"
 
     @property

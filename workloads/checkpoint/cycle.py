@@ -248,7 +248,6 @@ class AsyncWriter:
         self._trained_ns = self._train()
 
     def settle(self) -> None:
-        """Train until the checkpoint is complete on every rank."""
         self._trained_ns = None
         if self._pending is None:
             return
@@ -385,7 +384,6 @@ class WriterSetup:
         )
 
     def save(self, folder: Path, checkpoint: int, count: ByteCounter) -> Saved:
-        """Save this rank's shard."""
         fsync = self.job.config.fsync
         return self.store.save(folder, self.identity(checkpoint), count, fsync=fsync)
 
@@ -460,7 +458,6 @@ class Snapshot:
         self._source, self._copy = aligned_buffers(2, window_bytes)
 
     def take(self) -> None:
-        """Copy the shard's bytes once."""
         whole, rest = divmod(self._size_bytes, self._source.size)
         for _ in range(whole):
             np.copyto(self._copy, self._source)
@@ -488,7 +485,6 @@ class DirectionTotals:
     cpu_s: float = 0.0
 
     def add(self, window_ns: tuple[int, int], moved_bytes: int, own_ns: int, cpu_s: float) -> None:
-        """Add one checkpoint whose window includes its commit."""
         self.windows_ns.append(window_ns)
         self.moved_bytes.append(moved_bytes)
         self.own_ns.append(own_ns)

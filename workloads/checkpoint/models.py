@@ -58,7 +58,6 @@ class Model:
 
     @property
     def rank_count(self) -> int:
-        """The number of ranks of the whole checkpoint."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property

@@ -69,7 +69,6 @@ class Storage:
 
     @property
     def path(self) -> Path:
-        """The data folder on this rank's target."""
         return self._folder.path
 
     def announce(self, checkpoint: int, store: ShardStore) -> Path:
@@ -122,7 +121,6 @@ class Storage:
         return total_bytes
 
     def folder(self, checkpoint: int) -> Path:
-        """Return the folder of a complete checkpoint."""
         return self._folder.path / folder_name(checkpoint)
 
     def files_of(self, checkpoint: int, nonce: int) -> Sequence[ShardFile]:
@@ -158,7 +156,6 @@ class Storage:
         self._world.barrier()
 
     def remove(self) -> None:
-        """Delete all files of the run."""
         self._close()
         self._world.barrier()
         if self.leads:
@@ -205,7 +202,6 @@ def block_identity(nonce: int, *, rank: int, checkpoint: int) -> BlockIdentity:
 
 
 def folder_name(checkpoint: int) -> str:
-    """Return the folder name of a complete checkpoint."""
     return f"{_PREFIX}{checkpoint:06d}"
 
 

@@ -160,7 +160,6 @@ class Checkpoint:
 
     @contextmanager
     def _cleanup_on_failure(self) -> Iterator[None]:
-        """Delete the files if the block fails."""
         storage = self._prepared()
         try:
             yield

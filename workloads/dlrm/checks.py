@@ -153,7 +153,6 @@ class ReferenceRows:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
         return len(self.packed[0])
 
 
@@ -172,7 +171,6 @@ def are_rows_packed(figures: Figures) -> bool:
 
 
 def is_content_equal(figures: Figures) -> bool:
-    """Return whether all files have the bytes that moved."""
     return amount(figures, "rounds") > 0 and amount(figures, "different_count") == 0
 
 
@@ -298,7 +296,6 @@ def count_rows(
     *,
     settings: ConversionSettings,
 ) -> Counts:
-    """Return a rank's rows by each counter."""
     packed_bytes = sum(_size_bytes(path) for files in binary for path in files)
     return Counts(
         line_count=sum(each.row_count + each.dropped_count for each in converted.last),
@@ -802,7 +799,6 @@ class _Output:
         return 0 if self._bytes is None else len(self._bytes)
 
     def has(self, span: Span) -> bool:
-        """Whether the file still has the bytes that moved."""
         place = (span.offset_bytes, span.size_bytes)
         end = sum(place)
         if self._bytes is None:

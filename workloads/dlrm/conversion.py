@@ -177,7 +177,6 @@ class Conversion:
         found.converted.append(done)
 
     def _pack(self, found: ConversionResult, label: str) -> None:
-        """Convert the Parquet files to packed rows."""
         done = self._step(
             found,
             to_binary,
@@ -194,7 +193,6 @@ class Conversion:
         found.packed.append(done)
 
     def _number(self, found: ConversionResult, numbering: Numbering, label: str) -> None:
-        """Replace ids by their numbers."""
         done = self._step(
             found,
             number_ids,
@@ -217,7 +215,6 @@ class Conversion:
         found.numbered.append(done)
 
     def _scatter(self, found: ConversionResult, shuffling: Shuffling, label: str) -> None:
-        """Write packed rows by bucket."""
         self._context.communicator.barrier()  # files of all ranks are counted
         first_row, tasks = 0, []
         for unshuffled in self._outputs.unshuffled:
@@ -242,7 +239,6 @@ class Conversion:
         )
 
     def _shuffle(self, found: ConversionResult, shuffling: Shuffling, label: str) -> None:
-        """Write the rows of each bucket in random order."""
         self._context.communicator.barrier()  # files of all ranks are read
         widths: tuple[int, ...] = ()
         sources: list[list[Extent]] = [[] for _ in range(shuffling.bucket_count)]
@@ -403,7 +399,6 @@ class ConversionResult:
 
     @property
     def written_rows(self) -> Sequence[Sequence[Converted | Packed]]:
-        """What wrote the packed rows in each round."""
         return self.packed or self.converted
 
 
@@ -613,7 +608,6 @@ class Outputs:
         self._folder(first).record(first.name, first.lstat().st_size, None, result=result)
 
     def sync(self) -> None:
-        """Make the names durable."""
         for folder in self.folders:
             sync_folder(folder.path)
 
@@ -644,11 +638,9 @@ class Outputs:
         self._discard(self._spills())
 
     def remove(self) -> None:
-        """Remove this rank's files."""
         self._discard([*self._all_files(), *self._spills()])
 
     def close(self) -> None:
-        """Close the manifests."""
         for folder in self.folders:
             folder.close()
 

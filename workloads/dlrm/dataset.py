@@ -41,12 +41,10 @@ class DayFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The day files."""
         return tuple(file.path for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """The total size of the day files in bytes."""
         return sum(file.content.size_bytes for file in self.files)
 
     @property
@@ -56,7 +54,6 @@ class DayFiles:
 
     @property
     def gz_files(self) -> tuple[VerifiedFile, ...]:
-        """The day files that are gz."""
         return tuple(file for file in self.files if is_gz(file.path))
 
     @property

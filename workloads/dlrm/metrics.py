@@ -133,12 +133,10 @@ class RunMeasurement:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds."""
         return len(self.phases[0].seconds)
 
     @property
     def seconds(self) -> float:
-        """The seconds of all phases of all rounds."""
         return sum(sum(phase.seconds) for phase in self.phases)
 
     @property

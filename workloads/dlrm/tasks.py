@@ -97,7 +97,6 @@ class ColumnTask:
 
     @property
     def path(self) -> Path:
-        """The first file that is written."""
         return self.targets[0]
 
     @property
@@ -225,7 +224,6 @@ def number_ids(task: ColumnTask, moved: Moved) -> NumberedColumn:
 
 
 def scatter_rows(task: ScatterTask, moved: Moved) -> Scattered:
-    """Write a part's rows by random buckets."""
     with _target_errors(task.path):
         return task.shuffler.scatter_rows(
             task.source,
@@ -240,7 +238,6 @@ def scatter_rows(task: ScatterTask, moved: Moved) -> Scattered:
 
 
 def shuffle_rows(task: ShuffleTask, moved: Moved) -> Shuffled:
-    """Write a bucket's rows in random order."""
     with _target_errors(task.path):
         return task.shuffler.shuffle_rows(
             task.sources,

@@ -279,7 +279,6 @@ class Reporter:
         self._sent_ns = time.monotonic_ns()
 
     def moved(self, read_bytes: int, written_bytes: int, operations: int) -> None:
-        """Count bytes that have just moved."""
         with self._lock:
             self._read_bytes += read_bytes
             self._written_bytes += written_bytes
@@ -288,7 +287,6 @@ class Reporter:
                 self.send()
 
     def send(self) -> None:
-        """Send the counts since the last message."""
         with self._lock:
             counts = MovedBytes(self._read_bytes, self._written_bytes, self._operations)
             self._connection.send(counts)

@@ -224,7 +224,6 @@ def times(results: Results) -> Check:
 def outcome_checks(
     results: Results, *, every: int, recomputes: bool, read_bytes_per_row: int
 ) -> Sequence[Check]:
-    """Return the checks that follow from the steps."""
     made = [compared_rows(results, every=every, recomputes=recomputes), times(results)]
     if results.counted("storage_rows") is not None:
         made.append(row_counts(results, read_bytes_per_row=read_bytes_per_row))

@@ -58,12 +58,10 @@ class Job:
 
     @property
     def feature_bytes(self) -> int:
-        """The size of all features."""
         return self.dataset.shape.row_count * ROW_BYTES
 
     @property
     def is_ahead(self) -> bool:
-        """Whether stages overlap."""
         return self.config.overlap == AHEAD
 
     @property
@@ -74,7 +72,6 @@ class Job:
 
     @property
     def sampler_threads(self) -> int:
-        """The threads that sample and recompute rows."""
         return self.config.sampler_threads or len(os.sched_getaffinity(0))
 
     @property
@@ -112,7 +109,6 @@ class Job:
         )
 
     def loader_memory(self, batch_rows: int) -> FeatureMemory:
-        """Return the memory of the loader besides batches."""
         return self.loader.feature_bytes(self.plan(batch_rows))
 
     def batch_bytes(self, batch_rows: int) -> int:

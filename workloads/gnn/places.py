@@ -75,7 +75,6 @@ class Comparer:
         return self._compare(rows, values, self.every)
 
     def compare_all(self, rows: NDArray[np.uint64], values: NDArray[np.float32]) -> int:
-        """Compare rows that were chosen already."""
         return self._compare(rows, values, 1)
 
     def chosen(self, drawn: Drawn) -> slice:
@@ -99,7 +98,6 @@ class Comparer:
         self._kept = []
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown()
 
     def _compare(self, rows: NDArray[np.uint64], values: NDArray[np.float32], every: int) -> int:
@@ -180,7 +178,6 @@ class HostPlace:
         return self.memory(count).view(np.float32).reshape(count, WIDTH)
 
     def features(self, count: int) -> torch.Tensor:
-        """Return the rows as a model takes them."""
         import torch
 
         return torch.from_numpy(self.values(count))
@@ -190,7 +187,6 @@ class HostPlace:
         return self._comparer.not_finite(drawn, self.features(len(drawn.rows)))
 
     def compare(self, drawn: Drawn) -> int:
-        """Compare one row in so many."""
         first = self._comparer.chosen(drawn).start
         values = self.values(len(drawn.rows))
         return self._comparer.compare(drawn.rows[first:], values[first:])
@@ -223,11 +219,9 @@ class GpuPlace:
         return self._region(count)
 
     def region(self) -> MemoryRegion:
-        """Return all of the memory."""
         return self._region(len(self._rows))
 
     def features(self, count: int) -> torch.Tensor:
-        """Return the rows as a model takes them."""
         return self._rows[:count]
 
     def not_finite(self, drawn: Drawn) -> WattloadError:
@@ -263,7 +257,6 @@ class PinnedPlace:
         return self.host.memory(count)
 
     def features(self, count: int) -> torch.Tensor:
-        """Return the rows on the GPU."""
         return self.gpu.features(count)
 
     def not_finite(self, drawn: Drawn) -> WattloadError:
@@ -271,7 +264,6 @@ class PinnedPlace:
         return self.gpu.not_finite(drawn)
 
     def compare(self, drawn: Drawn) -> int:
-        """Compare rows on the GPU."""
         return self.gpu.compare(drawn)
 
 

@@ -28,7 +28,6 @@ class Results:
 
     @property
     def count(self) -> int:
-        """The number of steps."""
         return len(self.steps)
 
     @cached_property
@@ -46,17 +45,14 @@ class Results:
 
     @cached_property
     def eviction_s(self) -> float:
-        """The time of dropping caches before gathers."""
         return fsum(step.eviction_s for step in self.steps)
 
     @cached_property
     def rows(self) -> int:
-        """All rows that were gathered."""
         return sum(step.gathered.rows for step in self.steps)
 
     @cached_property
     def storage_bytes(self) -> int:
-        """What storage gave for them."""
         return sum(step.gathered.storage_bytes for step in self.steps)
 
     @cached_property
@@ -66,7 +62,6 @@ class Results:
 
     @cached_property
     def cpu_s(self) -> float:
-        """The CPU time of gathering."""
         return fsum(step.gathered.cpu_s for step in self.steps)
 
     @cached_property

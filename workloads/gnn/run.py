@@ -329,7 +329,6 @@ class _Run:
             self._phase.moved(read_bytes=result.storage_bytes, operations=reads)
 
     def _profile(self, numbers: range) -> _Profiled | None:
-        """Trace the reads of untimed steps at the drives."""
         if not numbers:
             return None
         devices = sorted(

@@ -276,7 +276,6 @@ class Sleeping:
         self._step_s = step_s
 
     def train(self, drawn: Drawn, place: Place) -> Trained:
-        """Sleep."""
         start_ns = time.monotonic_ns()
         time.sleep(self._step_s)
         seconds = (time.monotonic_ns() - start_ns) / NS_PER_S

@@ -20,7 +20,6 @@ class CpuTraining:
         self._trainer = trainer
 
     def train(self, drawn: Drawn, place: HostPlace) -> Trained:
-        """Train on one batch."""
         start_ns = time.monotonic_ns()
         features = place.features(len(drawn.rows))
         loss = float(self._trainer.step(features, drawn.batch, drawn.labels))

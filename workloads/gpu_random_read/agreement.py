@@ -57,7 +57,6 @@ def contradictions(record: RunRecord) -> Iterator[str]:
 
 
 def _settings(record: RunRecord) -> Iterator[str]:
-    """Compare what was read with the settings."""
     configured, loader = record.config["workload"], record.config["loader"]
     expected: dict[str, Any] = {name: configured[name] for name in _SETTINGS}
     if record.workload.loader == QUEUE:
@@ -309,7 +308,6 @@ def _in_flight(record: RunRecord) -> float | None:
 
 
 def _longest(record: RunRecord, kind: str) -> Latency | None:
-    """Return the row of all processes."""
     rows = [row for row in record.latencies if (row.phase, row.kind) == (PHASE, kind)]
     return max(rows, key=lambda row: row.count, default=None)
 

@@ -59,7 +59,6 @@ def are_counts_equal(figures: Figures) -> bool:
 
 
 def none_failed(figures: Figures) -> bool:
-    """Return whether every read succeeded."""
     return amount(figures, "failed_reads") == 0 and amount(figures, "operations") > 0
 
 

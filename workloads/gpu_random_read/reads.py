@@ -37,7 +37,6 @@ class RankReads:
 
     @property
     def failed(self) -> int:
-        """The number of reads that failed."""
         return self.result.failed
 
     def outstanding(self, requesters: int) -> int:
@@ -71,17 +70,14 @@ class Reads:
 
     @property
     def results(self) -> tuple[RandomReadResult, ...]:
-        """The result of each rank."""
         return tuple(each.result for each in self.ranks)
 
     @property
     def operations(self) -> int:
-        """The reads that succeeded."""
         return sum(each.operations for each in self.results)
 
     @property
     def failed(self) -> int:
-        """The reads that failed."""
         return sum(each.failed for each in self.results)
 
     @property
@@ -111,7 +107,6 @@ class Reads:
 
     @property
     def reads_per_s(self) -> float:
-        """The rate of reads that succeeded."""
         return self.operations / self.seconds
 
     @property
@@ -131,7 +126,6 @@ class Reads:
 
     @property
     def cpu_s(self) -> float:
-        """The CPU time of the readers' processes."""
         return sum(each.cpu_s for each in self.results)
 
     @property
@@ -281,7 +275,6 @@ def file_rows(reads: Reads) -> list[dict[str, Any]]:
 
 
 def gpu_rows(reads: Reads) -> list[dict[str, Any]]:
-    """Return what each GPU asked for."""
     return [
         {
             "rank": each.rank,
@@ -298,7 +291,6 @@ def gpu_rows(reads: Reads) -> list[dict[str, Any]]:
 
 
 def poller_rows(reads: Reads) -> list[dict[str, Any]]:
-    """Return what each poller answered."""
     return [
         {
             "rank": each.rank,

@@ -420,7 +420,6 @@ class _Watch:
         self._phase = self._opened.enter_context(self._context.phase(PHASE))
 
     def moved(self, reads: int, read_bytes: int) -> None:
-        """Count reads into the phase."""
         if self._phase is None:
             raise RuntimeError("reads were counted before the timed stretch began")
         self._phase.moved(read_bytes=read_bytes, operations=reads)

@@ -29,7 +29,6 @@ def is_delivered(figures: Figures) -> bool:
 
 
 def none_failed(figures: Figures) -> bool:
-    """Return whether every read succeeded."""
     return amount(figures, "failed_reads") == 0 and amount(figures, "operations") > 0
 
 

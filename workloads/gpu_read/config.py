@@ -82,5 +82,4 @@ class Config:
 
     @property
     def queue_depth(self) -> int:
-        """The reads in flight over all targets."""
         return self.threads

@@ -228,12 +228,10 @@ class _Watch:
         self.memory_bytes: float | None = None
 
     def begin(self) -> None:
-        """Open the phase."""
         self._phase = self._opened.enter_context(self._context.phase(PHASE))
         self._from_bytes = self._memory_bytes() or 0.0
 
     def moved(self, reads: int, read_bytes: int) -> None:
-        """Count reads into the phase."""
         if self._phase is None:
             raise RuntimeError("reads were counted before the timed stretch began")
         self._phase.moved(read_bytes=read_bytes, operations=reads)

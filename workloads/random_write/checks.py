@@ -24,7 +24,6 @@ def are_as_written(figures: Figures) -> bool:
 
 
 def followed_at_once(figures: Figures) -> bool:
-    """Return whether the writes followed the preparation."""
     return amount(figures, "rest_s") <= LONGEST_REST_S
 
 

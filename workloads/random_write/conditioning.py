@@ -35,7 +35,6 @@ def laps(config: Config, place: Place) -> int:
 
 
 def left_bytes(config: Config, place: Place) -> int:
-    """Return the bytes that preparation still has to write."""
     return laps(config, place) * place.range_bytes - _done_bytes(config, place)
 
 
@@ -137,7 +136,6 @@ def sequential_plans(place: Place, start: int, total: int) -> Iterator[tuple[IOP
 
 
 def _step_bytes(place: Place) -> int:
-    """Return the bytes between two notes."""
     step = min(max(int(place.range_bytes * NOTED_SHARE), STEP_LEAST_BYTES), 64 * GIB)
     return step - step % BLOCK_BYTES
 

@@ -136,16 +136,13 @@ class Config:
 
     @property
     def drawn(self) -> Draw:
-        """The draw in effect."""
         return self.draw or (Draw.each_once if self.until is Until.fill else Draw.uniform)
 
     @property
     def prepared(self) -> Condition:
-        """The preparation in effect."""
         is_wsat = self.until is Until.wsat
         return self.condition or (Condition.none if is_wsat else Condition.sequential)
 
     @property
     def most_passes(self) -> int:
-        """The most passes in effect."""
         return self.passes or (WSAT_PASSES if self.until is Until.wsat else 2)

@@ -56,7 +56,6 @@ class Place:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file in a directory."""
         return self.device is None
 
     def note(self, conditioning: Conditioning) -> None:

@@ -32,7 +32,6 @@ class Series:
 
     @property
     def last(self) -> IOReading:
-        """The reading that the last row ended with."""
         return self._last
 
     def add(self, reading: IOReading) -> None:

@@ -62,7 +62,6 @@ class Written:
 
     @property
     def total(self) -> IOReading:
-        """The reading at the end."""
         return self.record.seconds.last
 
 
@@ -147,7 +146,6 @@ class _Loop:
         )
 
     def run(self) -> Written:
-        """Write pass after pass and return what was written."""
         if self._judge is not None:
             self._judge.read(0.0, 0)
         self._submit()

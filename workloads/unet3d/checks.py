@@ -75,7 +75,6 @@ def _are_rows_right(figures: Figures) -> bool:
 
 
 def are_files_whole(figures: Figures) -> bool:
-    """Return whether every byte of every file was verified."""
     is_whole = amount(figures, "verified_bytes") == amount(figures, "file_bytes") > 0
     return is_whole and amount(figures, "wrong_count") == 0
 
@@ -253,7 +252,6 @@ class Delivery:
         return (check,)
 
     def _compared(self) -> _Delivery:
-        """Return what this rank compared."""
         names, digests, faults = self._data.dataset.names, dict[int, str](), list[str]()
         for index in dict.fromkeys(row.index for row in self._rows):
             try:
@@ -410,7 +408,6 @@ def remarks(
     *,
     cold: Check,
 ) -> list[str]:
-    """Return the remarks for the page."""
     config, division = job.config, job.division
     found = list(_differences(job))
     if config.record_divisor > 1:

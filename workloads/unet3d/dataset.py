@@ -36,7 +36,6 @@ class Dataset:
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
-        """The shape of each record."""
         distribution = self.config.distribution()
         if self.config.sizes is Sizes.dlio:
             return dlio_shapes(distribution, self.file_count)
@@ -44,7 +43,6 @@ class Dataset:
 
     @cached_property
     def file_bytes(self) -> tuple[int, ...]:
-        """The size of each file in bytes."""
         layout = record_format(self.config.record_format)
         return tuple(file_bytes(layout, shape) for shape in self.shapes)
 

@@ -101,7 +101,6 @@ def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> No
 def _write_all(
     data: PreparedData, indices: Sequence[int], context: RunContext, moved: ByteCounter
 ) -> None:
-    """Write the files with several threads."""
     count = min(writer_count(context.communicator.world_size), len(indices))
     free: queue.SimpleQueue[Sequence[RecordWriter]] = queue.SimpleQueue()
     for writers in _writers(data.dataset, count, moved):

@@ -253,17 +253,14 @@ class EpochWatch:
         self._phase = self._open.enter_context(self._context.phase(PHASE))
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Count a batch into the phase."""
         if self._phase is not None:
             self._phase.moved(read_bytes=read_bytes, written_bytes=written_bytes)
 
     def after(self, stretch: int) -> None:
-        """Close the phase."""
         self._phase = None
         self._open.close()
 
     def abandon(self) -> None:
-        """Close the phase if a failure left it open."""
         self._open.close()
 
 
@@ -414,7 +411,6 @@ def _reported(result: TrainingResult, training: Training) -> list[Metric]:
 
 
 def _memory(result: TrainingResult) -> Metric:
-    """Return the peak memory of all its processes."""
     sums = [
         [trained.peak_bytes for trained in epoch if trained.peak_bytes is not None]
         for epoch in result.epochs

@@ -122,7 +122,6 @@ class Division:
 
     @property
     def accelerators(self) -> int:
-        """The total number of accelerators."""
         return self.world_size * self.per_rank
 
 

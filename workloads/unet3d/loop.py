@@ -156,7 +156,6 @@ class StepClock:
         self._mark_ns = now_ns
 
     def end_step(self) -> None:
-        """End a step and start the next."""
         raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         self._raw_ns.append(raw_ns - self._raw_mark_ns)
         self._raw_mark_ns = raw_ns
@@ -241,7 +240,6 @@ class _Tally:
         return hashed_rows
 
     def arrived(self, copies: Sequence[Arrived]) -> None:
-        """Count batches that arrived on the device."""
         for copy in copies:
             self.copied_bytes += copy.copied_bytes
             self.device_copy_s += copy.device_s
@@ -285,7 +283,6 @@ def harness_ceiling(
 
 
 def ceiling_samples(samples: SampleSet) -> SampleSet:
-    """Return the single sample used to measure the ceiling."""
     by_size = sorted(range(len(samples.paths)), key=samples.file_bytes.__getitem__)
     median = by_size[len(by_size) // 2]
     return replace(

@@ -94,7 +94,6 @@ class EpochTimes:
 
     @property
     def window_compute_s(self) -> tuple[float, ...]:
-        """The computation times of the steps in the window."""
         return self.compute_s[EXCLUDED_START_STEPS:]
 
 
@@ -165,7 +164,6 @@ class JobTimes:
         return float(sum(getattr(epoch, name) for rank in self.ranks for epoch in rank))
 
     def sample_count(self) -> int:
-        """Return the number of samples delivered to all accelerators."""
         steps = sum(len(epoch.compute_s) for rank in self.ranks for epoch in rank)
         return steps * self.per_rank * self.batch_samples
 

@@ -116,7 +116,6 @@ def _package_of(config: Mapping[str, object], group: str) -> str | None:
 
 
 def _named_phases(record: RunRecord) -> Iterator[str]:
-    """Yield the phases that figures name."""
     yield from (metric.phase for metric in record.metrics if metric.phase)
     yield from (span.name for span in record.spans)
     yield from (span.parent for span in record.spans if span.parent)

@@ -245,7 +245,6 @@ def _wall_clock(record: RunRecord, host: HostRecord) -> Check:
 
 
 def _interval_s(window: PhaseWindow) -> float:
-    """Return the mean length of a phase's active intervals."""
     return window.active_s / len(window.active_intervals)
 
 

@@ -114,7 +114,6 @@ def _left(state: PowerStateRecord, strayed: dict[str, float]) -> Check:
 
 
 def _sleeping(record: RunRecord, state: PowerStateRecord) -> set[int]:
-    """Return the indices of the drive's non-operational states."""
     return {
         each.index
         for controller in record.controllers

@@ -227,7 +227,6 @@ class BlockTrace:
         return moved
 
     def _keep(self, count: int) -> None:
-        """Take whole pages out of the pipe."""
         parts = []
         while count:
             parts.append(os.read(self._pipe[0], count))
@@ -239,7 +238,6 @@ class BlockTrace:
             self._pages += parts
 
     def _read_rest(self, file: int) -> None:
-        """Read the page that is not full."""
         with suppress(BlockingIOError):
             while part := os.read(file, self._page_bytes):
                 self._pages.append(part.ljust(self._page_bytes, b"\0"))
@@ -262,12 +260,10 @@ class TraceFormat:
 
     @classmethod
     def read(cls, path: Path) -> TraceFormat:
-        """Return what the kernel's file says."""
         return cls.parse(read_text(path))
 
     @classmethod
     def parse(cls, text: str) -> TraceFormat:
-        """Return what the text of such a file says."""
         number = re.search(r"^ID: (\d+)$", text, re.MULTILINE)
         places = {name: (int(at), int(size)) for name, at, size in _FIELD.findall(text)}
         return cls(int(number[1]) if number else 0, places)

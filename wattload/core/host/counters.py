@@ -60,7 +60,6 @@ class BlockStat:
 
     @classmethod
     def zero(cls) -> Self:
-        """Return the counters of a device that moved nothing."""
         return cls(read_ios=0, read_bytes=0, write_ios=0, write_bytes=0, busy_s=0.0, weighted_s=0.0)
 
     def __add__(self, other: BlockStat) -> BlockStat:

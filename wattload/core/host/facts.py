@@ -62,7 +62,6 @@ _CODE = Path(wattload.__file__).resolve().parent
 
 
 def read_cpu(observation: Observation, roots: Roots) -> None:
-    """Add the host facts about processors to the observation."""
     folder = roots.sys / "devices/system/cpu"
     info = _cpuinfo(roots)
     model = info.get("model name") or info.get("Model") or info.get("cpu model")
@@ -81,7 +80,6 @@ def read_cpu(observation: Observation, roots: Roots) -> None:
 
 
 def cpu_flags(roots: Roots) -> frozenset[str]:
-    """Return the flags of the first processor."""
     return frozenset(_cpuinfo(roots).get("flags", "").split())
 
 

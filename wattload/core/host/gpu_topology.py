@@ -32,7 +32,6 @@ class Connection:
     link: Link
 
     def as_json(self) -> Mapping[str, Any]:
-        """Return it as plain data for the record."""
         return {
             "target": self.target.index,
             "path": str(self.target.path),

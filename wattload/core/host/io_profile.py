@@ -76,7 +76,6 @@ class IOProfile:
     lost_events: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
         return asdict(self)
 
 
@@ -155,7 +154,6 @@ def _counted(
     seconds: float,
     reason: str | None,
 ) -> IOProfile:
-    """Return the means of the counters."""
     if not before or not after:
         why = "; ".join(filter(None, (reason, "the block devices are unknown or do not count")))
         return IOProfile(source=None, reason=why, seconds=seconds)

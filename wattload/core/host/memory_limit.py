@@ -192,7 +192,6 @@ class _Limit:
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def begin(self, limit_bytes: int) -> LimitedMemory:
-        """Make the group and move this process into it."""
         try:
             if self._place.enables:
                 _write(self._place.parent / _ENABLED, "+memory")

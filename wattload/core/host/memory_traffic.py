@@ -136,11 +136,9 @@ class UncoreMeter:
             raise
 
     def read_bytes(self) -> float:
-        """Return the bytes since the meter was opened."""
         return sum(counter.read() * bytes_each for counter, bytes_each in self._counters)
 
     def close(self) -> None:
-        """Close all counters."""
         for counter, _ in self._counters:
             counter.close()
 
@@ -164,7 +162,6 @@ class ResctrlMeter:
         self.read_bytes()
 
     def read_bytes(self) -> float:
-        """Return the bytes that the counters show."""
         return float(sum(read_int(file) for file in self._files))
 
     def close(self) -> None:
@@ -197,7 +194,6 @@ class PerfCounter:
         return float(value) * (enabled_ns / running_ns) if running_ns else 0.0
 
     def close(self) -> None:
-        """Stop it."""
         os.close(self._descriptor)
 
 

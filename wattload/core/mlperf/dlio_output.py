@@ -132,7 +132,6 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _member(document: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:  # noqa: ANN401 - JSON
-    """Return a member of that type."""
     value = document.get(name)
     if not isinstance(value, kind):
         raise RunError(
@@ -142,7 +141,6 @@ def _member(document: Mapping[str, Any], name: str, kind: type, path: Path) -> A
 
 
 def _number(document: Mapping[str, Any], name: str, path: Path) -> float:
-    """Return a member that is a finite number."""
     value = document.get(name)
     if not _is_number(value):
         raise RunError(f"{path} of dlio-benchmark needs {name} as a number, got {value!r:.60}")
@@ -150,7 +148,6 @@ def _number(document: Mapping[str, Any], name: str, path: Path) -> float:
 
 
 def _numbers(document: Mapping[str, Any], name: str, count: int, path: Path) -> tuple[float, ...]:
-    """Return a list of finite numbers of that length."""
     values = document.get(name)
     if not isinstance(values, list) or len(values) != count or not all(map(_is_number, values)):
         raise RunError(

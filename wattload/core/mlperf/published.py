@@ -81,7 +81,6 @@ class DataSetRule:
 
     @property
     def by_memory(self) -> int:
-        """Files that hold five times the hosts' memory."""
         memory_bytes = -(-self.memory_bytes // GIB) * GIB
         return MEMORY_FACTOR * memory_bytes // self.record_bytes
 

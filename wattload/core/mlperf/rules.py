@@ -69,7 +69,6 @@ class UnknownError(Exception):
 
 
 def same(what: str, got: object, required: object, otherwise: Standing = "invalid") -> Answer:
-    """Judge a value that the rules fix."""
     figures = {"got": _figure(got), "asked": _figure(required)}
     if got == required:
         return "closed", f"{what} is {got}.", figures
@@ -77,7 +76,6 @@ def same(what: str, got: object, required: object, otherwise: Standing = "invali
 
 
 def at_least(what: str, got: float, required: float) -> Answer:
-    """Judge a figure with a required minimum."""
     standing: Standing = "closed" if got >= required else "invalid"
     return standing, f"{what}: {got:g} of at least {required:g}.", {"got": got, "asked": required}
 
@@ -150,7 +148,6 @@ def whole_checkpoint(case: Case) -> Answer:
 
 
 def checkpoint_count(case: Case) -> Answer:
-    """Judge the number of checkpoints written and read."""
     got = case.detail("checkpoint_count")
     return same("The number of checkpoints written and read", got, published.CHECKPOINT_COUNT)
 
@@ -181,7 +178,6 @@ def read_start(case: Case) -> Answer:
 
 
 def synchronous(case: Case) -> Answer:
-    """Judge whether training waits until a checkpoint is written."""
     return same("The mode", case.record.workload.details.get("mode", "sync"), "sync")
 
 
@@ -263,7 +259,6 @@ def record_size(case: Case) -> Answer:
 
 
 def batch(case: Case) -> Answer:
-    """Judge the batch size in samples."""
     return same("The batch", case.detail("batch_samples"), UNET3D.batch_samples)
 
 

@@ -86,7 +86,6 @@ class Check(Frozen):
 
     @property
     def bars_verdict(self) -> bool:
-        """Whether it had to be made and was not."""
         return self.mandatory and self.verdict == "not_checked"
 
     @property
@@ -167,7 +166,6 @@ class Latency(Observed):
     buckets: tuple[tuple[int, int], ...] = ()
 
     def histogram(self) -> Histogram:
-        """Return the histogram of a row with buckets."""
         counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
         for bucket, count in self.buckets:
             counts[bucket] = count

@@ -249,7 +249,6 @@ def controller_serial(folder: Path) -> str:
 
 
 def queue_facts(folder: Path) -> QueueFacts:
-    """Return the settings of a block device's request queue."""
     queue = folder / "queue"
     numbers = {
         "nr_requests": "nr_requests",
@@ -280,7 +279,6 @@ def walk(node: BlockNode) -> Iterator[BlockNode]:
 
 
 def is_virtual(stack: BlockNode) -> bool:
-    """Return whether the stack contains a hypervisor's virtual disk."""
     return any(
         node.kind == "virtio"
         or node.name.startswith("xvd")

@@ -75,7 +75,6 @@ class Content:
 
     @property
     def blank_count(self) -> int:
-        """The number of blank blocks."""
         return len(self.blank)
 
     @property

@@ -127,7 +127,6 @@ class Inspection:
 
     @property
     def is_final(self) -> bool:
-        """Whether no setting lets a run overwrite the drive."""
         return not all(refusal.can_be_lifted for refusal in self.refusals)
 
 
@@ -164,7 +163,6 @@ class Guard:
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """Those of the findings that the user named."""
         return tuple(each for each in self.findings if each in self._permission.overwrite)
 
     def inspect(self) -> Inspection:
@@ -234,7 +232,6 @@ class Guard:
             )
 
     def _owner(self) -> Iterator[Refusal]:
-        """Yield why the user has not named this drive."""
         path = self.identity.path
         self.name = drive_name(path, self._folder, self._stack, self._roots)
         words = drive_words(self._stack, self.identity.size_bytes)
@@ -251,7 +248,6 @@ class Guard:
             )
 
     def _system(self) -> Iterator[Refusal]:
-        """Yield why the running system may need the drive."""
         path, system = self.identity.path, system_drives(self._roots)
         held = system.disks.get(self._folder.name)
         if held and held != EFI_PARTITION:
@@ -430,7 +426,6 @@ class Guard:
         return False
 
     def _wear(self) -> Iterator[Refusal]:
-        """Yield that the drive's endurance is used up."""
         if self.nvme is None or self.nvme.percentage_used < _ALL_PERCENT:
             return
         self.findings = (*self.findings, WORN)

@@ -37,7 +37,6 @@ class Backing:
 
     @property
     def file(self) -> tuple[int, int]:
-        """The device and inode number of the file."""
         return self.device, self.inode
 
 

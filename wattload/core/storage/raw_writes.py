@@ -91,7 +91,6 @@ class DriveLog:
 
     @property
     def nonces(self) -> frozenset[int]:
-        """The nonces of all runs on this drive."""
         return frozenset(row.nonce for row in self.begins)
 
     @property
@@ -131,7 +130,6 @@ class RawWriteLog:
 
     @property
     def path(self) -> Path:
-        """Where the log is."""
         return self.folder / LOG_NAME
 
     def of_drive(self, serial: str) -> DriveLog:

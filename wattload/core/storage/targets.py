@@ -95,7 +95,6 @@ class Target:
 
     @property
     def data_folder(self) -> Path:
-        """The folder of all wattload data on this target."""
         if self.path is None or self.kind is not TargetKind.DIRECTORY:
             raise TargetError(f"a {self.kind} target has no files")
         return self.path / DATA_FOLDER_NAME

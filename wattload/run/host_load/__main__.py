@@ -77,7 +77,6 @@ class Engine:
         return None
 
     def close(self) -> None:
-        """End the threads."""
         self._load.close()
 
 
@@ -96,15 +95,12 @@ class Program:
         self.words = command[0]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return no counts."""
         return {}
 
     def poll(self) -> int | None:
-        """Return its exit status once it has ended."""
         return self._process.poll()
 
     def close(self) -> None:
-        """End it."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -81,7 +81,6 @@ class LoadProcess:
 
     @property
     def pid(self) -> int:
-        """Its process ID."""
         return self._process.pid
 
     def set(self, mode: str, *, copy_bytes: int = 0, units: int = 0) -> None:

@@ -190,7 +190,6 @@ class HostMeter:
         )
 
     def close(self) -> None:
-        """Stop counting."""
         if self._traffic is not None:
             self._traffic.close()
 

@@ -15,7 +15,6 @@ class Config:
 
     @property
     def expected_s(self) -> float:
-        """The seconds that it adds to a run."""
         return 0.0
 
     def check(self) -> None:

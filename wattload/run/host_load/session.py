@@ -45,7 +45,6 @@ class Rank:
 
 
 def is_wanted(config: Any) -> bool:  # noqa: ANN401 - the Config of any load
-    """Return whether a configuration asks for a load."""
     return bool(config.name != NONE)
 
 
@@ -126,7 +125,6 @@ class LoadSession:
         ).settle()
 
     def _reference(self) -> float | None:
-        """Return what shares of memory traffic refer to."""
         if getattr(self._config, "memory_of", "theoretical") == "theoretical":
             return self._theoretical
         return self._peak.traffic_bytes_per_s if self._peak is not None else None

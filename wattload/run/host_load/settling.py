@@ -79,7 +79,6 @@ def _traffic(first: Reading, last: Reading) -> float:
 
 
 def _rate(first: Reading, last: Reading, name: str) -> float:
-    """Return a count of the load per second."""
     return float(getattr(last.counts, name) - getattr(first.counts, name)) / _seconds(first, last)
 
 

@@ -41,7 +41,6 @@ class Config:
 
     @property
     def expected_s(self) -> float:
-        """The seconds that it adds to a run."""
         return self.warm_up_s + 2 * self.alone_s
 
     def check(self) -> None:
@@ -64,7 +63,6 @@ class Config:
 
     @property
     def thread_count(self) -> int:
-        """The threads that copy or compute."""
         return self._copy_count + self.cpu_threads
 
     @property
