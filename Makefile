@@ -27,7 +27,7 @@ COVERAGE_FLOOR := 85
 # Tests run in as many processes as there are cores. --dist loadscope keeps a module's fixtures in one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadscope
 
-.PHONY: help setup loaders run test test-fast test-all lint check bench lab lab-all lab-truth lab-example clean
+.PHONY: help setup loaders run test test-fast test-all lint check size bench lab lab-all lab-truth lab-example clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
@@ -37,6 +37,7 @@ help:
 	@echo "make setup      only the environment in .venv"
 	@echo "make loaders    add DALI, dlio-benchmark, DGL and NVRTC, for loader=dali, dlio, dgl and gpu_queue (1 GB of disk)"
 	@echo "make bench [ONLY=engine,unet3d]   speed of the suite itself, as ratios to fio, DLIO and torch"
+	@echo "make size       lines and statements, by package and by workload"
 	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
 	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (30 minutes)"
 	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
@@ -78,6 +79,9 @@ lint: setup
 check: lint
 	$(BIN)/mypy
 	$(BIN)/mypy tests tools benchmarks
+
+size:
+	@python3 tools/size.py
 
 bench: setup
 	@$(BIN)/python -m benchmarks.run --target "$(TARGET)" --runs "$(RUNS)" --only "$(ONLY)" \
