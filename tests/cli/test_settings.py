@@ -1,25 +1,18 @@
-"""``wattload settings``, the list of workloads, and ``docs/settings.md``."""
+"""``wattload settings`` and the list of workloads."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from wattload.cli.main import dispatch
-from wattload.cli.settings import LISTED_GROUPS, markdown
+from wattload.cli.settings import LISTED_GROUPS
 from wattload.core.errors import ConfigError
 from wattload.run.compose import compose, options
 from wattload.run.settings import general_settings, option_settings, options_of
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = ("run", "datagen")
-
-
-def test_the_page_of_settings_is_what_the_command_prints() -> None:
-    stored = (ROOT / "docs/settings.md").read_text("utf-8")
-    assert stored == markdown(), "write it again: wattload settings --markdown > docs/settings.md"
 
 
 def test_every_setting_has_a_meaning_and_every_option_a_summary() -> None:
@@ -65,6 +58,15 @@ def test_one_workload_and_loader_can_be_listed(capsys: pytest.CaptureFixture[str
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["workload.row_count"]["default"] == "2400000 (demo 20000, full 4373472329)"
     assert rows["loader.block_bytes"]["allowed"] == "a multiple of 4096, 4096 to 1073741824 bytes"
+
+
+def test_an_option_is_described_whole_where_its_settings_are_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert dispatch(["settings", "gpu_read"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    summary = next(each.summary for each in options_of("workload") if each.name == "gpu_read")
+    assert said.startswith(f"workload=gpu_read: {summary} workload.")
 
 
 def test_a_power_source_can_be_listed_with_its_own_settings_first(

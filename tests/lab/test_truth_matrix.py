@@ -75,7 +75,7 @@ def test_sources_agree_with_the_truth(
     found = truth_table.lines(ran, updates, load=load)
     table += found
     # Written at every case, so that a guest that is ended leaves what it knows.
-    truth_table.write(OUT / "truth-table-long.md", table)
+    truth_table.write(OUT / "truth-table-long.csv", table)
     assert ran.record.status == "complete"
     evidence = {each.source: each.evidence for each in ran.energies()}
     for line in found:

@@ -63,7 +63,7 @@ def judged() -> Judged:
         for state, updates in enumerate(orders):
             found = run(*workload, state=state, label=f"PS{state}", updates=updates)
             ran[name, state] = (found, updates)
-            truth_table.write(OUT / "truth-table.md", _lines(ran))
+            truth_table.write(OUT / "truth-table-runs.csv", _lines(ran))
             shutil.copytree(found.folder, OUT / "runs" / f"{name}-ps{state}", dirs_exist_ok=True)
     return ran
 

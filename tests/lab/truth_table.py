@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,14 +13,17 @@ from wattload.core.record.energy import EnergyRecord
 
 HEAD = (
     "load",
+    "phase",
     "state",
-    "IPM updates",
-    "window, s",
+    "ipm_updates",
+    "window_s",
     "source",
-    "truth, J",
-    "told, J",
-    "k = 2, J",
-    "error",
+    "truth_j",
+    "energy_j",
+    "lower_j",
+    "upper_j",
+    "uncertainty_j",
+    "missing",
 )
 
 LONG_S = 60.0
@@ -85,36 +89,30 @@ def _line(ran: Ran, energy: EnergyRecord, name: str, state: int, updates: str) -
 
 
 def write(path: Path, table: Iterable[Line]) -> None:
-    """Write the table as Markdown."""
-    rows = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
-    rows += [_row(line) for line in table]
-    text = (
-        "# A virtual drive's true energy, and what each source made of it\n\n"
-        "No drive was measured: a virtual drive behind the kernel's NVMe/TCP driver, in an "
-        "emulated guest, knows what it has used.\n\n"
-    )
-    path.write_text(text + "\n".join(rows) + "\n")
+    """Write the table as CSV."""
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(HEAD)
+        rows.writerows(_row(line) for line in table)
 
 
-def _row(line: Line) -> str:
-    if line.energy_j is not None:
-        told = f"{line.energy_j:.2f}"
-    elif line.upper_j is not None:
-        lower = "" if line.lower_j is None else f"{line.lower_j:.2f}"
-        told = f"{lower} to {line.upper_j:.2f}"
-    else:
-        told = f"none: {line.reason}"
-    error = "" if line.error is None else f"{line.error:+.2%}"
-    stated = "" if line.uncertainty_j is None else f"{line.uncertainty_j:.2f}"
-    cells = (
-        f"{line.workload}, {line.phase}",
+def _row(line: Line) -> tuple[str, ...]:
+    return (
+        line.workload,
+        line.phase,
         f"PS{line.state}",
         line.updates,
         f"{line.seconds:.1f}",
         line.source,
-        f"{line.truth_j:.2f}",
-        told,
-        stated,
-        error,
+        *(
+            "" if joules is None else f"{joules:.2f}"
+            for joules in (
+                line.truth_j,
+                line.energy_j,
+                line.lower_j,
+                line.upper_j,
+                line.uncertainty_j,
+            )
+        ),
+        line.reason if line.upper_j is None else "",
     )
-    return "| " + " | ".join(cells) + " |"

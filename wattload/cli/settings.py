@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a workload, loader or power source: show its settings; without a name, the options "
         "and the general settings",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--markdown", action="store_true", help="print all settings as Markdown")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,9 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: a name is not a workload, a loader or a power source.
     """
-    if arguments.markdown:
-        sys.stdout.write(markdown())
-        return 0
     tables = _tables(arguments.names)
     if arguments.json:
         rows = [asdict(row) for _, table in tables for row in table]
@@ -72,11 +67,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def option_lines(group: str) -> Iterator[str]:
-    """Yield the options of a group for a terminal: each name with the first sentence about it."""
+    """Yield the options of a group for a terminal: each name with what it is.
+
+    Of an option that ``wattload settings NAME`` describes, only the first sentence.
+    """
     listed = options_of(group)
     width = max(len(option.name) for option in listed)
     for option in listed:
-        summary = re.split(r"(?<=\.) (?=[A-Z])", option.summary)[0]
+        summary = option.summary
+        if group in NAMED_GROUPS:
+            summary = re.split(r"(?<=\.) (?=[A-Z])", summary)[0]
         yield from _wrapped(f"{option.name:<{width}}  {summary}", "  ", width + 4)
 
 
@@ -111,8 +111,16 @@ def _tables(names: Sequence[str]) -> list[tuple[str, list[SettingRow]]]:
         return [("settings of every run", list(general_settings()))]
     groups = {name: _group_of(name) for name in names}
     return [
-        (f"{group}={name}", list(option_settings(group, name))) for name, group in groups.items()
+        (
+            "\n".join(_wrapped(f"{group}={name}: {_summary(group, name)}", "", 2)),
+            list(option_settings(group, name)),
+        )
+        for name, group in groups.items()
     ]
+
+
+def _summary(group: str, name: str) -> str:
+    return next(option.summary for option in options_of(group) if option.name == name)
 
 
 def _group_of(name: str) -> str:
@@ -135,44 +143,3 @@ def _lines(table: Sequence[SettingRow]) -> Iterator[str]:
         yield f"  {row.name}={row.default}"
         for text in (row.meaning, row.allowed):
             yield from _wrapped(text, " " * 6, 6)
-
-
-def markdown() -> str:
-    """Return the page ``docs/settings.md``."""
-    parts = [
-        "# Settings\n",
-        "`wattload settings --markdown` writes this page. Set any of these on the command line as "
-        "`NAME=VALUE`.\n`null` unsets a setting where the last column says what that means.\n",
-    ]
-    for group in LISTED_GROUPS:
-        parts.append(f"## {group}=\n")
-        rows = [f"| `{o.name}` | {_escaped(o.summary)} |" for o in options_of(group)]
-        parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]) + "\n")
-    tables = [("Every run", list(general_settings()))]
-    for group in ("workload", "loader", "load"):
-        tables += [
-            (f"{group}={option.name}", list(option_settings(group, option.name)))
-            for option in options_of(group)
-        ]
-    for title, table in tables:
-        if table:
-            parts.append(f"## {title}\n")
-            parts.append("\n".join(_markdown_rows(table)) + "\n")
-    return "\n".join(parts)
-
-
-def _markdown_rows(table: Sequence[SettingRow]) -> Iterator[str]:
-    yield "| setting | default | meaning | allowed |"
-    yield "|---|---|---|---|"
-    for row in table:
-        cells = (
-            f"`{row.name}`",
-            f"`{row.default}`" if row.default else "",
-            row.meaning,
-            row.allowed,
-        )
-        yield "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
