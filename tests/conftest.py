@@ -35,6 +35,13 @@ SLOW = (
 )  # fmt: skip
 """Folders that ``make test-fast`` leaves out: they start processes, move data, or simulate."""
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens", action="store_true", help="write the golden files of pages again"
+    )
+
+
 # Whoever starts the tests in the background of a script leaves Ctrl-C ignored, and so would every
 # process that a test starts: programs would then never see the interrupts that tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

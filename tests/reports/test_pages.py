@@ -1,0 +1,278 @@
+"""Pages of made-up sessions, block by block, against what they said before.
+
+``pytest tests/reports/test_pages.py --update-goldens`` writes the files again; read the difference
+before it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.gnn import gnn_run, pairs
+from tests.reports.gpu_reads import reads_run, reads_sweep
+from tests.reports.page_text import page_text
+from tests.reports.random_reads import pair_sweep, random_run, target_sweep
+from tests.reports.random_writes import writes_run
+from tests.reports.sessions import against_itself, session, simulated, turn
+from wattload.core.record.results import Check
+from wattload.core.record.run import Comparison
+from wattload.core.units import Unit
+from wattload.reports.blocks import Section
+from wattload.reports.quantity import one_unit
+from wattload.reports.render.page import AFTER_WORKLOADS
+from wattload.reports.render.text_export import markdown_report
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.claims import claims_section
+from wattload.reports.sections.first import first_section
+from wattload.reports.sections.workload import workload_sections
+from wattload.reports.stats.subject import Subject, make_subject
+from wattload.reports.stats.summary import first_screen
+
+GOLDENS = Path(__file__).parent / "goldens"
+REAL: dict[str, Any] = {"power": "measured", "virtual": False}
+SLOW, FAST = [1.0e9, 1.01e9, 0.99e9, 1.0e9] * 2, [2.4e9, 2.42e9, 2.38e9, 2.4e9] * 2
+A: dict[str, Any] = {"label": "A", "rate": 1.9e9, "serial": "SERIALA", "watts": 16.0}
+B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 15.0}
+FILL: dict[str, Any] = {"until": "fill", "draw": "each_once"}
+FAILED = Check(name="queue_depth_read", verdict="fail", sentence="Too few reads were in flight.")
+MEMORY, LINK = {"engine": "memory", "bottleneck": "queue"}, {"bottleneck": "link"}
+EIO = [{"file": 0, "reason": "EIO", "offset_bytes": 512, "count": 3}]
+
+
+def turns(
+    make: Callable[..., Run], sides: Sequence[Mapping[str, Any]], count: int = 6, **common: Any
+) -> list[Run]:
+    """Return runs of arms that alternate, with rates that scatter by under 1.5 %."""
+    runs: list[Run] = []
+    for block in range(count):
+        order = range(len(sides)) if block % 2 == 0 else reversed(range(len(sides)))
+        for side in order:
+            place = len(runs)
+            own = {**common, **sides[side]}
+            own["rate"] *= 1 + 0.003 * (place * 7 % 5)
+            runs.append(make(name=f"r{side}-{block}", repeat=place, seed=place + 1, **own))
+    return runs
+
+
+def each(make: Callable[..., Run], sides: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return one run of each arm, by the names of the arms."""
+    return [make(name=name, repeat=at, **own) for at, (name, own) in enumerate(sides.items())]
+
+
+def write_turns(**changes: Any) -> list[Run]:
+    runs = []
+    for block in range(8):
+        for order, arm in enumerate((A, B)):
+            own = arm | {"rate": arm["rate"] * (1 + 0.004 * ((3 * block + order) % 5))} | changes
+            place = Comparison(
+                session_id="s", arm=arm["label"], block=block, order=order, interleave="abba"
+            )
+            name = f"run-{arm['label']}-{block}"
+            runs.append(writes_run(name=name, seed=2 * block + order, comparison=place, **own))
+    return runs
+
+
+def writes_over_rates() -> list[Run]:
+    return [
+        writes_run(name=f"run-{limit}", seed=seed, rate=limit, limit_bytes_per_s=limit)
+        for seed, limit in enumerate((0.5e9, 1e9))
+    ]
+
+
+def rivals(**of_direct: Any) -> list[Run]:
+    gpu = {"rate": 94e6, "bottleneck": "link"}
+    cpu = {"loader": "direct", "rate": 45e6, "cores": 48.0, "bottleneck": None, **of_direct}
+    return turns(random_run, (gpu, cpu), targets=14)
+
+
+def loaders(**changes: Any) -> list[Run]:
+    return each(
+        gnn_run, {name: {"loader": name, **changes} for name in ("mmap", "direct", "gpu_queue")}
+    )
+
+
+def drives(**changes: Any) -> list[Run]:
+    other = {"rate": 0.98e6, "serial": "SERIAL02", "model": "MICRON_9400", "link_gt_per_s": 16.0}
+    sides = ({"label": "A", "rate": 1.9e6}, {"label": "B", **other})
+    return turns(gnn_run, sides, loader="gpu_queue", graph="igbh_full", **changes)
+
+
+def swept_workers() -> list[Run]:
+    return [
+        run
+        for at, workers in enumerate((1, 2, 4))
+        for run in session(
+            {"A": [rate * workers**0.8 for rate in SLOW[:6]], "B": [1.3e9 * workers] * 6},
+            session=f"s{at}",
+            settings={"workload": {"workers": workers}},
+            **REAL,
+        )
+    ]
+
+
+def warm_ups_and_strays() -> list[Run]:
+    return [
+        *[turn(label, -1, 9e9, warm_up=True, name=f"w{label}") for label in "AB"],
+        *session({"A": [*SLOW, 4e9], "B": FAST}, remarks=("12 files were read.",), **REAL),
+        turn("A", 9, 1e9, checks=(FAILED,), **REAL),
+    ]
+
+
+def mixed_work() -> list[Run]:
+    other = [turn("B", block, 1e9, **{**REAL, "scale": "full"}) for block in range(6)]
+    return [*session({"A": [2e9] * 6}, **REAL), *other]
+
+
+def three_jobs(**changes: Any) -> list[Run]:
+    return [
+        run
+        for kind in ("unet3d", "checkpoint", "dlrm")
+        for run in session(
+            {"A": FAST, "B": SLOW}, session=kind, workload=kind, **{**REAL, **changes}
+        )
+    ]
+
+
+# A case: the runs, what tells the arms apart, and whether the whole page is compared.
+CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, bool]] = {
+    "three-jobs": (three_jobs, "label", True),
+    "one-run": (lambda: session({"A": FAST[:1]}, interleave="none", **REAL), "label", True),
+    "no-sensor": (lambda: session({"A": FAST, "B": SLOW}), "label", False),
+    "bounds": (lambda: three_jobs(power="bounds"), "label", False),
+    "declared": (lambda: three_jobs(power="declared"), "label", False),
+    "self-reported": (lambda: three_jobs(power="self_reported"), "label", False),
+    "simulated": (lambda: simulated(FAST, SLOW), "label", False),
+    "too-few": (lambda: session({"A": FAST[:3], "B": SLOW[:3]}, **REAL), "label", False),
+    "no-difference": (lambda: session({"A": SLOW, "B": SLOW[::-1]}, **REAL), "label", False),
+    "three-arms": (
+        lambda: session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL), "label", False
+    ),
+    "against-itself": (lambda: against_itself("A", SLOW, SLOW[::-1]), "label", False),
+    "warm-ups-and-strays": (warm_ups_and_strays, "label", True),
+    "other-work": (mixed_work, "label", False),
+    "sweep-of-workers": (swept_workers, "label", True),
+    "random-reads": (lambda: [random_run(rate=7e6, gpus=2, targets=4)], "loader", True),
+    "random-reads-rivals": (rivals, "loader", False),
+    "random-reads-engines": (
+        lambda: each(random_run, {"null": {"engine": "null", "rate": 120e6, **LINK},
+                                  "memory": {"rate": 94e6, **MEMORY}, "storage": {"rate": 7e6}}),
+        "loader.engine", False,
+    ),
+    "random-reads-not-proved": (lambda: [random_run(lost=3, failures=EIO)], "loader", False),
+    "random-reads-cached": (
+        lambda: each(random_run, {"plain": {"rate": 7e6}, "cached": {"rate": 2e6, "arm":
+                                  "gpu_queue", "cache_bytes": 1 << 24}}),
+        "loader.cache_bytes", False,
+    ),
+    "random-reads-mapped": (
+        lambda: turns(random_run, (
+            {"loader": "mmap", "rate": 5.98e6, "cached": 0.999998, "cores": 16.0},
+            {"loader": "direct", "rate": 0.081e6, "cores": 1.0}), bottleneck=None),
+        "loader", False,
+    ),
+    "random-reads-over-targets": (lambda: target_sweep((1, 7, 14), rate=None), "loader", False),
+    "random-reads-on-one-drive": (
+        lambda: target_sweep((1, 2), has_shared_drive=True), "loader", False
+    ),
+    "random-reads-over-pairs": (lambda: pair_sweep(queue_pairs=(1, 8, 32)), "loader", False),
+    "random-reads-over-two": (
+        lambda: [random_run(name=f"{pairs}-{block}", queue_pairs=pairs, block_bytes=block,
+                            repeat=at) for at, (pairs, block) in
+                 enumerate((p, b) for p in (1, 8) for b in (512, 4096))],
+        "loader", False,
+    ),
+    "random-reads-generations": (
+        lambda: each(random_run, {
+            "32": {"arm": "32", "link_gt_per_s": 32.0, "rate": 3.72e6, "targets": 2},
+            "64": {"arm": "64", "link_gt_per_s": 64.0, "rate": 6.92e6, "targets": 2}}),
+        "label", False,
+    ),
+    "random-reads-traced": (
+        lambda: [random_run(traced=2000, targets=8, read_bytes=4096)], "loader", False
+    ),
+    "gpu-reads-loaded": (lambda: reads_sweep(blocks=(4096,), threads=(8, 512)), "loader", True),
+    "gpu-reads-panels": (lambda: reads_sweep(pairs=1, threads=(8, 32)), "loader", False),
+    "gpu-reads-kvikio": (
+        lambda: [reads_run(name="a", loader="kvikio", word="posix_bounce")], "loader", False
+    ),
+    "gpu-reads-failed": (
+        lambda: reads_sweep(blocks=(4096,), threads=(8,), loads=("none",), failed=3),
+        "loader", False,
+    ),
+    "gpu-reads-peer-to-peer": (
+        lambda: reads_sweep(words=("p2p_nvfs", "host_bounce"), blocks=(4096,), threads=(8, 2048)),
+        "loader", False,
+    ),
+    "gpu-reads-unlike-loads": (
+        lambda: each(reads_run, {name: {"loader": name, "load": load} for name, load in
+                                 (("cufile", "busy"), ("bounce", "none"), ("kvikio", "none"))}),
+        "loader", False,
+    ),
+    "gnn-pairs": (pairs, "loader", False),
+    "gnn-loaders": (lambda: loaders(has_power_trace=True), "loader", False),
+    "gnn-overlap": (
+        lambda: each(gnn_run, {"serial": {"loader": "gpu_queue", "label": "serial"},
+                               "ahead": {"loader": "gpu_queue", "label": "ahead",
+                                         "overlap": "ahead"},
+                               "mmap": {"loader": "mmap", "label": "mmap"}}),
+        "label", False,
+    ),
+    "gnn-counters": (
+        lambda: [gnn_run(profile="block counters", foreign_share=0.12)], "loader", False
+    ),
+    "gnn-emulated": (
+        lambda: [gnn_run(scale="demo", batch_seeds=64, trainer="emulated", method="drop_cache",
+                         source="/data/igb")],
+        "loader", False,
+    ),
+    "gnn-samplers": (
+        lambda: each(gnn_run, {"a": {}, "b": {"loader": "dgl", "sampler": "dgl"}}), "loader", False
+    ),
+    "gnn-drives": (drives, "label", False),
+    "random-writes": (lambda: [writes_run()], "label", True),
+    "random-writes-turns": (lambda: write_turns(condition="keep"), "label", False),
+    "random-writes-fill": (
+        lambda: [writes_run(name="run-a", **A, **FILL), writes_run(name="run-b", **B, **FILL)],
+        "label", False,
+    ),
+    "random-writes-not-steady": (lambda: [writes_run(is_steady=False)], "label", False),
+    "random-writes-in-a-file": (lambda: [writes_run(where="directory")], "label", False),
+    "random-writes-unlike": (
+        lambda: [writes_run(name="run-a", **A), writes_run(name="run-b", **B, is_whole=False)],
+        "label", False,
+    ),
+    "random-writes-over-rates": (writes_over_rates, "label", False),
+}  # fmt: skip
+
+
+def sections_of(subject: Subject, *, whole: bool) -> list[Section]:
+    """Return the sections of a page: those of its workloads, or all."""
+    screen = first_screen(subject)
+    with one_unit(Unit.JOULES, screen.energy_scale):
+        found: list[Section | None] = [
+            Section(anchor="", title="First screen", blocks=[*first_section(subject, screen)]),
+            *workload_sections(subject),
+            *(made(subject) for made in AFTER_WORKLOADS if whole),
+            claims_section(subject),
+        ]
+    return [section for section in found if section is not None]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_says_what_it_said(name: str, request: pytest.FixtureRequest) -> None:
+    make, by, whole = CASES[name]
+    subject = make_subject(list(make()), by)
+    text = page_text(sections_of(subject, whole=whole))
+    text += "# As Markdown\n" + markdown_report(subject) if whole else ""
+    golden = GOLDENS / f"{name}.txt"
+    if request.config.getoption("--update-goldens"):
+        golden.write_text(text, encoding="utf-8")
+    assert text.splitlines() == golden.read_text(encoding="utf-8").splitlines()
+
+
+def test_every_golden_file_belongs_to_a_case() -> None:
+    assert {each.stem for each in GOLDENS.glob("*.txt")} == set(CASES)
