@@ -239,7 +239,7 @@ class Metric(Observed):
     value: float | None
     unit: Unit
     better: Better
-    meaning: str
+    meaning: str = Field(min_length=1)
     phase: str = ""
     headline: bool = False
     part_of: str = ""
