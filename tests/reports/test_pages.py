@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -89,6 +89,14 @@ def rivals(**of_direct: Any) -> list[Run]:
     return turns(random_run, (gpu, cpu), targets=14)
 
 
+def failed_before_reading() -> Run:
+    run = reads_run(name="a", loader="cufile")
+    workload = run.record.workload.model_copy(update={"paths": ()})
+    ended = {"status": "failed", "status_reason": "cuFile does not start", "spans": ()}
+    record = run.record.model_copy(update={**ended, "workload": workload, "windows": ()})
+    return Run(record=record, traces=run.traces)
+
+
 def loaders(**changes: Any) -> list[Run]:
     return each(
         gnn_run, {name: {"loader": name, **changes} for name in ("mmap", "direct", "gpu_queue")}
@@ -137,137 +145,173 @@ def three_jobs(**changes: Any) -> list[Run]:
     ]
 
 
-# A case: the runs, what tells the arms apart, and whether the whole page is compared.
-CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, bool]] = {
-    "three-jobs": (three_jobs, "label", True),
-    "one-run": (lambda: session({"A": FAST[:1]}, interleave="none", **REAL), "label", True),
-    "no-sensor": (lambda: session({"A": FAST, "B": SLOW}), "label", False),
-    "bounds": (lambda: three_jobs(power="bounds"), "label", False),
-    "declared": (lambda: three_jobs(power="declared"), "label", False),
-    "self-reported": (lambda: three_jobs(power="self_reported"), "label", False),
-    "simulated": (lambda: simulated(FAST, SLOW), "label", False),
-    "too-few": (lambda: session({"A": FAST[:3], "B": SLOW[:3]}, **REAL), "label", False),
-    "no-difference": (lambda: session({"A": SLOW, "B": SLOW[::-1]}, **REAL), "label", False),
+Part = Literal["page", "job", "screen", "claims"]
+"""The whole page, or of it the first screen, with the job's section and the claims, or one."""
+
+# A case: the runs, what tells the arms apart, and the part of the page that is compared.
+CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
+    "three-jobs": (three_jobs, "label", "page"),
+    "one-run": (lambda: session({"A": FAST[:1]}, interleave="none", **REAL), "label", "page"),
+    "no-sensor": (lambda: session({"A": FAST, "B": SLOW}), "label", "job"),
+    "bounds": (lambda: three_jobs(power="bounds"), "label", "job"),
+    "declared": (lambda: three_jobs(power="declared"), "label", "job"),
+    "self-reported": (lambda: three_jobs(power="self_reported"), "label", "job"),
+    "simulated": (lambda: simulated(FAST, SLOW), "label", "job"),
+    "too-few": (lambda: session({"A": FAST[:3], "B": SLOW[:3]}, **REAL), "label", "job"),
+    "no-difference": (lambda: session({"A": SLOW, "B": SLOW[::-1]}, **REAL), "label", "job"),
     "three-arms": (
-        lambda: session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL), "label", False
+        lambda: session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL), "label", "job"
     ),
-    "against-itself": (lambda: against_itself("A", SLOW, SLOW[::-1]), "label", False),
-    "warm-ups-and-strays": (warm_ups_and_strays, "label", True),
-    "other-work": (mixed_work, "label", False),
-    "sweep-of-workers": (swept_workers, "label", True),
-    "random-reads": (lambda: [random_run(rate=7e6, gpus=2, targets=4)], "loader", True),
-    "random-reads-rivals": (rivals, "loader", False),
+    "against-itself": (lambda: against_itself("A", SLOW, SLOW[::-1]), "label", "job"),
+    "warm-ups-and-strays": (warm_ups_and_strays, "label", "page"),
+    "other-work": (mixed_work, "label", "job"),
+    "sweep-of-workers": (swept_workers, "label", "page"),
+    "random-reads": (lambda: [random_run(rate=7e6, gpus=2, targets=4)], "loader", "page"),
+    "random-reads-rivals": (rivals, "loader", "job"),
     "random-reads-engines": (
         lambda: each(random_run, {"null": {"engine": "null", "rate": 120e6, **LINK},
                                   "memory": {"rate": 94e6, **MEMORY}, "storage": {"rate": 7e6}}),
-        "loader.engine", False,
+        "loader.engine", "job",
     ),
-    "random-reads-not-proved": (lambda: [random_run(lost=3, failures=EIO)], "loader", False),
+    "random-reads-not-proved": (lambda: [random_run(lost=3, failures=EIO)], "loader", "job"),
     "random-reads-cached": (
         lambda: each(random_run, {"plain": {"rate": 7e6}, "cached": {"rate": 2e6, "arm":
                                   "gpu_queue", "cache_bytes": 1 << 24}}),
-        "loader.cache_bytes", False,
+        "loader.cache_bytes", "job",
     ),
     "random-reads-mapped": (
         lambda: turns(random_run, (
             {"loader": "mmap", "rate": 5.98e6, "cached": 0.999998, "cores": 16.0},
             {"loader": "direct", "rate": 0.081e6, "cores": 1.0}), bottleneck=None),
-        "loader", False,
+        "loader", "job",
     ),
-    "random-reads-over-targets": (lambda: target_sweep((1, 7, 14), rate=None), "loader", False),
+    "random-reads-over-targets": (lambda: target_sweep((1, 7, 14), rate=None), "loader", "job"),
     "random-reads-on-one-drive": (
-        lambda: target_sweep((1, 2), has_shared_drive=True), "loader", False
+        lambda: target_sweep((1, 2), has_shared_drive=True), "loader", "job"
     ),
-    "random-reads-over-pairs": (lambda: pair_sweep(queue_pairs=(1, 8, 32)), "loader", False),
+    "random-reads-over-pairs": (lambda: pair_sweep(queue_pairs=(1, 8, 32)), "loader", "job"),
     "random-reads-over-two": (
         lambda: [random_run(name=f"{pairs}-{block}", queue_pairs=pairs, block_bytes=block,
                             repeat=at) for at, (pairs, block) in
                  enumerate((p, b) for p in (1, 8) for b in (512, 4096))],
-        "loader", False,
+        "loader", "job",
     ),
     "random-reads-generations": (
         lambda: each(random_run, {
             "32": {"arm": "32", "link_gt_per_s": 32.0, "rate": 3.72e6, "targets": 2},
             "64": {"arm": "64", "link_gt_per_s": 64.0, "rate": 6.92e6, "targets": 2}}),
-        "label", False,
+        "label", "job",
     ),
     "random-reads-traced": (
-        lambda: [random_run(traced=2000, targets=8, read_bytes=4096)], "loader", False
+        lambda: [random_run(traced=2000, targets=8, read_bytes=4096)], "loader", "job"
     ),
-    "gpu-reads-loaded": (lambda: reads_sweep(blocks=(4096,), threads=(8, 512)), "loader", True),
-    "gpu-reads-panels": (lambda: reads_sweep(pairs=1, threads=(8, 32)), "loader", False),
+    "gpu-reads-loaded": (lambda: reads_sweep(blocks=(4096,), threads=(8, 512)), "loader", "page"),
+    "gpu-reads-panels": (lambda: reads_sweep(pairs=1, threads=(8, 32)), "loader", "job"),
     "gpu-reads-kvikio": (
-        lambda: [reads_run(name="a", loader="kvikio", word="posix_bounce")], "loader", False
+        lambda: [reads_run(name="a", loader="kvikio", word="posix_bounce")], "loader", "job"
     ),
     "gpu-reads-failed": (
         lambda: reads_sweep(blocks=(4096,), threads=(8,), loads=("none",), failed=3),
-        "loader", False,
+        "loader", "job",
     ),
     "gpu-reads-peer-to-peer": (
         lambda: reads_sweep(words=("p2p_nvfs", "host_bounce"), blocks=(4096,), threads=(8, 2048)),
-        "loader", False,
+        "loader", "job",
     ),
     "gpu-reads-unlike-loads": (
         lambda: each(reads_run, {name: {"loader": name, "load": load} for name, load in
                                  (("cufile", "busy"), ("bounce", "none"), ("kvikio", "none"))}),
-        "loader", False,
+        "loader", "job",
     ),
-    "gnn-pairs": (pairs, "loader", False),
-    "gnn-loaders": (lambda: loaders(has_power_trace=True), "loader", False),
+    **{
+        f"gpu-reads-{word}": (
+            lambda word=word: each(reads_run, {"a": {"loader": "cufile", "word": word}, "b": {}}),
+            "loader", "job",
+        )
+        for word in ("mixed", "unverified", "p2p_pci", "p2p_via_peer_gpu")
+    },
+    "gpu-reads-metered": (
+        lambda: [reads_run(load="busy", meter="uncore", in_latency=0.8)], "loader", "job"
+    ),
+    "gpu-reads-five-pairs": (
+        lambda: reads_sweep(blocks=(4096,), threads=(8, 512), pairs=5), "loader", "job"
+    ),
+    "gpu-reads-by-load": (
+        lambda: turns(reads_run, ({"load": "none", "rate": 1e9}, {"load": "busy", "rate": 9e8})),
+        "load.name", "job",
+    ),
+    "gpu-reads-failed-run": (lambda: [failed_before_reading()], "loader", "page"),
+    "gnn-claims-emulated": (lambda: drives(trainer="emulated"), "label", "claims"),
+    "gnn-claims-ahead": (lambda: drives(overlap="ahead"), "label", "claims"),
+    "gnn-claims-mmap": (lambda: pairs(graph="igbh_full"), "loader", "claims"),
+    "gnn-claims-dropped": (
+        lambda: pairs(graph="igbh_full", method="drop_cache"), "loader", "claims"
+    ),
+    "random-reads-claims-of-a-cpu": (
+        lambda: rivals(loader="gpu_queue", requester="cpu", cores=None), "loader", "claims"
+    ),
+    "random-reads-claims-cached": (
+        lambda: rivals(loader="mmap", cached=0.99), "loader", "claims"
+    ),
+    "gnn-pairs": (pairs, "loader", "job"),
+    "gnn-loaders": (lambda: loaders(has_power_trace=True), "loader", "job"),
     "gnn-overlap": (
         lambda: each(gnn_run, {"serial": {"loader": "gpu_queue", "label": "serial"},
                                "ahead": {"loader": "gpu_queue", "label": "ahead",
                                          "overlap": "ahead"},
                                "mmap": {"loader": "mmap", "label": "mmap"}}),
-        "label", False,
+        "label", "job",
     ),
     "gnn-counters": (
-        lambda: [gnn_run(profile="block counters", foreign_share=0.12)], "loader", False
+        lambda: [gnn_run(profile="block counters", foreign_share=0.12)], "loader", "job"
     ),
     "gnn-emulated": (
         lambda: [gnn_run(scale="demo", batch_seeds=64, trainer="emulated", method="drop_cache",
                          source="/data/igb")],
-        "loader", False,
+        "loader", "job",
     ),
     "gnn-samplers": (
-        lambda: each(gnn_run, {"a": {}, "b": {"loader": "dgl", "sampler": "dgl"}}), "loader", False
+        lambda: each(gnn_run, {"a": {}, "b": {"loader": "dgl", "sampler": "dgl"}}), "loader", "job"
     ),
-    "gnn-drives": (drives, "label", False),
-    "random-writes": (lambda: [writes_run()], "label", True),
-    "random-writes-turns": (lambda: write_turns(condition="keep"), "label", False),
+    "gnn-drives": (drives, "label", "job"),
+    "random-writes": (lambda: [writes_run()], "label", "page"),
+    "random-writes-turns": (lambda: write_turns(condition="keep"), "label", "job"),
     "random-writes-fill": (
         lambda: [writes_run(name="run-a", **A, **FILL), writes_run(name="run-b", **B, **FILL)],
-        "label", False,
+        "label", "job",
     ),
-    "random-writes-not-steady": (lambda: [writes_run(is_steady=False)], "label", False),
-    "random-writes-in-a-file": (lambda: [writes_run(where="directory")], "label", False),
+    "random-writes-not-steady": (lambda: [writes_run(is_steady=False)], "label", "job"),
+    "random-writes-in-a-file": (lambda: [writes_run(where="directory")], "label", "job"),
     "random-writes-unlike": (
         lambda: [writes_run(name="run-a", **A), writes_run(name="run-b", **B, is_whole=False)],
-        "label", False,
+        "label", "job",
     ),
-    "random-writes-over-rates": (writes_over_rates, "label", False),
+    "random-writes-over-rates": (writes_over_rates, "label", "job"),
 }  # fmt: skip
 
 
-def sections_of(subject: Subject, *, whole: bool) -> list[Section]:
-    """Return the sections of a page: those of its workloads, or all."""
+def sections_of(subject: Subject, part: Part) -> list[Section]:
     screen = first_screen(subject)
+    found: list[Section | None] = []
     with one_unit(Unit.JOULES, screen.energy_scale):
-        found: list[Section | None] = [
-            Section(anchor="", title="First screen", blocks=[*first_section(subject, screen)]),
-            *workload_sections(subject),
-            *(made(subject) for made in AFTER_WORKLOADS if whole),
-            claims_section(subject),
-        ]
+        if part != "claims":
+            first = first_section(subject, screen)
+            found.append(Section(anchor="", title="First screen", blocks=first))
+        if part in ("page", "job"):
+            found += workload_sections(subject)
+        if part == "page":
+            found += [made(subject) for made in AFTER_WORKLOADS]
+        if part != "screen":
+            found.append(claims_section(subject))
     return [section for section in found if section is not None]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_says_what_it_said(name: str, request: pytest.FixtureRequest) -> None:
-    make, by, whole = CASES[name]
+    make, by, part = CASES[name]
     subject = make_subject(list(make()), by)
-    text = page_text(sections_of(subject, whole=whole))
-    text += "# As Markdown\n" + markdown_report(subject) if whole else ""
+    text = page_text(sections_of(subject, part))
+    text += "# As Markdown\n" + markdown_report(subject) if part == "page" else ""
     golden = GOLDENS / f"{name}.txt"
     if request.config.getoption("--update-goldens"):
         golden.write_text(text, encoding="utf-8")

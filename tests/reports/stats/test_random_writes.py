@@ -50,25 +50,6 @@ def session(**changes: Any) -> list[Run]:
     return runs
 
 
-@pytest.mark.parametrize(
-    ("other", "named"),
-    [
-        ({"draw": "each_once"}, "draw"),
-        ({"until": "wsat"}, "until"),
-        ({"block_bytes": 4096}, "block_bytes"),
-        ({"condition": "keep"}, "condition"),
-        ({"is_whole": False}, "range_bytes"),
-        ({"where": "directory"}, "workload target"),
-    ],
-)
-def test_different_work_is_named_and_not_compared(other: dict[str, Any], named: str) -> None:
-    subject = pair(other, {})
-    work = exclusions(subject, subject.groups[0]).work
-    assert work.startswith("different work: ")
-    assert named in work
-    assert row_of(subject).speed.outcome == "inconclusive"  # type: ignore[union-attr]
-
-
 def test_equal_work_has_no_reason_against_it() -> None:
     subject = pair({}, {})
     assert not exclusions(subject, subject.groups[0]).work
