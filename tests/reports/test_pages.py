@@ -89,6 +89,10 @@ def rivals(**of_direct: Any) -> list[Run]:
     return turns(random_run, (gpu, cpu), targets=14)
 
 
+def read_by(word: str) -> list[Run]:
+    return each(reads_run, {"a": {"loader": "cufile", "word": word}, "b": {}})
+
+
 def failed_before_reading() -> Run:
     run = reads_run(name="a", loader="cufile")
     workload = run.record.workload.model_copy(update={"paths": ()})
@@ -223,13 +227,10 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
                                  (("cufile", "busy"), ("bounce", "none"), ("kvikio", "none"))}),
         "loader", "job",
     ),
-    **{
-        f"gpu-reads-{word}": (
-            lambda word=word: each(reads_run, {"a": {"loader": "cufile", "word": word}, "b": {}}),
-            "loader", "job",
-        )
-        for word in ("mixed", "unverified", "p2p_pci", "p2p_via_peer_gpu")
-    },
+    "gpu-reads-mixed": (lambda: read_by("mixed"), "loader", "job"),
+    "gpu-reads-unverified": (lambda: read_by("unverified"), "loader", "job"),
+    "gpu-reads-p2p_pci": (lambda: read_by("p2p_pci"), "loader", "job"),
+    "gpu-reads-p2p_via_peer_gpu": (lambda: read_by("p2p_via_peer_gpu"), "loader", "job"),
     "gpu-reads-metered": (
         lambda: [reads_run(load="busy", meter="uncore", in_latency=0.8)], "loader", "job"
     ),
