@@ -22,7 +22,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.measure import NotMeasuredError, Result
-from wattload.core.checks.evaluation import derived_metrics
 from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import RunRecord
@@ -32,7 +31,7 @@ EXAMPLES = Path(__file__).parents[1] / "docs/examples/lab"
 RUN_COUNT = 1000
 GOAL_S, GOAL_MB = 10.0, 500.0
 JITTER = 0.015
-"""How far a figure is moved from the example's: less than the closure checks let pass."""
+"""How far a figure is moved from the example's: less than the checks of rates let pass."""
 SECONDS_EACH = 12.0
 WATCHED_EVERY_S = 0.02
 """How often the processes' peaks are read; the kernel keeps them, so that none is missed."""
@@ -146,9 +145,9 @@ def _peak_bytes(pid: int) -> int:
 def write_runs(folder: Path, count: int) -> None:
     """Write that many runs, made of the examples in turn: each with figures of its own.
 
-    Rates and times are moved by less than the closure checks allow; bytes, energy and samples stay,
-    so that every run is as valid as the one it was made of. Traces name their run, because equal
-    ones would show that a run is a copy.
+    Rates and times are moved by less than the checks of rates allow; bytes, energy and samples
+    stay, so that every run is as valid as the one it was made of. Traces name their run, because
+    equal ones would show that a run is a copy.
     """
     examples = sorted(EXAMPLES.glob(f"*/{RECORD_FILE}"))
     records = [read_record(example) for example in examples]
@@ -182,22 +181,8 @@ def _varied(record: RunRecord, index: int, chance: random.Random) -> dict[str, A
     document["run_id"] = f"{moment:%Y%m%dT%H%M%SZ}-{record.workload.name}-{index:04x}"
     document["comparison"] |= {"block": index // 4, "order": index}
     document["config"]["seed"] = index
-    factor = 1 + chance.uniform(-JITTER, JITTER)
-    details = document["workload"]["details"]
-    details |= {
-        name: [factor * each for each in seconds]
-        for name, seconds in details.items()
-        if isinstance(seconds, list) and name.endswith(("_s", "_seconds"))
-    }
-    workload = record.workload.model_copy(update={"details": details})
-    varied = record.model_copy(update={"workload": workload})
-    derived = derived_metrics(record.workload.name)
     for metric in document["metrics"]:
-        if metric["value"] is None or metric["unit"] in POWER_UNITS:
-            continue
-        try:
-            metric["value"] = derived[metric["name"]](varied)
-        except KeyError:  # it follows from nothing that the record has
+        if metric["value"] is not None and metric["unit"] not in POWER_UNITS:
             metric["value"] *= 1 + chance.uniform(-JITTER, JITTER)
     return document
 

@@ -175,7 +175,7 @@ def _bars(bars: Bars) -> dict[str, Any]:
 
 def _run(subject: Subject, run: Run) -> dict[str, Any]:
     record = run.record
-    checks = [*record.checks, *subject.closures[run.id]]
+    checks = [*record.checks, *subject.file_checks[run.id]]
     faults = subject.faults(run)
     energies = [*phase_energies(record), *([total] if (total := whole_energy(record)) else [])]
     return {

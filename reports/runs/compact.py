@@ -22,14 +22,14 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetRecord
 from wattload.reports.runs.load import Run, cache_by_identity
-from wattload.reports.runs.validity import closure_checks
+from wattload.reports.runs.validity import checks_of_files
 
 Same = TypeVar("Same", bound=Frozen)
 Part = TypeVar("Part", HostRecord, TargetRecord, ControllerRecord)
 
 
 class Compactor:
-    """Makes runs compact, after their closure checks.
+    """Makes runs compact, after their file checks.
 
     A record takes a quarter of a megabyte in memory. Half of it are details that no comparison
     reads: idle and polling, the whole run by every source, most counters, every span of every rank,
@@ -42,9 +42,11 @@ class Compactor:
     def __call__(self, run: Run) -> Run:
         """Return a run without details of its own page; equal parts are shared between runs."""
         highest_k = highest_temperature_k(run)  # now, while its trace is loaded
-        closures = _compact_checks(closure_checks(run) if run.closures is None else run.closures)
+        found = checks_of_files(run) if run.file_checks is None else run.file_checks
         record = self._record(run.record)
-        return replace(run, record=record, closures=closures, highest_temperature_k=highest_k)
+        return replace(
+            run, record=record, file_checks=_compact_checks(found), highest_temperature_k=highest_k
+        )
 
     def _record(self, record: RunRecord) -> RunRecord:
         return record.model_copy(
@@ -121,7 +123,7 @@ def _passed(name: str, mandatory: bool) -> Check:
 @cache_by_identity
 def highest_temperature_k(run: Run) -> float | None:
     """Return the highest temperature of any drive in a run's timed windows."""
-    if run.closures is not None:  # already computed for a compact run
+    if run.file_checks is not None:  # already computed for a compact run
         return run.highest_temperature_k
     power = run.traces.power
     found = []

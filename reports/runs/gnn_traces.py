@@ -10,23 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.units import NS_PER_S
-from wattload.reports.runs.details import figure_of
 
 STEP_COLUMNS = ("start_ns", "end_ns", "storage_bytes")
 """The columns of the table ``steps`` that pages draw."""
 REQUEST_COLUMNS = ("issued_ns", "completed_ns", "bytes", "is_read")
 """Those of the table ``io_requests``."""
-STAGE_COLUMNS = ("sampling_s", "aggregation_s", "transfer_s", "training_s", "verification_s")
-COUNT_COLUMNS = (
-    "rows", "storage_rows", "host_rows", "cache_rows", "joined_rows", "storage_bytes",
-)  # fmt: skip
-LOSS_COLUMN = "loss"
-SUMMED_COLUMNS = (*STAGE_COLUMNS, *COUNT_COLUMNS, LOSS_COLUMN)
-"""Columns of ``steps`` whose sums, or values of losses, are in the details of the record too."""
-
-_SAME = 1e-6
-"""Sums that are this share apart differ by more than the order in which they were added."""
-
 Array = NDArray[np.float64]
 
 
@@ -107,41 +95,6 @@ def steps_of(columns: Mapping[str, NDArray[Any]]) -> Steps | None:
         end_ns=end_ns.astype(np.int64),
         storage_bytes=columns["storage_bytes"].astype(np.float64),
     )
-
-
-def check_sums(columns: Mapping[str, NDArray[Any]], details: Mapping[str, Any]) -> None:
-    """Refuse a table of steps that is not the one that the details of a record sum up.
-
-    Columns and sums that are missing are not compared.
-
-    Args:
-        columns: those of ``SUMMED_COLUMNS`` that the table has; NaN is unknown.
-        details: the details of the record.
-
-    Raises:
-        ValueError: a sum, the number of steps or a loss differs.
-    """
-    stages = details.get("stages")
-    known = {**details, **(stages if isinstance(stages, Mapping) else {})}
-    for name in (*STAGE_COLUMNS, *COUNT_COLUMNS):
-        recorded = figure_of(known.get(name))
-        if recorded is None or name not in columns:
-            continue
-        found = float(columns[name].sum())
-        if not abs(found - recorded) <= _SAME * abs(recorded):
-            raise ValueError(
-                f"its {name} sum to {found:.10g}, but the record has {recorded:.10g}; the table "
-                "is damaged or edited"
-            )
-    losses = details.get("losses")
-    if LOSS_COLUMN not in columns or not isinstance(losses, list | tuple) or not losses:
-        return
-    recorded_losses = np.array([figure_of(each) for each in losses], dtype=np.float64)
-    found_losses = columns[LOSS_COLUMN]
-    if found_losses.size != recorded_losses.size or not np.allclose(
-        found_losses, recorded_losses, rtol=_SAME, atol=0.0, equal_nan=True
-    ):
-        raise ValueError("its losses are not those of the record; the table is damaged or edited")
 
 
 def requests_of(columns: Mapping[str, NDArray[Any]]) -> Requests | None:

@@ -6,12 +6,12 @@ One digest covers all of them. Results that many sections need are cached by obj
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import ref
 
 from wattload.core.checks.evaluation import read_judged
@@ -44,9 +44,9 @@ class Run:
     """One run of a report: the record and the traces stored with it.
 
     ``seal`` is whether the record's seal matches its content. ``sha256`` is the digest of its file,
-    or of its JSON if ``masked``; it is empty for a run that was never on disk. ``closures`` are its
-    closure checks, if they ran before parts of the record were dropped; ``highest_temperature_k``
-    is then from its trace.
+    or of its JSON if ``masked``; it is empty for a run that was never on disk. ``file_checks``
+    are those of its files, if they ran before parts of the record were dropped;
+    ``highest_temperature_k`` is then from its trace.
     """
 
     record: RunRecord
@@ -54,7 +54,7 @@ class Run:
     seal: SealState = "none"
     sha256: str = ""
     masked: bool = False
-    closures: tuple[Check, ...] | None = None
+    file_checks: tuple[Check, ...] | None = None
     highest_temperature_k: float | None = None
 
     @property
@@ -172,7 +172,7 @@ class _Work:
         self.keep = keep
         self._masker = masker
         self._several = several
-        self._named: dict[Path, tuple[tuple[TraceFile, ...], Mapping[str, Any]]] = {}
+        self._named: dict[Path, tuple[TraceFile, ...]] = {}
         self._latest = lru_cache(maxsize=1)(self._read)
 
     def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
@@ -190,7 +190,7 @@ class _Work:
         return self.keep(made) if self.keep is not None and isinstance(made, Run) else made
 
     def _run(self, stored: StoredRecord, file: Path) -> Run:
-        self._named[file.parent] = (stored.record.traces, stored.record.workload.details)
+        self._named[file.parent] = stored.record.traces
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()
         run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
@@ -203,18 +203,16 @@ class _Work:
 
     def with_traces(self, run: Run, file: Path) -> Run:
         """Return a compact run that reads its traces on demand."""
-        self._named[file.parent] = (run.record.traces, run.record.workload.details)
+        self._named[file.parent] = run.record.traces
         known = (run.traces.notes, run.traces.digests)
         return replace(run, traces=LazyTraces(partial(self._latest, file.parent), known))
 
     def _read(self, folder: Path) -> Traces:
-        files, details = self._named[folder]
         return read_traces(
             folder,
-            files,
+            self._named[folder],
             self._masker.text if self._masker else str,
             operations=not self._several,
-            details=details,
         )
 
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,10 +21,8 @@ from wattload.core.units import NS_PER_S
 from wattload.reports.runs.gnn_traces import (
     REQUEST_COLUMNS,
     STEP_COLUMNS,
-    SUMMED_COLUMNS,
     Requests,
     Steps,
-    check_sums,
     requests_of,
     steps_of,
 )
@@ -233,7 +230,6 @@ def read_traces(
     mask: Mask,
     *,
     operations: bool = True,
-    details: Mapping[str, Any] | None = None,
 ) -> Traces:
     """Return the traces that a record names.
 
@@ -243,7 +239,6 @@ def read_traces(
         mask: what text in the traces goes through.
         operations: whether to return single operations; without, a file that is not the recorded
             one is still read, to note whether it is damaged.
-        details: those of the record's workload, whose sums the table of steps must have.
     """
     notes: list[str] = []
     digests: dict[str, str] = {}
@@ -290,7 +285,7 @@ def read_traces(
         for name, columns in ((_STEPS, STEP_COLUMNS), (_REQUESTS, REQUEST_COLUMNS))
         if name in named and set(columns) <= set(named[name].columns)
     }
-    steps = one(_STEPS, partial(_steps, details or {})) if _STEPS in tables else None
+    steps = one(_STEPS, _steps) if _STEPS in tables else None
     requests = one(_REQUESTS, _requests) if _REQUESTS in tables else None
     for name in named.keys() - {*TRACE_NAMES, *series, *tables}:
         one(name, _readable)
@@ -432,13 +427,9 @@ def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
     }
 
 
-def _steps(details: Mapping[str, Any], path: Path, mask: Mask) -> Steps | None:
-    with _opened(path, STEP_COLUMNS) as (file, _):
-        summed = tuple(name for name in SUMMED_COLUMNS if name in file.schema_arrow.names)
-    columns = columns_of(path, tuple(dict.fromkeys((*STEP_COLUMNS, *summed))))
-    values = {name: np.asarray(array_of(columns[name]), dtype=np.float64) for name in summed}
-    check_sums(values, details)
-    counted = values["storage_bytes"]
+def _steps(path: Path, mask: Mask) -> Steps | None:
+    columns = columns_of(path, STEP_COLUMNS)
+    counted = np.asarray(array_of(columns["storage_bytes"]), dtype=np.float64)
     times = {name: integers_of(columns[name]) for name in ("start_ns", "end_ns")}
     return steps_of({**times, "storage_bytes": counted})
 

@@ -43,17 +43,13 @@ _LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
 
 
 def check_blocks(subject: Subject, run: Run) -> list[Block]:
-    """Return a run's checks, worst first, and the closure checks that failed."""
+    """Return a run's checks and those of its files, worst first."""
     blocks: list[Block] = []
     if run.record.checks:
         blocks.append(check_table(run.record.checks, "Checks of the run"))
     else:
         blocks.append(Notice("No check was made", ["The run ended before its checks."], "open"))
-    closures = subject.closures[run.id]
-    failed = [check for check in closures if check.verdict == "fail"]
-    if failed:
-        blocks.append(check_table(failed, "Inconsistent figures"))
-    blocks.append(check_table(closures, "Closure checks, made before this page was drawn"))
+    blocks.append(check_table(subject.file_checks[run.id], "Seal and digests of its files"))
     return blocks
 
 
@@ -95,7 +91,7 @@ def _checks(subject: Subject) -> Iterator[Block]:
     """Yield the checks that did not pass in every run, and the names of those that did."""
     found: dict[str, list[Check]] = {}
     for run in subject.runs:
-        failed = [check for check in subject.closures[run.id] if check.verdict == "fail"]
+        failed = [check for check in subject.file_checks[run.id] if check.verdict == "fail"]
         for check in (*run.record.checks, *failed):
             found.setdefault(check.name, []).append(check)
     same: dict[tuple[Verdict, str], list[list[Check]]] = {}

@@ -48,9 +48,9 @@ def method_section(subject: Subject) -> Section | None:
             "excludes no run: energies allow for it, or are not compared.",
         ),
         (
-            "closure",
-            "Before this page was drawn, the figures of every record were computed again: sums of "
-            "parts, bytes ÷ time, watts times seconds, and the digests of traces.",
+            "files",
+            "Before this page was drawn, every record was compared with its seal, and every trace "
+            "with the digest in its record.",
         ),
     ]
     rules = comparison_rules() if subject.compares else []

@@ -266,7 +266,9 @@ def runs_section(subject: Subject) -> Section:
         run
         for run in subject.runs
         if not run.record.comparison.warm_up
-        or any(check.verdict == "fail" for check in (*run.record.checks, *subject.closures[run.id]))
+        or any(
+            check.verdict == "fail" for check in (*run.record.checks, *subject.file_checks[run.id])
+        )
     ] or subject.runs
     tables = [
         _runs_table(subject, name, [run for run in shown if run.record.workload.name == name])

@@ -140,7 +140,7 @@ def checks_tally(subject: Subject) -> str:
     Each is one check of one run, by the run or by the page.
     """
     checks = [check for run in subject.runs for check in run.record.checks]
-    checks += [check for own in subject.closures.values() for check in own]
+    checks += [check for own in subject.file_checks.values() for check in own]
     verdicts = [check.verdict for check in checks]
     passed, *others = (
         f"{whole(count)} {word}"

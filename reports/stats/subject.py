@@ -19,7 +19,7 @@ from wattload.reports.quantity import listed
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.runs.search import LeftOut
-from wattload.reports.runs.validity import closure_checks, energy_faults, faults
+from wattload.reports.runs.validity import checks_of_files, energy_faults, faults
 from wattload.reports.stats.settings import LOAD, NOT_SET, facts_of, flat
 from wattload.reports.stats.strays import find_strays
 
@@ -69,7 +69,7 @@ class Group:
 class Subject:
     """Everything that the sections of a page show.
 
-    ``arms`` are in order of the first run of each: the first is A. ``closures`` and
+    ``arms`` are in order of the first run of each: the first is A. ``file_checks`` and
     ``run_faults`` are by run id.
     ``groups`` leave out warm-ups, ``strays``, which are single runs that do not belong to the
     others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
@@ -82,7 +82,7 @@ class Subject:
     by: str
     arms: tuple[str, ...]
     groups: tuple[Group, ...]
-    closures: Mapping[str, tuple[Check, ...]]
+    file_checks: Mapping[str, tuple[Check, ...]]
     run_faults: Mapping[str, tuple[str, ...]]
     strays: Mapping[str, str] = field(default_factory=dict)
     forced: bool = False
@@ -122,7 +122,7 @@ class Subject:
 
     def energy_faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run's energy is not compared, in addition to the faults of the run."""
-        return energy_faults(run, self.closures[run.id])
+        return energy_faults(run, self.file_checks[run.id])
 
 
 def make_subject(
@@ -132,7 +132,7 @@ def make_subject(
     forced: bool = False,
     left_out: tuple[LeftOut, ...] = (),
 ) -> Subject:
-    """Return the runs in their groups and arms, with closure checks.
+    """Return the runs in their groups and arms, with file checks.
 
     Args:
         runs: the runs of the page; the first run that is in an arm decides which is A.
@@ -146,10 +146,10 @@ def make_subject(
     if by not in ARMS:
         require_key([run.record for run in runs], by, tuple(ARMS))
     sided = _arm_runs(runs)
-    closures = {
-        run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
+    file_checks = {
+        run.id: checks_of_files(run) if run.file_checks is None else run.file_checks for run in runs
     }
-    run_faults = {run.id: faults(run, closures[run.id]) for run in runs}
+    run_faults = {run.id: faults(run, file_checks[run.id]) for run in runs}
     merged = (_merged_targets(runs) or _by_engine(runs)) if by == "label" else {}
 
     def arm_of(run: Run) -> str:
@@ -179,7 +179,7 @@ def make_subject(
             )
             for workload, members in groups.items()
         ),
-        closures=closures,
+        file_checks=file_checks,
         run_faults=run_faults | {name: (why, *run_faults[name]) for name, why in strays.items()},
         strays=strays,
         forced=forced,

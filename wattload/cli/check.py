@@ -1,4 +1,4 @@
-"""``wattload check``: the checks of runs, closure of their figures, and MLPerf's rules."""
+"""``wattload check``: the checks of runs and of their files, and MLPerf's rules."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.power.sampler.aborted_record import REASON, finish_abandoned
     from wattload.reports.runs.load import load_readable
     from wattload.reports.runs.search import find_records
-    from wattload.reports.runs.validity import closure_checks
+    from wattload.reports.runs.validity import checks_of_files
 
     found = find_records(arguments.runs)
     if not (found.files or found.unfinished or found.unsearched):
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load_readable(arguments.runs)
     left_out = {each.path: reasons.get(each.path) or each.reason for each in loaded.left_out}
     records = [run.record for run in loaded.runs]
-    judged = [Judged(run, closure_checks(run), judge(run.record, records)) for run in loaded.runs]
+    judged = [Judged(run, checks_of_files(run), judge(run.record, records)) for run in loaded.runs]
     if arguments.json:
         documents = [_document(each, again.get(each.run.id)) for each in judged]
         documents += [_left_out_document(path, reason) for path, reason in left_out.items()]
@@ -103,19 +103,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A run, its closure checks, and the judgement of MLPerf's rules if they apply."""
+    """A run, its file checks, and the judgement of MLPerf's rules if they apply."""
 
     run: Run
-    closures: Sequence[Check]
+    file_checks: Sequence[Check]
     mlperf: Judgement | None
 
     @property
     def checks(self) -> Sequence[Check]:
-        """The checks to show: the record's, and the closure checks that do not pass.
+        """The checks to show: the record's, and the file checks that do not pass.
 
         Of a run that did not finish, only those that fail: the others need its end.
         """
-        made = [*self.run.record.checks, *(c for c in self.closures if c.verdict != "pass")]
+        made = [*self.run.record.checks, *(c for c in self.file_checks if c.verdict != "pass")]
         return made if self.is_finished else [c for c in made if c.verdict == "fail"]
 
     @property
@@ -135,14 +135,14 @@ class Judged:
 
 
 def _document(judged: Judged, again: Recomputed | None) -> dict[str, Any]:
-    run, closures, mlperf = judged.run, judged.closures, judged.mlperf
+    run, file_checks, mlperf = judged.run, judged.file_checks, judged.mlperf
     recomputed = {} if again is None else {"recomputed": again.document}
     return {
         "run_id": run.id,
         "status": run.record.status,
         "outcome": judged.outcome,
         "checks": [check.model_dump(mode="json") for check in run.record.checks],
-        "closure": [check.model_dump(mode="json") for check in closures],
+        "files": [check.model_dump(mode="json") for check in file_checks],
         "mlperf": None if mlperf is None else mlperf.model_dump(mode="json"),
         **recomputed,
     }
@@ -172,9 +172,9 @@ def _show(
         for text in result.lines():
             console.print(Text(printable(text), style="bold red" if result.reason else ""))
     if judged:
-        passed = sum(check.verdict == "pass" for each in judged for check in each.closures)
-        total = sum(len(each.closures) for each in judged)
-        console.print(f"{passed} of {total} closure checks pass")
+        passed = sum(check.verdict == "pass" for each in judged for check in each.file_checks)
+        total = sum(len(each.file_checks) for each in judged)
+        console.print(f"{passed} of {total} seals and trace digests match")
     counts = Counter(each.outcome for each in judged)
     parts = [f"{counts[name]} {name}" for name in _OUTCOMES if counts[name]]
     parts += [f"{len(left_out)} {LEFT_OUT}"] if left_out else []

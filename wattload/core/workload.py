@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,7 +17,6 @@ from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.phase import TRACE_NAMES
 from wattload.core.record.results import Check, Latency, Metric
-from wattload.core.record.run import RunRecord
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
 
@@ -502,36 +501,18 @@ class Workload(Protocol):
 Figures = Mapping[str, float | int | str | None]
 
 
-Contradictions = Callable[[RunRecord], Iterator[str]]
-"""Yields in words what the details of a record say that other parts of the record do not.
-
-It may raise what reading a figure raises that is missing or of another type.
-"""
-
-DerivedMetrics = Mapping[str, Callable[[RunRecord], float]]
-"""How to compute metrics, by name, from other figures of their record.
-
-A function raises ``KeyError`` if a figure is missing, as in an older record. Figures of an edited
-record may be of any type.
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCheck:
     """One check that only its workload can make.
 
-    ``since`` is the first schema version whose complete records must have it. ``holds`` returns
-    whether figures support ``pass``, ``warns`` whether they support ``warn``: by default the same.
-    Both read figures with ``amount``, and raise ``KeyError`` for a figure that is missing. If the
-    check could not be made, the run gets no verdict, unless the check is ``optional``, such as one
-    that a file system can't answer, or the run's loader is in ``not_made_by``. Only runs with a
-    loader in ``made_only_by``, if there are any, and with the settings of the workload in
-    ``made_only_with`` have it, and none with one of the settings in ``not_made_with``.
+    ``fault`` is what makes it fail or warn. If the check could not be made, the run gets no
+    verdict, unless the check is ``optional``, such as one that a file system can't answer, or the
+    run's loader is in ``not_made_by``. Only runs with a loader in ``made_only_by``, if there are
+    any, and with the settings of the workload in ``made_only_with`` have it, and none with one of
+    the settings in ``not_made_with``.
     """
 
-    since: int
-    holds: Callable[[Figures], bool]
-    warns: Callable[[Figures], bool] | None = None
+    fault: str
     optional: bool = False
     not_made_by: tuple[str, ...] = ()
     made_only_by: tuple[str, ...] = ()
@@ -549,15 +530,3 @@ class DeclaredCheck:
     def is_due(self, loader: str) -> bool:
         """Return whether a run gets no verdict if the check could not be made."""
         return not self.optional and loader not in self.not_made_by
-
-    def supports(self, verdict: str, figures: Figures) -> bool:
-        """Return whether figures support a verdict; anything supports ``fail``.
-
-        Raises:
-            KeyError: a figure is missing.
-        """
-        holds = {"pass": self.holds, "warn": self.warns or self.holds}.get(verdict)
-        try:
-            return holds is None or holds(figures)
-        except (ValueError, ArithmeticError):
-            return False

@@ -287,7 +287,7 @@ def with_recomputed_energies(stored: StoredRecord, folder: Path) -> RunRecord:
     energy = _drive_energy(power, record.windows)
     totals = tuple(energy if each.name == energy.name else each for each in record.totals)
     record = record.model_copy(update={"power": power, "totals": totals})
-    record = rechecked(record, stored.schema_version)
+    record = rechecked(record)
     return record.model_copy(update={"limits": limits_of(record)})
 
 

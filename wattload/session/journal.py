@@ -133,7 +133,7 @@ class SessionJournal:
     def _refused(self, name: str) -> str:
         """Return why a run in the journal can't be reused; empty if it can."""
         from wattload.reports.runs.load import load_runs, refuse_duplicate
-        from wattload.reports.runs.validity import closure_checks
+        from wattload.reports.runs.validity import checks_of_files
 
         folder = self._folder(name)
         try:
@@ -146,7 +146,7 @@ class SessionJournal:
             refuse_duplicate(run.record, folder / RECORD_FILE, self._seen)
         except RecordError as error:
             return str(error)
-        failed = (c for c in (*run.record.checks, *closure_checks(run)) if c.fails_run)
+        failed = (c for c in (*run.record.checks, *checks_of_files(run)) if c.fails_run)
         if run.record.status != "complete":
             return f"it is {run.record.status}"
         return next((f"{check.name} failed: {check.sentence}" for check in failed), "")

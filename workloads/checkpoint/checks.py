@@ -7,16 +7,12 @@ started cold.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import fsum
-from statistics import fmean
 from typing import Any, Literal
 
 from wattload.core.record.results import Check, VerifiedBytes, amount
-from wattload.core.record.run import RunRecord
-from wattload.core.storage.extents import are_written
 from wattload.core.units import GIB, NS_PER_S, format_bytes
-from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.data.cold_cache import is_cold, worst_of_each
+from wattload.core.workload import DeclaredCheck, Figures
+from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.cycle import (
     READ_PHASE,
@@ -55,52 +51,28 @@ def is_durable(figures: Figures) -> bool:
     return amount(figures, "synced_files") == amount(figures, "planned_files") > 0
 
 
-def is_not_synced(figures: Figures) -> bool:
-    """Return whether no file was fsynced, which is what ``workload.fsync=false`` requests."""
-    return amount(figures, "synced_files") == 0
-
-
 def is_committed(figures: Figures) -> bool:
     """Return whether every rank found the planned checkpoints at the end, and no others."""
     return amount(figures, "kept") > 0 and amount(figures, "different_ranks") == 0
 
 
-def is_read_later(figures: Figures) -> bool:
-    """Return whether the first read began after the last write."""
-    return amount(figures, "seconds") >= 0
-
-
 CHECKS = {
-    "cold_cache": DeclaredCheck(since=1, holds=is_cold),
-    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
-    "checkpoint_durable": DeclaredCheck(since=1, holds=is_durable, warns=is_not_synced),
-    "checkpoint_bytes_on_target": DeclaredCheck(since=1, holds=is_on_target),
-    "checkpoint_committed": DeclaredCheck(since=1, holds=is_committed),
-    "checkpoint_read_back": DeclaredCheck(since=1, holds=is_read_back),
+    "cold_cache": DeclaredCheck(fault="the page cache held parts of the files before the reads"),
+    "written_extents": DeclaredCheck(
+        fault="the file system has no data for parts of the files", optional=True
+    ),
+    "checkpoint_durable": DeclaredCheck(fault="a file was not fsynced in its write window"),
+    "checkpoint_bytes_on_target": DeclaredCheck(fault="a file has another size than planned"),
+    "checkpoint_committed": DeclaredCheck(
+        fault="a checkpoint is missing or incomplete at the end, or one too many was kept"
+    ),
+    "checkpoint_read_back": DeclaredCheck(fault="the drive returned other bytes than were saved"),
     "mlperf_read_start": DeclaredCheck(
-        since=3, holds=is_read_later, made_only_with={"protocol": "mlperf"}
+        fault="the first read began before the last write ended",
+        made_only_with={"protocol": "mlperf"},
     ),
 }
-"""The checks that only a checkpoint run can make, and what their figures must be."""
-
-
-def _mean_s(record: RunRecord, phase: str) -> float:
-    return fmean(record.workload.details[f"{phase}_seconds"])
-
-
-def _rate(record: RunRecord, phase: str, kind: Literal["read", "written"]) -> float:
-    return record.moved_bytes(phase, kind) / fsum(record.workload.details[f"{phase}_seconds"])
-
-
-DERIVED: DerivedMetrics = {
-    "write_bytes_per_s": lambda record: _rate(record, WRITE_PHASE, "written"),
-    "read_bytes_per_s": lambda record: _rate(record, READ_PHASE, "read"),
-    "write_seconds_per_checkpoint": lambda record: _mean_s(record, WRITE_PHASE),
-    "read_seconds_per_checkpoint": lambda record: _mean_s(record, READ_PHASE),
-    "written_bytes": lambda record: record.moved_bytes(WRITE_PHASE, "written"),
-    "read_bytes": lambda record: record.moved_bytes(READ_PHASE, "read"),
-}
-"""The metrics that follow from other figures of a record."""
+"""The checks that only a checkpoint run can make."""
 
 
 def bytes_on_target(job: Job, ranks: Sequence[RankTotals], overhead_bytes: Sequence[int]) -> Check:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
-from math import fsum
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +18,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.record.results import Check, VerifiedBytes, amount
-from wattload.core.record.run import RunRecord
-from wattload.core.storage.extents import are_written
-from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
+from wattload.core.workload import DeclaredCheck, Figures
 from wattload.loaders.converters import (
     RARE_NUMBER,
     ConversionSettings,
@@ -31,7 +28,7 @@ from wattload.loaders.converters import (
     Scattered,
     Shuffled,
 )
-from wattload.loaders.data.cold_cache import evict, is_cold
+from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
@@ -44,7 +41,7 @@ from wattload.loaders.data.criteo_day_files import (
     Span,
 )
 from wattload.loaders.data.gz_text import open_text
-from wattload.loaders.data.verification import are_unchanged, open_regular
+from wattload.loaders.data.verification import open_regular
 from wattload.workloads.dlrm.conversion import (
     NUMBER_IDS,
     SCATTER_ROWS,
@@ -54,7 +51,6 @@ from wattload.workloads.dlrm.conversion import (
     TO_ROWS,
     ColumnFiles,
     ConversionResult,
-    phases_of,
 )
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal
@@ -164,8 +160,7 @@ def are_rows_kept(figures: Figures) -> bool:
 
 def are_rows_packed(figures: Figures) -> bool:
     """Return whether every line became one packed row, or was dropped."""
-    # Records without the count are of runs that dropped nothing.
-    dropped = amount(figures, "dropped_count") if "dropped_count" in figures else 0
+    dropped = amount(figures, "dropped_count")
     lines, packed = amount(figures, "line_count"), amount(figures, "packed_row_count")
     return lines - dropped == packed > 0 and lines == amount(figures, "day_line_count")
 
@@ -203,90 +198,41 @@ def is_read_whole(figures: Figures) -> bool:
     return amount(figures, "read_bytes") == wanted > 0
 
 
+_WARM = "the page cache held parts of the files before the phase"
+
 CHECKS = {
-    "cold_cache_tsv_to_parquet": DeclaredCheck(
-        since=1, holds=is_cold, not_made_with={"columnar": False}
-    ),
-    "cold_cache_parquet_to_binary": DeclaredCheck(
-        since=1, holds=is_cold, not_made_with={"columnar": False}
-    ),
-    "cold_cache_tsv_to_binary": DeclaredCheck(
-        since=3, holds=is_cold, made_only_with={"columnar": False}
-    ),
+    "cold_cache_tsv_to_parquet": DeclaredCheck(fault=_WARM, not_made_with={"columnar": False}),
+    "cold_cache_parquet_to_binary": DeclaredCheck(fault=_WARM, not_made_with={"columnar": False}),
+    "cold_cache_tsv_to_binary": DeclaredCheck(fault=_WARM, made_only_with={"columnar": False}),
     "cold_cache_number_ids": DeclaredCheck(
-        since=3, holds=is_cold, not_made_with={"frequency_threshold": None}
+        fault=_WARM, not_made_with={"frequency_threshold": None}
     ),
     "dlrm_numbers": DeclaredCheck(
-        since=3, holds=are_numbers_right, not_made_with={"frequency_threshold": None}
+        fault="an id has two numbers, or one that is not that of its frequency",
+        not_made_with={"frequency_threshold": None},
     ),
-    "cold_cache_scatter_rows": DeclaredCheck(
-        since=3, holds=is_cold, made_only_with={"shuffle": True}
-    ),
-    "cold_cache_shuffle_rows": DeclaredCheck(
-        since=3, holds=is_cold, made_only_with={"shuffle": True}
-    ),
+    "cold_cache_scatter_rows": DeclaredCheck(fault=_WARM, made_only_with={"shuffle": True}),
+    "cold_cache_shuffle_rows": DeclaredCheck(fault=_WARM, made_only_with={"shuffle": True}),
     "dlrm_shuffle": DeclaredCheck(
-        since=3, holds=are_rows_shuffled, made_only_with={"shuffle": True}
+        fault="the shuffle lost, doubled or changed a row", made_only_with={"shuffle": True}
     ),
-    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
-    "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
-    "dlrm_content": DeclaredCheck(since=3, holds=is_content_equal),
-    "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept, not_made_with={"columnar": False}),
+    "written_extents": DeclaredCheck(
+        fault="the file system has no data for parts of the files", optional=True
+    ),
+    "data_digests": DeclaredCheck(fault="the day files changed while they were converted"),
+    "dlrm_content": DeclaredCheck(
+        fault="the drive returned other bytes than the files have, or kept others than were written"
+    ),
+    "dlrm_rows": DeclaredCheck(
+        fault="the conversion lost or doubled a row", not_made_with={"columnar": False}
+    ),
     "dlrm_packed_rows": DeclaredCheck(
-        since=3, holds=are_rows_packed, made_only_with={"columnar": False}
+        fault="the conversion lost or doubled a row", made_only_with={"columnar": False}
     ),
-    "dlrm_sample": DeclaredCheck(since=1, holds=is_sample_equal),
-    "dlrm_tsv_bytes": DeclaredCheck(since=1, holds=is_read_whole),
+    "dlrm_sample": DeclaredCheck(fault="the conversion made another value of a field"),
+    "dlrm_tsv_bytes": DeclaredCheck(fault="a part of the day files was skipped or read twice"),
 }
-"""The checks that only a dlrm run can make, and what their figures must be."""
-
-
-def _seconds(record: RunRecord, *phases: str) -> float:
-    """Return the seconds of the phases in one round: the mean over the rounds."""
-    details = record.workload.details
-    total_s = fsum(each for name in phases for each in details[f"{name}_round_s"])
-    return total_s / amount(details, "rounds")
-
-
-def _per_s(record: RunRecord, name: str) -> float:
-    return amount(record.workload.details, name) / _conversion_s(record)
-
-
-def _conversion_s(record: RunRecord) -> float:
-    # Records without the details are of runs by way of Parquet that did nothing else.
-    details = record.workload.details
-    names = phases_of(
-        columnar=details.get("columnar", True) is True,
-        numbers_ids=details.get("frequency_threshold") is not None,
-        shuffles=details.get("shuffle") is True,
-    )
-    return _seconds(record, *names)
-
-
-def _of_phase(phase: str) -> DerivedMetrics:
-    def rate(record: RunRecord, kind: Literal["read", "written"]) -> float:
-        rounds = amount(record.workload.details, "rounds")
-        return record.moved_bytes(phase, kind) / (_seconds(record, phase) * rounds)
-
-    return {
-        f"{phase}_s": lambda record: _seconds(record, phase),
-        f"{phase}_input_bytes_per_s": lambda record: rate(record, "read"),
-        f"{phase}_output_bytes_per_s": lambda record: rate(record, "written"),
-    }
-
-
-DERIVED: DerivedMetrics = {
-    "conversion_s": _conversion_s,
-    "tsv_bytes_per_s": lambda record: _per_s(record, "tsv_bytes"),
-    "rows_per_s": lambda record: _per_s(record, "row_count"),
-    **_of_phase(TO_PARQUET),
-    **_of_phase(TO_BINARY),
-    **_of_phase(TO_ROWS),
-    **_of_phase(NUMBER_IDS),
-    **_of_phase(SCATTER_ROWS),
-    **_of_phase(SHUFFLE_ROWS),
-}
-"""The metrics that follow from other figures of a record."""
+"""The checks that only a dlrm run can make."""
 
 
 def count_rows(

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import Check, Verdict, VerifiedBytes, amount
-from wattload.core.record.run import RunRecord
-from wattload.core.storage.extents import are_written
 from wattload.core.units import format_bytes, format_percent
-from wattload.core.workload import Contradictions, DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.data.cold_cache import is_cold
-from wattload.workloads.gnn.agreement import contradictions
-from wattload.workloads.gnn.metrics import MILLION, PHASE
+from wattload.core.workload import DeclaredCheck, Figures
+from wattload.workloads.gnn.metrics import PHASE
 from wattload.workloads.gnn.results import COUNTS, STAGES, Results
 
 CLOSURE = 0.02
@@ -54,80 +48,29 @@ def are_overlapped(figures: Figures) -> bool:
 
 
 CHECKS = {
-    "cold_cache": DeclaredCheck(since=3, holds=is_cold, optional=True),
-    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
-    "compared_rows": DeclaredCheck(since=3, holds=are_rows_right),
-    "row_counts": DeclaredCheck(since=3, holds=are_rows_counted, made_only_by=_COUNTED_BY),
+    "cold_cache": DeclaredCheck(
+        fault="the page cache held parts of the files before the reads", optional=True
+    ),
+    "written_extents": DeclaredCheck(
+        fault="the file system has no data for parts of the files", optional=True
+    ),
+    "compared_rows": DeclaredCheck(fault="the model was given another row than it asked for"),
+    "row_counts": DeclaredCheck(
+        fault="a row was lost or taken twice, or storage gave other bytes than those of its rows",
+        made_only_by=_COUNTED_BY,
+    ),
     "stage_times": DeclaredCheck(
-        since=3,
-        holds=are_times_closed,
-        warns=lambda figures: not are_times_closed(figures),
+        fault="a part of the steps is in no stage, or the GPU's clock has longer stages",
         made_only_with={"overlap": "serial"},
     ),
     "overlapped_times": DeclaredCheck(
-        since=3, holds=are_overlapped, made_only_with={"overlap": "ahead"}
+        fault="a stage took longer than all steps together", made_only_with={"overlap": "ahead"}
     ),
     "data_path": DeclaredCheck(
-        since=3,
-        holds=is_path_as_requested,
-        warns=is_path_as_counted,
-        optional=True,
-        made_only_by=_QUEUE,
+        fault="reads took another path than the one requested", optional=True, made_only_by=_QUEUE
     ),
 }
-"""The checks that only graph training has, and what their figures must be."""
-
-
-def _aggregation_s(record: RunRecord) -> float:
-    return amount(record.workload.details["stages"], "aggregation_s")
-
-
-def _phase_s(record: RunRecord) -> float:
-    return max(window.seconds for window in record.windows if window.name == PHASE)
-
-
-def _step_s(record: RunRecord) -> float:
-    return amount(record.workload.details, "wall_s") / amount(record.workload.details, "steps")
-
-
-def _stage_s(name: str, record: RunRecord) -> float:
-    return amount(record.workload.details["stages"], name)
-
-
-def _rate_of(name: str, record: RunRecord) -> float:
-    return amount(record.workload.details, name) / _aggregation_s(record)
-
-
-def _share_of(name: str, record: RunRecord) -> float:
-    return amount(record.workload.details, name) / amount(record.workload.details, "rows")
-
-
-DERIVED: DerivedMetrics = {
-    "step_s": _step_s,
-    "wall_s": lambda record: amount(record.workload.details, "wall_s"),
-    **{name: partial(_stage_s, name) for name in STAGES},
-    "rows_per_s": partial(_rate_of, "rows"),
-    "read_bytes_per_s": lambda record: (
-        amount(record.workload.details, "storage_bytes") / _phase_s(record)
-    ),
-    "storage_rows_per_s": partial(_rate_of, "storage_rows"),
-    "storage_bytes_per_s": partial(_rate_of, "storage_bytes"),
-    "aggregation_share": lambda record: (
-        _aggregation_s(record) / amount(record.workload.details, "wall_s")
-    ),
-    "cache_hit_rate": partial(_share_of, "cache_rows"),
-    "host_hit_rate": partial(_share_of, "host_rows"),
-    "read_amplification": lambda record: (
-        _share_of("storage_bytes", record) / amount(record.workload.details, "row_bytes")
-    ),
-    "cpu_s_per_million_rows": lambda record: _share_of("cpu_s", record) * MILLION,
-    "last_loss": lambda record: amount(record.workload.details, "last_loss"),
-    "epoch_s": lambda record: _step_s(record) * amount(record.workload.details, "steps_per_epoch"),
-}
-"""The metrics that follow from other figures of a record."""
-
-CONTRADICTIONS: Contradictions = contradictions
-"""How details are compared with the other parts of a record."""
+"""The checks that only graph training has."""
 
 
 def compared_rows(results: Results, *, every: int, recomputes: bool) -> Check:

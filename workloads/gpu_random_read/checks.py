@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
-from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import NO_STORAGE, Check, Verdict, VerifiedBytes, amount
-from wattload.core.record.run import RunRecord
-from wattload.core.storage.extents import are_written
-from wattload.core.units import NS_PER_S, format_bytes, format_percent
-from wattload.core.workload import Contradictions, DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.data.cold_cache import is_cold, worst_of_each
-from wattload.workloads.gpu_random_read.agreement import contradictions
-from wattload.workloads.gpu_random_read.metrics import MILLION, PHASE
+from wattload.core.units import format_bytes, format_percent
+from wattload.core.workload import DeclaredCheck, Figures
+from wattload.loaders.data.cold_cache import worst_of_each
+from wattload.workloads.gpu_random_read.metrics import PHASE
 from wattload.workloads.gpu_random_read.reads import Reads, bad_files, failure_rows, wrong_place
 
 _QUEUE = ("gpu_queue",)
@@ -75,82 +71,31 @@ def is_of_drives(figures: Figures) -> bool:
 
 
 CHECKS = {
-    "cold_cache": DeclaredCheck(since=3, holds=is_cold, optional=True),
-    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
-    "delivered_bytes": DeclaredCheck(since=3, holds=is_delivered),
-    "queue_counts": DeclaredCheck(since=3, holds=are_counts_equal, made_only_by=_QUEUE),
-    "page_faults": DeclaredCheck(
-        since=3, holds=is_of_drives, warns=is_read_for_faults, made_only_by=_MAPPED
+    "cold_cache": DeclaredCheck(
+        fault="the page cache held parts of the files before the reads", optional=True
     ),
-    "failed_reads": DeclaredCheck(since=3, holds=none_failed),
-    "data_path": DeclaredCheck(
-        since=3,
-        holds=is_path_as_requested,
-        warns=is_path_as_counted,
-        optional=True,
+    "written_extents": DeclaredCheck(
+        fault="the file system has no data for parts of the files", optional=True
+    ),
+    "delivered_bytes": DeclaredCheck(fault="a requester got another block than it asked for"),
+    "queue_counts": DeclaredCheck(
+        fault="a request was lost or doubled between requesters, pollers and drives",
         made_only_by=_QUEUE,
     ),
+    "page_faults": DeclaredCheck(
+        fault="the page cache served the pages, or the kernel counted too few bytes for them",
+        made_only_by=_MAPPED,
+    ),
+    "failed_reads": DeclaredCheck(fault="a drive or file system failed a read"),
+    "data_path": DeclaredCheck(
+        fault="reads took another path than the one requested", optional=True, made_only_by=_QUEUE
+    ),
 }
-"""The checks that only random reads have, and what their figures must be.
+"""The checks that only random reads have.
 
 ``data_path`` follows from the counts in the record and is made with it. Without a queue, the path
 is proved by what block devices counted (``device_bytes``), so these runs do not have ``data_path``.
 """
-
-
-def _operations(record: RunRecord) -> int:
-    return sum(window.operations for window in record.windows if window.name == PHASE)
-
-
-def _seconds(record: RunRecord) -> float:
-    own = [window for window in record.windows if window.name == PHASE]
-    return max(window.end_ns - window.start_ns for window in own) / NS_PER_S
-
-
-def _reads_per_s(record: RunRecord) -> float:
-    return _operations(record) / _seconds(record)
-
-
-def _drive_bytes(record: RunRecord) -> float:
-    """Return what drives read: of reads through the page cache the kernel's count."""
-    details = record.workload.details
-    if details.get("drive_bytes") is not None:
-        return amount(details, "drive_bytes")
-    return _operations(record) * amount(details, "read_bytes")
-
-
-def _deliveries_per_s(record: RunRecord) -> float:
-    """Return the rate of blocks that reached who asked: with a cache more than those read."""
-    details = record.workload.details
-    if details.get("cache_bytes"):
-        return amount(details, "delivered") / _seconds(record)
-    return _reads_per_s(record)
-
-
-DERIVED: DerivedMetrics = {
-    "reads_per_s": _reads_per_s,
-    "delivered_bytes_per_s": lambda record: (
-        _deliveries_per_s(record) * amount(record.workload.details, "block_bytes")
-    ),
-    "requests_per_s": _deliveries_per_s,
-    "hit_rate": lambda record: (
-        amount(record.workload.details, "hits") / amount(record.workload.details, "requests")
-    ),
-    "read_bytes_per_s": lambda record: _drive_bytes(record) / _seconds(record),
-    "mean_latency_s": lambda record: next(
-        row.mean_s for row in record.latencies if (row.phase, row.kind) == (PHASE, "request")
-    ),
-    "cpu_s_per_million_reads": lambda record: (
-        amount(record.workload.details, "cpu_s") / _operations(record) * MILLION
-    ),
-    "failed_reads": lambda record: float(
-        sum(amount(each, "count") for each in record.workload.details["failures"])
-    ),
-}
-"""The metrics that follow from other figures of a record."""
-
-CONTRADICTIONS: Contradictions = contradictions
-"""How details are compared with the other parts of a record."""
 
 
 def outcome_checks(reads: Reads) -> Sequence[Check]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattload.core.checks.io import is_path_as_counted, is_path_as_requested
 from wattload.core.record.results import Check, VerifiedBytes, amount
-from wattload.core.record.run import RunRecord
-from wattload.core.storage.extents import are_written
 from wattload.core.units import MICRO, format_bytes, format_percent
-from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
+from wattload.core.workload import DeclaredCheck, Figures
 from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, is_cold, residency
 from wattload.loaders.gpu_reads import GpuReadResult
 from wattload.workloads.gpu_read.config import Config
@@ -48,46 +45,26 @@ def closes(figures: Figures) -> bool:
 
 
 CHECKS = {
-    "cold_cache": DeclaredCheck(since=3, holds=is_cold),
-    "cold_cache_after": DeclaredCheck(since=3, holds=is_cold),
-    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
-    "delivered_bytes": DeclaredCheck(since=3, holds=is_delivered, not_made_by=_OUTSIDE),
-    "failed_reads": DeclaredCheck(since=3, holds=none_failed),
+    "cold_cache": DeclaredCheck(fault="the page cache held parts of the files before the reads"),
+    "cold_cache_after": DeclaredCheck(fault="reads went through the page cache"),
+    "written_extents": DeclaredCheck(
+        fault="the file system has no data for parts of the files", optional=True
+    ),
+    "delivered_bytes": DeclaredCheck(
+        fault="GPU memory has other bytes than the files", not_made_by=_OUTSIDE
+    ),
+    "failed_reads": DeclaredCheck(fault="a drive or file system failed a read"),
     "littles_law": DeclaredCheck(
-        since=3, holds=closes, warns=lambda figures: little_ratio(figures) > 0, optional=True
+        fault="a part of the threads' time is in no latency", optional=True
     ),
     "data_path": DeclaredCheck(
-        since=3, holds=is_path_as_requested, warns=is_path_as_counted, optional=True
+        fault="reads took another path than the one requested", optional=True
     ),
 }
-"""The checks that only reads into GPU memory have, and what their figures must be.
+"""The checks that only reads into GPU memory have.
 
 ``data_path`` follows from the counts in the record and is made with it.
 """
-
-
-def _iops(record: RunRecord) -> float:
-    details = record.workload.details
-    return amount(details, "operations") / amount(details, "seconds")
-
-
-def _mean_latency_s(record: RunRecord) -> float:
-    known = [row.mean_s for row in record.latencies if row.phase == PHASE]
-    return known[0] if known else amount(record.workload.details, "reported_mean_latency_s")
-
-
-DERIVED: DerivedMetrics = {
-    "mean_latency_s": _mean_latency_s,
-    "cpu_s_per_gb": lambda record: (
-        amount(record.workload.details, "cpu_s") / record.moved_bytes(PHASE, "read")
-    ),
-    "read_bytes_per_s": lambda record: (
-        _iops(record) * amount(record.workload.details, "block_bytes")
-    ),
-    "read_iops": _iops,
-    "failed_reads": lambda record: float(sum(record.workload.details["failures"].values())),
-}
-"""The metrics that follow from other figures of a record."""
 
 
 def outcome_checks(config: Config, result: GpuReadResult) -> Sequence[Check]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.units import format_seconds
-from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
+from wattload.core.workload import DeclaredCheck, Figures
 from wattload.workloads.random_write.config import Condition, Config, Draw
 from wattload.workloads.random_write.place import Place, foreign_blocks
 from wattload.workloads.random_write.writing import FIRST_WORD, PHASE, Written
@@ -23,25 +23,13 @@ def are_as_written(figures: Figures) -> bool:
     return amount(figures, "read_blocks") > 0 and amount(figures, "bad_blocks") == 0
 
 
-def followed_at_once(figures: Figures) -> bool:
-    return amount(figures, "rest_s") <= LONGEST_REST_S
-
-
 CHECKS = {
-    "written_blocks": DeclaredCheck(since=1, holds=are_as_written),
+    "written_blocks": DeclaredCheck(fault="the drive returned other blocks than were written"),
     "preparation_rest": DeclaredCheck(
-        since=1,
-        holds=followed_at_once,
-        warns=lambda figures: amount(figures, "rest_s") >= 0,
-        optional=True,
+        fault="the drive had time to collect garbage after its preparation", optional=True
     ),
 }
-"""The checks that only a run of random writes can make, and what their figures must be."""
-
-DERIVED: DerivedMetrics = {
-    "written_bytes": lambda record: float(record.moved_bytes(PHASE, "written")),
-}
-"""The metrics that follow from other figures of a record."""
+"""The checks that only a run of random writes can make."""
 
 
 def preparation_rest(rest_s: float | None) -> Check:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, prod
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,10 @@ import numpy as np
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check, VerifiedBytes, amount
-from wattload.core.record.run import RunRecord
-from wattload.core.storage.extents import are_written, written_extents_check
+from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import format_bytes, format_rate
-from wattload.core.workload import Communicator, DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.data.cold_cache import cold_cache_check, evict, is_cold
+from wattload.core.workload import Communicator, DeclaredCheck, Figures
+from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.samples import SampleConfig, SampleSet
 from wattload.workloads.unet3d.config import (
     PUBLISHED_SETTINGS,
@@ -36,7 +33,6 @@ from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
 from wattload.workloads.unet3d.metrics import (
     PHASE,
     JobTimes,
-    are_steps_close,
     dlio_summary,
     step_series,
 )
@@ -87,20 +83,10 @@ def is_read_by_program(figures: Figures) -> bool:
     return RATIO_LOW <= amount(figures, "called_bytes") / file_bytes <= RATIO_HIGH
 
 
-def is_read_with_more(figures: Figures) -> bool:
-    """Return whether an outside program read at least its files."""
-    return amount(figures, "called_bytes") / amount(figures, "file_bytes") >= RATIO_LOW
-
-
 def is_from_storage(figures: Figures) -> bool:
     """Return whether an outside program's bytes came from storage, each once."""
     ratio = amount(figures, "storage_bytes") / amount(figures, "file_bytes")
     return RATIO_LOW <= ratio <= RATIO_HIGH
-
-
-def is_counted(figures: Figures) -> bool:
-    """Return whether the bytes from storage were counted, whatever they are."""
-    return amount(figures, "storage_bytes") >= 0
 
 
 def is_summed_up(figures: Figures) -> bool:
@@ -109,48 +95,32 @@ def is_summed_up(figures: Figures) -> bool:
 
 
 CHECKS = {
-    "cold_cache": DeclaredCheck(since=1, holds=is_cold),
-    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
-    "delivered_bytes": DeclaredCheck(since=1, holds=is_delivered, not_made_by=_OUTSIDE),
-    "step_times_close": DeclaredCheck(since=3, holds=are_steps_close, optional=True),
-    "files_verified": DeclaredCheck(since=3, holds=are_files_whole, made_only_by=_OUTSIDE),
+    "cold_cache": DeclaredCheck(fault="the page cache held parts of the files before an epoch"),
+    "written_extents": DeclaredCheck(
+        fault="the file system has no data for parts of the files", optional=True
+    ),
+    "delivered_bytes": DeclaredCheck(
+        fault="the loader delivered other bytes than the files have", not_made_by=_OUTSIDE
+    ),
+    "step_times_close": DeclaredCheck(
+        fault="a part of the steps is in no stage of them", optional=True
+    ),
+    "files_verified": DeclaredCheck(
+        fault="a file is not the one that was written", made_only_by=_OUTSIDE
+    ),
     "harness_bytes": DeclaredCheck(
-        since=3, holds=is_read_by_program, warns=is_read_with_more, made_only_by=_OUTSIDE
+        fault="the program read other bytes than its files have", made_only_by=_OUTSIDE
     ),
     "harness_storage_bytes": DeclaredCheck(
-        since=3, holds=is_from_storage, warns=is_counted, optional=True, made_only_by=_OUTSIDE
+        fault="bytes came from the page cache, or were read twice",
+        optional=True,
+        made_only_by=_OUTSIDE,
     ),
-    "harness_summary": DeclaredCheck(since=3, holds=is_summed_up, made_only_by=_OUTSIDE),
+    "harness_summary": DeclaredCheck(
+        fault="the program's summary is not that of its single steps", made_only_by=_OUTSIDE
+    ),
 }
-"""The checks that only a unet3d run can make, and what their figures must be."""
-
-
-def _epochs_s(record: RunRecord) -> float:
-    return fsum(record.workload.details["epoch_s"])
-
-
-def _dlio_mean(record: RunRecord, name: str) -> float:
-    return fmean(record.workload.details["dlio"][name])
-
-
-def _samples(record: RunRecord) -> float:
-    names = ("accelerators", "batch_samples", "steps_per_epoch", "epochs")
-    return prod(amount(record.workload.details, name) for name in names)
-
-
-def _nominal_bytes_per_s(record: RunRecord) -> float:
-    record_bytes = amount(record.workload.details, "record_mean_bytes_configured")
-    return record_bytes * _dlio_mean(record, "train_throughput_samples_per_second")
-
-
-DERIVED: DerivedMetrics = {
-    "read_bytes_per_s": lambda record: record.moved_bytes(PHASE, "read") / _epochs_s(record),
-    "samples_per_s": lambda record: _samples(record) / _epochs_s(record),
-    "au_dlio": lambda record: _dlio_mean(record, "train_au_percentage") / 100,
-    "dlio_samples_per_s": lambda record: _dlio_mean(record, "train_throughput_samples_per_second"),
-    "dlio_nominal_bytes_per_s": _nominal_bytes_per_s,
-}
-"""The metrics that follow from other figures of a record."""
+"""The checks that only a unet3d run can make."""
 
 
 class ColdCache:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.checks.consistency import clocks_agree
+from wattload.core.checks.clocks import clocks_agree
 from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.record.results import Check
 

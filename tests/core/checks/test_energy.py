@@ -202,7 +202,7 @@ def with_statistics(**changes: Any) -> RunRecord:
     return with_energy(record, statistics=PowerStatistics(**values))
 
 
-def test_peaks_that_agree_with_the_mean_and_the_histogram_pass() -> None:
+def test_peaks_that_agree_with_the_mean_pass() -> None:
     assert check(with_statistics(), "power_statistics").verdict == "pass"
     assert checks(record_of(), "power_statistics") == []
 
@@ -213,13 +213,9 @@ def test_peaks_that_agree_with_the_mean_and_the_histogram_pass() -> None:
         ({"peak_1s_w": -3.0}, "the mean power is"),
         ({"peak_100ms_w": 2.0}, "a mean over 1 s reached"),
         ({"peak_100us_w": 2.0}, "a mean over 0.1 s reached"),
-        ({"p99_w": 5.0}, "the 99th percentile is"),
-        ({"p99_w": 14.0}, "the 99th percentile is"),
-        ({"reading_count": 1001}, "the histogram has 1000 of 1001 readings"),
-        ({"histogram": ()}, "the histogram has 0 of 1000 readings"),
     ],
 )
-def test_a_changed_peak_percentile_or_histogram_fails(changes: dict[str, Any], says: str) -> None:
+def test_a_peak_below_a_longer_mean_fails(changes: dict[str, Any], says: str) -> None:
     found = check(with_statistics(**changes), "power_statistics")
     assert found.verdict == "fail"
     assert says in found.sentence

@@ -27,26 +27,6 @@ def _tampered(record: RunRecord, **changes: Any) -> RunRecord:
     return record.model_copy(update=changes)
 
 
-def test_bytes_add_up_until_a_rank_is_tampered_with() -> None:
-    record = _record()
-    assert _check(record, "bytes_add_up").verdict == "pass"
-    spans = list(record.spans)
-    last = next(i for i, span in reversed(list(enumerate(spans))) if span.timed)
-    spans[last] = spans[last].model_copy(update={"read_bytes": spans[last].read_bytes + 1})
-    assert _check(_tampered(record, spans=tuple(spans)), "bytes_add_up").verdict == "fail"
-
-
-def test_a_total_that_differs_by_a_byte_fails() -> None:
-    record = _record()
-    totals = tuple(
-        total.model_copy(update={"value": (total.value or 0) + 1})
-        if total.name == "moved_bytes"
-        else total
-        for total in record.totals
-    )
-    assert _check(_tampered(record, totals=totals), "bytes_add_up").verdict == "fail"
-
-
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "pass"), (0.5, "fail")])
 def test_device_bytes_prove_a_direct_path(factor: float, verdict: str) -> None:
     record = _record(virtual=False)
@@ -210,6 +190,7 @@ def test_a_rate_that_its_phase_excludes_fails() -> None:
             better="higher",
             meaning="a rate",
             phase=window.name,
+            rate_of="moved",
         )
         found = _check(_tampered(record, metrics=(metric,)), "closure_throughput")
         assert found.verdict == verdict
@@ -340,16 +321,6 @@ def test_a_ceiling_under_twice_the_result_reports_that_the_host_was_measured(
     assert found.verdict == verdict
 
 
-def test_energy_that_is_not_mean_power_times_seconds_fails() -> None:
-    record = _record(power="measured", virtual=False)
-    assert _check(record, "energy_closure").verdict == "pass"
-    energy = tuple(
-        e.model_copy(update={"energy_j": (e.energy_j or 0) * 1.01}) for e in record.power.energy
-    )
-    power = record.power.model_copy(update={"energy": energy})
-    assert _check(_tampered(record, power=power), "energy_closure").verdict == "fail"
-
-
 @pytest.mark.parametrize(("coverage", "verdict"), [(1.0, "pass"), (0.97, "warn"), (0.9, "fail")])
 def test_coverage_is_judged_at_99_and_95_percent(coverage: float, verdict: str) -> None:
     record = _record(power="measured", virtual=False)
@@ -362,21 +333,6 @@ def test_power_without_a_source_is_not_checked_and_bars_a_verdict() -> None:
     found = _check(_record(power="none"), "power_coverage")
     assert found.verdict == "not_checked"
     assert found.mandatory
-
-
-def test_power_states_whose_seconds_do_not_sum_fail() -> None:
-    record = _record(power="measured", virtual=False)
-    assert _check(record, "power_state_shares").verdict == "pass"
-    energy = tuple(
-        e.model_copy(
-            update={
-                "states": tuple(s.model_copy(update={"seconds": s.seconds * 0.9}) for s in e.states)
-            }
-        )
-        for e in record.power.energy
-    )
-    power = record.power.model_copy(update={"energy": energy})
-    assert _check(_tampered(record, power=power), "power_state_shares").verdict == "fail"
 
 
 def test_a_lost_power_state_fails() -> None:

@@ -238,7 +238,6 @@ def test_a_figure_that_was_refused_for_its_coverage_still_fails() -> None:
         }
     )
     assert check(with_power(record, energy=(refused,)), "power_coverage").verdict == "fail"
-    assert check(with_power(record, energy=(refused,)), "energy_closure").verdict == "not_checked"
 
 
 def test_a_meter_that_bounds_had_to_stand_for_fails_under_95_percent() -> None:
@@ -256,41 +255,6 @@ def test_a_meter_that_bounds_had_to_stand_for_fails_under_95_percent() -> None:
 def test_a_gpu_does_not_stand_for_a_drive() -> None:
     found = checks(with_energy(record_of(), scope=Scope.GPU), "power_coverage")
     assert [each.name for each in found if each.verdict == "not_checked"] == ["power_coverage"]
-
-
-def test_no_energy_closes_with_nothing() -> None:
-    found = check(record_of(power="none"), "energy_closure")
-    assert found.verdict == "not_checked"
-
-
-@pytest.mark.parametrize("field", ["moved_bytes", "energy_j", "seconds"])
-def test_parts_by_power_state_must_sum_in_every_quantity(field: str) -> None:
-    record = record_of()
-    (energy,) = record.power.energy
-    assert check(record, "power_state_shares").verdict == "pass"
-    parts = tuple(
-        share.model_copy(update={field: round(getattr(share, field) * 0.9)})
-        for share in energy.states
-    )
-    found = check(with_energy(record, states=parts), "power_state_shares")
-    assert found.verdict == "fail"
-    assert field in found.sentence
-
-
-@pytest.mark.parametrize("field", ["lower_j", "upper_j"])
-def test_bounds_by_power_state_must_sum_too(field: str) -> None:
-    record = record_of(power="bounds")
-    (energy,) = record.power.energy
-    assert check(record, "power_state_shares").verdict == "pass"
-    parts = tuple(
-        share.model_copy(update={field: getattr(share, field) * 0.9}) for share in energy.states
-    )
-    assert check(with_energy(record, states=parts), "power_state_shares").verdict == "fail"
-
-
-def test_an_energy_without_power_states_reports_it() -> None:
-    found = check(with_energy(record_of(), states=()), "power_state_shares")
-    assert found.verdict == "not_checked"
 
 
 def test_a_link_that_is_not_known_is_not_checked() -> None:

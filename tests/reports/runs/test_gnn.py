@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.records import Scenario, make_run
@@ -191,25 +189,3 @@ def test_tables_are_read_from_disk_and_damage_is_a_note(tmp_path: Path) -> None:
     assert traced.read_bytes.tolist() == made.read_bytes.tolist()
     assert (torn.traces.steps, torn.traces.requests) == (None, None)
     assert sum("can't be read" in note for note in torn.traces.notes) == 2
-
-
-@pytest.mark.parametrize(
-    ("column", "words"),
-    [
-        ("storage_bytes", "its storage_bytes sum to"),
-        ("aggregation_s", "its aggregation_s sum to"),
-        ("loss", "its losses are not those of the record"),
-    ],
-)
-def test_a_table_of_steps_that_the_record_does_not_sum_up_is_not_drawn(
-    tmp_path: Path, column: str, words: str
-) -> None:
-    file = write_gnn_run(tmp_path, loader="direct") / "steps.parquet"
-    table = pq.read_table(file)
-    values = table.column(column).to_numpy().copy()
-    values[3] *= 2
-    at = table.column_names.index(column)
-    pq.write_table(table.set_column(at, column, pa.array(values)), file)
-    (run,) = load_readable([tmp_path]).runs
-    assert run.traces.steps is None
-    assert [note for note in run.traces.notes if words in note and "damaged or edited" in note]

@@ -223,7 +223,7 @@ def test_runs_of_two_processes_are_those_of_one(both: tuple[tuple[Run, ...], ...
     shared, alone = both
     for one, other in zip(shared, alone, strict=True):
         assert one.record == other.record
-        assert one.closures == other.closures
+        assert one.file_checks == other.file_checks
         assert one.traces.digests == other.traces.digests
         assert (one.seal, one.sha256, one.highest_temperature_k) == (
             other.seal,
@@ -250,8 +250,8 @@ def test_an_edited_run_is_found_whichever_process_reads_it(
         file.write_bytes(file.read_bytes().replace(b'"complete"', b'"complete" ', 1))
     for run in load_runs([folder], keep=Compactor()):
         assert run.seal == "broken"
-        assert run.closures is not None
-        assert run.closures[0].verdict == "fail"
+        assert run.file_checks is not None
+        assert run.file_checks[0].verdict == "fail"
 
 
 def test_a_light_run_stays_as_it_is_through_pickling_and_when_lightened_again(
@@ -264,4 +264,4 @@ def test_a_light_run_stays_as_it_is_through_pickling_and_when_lightened_again(
         again = pickle.loads(pickle.dumps(light.record))
         assert again == light.record
         assert keep(light).record == light.record
-        assert keep(light).closures == light.closures
+        assert keep(light).file_checks == light.file_checks

@@ -50,7 +50,7 @@ def test_the_results_of_all_checks_sum_to_the_tally(tmp_path: Path) -> None:
     bad = Check(name="delivered", verdict="fail", sentence="3 of 4 differ.")
     runs = [one(tmp_path, arm("A", index, checks=(bad,))) for index in range(2)]
     subject = make_subject(runs)
-    every = [check for run in runs for check in (*run.record.checks, *subject.closures[run.id])]
+    every = [check for run in runs for check in (*run.record.checks, *subject.file_checks[run.id])]
     verdicts: list[str] = [check.verdict for check in every]
     assert checks_tally(subject) == (
         f"{len(every)} checks: {verdicts.count('pass')} passed, {verdicts.count('warn')} warned, "

@@ -6,13 +6,11 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.run.running import launched, record_of, run, until
 from wattload.core.checks.evaluation import rechecked
-from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.loaders.gpu_queue.failures import DRIVER
 
@@ -47,8 +45,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 def test_a_run_is_proved_by_its_counts(record: RunRecord) -> None:
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads", "metrics_close",
-                 "details_close", "closure_read_bytes_per_s"):  # fmt: skip
+    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads",
+                 "closure_read_bytes_per_s"):  # fmt: skip
         assert found[name] == "pass", name
     assert_read_from_devices(record)
     (path,) = record.workload.paths
@@ -80,56 +78,6 @@ def assert_read_from_devices(record: RunRecord) -> None:
     assert check.verdict in ("pass", "warn"), "warns where others read from the devices too"
 
 
-def with_details(record: RunRecord, **changes: Any) -> RunRecord:
-    details = {**record.workload.details, **changes}
-    workload = record.workload.model_copy(update={"details": details})
-    return record.model_copy(update={"workload": workload})
-
-
-def with_counts(record: RunRecord, **changes: Any) -> RunRecord:
-    (path,) = record.workload.paths
-    assert path.counts is not None
-    counts = path.counts.model_copy(update=changes)
-    update = {"counts": counts, "path_effective": counts.word, "path_evidence": counts.evidence}
-    workload = record.workload.model_copy(update={"paths": (path.model_copy(update=update),)})
-    return record.model_copy(update={"workload": workload})
-
-
-def with_metric(record: RunRecord, name: str) -> RunRecord:
-    metrics = tuple(
-        each.model_copy(update={"value": (each.value or 0) * 1.1 + 1})
-        if each.name == name
-        else each
-        for each in record.metrics
-    )
-    return record.model_copy(update={"metrics": metrics})
-
-
-def test_what_was_edited_is_found_out(record: RunRecord) -> None:
-    for metric in record.metrics:
-        assert verdicts(with_metric(record, metric.name))["metrics_close"] == "fail", metric.name
-    operations = record.workload.details["operations"]
-    more = with_details(record, operations=2 * operations)
-    assert verdicts(more)["data_path"] == "fail"
-    amplified = with_details(record, read_bytes=2 * record.workload.details["read_bytes"])
-    assert {verdicts(amplified)[name] for name in ("data_path", "metrics_close")} == {"fail"}
-    failed = [{"file": "x", "reason": "y", "offset_bytes": 0, "count": 3}]
-    assert verdicts(with_details(record, failures=failed))["metrics_close"] == "fail"
-    assert verdicts(with_counts(record, requester="gpu"))["data_path"] == "fail"
-    assert verdicts(with_counts(record, taken=operations - 1))["data_path"] == "fail"
-    doubled = with_counts(record, reads=2 * operations)
-    assert verdicts(doubled)["data_path"] == "fail"
-    less = tuple(check for check in record.checks if check.name != "queue_counts")
-    assert verdicts(record.model_copy(update={"checks": less}))["queue_counts"] == "fail"
-    changed = tuple(
-        check.model_copy(update={"figures": {**check.figures, "taken": 1}})
-        if check.name == "queue_counts"
-        else check
-        for check in record.checks
-    )
-    assert verdicts(record.model_copy(update={"checks": changed}))["queue_counts"] == "fail"
-
-
 WITH_CACHE = (
     *(word for word in WORDS if not word.startswith("loader.requester")),
     "workload._target_=tests.workloads.gpu_random_read.emulated.Emulated",
@@ -157,8 +105,8 @@ def metric_of(record: RunRecord, name: str) -> float:
 def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
     found = verdicts(cached)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads", "metrics_close",
-                 "details_close", "closure_read_bytes_per_s"):  # fmt: skip
+    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads",
+                 "closure_read_bytes_per_s"):  # fmt: skip
         assert found[name] == "pass", name
     details = cached.workload.details
     read = details["misses"] + details["passed"]
@@ -189,7 +137,6 @@ def test_latencies_of_few_steps_of_the_clock_are_missing(tmp_path: Path, emulate
     done = run(tmp_path, *WITH_CACHE, LD_LIBRARY_PATH=path, EMULATED_CLOCK_STEP_NS="10000000")
     assert done.returncode == 0, done.stderr
     record = record_of(tmp_path)
-    assert verdicts(record)["details_close"] == "pass"
     [metric] = [each for each in record.metrics if each.name == "mean_latency_s"]
     assert metric.value is None
     assert "the GPU's clock has steps of 10000000 ns" in metric.missing["value"]
@@ -206,31 +153,10 @@ def test_caches_of_several_processes_are_counted_together(tmp_path: Path, emulat
     record = record_of(tmp_path)
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    assert found["data_path"] == found["queue_counts"] == found["metrics_close"] == "pass"
+    assert found["data_path"] == found["queue_counts"] == "pass"
     details = record.workload.details
     assert sum(gpu["delivered"] for gpu in details["gpus"]) == details["requests"]
     assert details["misses"] + details["passed"] == details["operations"]
-
-
-def test_edited_counts_of_a_cache_are_found_out(cached: RunRecord) -> None:
-    for metric in cached.metrics:
-        assert verdicts(with_metric(cached, metric.name))["metrics_close"] == "fail", metric.name
-    details = cached.workload.details
-    for name in ("hits", "requests", "delivered"):
-        edited = with_details(cached, **{name: 2 * details[name] + 1})
-        assert verdicts(edited)["metrics_close"] == "fail", name
-    (check,) = [each for each in cached.checks if each.name == "queue_counts"]
-    for name in ("requests", "coalesced", "hits", "joined", "misses", "passed"):
-        count = details[name]
-        assert verdicts(with_counts(cached, **{name: count + 1}))["data_path"] == "fail", name
-        figures = {**check.figures, name: count + 1}
-        edited = replace_check(cached, check.model_copy(update={"figures": figures}))
-        assert verdicts(edited)["queue_counts"] == "fail", name
-
-
-def replace_check(record: RunRecord, check: Check) -> RunRecord:
-    checks = tuple(check if each.name == check.name else each for each in record.checks)
-    return record.model_copy(update={"checks": checks})
 
 
 @pytest.mark.parametrize("engine", ["null", "memory"])
@@ -258,7 +184,7 @@ def test_processes_share_the_targets(tmp_path: Path) -> None:
     record = record_of(tmp_path)
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    assert found["data_path"] == found["queue_counts"] == found["metrics_close"] == "pass"
+    assert found["data_path"] == found["queue_counts"] == "pass"
     files = record.workload.details["files"]
     assert [(each["rank"], each["target"]) for each in files] == [(0, 0), (1, 1), (0, 2)]
     assert record.workload.queue_depth_asked == 3 * 64

@@ -1,11 +1,11 @@
-"""Checks on power: coverage, lost data, closure, and the sums over power states."""
+"""Checks on power: coverage, lost data, attached logs, and the peaks of readings."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
 
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.energy import EnergyRecord, HostPower, PowerStatistics
@@ -16,16 +16,10 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, format_percent
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
-TOLERANCE = 1e-6
-CLOSURE = 1e-3
 SHIFT_WARN, SHIFT_FAIL = 0.005, 0.05
 """Shares of a phase's interval by which a meter's own log may be shifted against it."""
 PEAK_TOLERANCE = 0.01
 """Shares by which peaks of means may contradict longer means: their lengths vary a little."""
-
-
-def _selected(record: RunRecord) -> list[EnergyRecord]:
-    return [energy for energy in record.power.energy if energy.chosen]
 
 
 def power_coverage(record: RunRecord) -> Sequence[Check]:
@@ -249,12 +243,12 @@ def _interval_s(window: PhaseWindow) -> float:
 
 
 def power_statistics(record: RunRecord) -> Sequence[Check]:
-    """Compare the peaks and the 99th percentile of each phase with its mean and its histogram.
+    """Compare the peaks of each phase's readings with each other and with its mean by the model.
 
     A mean over a second consists of shorter ones, so the largest of these is as large. Means that
     are not above the peak cover each interval but for the steps at its ends; so a phase's mean
     power is at most the peak times (1 + 3 n t / T), for n intervals of T seconds together and means
-    over t. The histogram is of the same readings as the percentile.
+    over t. It fails if the energy model makes more of the readings than they hold.
     """
     return [
         _statistics(record, energy, energy.statistics)
@@ -279,7 +273,6 @@ def _statistics(record: RunRecord, energy: EnergyRecord, found: PowerStatistics)
         for (length_s, watts), (longer_s, mean_w) in pairwise(peaks)
         if watts < mean_w - PEAK_TOLERANCE * abs(mean_w)
     ]
-    wrong += _histogram_faults(found)
     window = next(
         (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
     )
@@ -304,115 +297,6 @@ def _statistics(record: RunRecord, energy: EnergyRecord, found: PowerStatistics)
         sentence=f"Figures of {energy.source}'s power in {energy.phase} contradict each other: "
         f"{'; '.join(wrong)}."
         if wrong
-        else f"Peaks, percentile and histogram of {energy.source} in {energy.phase} agree.",
+        else f"The peaks of {energy.source}'s readings in {energy.phase} agree with its mean.",
         figures={"mean_w": energy.mean_w} | {f"peak_{s:g}s_w": watts for s, watts in peaks},
     )
-
-
-def _histogram_faults(found: PowerStatistics) -> Iterator[str]:
-    """Yield what in a histogram contradicts the other figures of the same readings."""
-    counts = [each.count for each in found.histogram]
-    if sum(counts) != found.reading_count:
-        yield f"the histogram has {sum(counts)} of {found.reading_count} readings"
-        return
-    if found.p99_w is None or found.bin_w is None:
-        return
-    rank = math.ceil(0.99 * found.reading_count)
-    at = next(i for i, total in enumerate(accumulate(counts)) if total >= rank)
-    lower_w, slack_w = found.histogram[at].lower_w, PEAK_TOLERANCE * found.bin_w
-    if not lower_w - slack_w <= found.p99_w <= lower_w + found.bin_w + slack_w:
-        yield (
-            f"the 99th percentile is {found.p99_w:.6g} W, but by the histogram it is "
-            f"{lower_w:g} to {lower_w + found.bin_w:g} W"
-        )
-
-
-def energy_closure(record: RunRecord) -> Sequence[Check]:
-    """Compare each chosen energy with its mean power times the phase's active seconds."""
-    checks = [_closure(record, energy) for energy in _selected(record)]
-    if checks:
-        return checks
-    return [
-        Check(
-            name="energy_closure",
-            verdict="not_checked",
-            sentence="There is no energy to compare with power times time.",
-            cause=_cause(record),
-        )
-    ]
-
-
-def _closure(record: RunRecord, energy: EnergyRecord) -> Check:
-    name = f"energy_closure_{energy.phase}_{energy.device}_{energy.scope}"
-    name += of_host(record, energy.host)
-    window = next(
-        (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
-    )
-    if energy.energy_j is None or energy.mean_w is None or window is None:
-        reason = energy.missing.get("energy_j", f"phase {energy.phase} has no window")
-        return Check(name=name, verdict="not_checked", sentence=f"No energy figure: {reason}.")
-    product_j = energy.mean_w * window.active_s
-    agree = abs(product_j - energy.energy_j) <= CLOSURE * abs(energy.energy_j)
-    return Check(
-        name=name,
-        verdict="pass" if agree else "fail",
-        sentence=(
-            f"The energy is {energy.energy_j:.6g} J; mean power times the phase's seconds is "
-            f"{product_j:.6g} J" + ("." if agree else ": these must be equal.")
-        ),
-        figures={"energy_j": energy.energy_j, "product_j": product_j},
-    )
-
-
-def power_state_shares(record: RunRecord) -> Sequence[Check]:
-    """Compare the sums over observed power states with the window's seconds, bytes and joules.
-
-    The bytes come from the phase's own counter. Both energy bounds are checked like the figure.
-    """
-    checks = []
-    for energy in _selected(record):
-        name = f"power_state_shares_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
-        if energy.states:
-            checks.append(_shares(record, energy, name))
-        elif energy.scope is Scope.DRIVE:
-            checks.append(
-                Check(name=name, verdict="not_checked", sentence="No power state was read.")
-            )
-    return checks
-
-
-def _shares(record: RunRecord, energy: EnergyRecord, name: str) -> Check:
-    apart = []
-    seconds = math.fsum(share.seconds for share in energy.states)
-    figures: dict[str, float | int | str | None] = {}
-    for field, whole in _wholes(record, energy).items():
-        parts = [getattr(share, field) for share in energy.states]
-        if whole is None or None in parts:
-            continue
-        total = math.fsum(parts)
-        figures |= {f"states_{field}": total, f"window_{field}": whole}
-        if abs(total - whole) > TOLERANCE * max(abs(whole), 1.0):
-            apart.append(field)
-    return Check(
-        name=name,
-        verdict="fail" if apart else "pass",
-        sentence=(
-            f"The power states' seconds sum to {seconds:.3f} of {energy.seconds:.3f}"
-            + (f"; {', '.join(apart)} do not sum to the window's total." if apart else ".")
-        ),
-        figures=figures,
-    )
-
-
-def _wholes(record: RunRecord, energy: EnergyRecord) -> dict[str, float | None]:
-    """Return the totals that the shares must sum to, from independent counters."""
-    window = next(
-        (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
-    )
-    return {
-        "seconds": energy.seconds,
-        "moved_bytes": None if window is None else window.read_bytes + window.written_bytes,
-        "energy_j": energy.energy_j,
-        "lower_j": energy.lower_j,
-        "upper_j": energy.upper_j,
-    }

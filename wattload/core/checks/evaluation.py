@@ -1,25 +1,22 @@
-"""All checks of a finished run, and of a stored record before it is judged.
+"""All checks of a finished run, and of a stored record when it is read.
 
-``evaluate`` is a pure function of the record, so a run and a later ``wattload check`` give the
-same result. Checks that only the workload can make (delivered bytes, cold cache) come with its
-outcome and are stored with these in the record. Each workload declares its own in ``CHECKS``, in
-its module ``checks`` (or in its only module).
-
-A record can be edited and sealed again, so whoever judges stored records reads them with
-``read_judged``: no verdict that follows from the record is taken from the record.
+A check compares two sides that were counted by different means, and says which fault makes them
+differ. ``evaluate`` is a pure function of the record, so a run and a later ``wattload check`` give
+the same result. Checks that only the workload can make (delivered bytes, cold cache) come with its
+outcome and are stored. Each workload declares its own in ``CHECKS``, in its module ``checks`` (or
+in its only module).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from math import isclose
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
 
+from wattload.core.checks.clocks import clocks_agree
 from wattload.core.checks.conditions import (
     bottleneck,
     halves_agree,
@@ -30,18 +27,14 @@ from wattload.core.checks.conditions import (
     utilisations_agree,
     write_granularity,
 )
-from wattload.core.checks.consistency import clocks_agree, finished, phases_known, settings_agree
 from wattload.core.checks.energy import (
-    energy_closure,
     power_coverage,
     power_data_lost,
     power_of_this_run,
-    power_state_shares,
     power_statistics,
     wall_clock,
 )
 from wattload.core.checks.io import (
-    bytes_add_up,
     data_path,
     device_bytes,
     queue_depth,
@@ -62,16 +55,12 @@ from wattload.core.checks.sensors import (
     sensor_model,
 )
 from wattload.core.checks.throttling import throttled
-from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
+from wattload.core.record.file import StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.core.workload import Contradictions, DeclaredCheck, DerivedMetrics
+from wattload.core.workload import DeclaredCheck
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
-    finished,
-    phases_known,
-    settings_agree,
-    bytes_add_up,
     rate_closure,
     device_bytes,
     data_path,
@@ -90,11 +79,9 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     power_updates,
     sensor_model,
     power_within_bounds,
-    energy_closure,
     power_statistics,
     energy_cross_check,
     energy_lifetime,
-    power_state_shares,
     power_state_held,
     power_setting_held,
     saved_settings_kept,
@@ -106,141 +93,48 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
 )
 
 
-FIGURES_SINCE = 3
-"""The first schema version in which a workload's check must have the figures that decide it."""
-
-METRIC_TOLERANCE = 1e-6
-
 _WORKLOADS = "wattload.workloads"
 
-_CLOCKS_SINCE = 3
-"""The first schema version with a host's ``clocks`` and what a check ``verified``."""
 
-
-def evaluate(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> tuple[Check, ...]:
-    """Return every check that needs nothing but the record, of a file of ``schema_version``."""
-    made = [check for rule in ALL for check in rule(record)]
-    return (*made, *metrics_close(record, schema_version), *details_close(record))
-
-
-def metrics_close(record: RunRecord, schema_version: int) -> Sequence[Check]:
-    """Compute the metrics again that, as the workload declares, follow from other figures.
-
-    Those whose figures are missing contradict a record of a ``schema_version`` that must have them.
-    """
-    derived = derived_metrics(record.workload.name)
-    apart, known = [], 0
-    for metric in record.metrics:
-        if metric.name not in derived or metric.value is None:
-            continue
-        try:
-            found = float(derived[metric.name](record))
-        except KeyError as error:
-            if schema_version < FIGURES_SINCE:
-                continue
-            apart.append(f"{metric.name} has no {error.args[0]} to follow from")
-        except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            apart.append(f"what {metric.name} follows from is no number ({error})")
-        else:
-            if not isclose(metric.value, found, rel_tol=METRIC_TOLERANCE):
-                apart.append(
-                    f"{metric.name} is {metric.value:.6g} where other figures give {found:.6g}"
-                )
-        known += 1
-    if not known:
-        return []
-    return [
-        Check(
-            name="metrics_close",
-            verdict="fail" if apart else "pass",
-            sentence=f"Metrics contradict the record: {', '.join(apart)}."
-            if apart
-            else f"{known} metrics follow from other figures of the record.",
-            figures={"metric_count": known, "apart_count": len(apart)},
-        )
-    ]
-
-
-def details_close(record: RunRecord) -> Sequence[Check]:
-    """Compare a workload's details with the other parts of the record, as the workload declares."""
-    contradictions: Contradictions | None = _of_workload(record.workload.name, "CONTRADICTIONS")
-    if contradictions is None or record.status != "complete":
-        return []
-    apart: list[str] = []
-    try:
-        apart += contradictions(record)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        apart.append(f"a figure is missing or of another kind ({error!r})")
-    return [
-        Check(
-            name="details_close",
-            verdict="fail" if apart else "pass",
-            sentence=f"Details contradict the record: {', '.join(apart)}."
-            if apart
-            else "The details agree with the other parts of the record.",
-            figures={"apart_count": len(apart)},
-            mandatory=True,
-        )
-    ]
+def evaluate(record: RunRecord) -> tuple[Check, ...]:
+    """Return every check that needs nothing but the record."""
+    return tuple(check for rule in ALL for check in rule(record))
 
 
 def read_judged(path: Path) -> StoredRecord:
-    """Return the record in ``path``, to be judged: with its checks made again.
+    """Return the record in ``path``, with its checks evaluated by this version's rules.
 
     Raises:
         RecordError: as ``read_stored``.
     """
     stored = read_stored(path)
-    version = max(stored.schema_version, _version_shown(stored.record))
-    seal = "broken" if version > stored.schema_version else stored.seal
-    return replace(stored, seal=seal, record=rechecked(stored.record, version))
+    return replace(stored, record=rechecked(stored.record))
 
 
-def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRecord:
-    """Return a record with its checks made again, as far as it allows.
+def rechecked(record: RunRecord) -> RunRecord:
+    """Return a record with the checks that follow from it evaluated again.
 
-    Checks that follow from the record replace the stored ones. Those that only the workload can
-    make are kept if their own figures support them. One that a complete record of
-    ``schema_version``, that of its file, must have and lacks fails; one that is stored as not made
-    bars the verdict if the workload declares that it must be made. Any other stored check, of an
-    older rule, is kept: it can fail a run but not clear it.
+    The others are kept. One that a complete run of the workload must have, and that is missing or
+    was not made, bars the verdict.
     """
-    made = evaluate(record, schema_version)
+    made = evaluate(record)
     names = {check.name for check in made}
-    declared = declared_checks(record.workload.name)
-    stored = [check for check in record.checks if check.name not in names]
-    loader = record.workload.loader
-    kept = (
-        _supported(check, (declared or {}).get(check.name), schema_version, loader)
-        for check in stored
-    )
-    missing = _missing(record, declared, schema_version)
-    return record.model_copy(update={"checks": (*kept, *missing, *made)})
+    kept = [check for check in record.checks if check.name not in names]
+    checks = (*_with_declared(record, kept, names), *made)
+    return record.model_copy(update={"checks": checks})
 
 
 def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
     """Return what a workload declares, by name of the check; ``None`` if there is no such workload.
 
-    ``workload`` comes from a record and is not trusted: only modules of wattload are imported,
-    found by name as Hydra finds its targets.
+    ``workload`` comes from a record: only modules of wattload are imported.
     """
-    declared: Mapping[str, DeclaredCheck] | None = _of_workload(workload, "CHECKS")
-    return declared
-
-
-def derived_metrics(workload: str) -> DerivedMetrics:
-    """Return how metrics of a workload follow from other figures of a record, by name."""
-    derived: DerivedMetrics = _of_workload(workload, "DERIVED") or {}
-    return derived
-
-
-def _of_workload(workload: str, name: str) -> Any:  # noqa: ANN401 - by name
-    """Return what a workload's module of checks has under a name, ``None`` if it has nothing."""
     modules = _workload_modules()
     if workload not in modules:
         return None
     module = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
-    return getattr(import_module(module), name, None)
+    declared: Mapping[str, DeclaredCheck] | None = getattr(import_module(module), "CHECKS", None)
+    return declared
 
 
 @cache
@@ -250,38 +144,16 @@ def _workload_modules() -> Mapping[str, bool]:
     return {module.name: module.ispkg for module in iter_modules(package.__path__)}
 
 
-def _version_shown(record: RunRecord) -> int:
-    """Return the oldest schema version that can hold the record, by the fields that it uses."""
-    shown = [*(host.clocks for host in record.hosts), *(check.verified for check in record.checks)]
-    return _CLOCKS_SINCE if any(shown) else 1
-
-
-def _supported(
-    check: Check, declared: DeclaredCheck | None, schema_version: int, loader: str
-) -> Check:
-    """Return a workload's check, failed if its own figures contradict its verdict.
-
-    Before ``FIGURES_SINCE``, figures had other names: without them, the verdict is kept.
-    """
-    if declared is None:
-        return check
-    if check.verdict == "not_checked" and schema_version >= FIGURES_SINCE:
-        is_due = declared.is_due(loader)
-        return check.model_copy(update={"mandatory": check.mandatory or is_due})
-    try:
-        holds = declared.supports(check.verdict, check.figures)
-    except KeyError:
-        holds = schema_version < FIGURES_SINCE
-    if holds:
-        return check
-    sentence = f"It is stored as {check.verdict}, which its own figures do not support."
-    return check.model_copy(update={"verdict": "fail", "sentence": sentence})
-
-
-def _missing(
-    record: RunRecord, declared: Mapping[str, DeclaredCheck] | None, schema_version: int
+def _with_declared(
+    record: RunRecord, kept: Sequence[Check], made: Collection[str]
 ) -> Iterator[Check]:
-    """Yield a check for each one that a complete run must have made and the record lacks."""
+    """Yield the workload's own checks, mandatory where it declares so, and those it lacks."""
+    declared = declared_checks(record.workload.name)
+    loader, settings = record.workload.loader, record.config.get("workload")
+    for check in kept:
+        own = (declared or {}).get(check.name)
+        is_due = own is not None and own.is_due(loader) and check.verdict == "not_checked"
+        yield check.model_copy(update={"mandatory": True}) if is_due else check
     if record.status != "complete":
         return
     if declared is None:
@@ -293,17 +165,12 @@ def _missing(
             mandatory=True,
         )
         return
-    stored = {check.name for check in record.checks}
-    settings = record.config.get("workload")
-    for name, check in declared.items():
-        if name in stored or not check.is_of(record.workload.loader, settings):
-            continue
-        is_due = check.since <= schema_version
-        yield Check(
-            name=name,
-            verdict="fail" if is_due else "not_checked",
-            sentence="The record lacks this check, which every complete run of its kind makes."
-            if is_due
-            else f"Records of schema version {schema_version} did not have this check yet.",
-            mandatory=is_due,
-        )
+    names = {*made, *(check.name for check in kept)}
+    for name, lacking in declared.items():
+        if name not in names and lacking.is_of(loader, settings):
+            yield Check(
+                name=name,
+                verdict="not_checked",
+                sentence="The record lacks this check, which every complete run of its kind makes.",
+                mandatory=True,
+            )

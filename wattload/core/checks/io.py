@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Literal
 
 from wattload.core.checks.conditions import is_paced
-from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, DataPath, PathCounts
+from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
-from wattload.core.record.results import PACED, Check, Metric, RateOf, Verdict, amount
+from wattload.core.record.results import PACED, Check, RateOf, Verdict
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit, format_bytes
+from wattload.core.units import format_bytes
 
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 """Device bytes over application bytes that prove direct I/O (one plain device, no other load)."""
@@ -20,7 +20,6 @@ RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 CLOSURE_TOLERANCE = 0.02
 START_SPREAD_S = 0.02
 """Processes leave a barrier some milliseconds apart, which shows in the rate of a short phase."""
-_OLDER_RATES = ("throughput_", "write_", "read_")
 COUNT_TOLERANCE = 0.05
 """As far as the drive's count may be off at the edges of a phase (``WrittenRecord``)."""
 
@@ -30,38 +29,13 @@ CACHED_LOW = 0.90
 """Lower limit for reads through the page cache: parts that are read again come from memory."""
 
 
-def bytes_add_up(record: RunRecord) -> Sequence[Check]:
-    """Compare the sums over ranks with those over windows and with the total, at a run's end."""
-    if record.status != "complete":
-        return []
-    of_ranks = sum(
-        s.read_bytes + s.written_bytes for s in record.spans if s.timed and not s.is_part
-    )
-    of_windows = sum(w.read_bytes + w.written_bytes for w in record.timed_windows(parts=False))
-    total = next((t.value for t in record.totals if t.name == "moved_bytes"), None)
-    agree = of_ranks == of_windows and (total is None or total == of_windows)
-    return [
-        Check(
-            name="bytes_add_up",
-            verdict="pass" if agree else "fail",
-            sentence=(
-                f"The ranks counted {format_bytes(of_ranks)}, the phases {format_bytes(of_windows)}"
-                + (", and the total agrees." if agree else ": these counts must be equal.")
-            ),
-            figures={"ranks_bytes": of_ranks, "windows_bytes": of_windows, "total_bytes": total},
-            mandatory=True,
-        )
-    ]
-
-
 def rate_closure(record: RunRecord) -> Sequence[Check]:
     """Recompute every rate of a phase from the phase's own bytes and seconds."""
     checks = []
     for metric in record.metrics:
-        rate_of = metric.rate_of or _rate_of_older(metric)
         windows = [w for w in record.timed_windows() if w.name == metric.phase]
-        if rate_of and windows and metric.value is not None:
-            moved_bytes = _moved_bytes(windows, rate_of)
+        if metric.rate_of and windows and metric.value is not None:
+            moved_bytes = _moved_bytes(windows, metric.rate_of)
             checks.append(_closure(metric.name, metric.value, moved_bytes, windows))
     if checks or not any(w.read_bytes + w.written_bytes for w in record.timed_windows()):
         return checks
@@ -72,12 +46,6 @@ def rate_closure(record: RunRecord) -> Sequence[Check]:
             sentence="No metric is a rate of a phase's own bytes, so none can be recomputed.",
         )
     ]
-
-
-def _rate_of_older(metric: Metric) -> RateOf:
-    """Return ``rate_of`` of a metric from a record without that field, by the metric's name."""
-    is_rate = metric.unit == Unit.BYTES_PER_SECOND and metric.name.endswith("_bytes_per_s")
-    return "moved" if is_rate and metric.phase and metric.name.startswith(_OLDER_RATES) else ""
 
 
 def _moved_bytes(windows: Sequence[PhaseWindow], rate_of: RateOf) -> int:
@@ -236,44 +204,10 @@ def data_path(record: RunRecord) -> Sequence[Check]:
     """
     must_be_direct = bool(record.workload.details.get("must_be_direct"))
     return [
-        _path_check(path, path.counts, record.workload.details, must_be_direct=must_be_direct)
+        _path_check(path.counts, record.workload.details, must_be_direct=must_be_direct)
         for path in record.workload.paths
         if path.counts is not None
     ]
-
-
-def is_path_as_requested(figures: Mapping[str, float | int | str | None]) -> bool:
-    """Return whether the figures of ``data_path`` are of a path that was requested."""
-    word = _counts_of(figures).word
-    may_bounce = not amount(figures, "must_be_direct")
-    is_bounce = may_bounce and (word == "host_bounce" or word in QUEUE_WORDS)
-    is_as_counted = word == figures["path_effective"] and _covers(figures)
-    return is_as_counted and (word in DIRECT_WORDS or is_bounce)
-
-
-def is_path_as_counted(figures: Mapping[str, float | int | str | None]) -> bool:
-    """Return whether the figures of ``data_path`` prove a path where any is allowed."""
-    word = _counts_of(figures).word
-    is_any = not amount(figures, "must_be_direct") and _covers(figures)
-    return word == figures["path_effective"] and is_any and word != "unverified"
-
-
-def _covers(figures: Mapping[str, float | int | str | None]) -> bool:
-    """Return whether the counts are of all timed reads, and of whole blocks."""
-    counts = _counts_of(figures)
-    operations, block_bytes = figures.get("operations"), figures.get("block_bytes")
-    if not isinstance(operations, int) or not isinstance(block_bytes, int):
-        return False
-    return counts.reads >= operations and counts.read_bytes == counts.reads * block_bytes
-
-
-def _counts_of(figures: Mapping[str, float | int | str | None]) -> PathCounts:
-    known = {
-        name: figures[name]
-        for name, field in PathCounts.model_fields.items()
-        if field.is_required() or name in figures  # an older record has no field that came later
-    }
-    return PathCounts.model_validate(known)
 
 
 def initiator_of(counts: PathCounts) -> Literal["cpu", "gpu"]:
@@ -281,17 +215,10 @@ def initiator_of(counts: PathCounts) -> Literal["cpu", "gpu"]:
     return "gpu" if counts.word == "gpu_pull" else "cpu"
 
 
-def _path_check(
-    path: DataPath, counts: PathCounts, details: Mapping[str, Any], *, must_be_direct: bool
-) -> Check:
-    word, effective = counts.word, path.path_effective
-    figures: dict[str, float | int | str | None] = {
-        "must_be_direct": int(must_be_direct),
-        "path_effective": effective,
-        "operations": details.get("operations"),
-        "block_bytes": details.get("read_bytes", details.get("block_bytes")),
-        **counts.model_dump(),
-    }
+def _path_check(counts: PathCounts, details: Mapping[str, Any], *, must_be_direct: bool) -> Check:
+    word = counts.word
+    operations = details.get("operations")
+    block_bytes = details.get("read_bytes", details.get("block_bytes"))
     asked = "path direct asked, " if must_be_direct else "path "
     taken = f"{asked}{word} taken by {counts.reads:,} of {counts.reads:,} reads"
     if word == "mixed" and counts.posix_reads:
@@ -302,25 +229,15 @@ def _path_check(
         )
     if word in QUEUE_WORDS:
         taken += ": each block crossed host memory"
-    if effective != word:
+    if not _covers(counts, operations, block_bytes):
         verdict: Verdict = "fail"
-        sentence = f"The record says {effective}, but its counts give {word}"
-    elif path.initiator != initiator_of(counts):
-        verdict = "fail"
-        sentence = f"The record says that a {path.initiator.upper()} asked, its counts do not"
-    elif path.path_evidence != counts.evidence:
-        verdict = "fail"
-        sentence = f"The record's evidence ({path.path_evidence}) is not that of its counts"
-    elif not _covers(figures):
-        verdict = "fail"
-        sentence = f"The counts do not cover the {figures['operations']} timed reads"
+        sentence = f"The counts do not cover the {operations} timed reads"
     elif counts.is_contradictory:
         verdict, sentence = "fail", "The counts of the path do not add up"
-    elif is_path_as_requested(figures):
+    elif word in DIRECT_WORDS or (
+        not must_be_direct and (word == "host_bounce" or word in QUEUE_WORDS)
+    ):
         verdict, sentence = "pass", taken
-    elif is_path_as_counted(figures):
-        only = "only " if word == "mixed" else ""
-        verdict, sentence = "warn", f"Not {only}GPUDirect Storage: {taken}"
     elif word == "unverified":
         verdict = "fail" if must_be_direct else "not_checked"
         asked = "path direct asked, but " if must_be_direct else ""
@@ -329,15 +246,30 @@ def _path_check(
             if counts.requester is None
             else "not every request was read and delivered, so its path is not proved"
         )
-    else:
+    elif must_be_direct:
         verdict, sentence = "fail", taken
+    else:
+        only = "only " if word == "mixed" else ""
+        verdict, sentence = "warn", f"Not {only}GPUDirect Storage: {taken}"
     return Check(
         name="data_path",
         verdict=verdict,
         sentence=f"{sentence[:1].upper()}{sentence[1:]} ({counts.evidence}).",
-        figures=figures,
+        figures={
+            "must_be_direct": int(must_be_direct),
+            "operations": operations,
+            "block_bytes": block_bytes,
+            **counts.model_dump(),
+        },
         mandatory=counts.requester is not None,
     )
+
+
+def _covers(counts: PathCounts, operations: object, block_bytes: object) -> bool:
+    """Return whether the counts are of all timed reads, and of whole blocks."""
+    if not isinstance(operations, int) or not isinstance(block_bytes, int):
+        return False
+    return counts.reads >= operations and counts.read_bytes == counts.reads * block_bytes
 
 
 def queue_depth(record: RunRecord) -> Sequence[Check]:
