@@ -30,7 +30,6 @@ from pydantic_core import from_json
 
 from wattload.core.errors import DataError, TargetError
 from wattload.core.files import (
-    SMALL_BYTES,
     Folder,
     Removal,
     checked_parts,
@@ -46,7 +45,6 @@ from wattload.core.storage.targets import DATA_FOLDER_NAME, Target
 MANIFEST_PREFIX = ".wattload-manifest-"
 MANIFEST_SUFFIX = ".jsonl"
 
-_MANIFEST_LIMIT_BYTES = 1 << 30
 """Room for millions of files in one part of a manifest."""
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -176,7 +174,7 @@ def read_parts(folder: Path) -> tuple[dict[str, ManifestEntry], set[str]]:
 def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
     """Return the state of each name after the last line of one part; ``None`` is announced."""
     states: dict[str, ManifestEntry | None] = {}
-    *lines, _torn = (_read_text(folder, part, _MANIFEST_LIMIT_BYTES) or "").split("\n")
+    *lines, _torn = (_read_text(folder, part) or "").split("\n")
     for number, line in enumerate(lines, 1):
         try:
             fields = from_json(line)
@@ -310,15 +308,15 @@ def _is_new(path: Path) -> bool:
     return all(temporary_for(entry.name) == MARKER_NAME for entry in path.iterdir())
 
 
-def _read_text(path: Path, name: str, limit_bytes: int = SMALL_BYTES) -> str | None:
+def _read_text(path: Path, name: str) -> str | None:
     """Return the text of a file of the folder's own, ``None`` if it does not exist.
 
     Raises:
-        DataError: it is not ours, too long, or not UTF-8.
+        DataError: it is not ours, or not UTF-8.
     """
     try:
         with open_data_folder(path) as folder:
-            content = folder.read(name, limit_bytes)
+            content = folder.read(name)
         return None if content is None else content.decode()
     except FileNotFoundError:
         return None
@@ -519,7 +517,7 @@ class DataFolder:
 
         Raises ``DataError`` if it can't be read.
         """
-        return _read_text(self.path, VERIFIED_NAME, _MANIFEST_LIMIT_BYTES)
+        return _read_text(self.path, VERIFIED_NAME)
 
     @verified.setter
     def verified(self, text: str) -> None:

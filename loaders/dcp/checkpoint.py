@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from wattload.core.errors import DataError
 from wattload.core.faults import content_fault
-from wattload.core.files import FOLDER_MODE, as_named, choose_folder, sync_folder
+from wattload.core.files import FOLDER_MODE, choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer
 from wattload.loaders.checkpoint_store import (
@@ -462,7 +462,7 @@ class DcpStore:
         if missing:
             raise DataError(
                 f"torch.distributed.checkpoint left out {len(missing)} tensors of "
-                f"{as_named(writer.path)}, such as {min(missing)}: one of its threads failed"
+                f"{writer.path}, such as {min(missing)}: one of its threads failed"
             )
         return metadata
 

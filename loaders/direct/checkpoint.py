@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattload.core.files import as_named
 from wattload.core.histogram import Histogram
 from wattload.core.io import (
     BlockIdentity,
@@ -141,7 +140,7 @@ class DirectStore:
         self._logs[kind].add(
             stretch,
             result.trace,
-            path=Path(as_named(path)),
+            path=path,
             size_bytes=size_bytes,
             block_bytes=block_bytes,
         )

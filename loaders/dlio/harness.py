@@ -148,7 +148,7 @@ class DlioHarness:
             if self._training.samples.in_memory:
                 suffix = self._training.samples.record_format
                 paths = held.enter_context(copies_in_memory(paths, suffix))
-            links = LinkFolder(own.at(), self._training, paths)
+            links = LinkFolder(own.path, self._training, paths)
             held.callback(links.remove)
             scratch = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="wattload-dlio-")))
             server = EpochServer(scratch / "line", self._training, watch, links.point)
@@ -165,7 +165,7 @@ class DlioHarness:
         )
 
     def _run_program(self, folder: Folder, address: Path, server: EpochServer) -> None:
-        program = Program(self.command(), folder.at(), self._environment(folder.path, address))
+        program = Program(self.command(), folder.path, self._environment(folder.path, address))
         try:
             server.serve(program)
             status = program.status()

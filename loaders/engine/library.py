@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
-from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.aligned_io import refuses_direct
@@ -456,7 +455,7 @@ class UnavailableError(ConfigError):
 
 def exception_of(error: Error) -> Exception:
     """Return the exception for a failed call or job; ``error.code`` is not ``OK``."""
-    path, text = as_named(os.fsdecode(error.path)), error.text.decode("utf-8", "replace")
+    path, text = os.fsdecode(error.path), error.text.decode("utf-8", "replace")
     place = "" if error.offset == NO_OFFSET else f" at offset {error.offset}"
     if error.code > 0:
         verb, _, reason = text.partition(": ")

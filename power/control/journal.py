@@ -174,9 +174,9 @@ class ChangeJournal:
         """
         ending = f".{owner}{_SUFFIX}"
         with self._opened() as folder:
-            paths = [] if folder is None else list(folder.at().iterdir())
-        names = [path.name.removesuffix(ending) for path in paths if path.name.endswith(ending)]
-        keys = [key for name in names if (key := _key_of(name)) is not None]
+            names = [] if folder is None else folder.names()
+        owned = [name.removesuffix(ending) for name in names if name.endswith(ending)]
+        keys = [key for name in owned if (key := _key_of(name)) is not None]
         return sorted(keys, key=lambda key: (key.serial, key.controller_id or 0, key.feature))
 
     def remove(self, entry: Entry) -> None:

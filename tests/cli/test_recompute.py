@@ -198,7 +198,7 @@ def test_runs_own_record_survives_an_interrupt_at_any_point(
     sync = Folder.sync
 
     def interrupted(opened: Folder) -> None:
-        if (opened.at("record.json").read_bytes() != own) == is_replaced:
+        if ((opened.path / "record.json").read_bytes() != own) == is_replaced:
             raise KeyboardInterrupt
         sync(opened)
 

@@ -78,5 +78,5 @@ def test_a_limit_that_was_met_is_named(limit: str, size: int, error: object, sen
 
 def test_a_path_through_a_descriptor_is_named_as_the_file_it_is(tmp_path: Path) -> None:
     with choose_folder(tmp_path) as folder:
-        fault = host_fault(failed(errno.EIO, folder.at("file")))
+        fault = host_fault(failed(errno.EIO, folder.path / "file"))
     assert str(tmp_path / "file") in str(fault)

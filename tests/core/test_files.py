@@ -6,7 +6,6 @@ import fcntl
 import os
 import socket
 import stat
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +18,10 @@ from wattload.core.errors import DataError, ForeignFileError
 from wattload.core.files import (
     Folder,
     LockHeldError,
-    as_named,
     choose_folder,
     lock_device,
     open_folder,
+    read_bounded,
     walk_names,
 )
 
@@ -30,15 +29,6 @@ THESIS = "three years of work"
 
 FULL = os.makedev(1, 7)
 """/dev/full: a device that nothing else locks."""
-
-
-@pytest.fixture(autouse=True, params=["openat2", "O_NOFOLLOW"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rule holds with openat2 and on kernels without it."""
-    if request.param == "O_NOFOLLOW":
-        monkeypatch.setattr(files, "_has_openat2", lambda: False)
-    elif not files._has_openat2():
-        pytest.skip("this kernel has no openat2")
 
 
 @pytest.fixture
@@ -98,10 +88,10 @@ PLANTED = [
     (link, "a symbolic link"),
     (hanging_link, "a symbolic link"),
     (hard_link, r"one of 2 names of the same file \(hard links\)"),
-    (pipe, "a pipe"),
-    (unix_socket, "a socket"),
+    (pipe, "a pipe, a socket or a device"),
+    (unix_socket, "a pipe, a socket or a device"),
     (folder_in_place, "a folder"),
-    (device, "a device"),
+    (device, "a pipe, a socket or a device"),
     (file_of_another, "belongs to nobody, and wattload runs as root; run it as nobody"),
 ]
 
@@ -234,10 +224,9 @@ def test_a_swapped_folder_leads_nowhere(ours: Folder, tmp_path: Path) -> None:
         (ours.path / "data").symlink_to(tmp_path / "outside")
         data.write("second", "2")
         os.close(data.create("third"))
-        data.at("fourth").write_text("by a library")
     assert list((tmp_path / "outside").iterdir()) == []
     made = {path.name for path in (ours.path / "moved").iterdir()}
-    assert made == {"first", "second", "third", "fourth"}
+    assert made == {"first", "second", "third"}
 
 
 def test_no_race_makes_a_link_ours(ours: Folder, thesis: Path) -> None:
@@ -301,11 +290,11 @@ def test_an_append_keeps_what_is_there(ours: Folder) -> None:
     assert ours.read("none") is None
 
 
-def test_a_small_file_that_is_long_is_refused(ours: Folder) -> None:
-    ours.write("marker", "x" * 100)
-    assert ours.read("marker", 100) == b"x" * 100
-    with pytest.raises(DataError, match="marker is longer than 99 bytes"):
-        ours.read("marker", 99)
+def test_a_file_that_is_long_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "record").write_text("x" * 100)
+    assert read_bounded(tmp_path / "record", 100) == b"x" * 100
+    with pytest.raises(DataError, match="record is longer than 99 bytes"):
+        read_bounded(tmp_path / "record", 99)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/motd", "../thesis", "a\0"])
@@ -315,12 +304,6 @@ def test_a_name_is_one_component(ours: Folder, name: str) -> None:
             use(name)
     with pytest.raises(DataError, match="is not the name of a file"):
         ours.write(name, "")
-
-
-def test_the_paths_of_libraries_become_the_named_ones_again(ours: Folder) -> None:
-    assert as_named(f"{ours.at('a')} and /proc/self/fd/99999/b") == (
-        f"{ours.path}/a and /proc/self/fd/99999/b"
-    )
 
 
 def test_a_lock_excludes_and_names_its_holder(ours: Folder) -> None:
@@ -351,12 +334,9 @@ def test_a_lock_on_a_removed_file_does_not_count(
     second.release()
 
 
-@pytest.mark.parametrize("made_by", ["this version", "an older version"])
-def test_whoever_only_reads_can_not_lock(made_by: str) -> None:
+def test_whoever_only_reads_can_not_lock() -> None:
     need_second_user()
     with shared_folder() as shared, choose_folder(shared) as folder:
-        if made_by == "an older version":
-            (shared / "lock").touch(0o644)
         folder.lock("lock").release()
 
         def lock_out() -> None:
@@ -440,24 +420,11 @@ def test_what_another_user_planted_in_a_shared_folder_is_refused(thesis: Path) -
         assert thesis.read_text() == THESIS
 
 
-def test_names_of_a_tree_of_any_depth_are_listed_whatever_the_current_folder(
-    ours: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deepest = os.dup(ours.descriptor)
-    for _ in range(1200):
-        os.mkdir("d", dir_fd=deepest)
-        below = os.open("d", os.O_RDONLY, dir_fd=deepest)
-        os.close(deepest)
-        deepest = below
-    os.close(deepest)
-    (tmp_path / "ours/d/file").touch()
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    names = set(walk_names(ours))
-    subprocess.run(["/bin/rm", "-rf", tmp_path / "ours/d"], check=True, cwd="/")  # pytest can't
-    assert {"d/", "d/file", "d/d/"} <= names
-    assert len(names) < 200
+def test_names_are_listed_without_following_links(ours: Folder, tmp_path: Path) -> None:
+    with ours.make("a") as below:
+        below.write("file", "1")
+    (ours.path / "a/link").symlink_to(tmp_path)
+    assert set(walk_names(ours)) == {"a/", "a/file", "a/link"}
 
 
 def test_a_folder_is_removed_by_its_descriptor_and_not_what_took_its_name(

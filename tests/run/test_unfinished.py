@@ -153,7 +153,7 @@ KILLED_AT_ITS_APPEARANCE = """
 import os, signal, sys
 from wattload.core.files import Folder
 
-rename = Folder.rename_folder
+rename = Folder.rename
 
 def renamed(runs, name, new):
     if sys.argv[1] == "before":
@@ -161,7 +161,7 @@ def renamed(runs, name, new):
     rename(runs, name, new)
     os.kill(os.getpid(), signal.SIGKILL)
 
-Folder.rename_folder = renamed
+Folder.rename = renamed
 from wattload.__main__ import main
 main(sys.argv[2:])
 """

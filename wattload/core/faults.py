@@ -13,7 +13,6 @@ import stat
 from collections.abc import Mapping
 
 from wattload.core.errors import RunError, WattloadError
-from wattload.core.files import as_named
 from wattload.core.units import format_bytes
 
 _NO_THREAD = "can't start new thread"
@@ -63,7 +62,7 @@ def host_fault(error: BaseException) -> WattloadError | None:
     if code is None:
         return None
     name = error.filename if isinstance(error, OSError) else None
-    path = as_named(os.fsdecode(name)) if isinstance(name, str | bytes) else ""
+    path = os.fsdecode(name) if isinstance(name, str | bytes) else ""
     by_device = _DEVICE_REMEDIES.get(code) if _is_device(path) else None
     where = f"{path}: " if path else ""
     return RunError(f"{where}{_what(error, code)}; {by_device or remedy(code)}")

@@ -1,19 +1,12 @@
-"""Every file that wattload writes is opened here: by descriptor, following no link, only our own.
+"""Every file that wattload writes is opened here: in a folder of ours, following no link.
 
-wattload often runs as root, on targets and in runs folders that other users may write to. So a
-folder is *proved* before anything is created in it: it is a folder and not a link, its owner is the
-user of this process or root, and nobody else may write to it. Nobody else can then change what
-is below it. A file that exists already is proved too, by its open descriptor: it is a regular
-file, has one name and the same owners. So there is no time between the check and the use.
+wattload often runs as root, on targets and in runs folders that other users may write to. So the
+owner of a folder must be the user of this process or root, and nobody else may write to it; a file
+that exists already has the same owners, is a regular file and has one name. Files are opened by
+the folder's descriptor, so that they stay in the folder that was checked.
 
-* ``choose_folder`` opens a folder that the user named: links are followed and nothing is proved.
+* ``choose_folder`` opens a folder that the user named: links are followed and nothing is checked.
 * ``open_folder`` opens a folder of ours. The path above it is the user's choice.
-* ``Folder.at`` gives libraries that open files by path a path through the descriptor.
-
-A file is new under a temporary name until it is complete (``Folder.replacing``), or created where
-nothing is (``Folder.create``), or opened in place after its proof (``Folder.append``,
-``Folder.update``). Locks are files that only their owner can open, because whoever can open a file
-for reading can lock it.
 """
 
 from __future__ import annotations
@@ -29,7 +22,6 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO, Self
 
@@ -39,47 +31,30 @@ from wattload.core.host_paths import mounted, run_as
 FILE_MODE = 0o644
 FOLDER_MODE = 0o755
 LOCK_MODE = 0o600
-
-SMALL_BYTES = 1 << 20
-"""More than any marker, seal or draft has; see ``Folder.read``."""
+"""Whoever can open a file for reading can lock it."""
 
 _ROOT_UID = 0
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
-_FILE_FLAGS = os.O_NONBLOCK | os.O_NOCTTY
-"""Without ``O_NONBLOCK``, opening a pipe without another end would block for ever. The flag has no
-effect on a regular file."""
+_WITHOUT_WAIT = os.O_NONBLOCK | os.O_NOCTTY
+"""Opening a pipe without another end would block; no effect on a regular file."""
 
-_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT, _SYS_OPENAT2 = 430, 431, 432, 437
+_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
 _CLOEXEC = 1
 """``FSOPEN_CLOEXEC`` and ``FSMOUNT_CLOEXEC`` of ``linux/mount.h``."""
 _FSCONFIG_CMD_CREATE = 6
-_RESOLVE_NO_SYMLINKS = 0x04
-_RESOLVE_BENEATH = 0x08
-_NOT_AVAILABLE = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
-_REFUSED = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 
-_LOCK_ATTEMPTS = 100
-_DEEPEST = 100
 _LONGEST_PID = 20
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-_BY_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
 class Folder:
-    """An open folder. Its files are opened relative to its descriptor, whatever its path becomes.
+    """An open folder, a context manager that closes the descriptor.
 
-    ``path`` is for messages. A folder is a context manager that closes the descriptor.
+    Methods that open a file raise ``ForeignFileError`` if a link, a folder, a pipe or somebody
+    else's file has its name, and ``OSError`` if the kernel refuses.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -98,34 +73,22 @@ class Folder:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def at(self, name: str = "") -> Path:
-        """Return a path through the descriptor; valid in this process while the folder is open.
-
-        For libraries that open files by path. ``as_named`` turns it back for messages.
-        """
-        return Path(f"/proc/self/fd/{self.descriptor}") / name
-
     def enter(self, *names: str) -> Folder:
-        """Open the folder at ``names`` below this one; each part of it is proved.
-
-        Raises:
-            ForeignFileError: a part is a link, no folder, somebody else's, or writable by others.
-            OSError: the kernel refuses, or it does not exist.
-        """
+        """Open the folder at ``names`` below this one; each part of it must be ours."""
         found = Folder(self.path, os.dup(self.descriptor))
         try:
             for name in names:
                 above, descriptor = found, found._open(name, _FOLDER_FLAGS)
                 found = Folder(above.path / name, descriptor)
                 above.close()
-                _prove_folder(found)
+                _require_own_folder(found)
         except BaseException:
             found.close()
             raise
         return found
 
     def make(self, name: str) -> Folder:
-        """Open a folder in this one, made durably if it is missing; raises as ``enter``."""
+        """Open a folder in this one, made durably if it is missing."""
         _require_name(name)
         with suppress(FileExistsError), naming(self.path / name):
             os.mkdir(name, FOLDER_MODE, dir_fd=self.descriptor)
@@ -133,12 +96,7 @@ class Folder:
         return self.enter(name)
 
     def create(self, name: str, flags: int = os.O_WRONLY, mode: int = FILE_MODE) -> int:
-        """Create a file where nothing is, and return its descriptor.
-
-        Raises:
-            ForeignFileError: something is there, be it only a link.
-            OSError: the kernel refuses.
-        """
+        """Create a file where nothing is, not even a link, and return its descriptor."""
         try:
             return self._open(name, flags | os.O_CREAT | os.O_EXCL, mode)
         except FileExistsError as error:
@@ -148,46 +106,27 @@ class Folder:
             ) from error
 
     def append(self, name: str) -> int:
-        """Open a file of ours for reading and appending, created if it is missing.
-
-        Raises:
-            ForeignFileError: a link, a folder, a pipe or somebody else's file is in its place.
-            OSError: the kernel refuses.
-        """
-        return self._own(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        """Open a file of ours for reading and appending, created if it is missing."""
+        return self._open_own(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
     def update(self, name: str, flags: int = os.O_RDWR) -> int:
-        """Open an existing file of ours in place; raises as ``append``."""
-        return self._own(name, flags)
+        """Open an existing file of ours in place."""
+        return self._open_own(name, flags)
 
-    def read(self, name: str, limit_bytes: int = SMALL_BYTES) -> bytes | None:
-        """Return the content of a small file of ours, ``None`` if it does not exist.
-
-        Raises:
-            ForeignFileError: as ``append``.
-            DataError: it is longer than ``limit_bytes``.
-            OSError: the kernel refuses.
-        """
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a small file of ours, ``None`` if it does not exist."""
         try:
-            descriptor = self._own(name, os.O_RDONLY)
+            descriptor = self._open_own(name, os.O_RDONLY)
         except FileNotFoundError:
             return None
         with os.fdopen(descriptor, "rb") as file:
-            content = file.read(limit_bytes + 1)
-        if len(content) > limit_bytes:
-            raise DataError(f"{self.path / name} is longer than {limit_bytes} bytes")
-        return content
+            return file.read()
 
     @contextmanager
     def replacing(self, name: str, mode: int = FILE_MODE) -> Iterator[IO[bytes]]:
         """Yield a new file; at the end of the block it is durable and takes its name.
 
-        If the block fails, there is no trace of it. What has the name until then must be a file
-        of ours: a link or somebody else's file is not replaced.
-
-        Raises:
-            ForeignFileError: as ``append``.
-            OSError: the kernel refuses.
+        If the block fails, no trace of the file is left.
         """
         self.require_own(name)
         temporary = f".{name}.{secrets.token_hex(4)}.tmp"
@@ -199,41 +138,23 @@ class Folder:
                     os.fsync(file.fileno())
                 self.rename(temporary, name)
             except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary, dir_fd=self.descriptor)
+                self.remove(temporary)
                 raise
         self.sync()
 
     def write(self, name: str, content: str | bytes, mode: int = FILE_MODE) -> None:
-        """Write a small file whole and durably; raises as ``replacing``."""
+        """Write a small file whole and durably."""
         with self.replacing(name, mode) as file:
             file.write(content.encode() if isinstance(content, str) else content)
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a file of this folder another name in it; a file of ours there is replaced.
-
-        Raises:
-            ForeignFileError: a link, a pipe or somebody else's file has the new name.
-            OSError: the kernel refuses.
-        """
-        self.require_own(new_name)
-        self._rename(name, new_name)
-
-    def rename_folder(self, name: str, new_name: str) -> None:
-        """Give a folder in this one another name, which is free or an empty folder's.
-
-        Raises ``OSError`` if the kernel refuses.
-        """
+        """Rename a file, which replaces another, or a folder, which replaces an empty one."""
         for each in (name, new_name):
             _require_name(each)
-        self._rename(name, new_name)
-
-    def _rename(self, name: str, new_name: str) -> None:
         with naming(self.path / new_name):
             os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def names(self) -> list[str]:
-        """Return the names in the folder, sorted; raises ``OSError`` if the kernel refuses."""
         with naming(self.path):
             return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - by its descriptor
 
@@ -247,7 +168,7 @@ class Folder:
     def remove_folder(self, name: str, opened: Folder) -> None:
         """Remove a folder in this one, which is ``opened``, and the files in it.
 
-        It stays if folders are in it, or if something else has got its name by now.
+        It stays if folders are in it.
         """
         opened.remove(*opened.names())
         _require_name(name)
@@ -255,7 +176,7 @@ class Folder:
             os.rmdir(name, dir_fd=self.descriptor)
 
     def sync(self) -> None:
-        """Make the names in the folder durable; raises ``OSError`` if the kernel refuses."""
+        """Make the names in the folder durable."""
         with naming(self.path):
             os.fsync(self.descriptor)
 
@@ -264,27 +185,31 @@ class Folder:
 
         Raises:
             LockHeldError: another process, or this one, holds it.
-            ForeignFileError: as ``append``.
-            OSError: the kernel refuses, or the file system has no locks.
         """
-        for _ in range(_LOCK_ATTEMPTS):
-            descriptor = self._own(name, os.O_RDWR | os.O_CREAT, LOCK_MODE)
+        while True:
+            descriptor = self._open_own(name, os.O_RDWR | os.O_CREAT, LOCK_MODE)
             try:
-                _close_to_others(descriptor)
                 _lock(descriptor)
-                if self._is_in_place(name, descriptor):
+                found = self._status(name)
+                if found is not None and os.path.samestat(found, os.fstat(descriptor)):
                     _write_holder(descriptor)
                     return Lock(descriptor)
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)
-        raise OSError(errno.EAGAIN, "it was removed each time it had just been created")
+            os.close(descriptor)  # it was removed: the next process would open another file
 
-    def _own(self, name: str, flags: int, mode: int = FILE_MODE) -> int:
-        descriptor = self._open(name, flags | _FILE_FLAGS, mode)
+    def require_own(self, name: str) -> None:
+        """Check that a name is free or a file of ours."""
+        _require_name(name)
+        found = self._status(name)
+        if found is not None:
+            _require_own_file(self.path / name, found)
+
+    def _open_own(self, name: str, flags: int, mode: int = FILE_MODE) -> int:
+        descriptor = self._open(name, flags | _WITHOUT_WAIT, mode)
         try:
-            _prove_file(self.path / name, os.fstat(descriptor))
+            _require_own_file(self.path / name, os.fstat(descriptor))
         except BaseException:
             os.close(descriptor)
             raise
@@ -292,33 +217,24 @@ class Folder:
 
     def _open(self, name: str, flags: int, mode: int = 0) -> int:
         _require_name(name)
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            return _open_beneath(self.descriptor, name, flags | os.O_CLOEXEC, mode)
+            with naming(self.path / name):
+                return os.open(name, flags, mode, dir_fd=self.descriptor)
+        except FileExistsError:
+            raise
         except OSError as error:
-            path = self.path / name
+            found = self._status(name)
+            needed = "folder" if flags & os.O_DIRECTORY else "regular file"
             is_needed = stat.S_ISDIR if flags & os.O_DIRECTORY else stat.S_ISREG
-            found = self._status(name) if error.errno in _REFUSED else None
             if found is not None and not is_needed(found.st_mode):
-                needed = "folder" if flags & os.O_DIRECTORY else "regular file"
-                raise _wrong_kind(path, found, needed) from error
-            raise OSError(error.errno, error.strerror, str(path)) from error
-
-    def require_own(self, name: str) -> None:
-        """Check that a name is free or a file of ours; raises ``ForeignFileError`` if not."""
-        _require_name(name)
-        found = self._status(name)
-        if found is not None:
-            _prove_file(self.path / name, found)
+                raise _wrong_kind(self.path / name, found, needed) from error
+            raise
 
     def _status(self, name: str) -> os.stat_result | None:
         with suppress(FileNotFoundError), naming(self.path / name):
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         return None
-
-    def _is_in_place(self, name: str, descriptor: int) -> bool:
-        """Whether the open file is still the one that the next process will open."""
-        found = self._status(name)
-        return found is not None and os.path.samestat(found, os.fstat(descriptor))
 
 
 class LockHeldError(BlockingIOError):
@@ -396,7 +312,7 @@ def lock_device(node: Path) -> Lock | None:
         descriptor = _open_kernel_node(node)
     except OSError:
         try:
-            descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC | _FILE_FLAGS)
+            descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC | _WITHOUT_WAIT)
         except OSError:
             return None
     try:
@@ -407,20 +323,41 @@ def lock_device(node: Path) -> Lock | None:
     return Lock(descriptor)
 
 
-def choose_folder(path: Path) -> Folder:
-    """Open a folder that the user named: links are followed, and nothing is proved.
+def _open_kernel_node(node: Path) -> int:
+    number = node.stat().st_rdev
+    event = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}/uevent").read_text()
+    name = dict(line.split("=", 1) for line in event.splitlines())["DEVNAME"]
+    context = _mount_call(_SYS_FSOPEN, b"devtmpfs", _CLOEXEC)
+    try:
+        _mount_call(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        mount = _mount_call(_SYS_FSMOUNT, context, _CLOEXEC, 0)
+    finally:
+        os.close(context)
+    try:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC | _WITHOUT_WAIT, dir_fd=mount)
+    finally:
+        os.close(mount)
 
-    Raises ``OSError`` if it is missing or no folder.
-    """
-    descriptor = os.open(path, _FOLDER_FLAGS | os.O_CLOEXEC)
-    return Folder(Path(as_named(path)), descriptor)
+
+def _mount_call(number: int, *arguments: int | bytes | None) -> int:
+    """Call one of fsopen(2), fsconfig(2) and fsmount(2), which older C libraries do not wrap."""
+    result = int(_LIBRARY.syscall(ctypes.c_long(number), *arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def choose_folder(path: Path) -> Folder:
+    """Open a folder that the user named; links are followed."""
+    return Folder(path, os.open(path, _FOLDER_FLAGS | os.O_CLOEXEC))
 
 
 def open_folder(path: Path, *below: str) -> Folder:
-    """Open a folder of ours, or the one ``below`` it; all are proved.
+    """Open a folder of ours, or the one ``below`` it; all are checked.
 
     Raises:
-        ForeignFileError: one is a link, no folder, somebody else's, or writable by others.
+        ForeignFileError: one is a link, not a folder, somebody else's, or writable by others.
         OSError: the kernel refuses, or it does not exist.
     """
     named = path if path.name not in {"", ".."} else path.absolute()
@@ -428,22 +365,16 @@ def open_folder(path: Path, *below: str) -> Folder:
         return above.enter(*filter(None, [named.name]), *below)
 
 
-def read_bounded(path: Path, limit_bytes: int = SMALL_BYTES) -> bytes:
-    """Return the content of a file that may be anybody's, such as a record; links are followed.
-
-    It neither waits for a pipe nor fills the memory.
+def read_bounded(path: Path, limit_bytes: int) -> bytes:
+    """Return the content of a file that may be anybody's, such as a record.
 
     Raises:
-        DataError: it is not a regular file, or longer than ``limit_bytes``.
+        DataError: it is longer than ``limit_bytes``.
         OSError: the kernel refuses.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _FILE_FLAGS)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise DataError(f"{path} is not a regular file")
-        content = b"" if found.st_size > limit_bytes else file.read(limit_bytes + 1)
-    if max(found.st_size, len(content)) > limit_bytes:
+    with path.open("rb") as file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
         raise DataError(f"{path} is longer than {limit_bytes} bytes")
     return content
 
@@ -472,18 +403,6 @@ def temporary_for(name: str) -> str | None:
     return match[1] if match else None
 
 
-def as_named(text: object) -> str:
-    """Return a text in which paths of ``Folder.at`` are replaced by those of their folders."""
-
-    def real(match: re.Match[str]) -> str:
-        try:
-            return os.readlink(match[0])  # noqa: PTH115 - a Path would be made for its text
-        except OSError:  # it is closed by now
-            return match[0]
-
-    return _BY_DESCRIPTOR.sub(real, str(text))
-
-
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable; raises ``OSError`` if the kernel refuses."""
     with choose_folder(path) as folder:
@@ -491,19 +410,10 @@ def sync_folder(path: Path) -> None:
 
 
 def walk_names(folder: Folder) -> Iterator[str]:
-    """Yield all names below the folder, relative to it; folders end in ``/``, links do not.
-
-    Nothing below ``_DEEPEST`` folders is listed: our own files are not that deep.
-    """
-    for root, folders, files, descriptor in os.fwalk(dir_fd=folder.descriptor):
-        prefix = root.removeprefix("./") + "/" if root != "." else ""
-        for name in folders:
-            mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
-            yield prefix + name + ("/" if stat.S_ISDIR(mode) else "")
-        for name in files:
-            yield prefix + name
-        if prefix.count("/") >= _DEEPEST:
-            folders.clear()  # os.fwalk then does not enter them
+    """Yield all names below the folder, relative to it; folders end in ``/``, links do not."""
+    for path in folder.path.rglob("*"):
+        is_folder = path.is_dir() and not path.is_symlink()
+        yield str(path.relative_to(folder.path)) + ("/" if is_folder else "")
 
 
 def remove_listed(folder: Folder, names: Iterable[str]) -> Removal:
@@ -562,90 +472,9 @@ def _require_name(name: str) -> None:
         raise DataError(f"{name!r} is not the name of a file in a folder: it has a slash")
 
 
-def _open_beneath(folder: int, name: str, flags: int, mode: int) -> int:
-    """Open one name in a folder, following no link; the kernel also keeps it beneath the folder."""
-    if not _has_openat2():
-        return os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
-    return _openat2(folder, os.fsencode(name), flags | os.O_NOFOLLOW, mode)
-
-
-def _openat2(folder: int, name: bytes, flags: int, mode: int) -> int:
-    """Call openat2(2), which no C library wraps; it refuses a mode without ``O_CREAT``."""
-    how = _OpenHow(
-        flags, mode if flags & os.O_CREAT else 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS
-    )
-    while True:
-        descriptor = _LIBRARY.syscall(
-            ctypes.c_long(_SYS_OPENAT2),
-            ctypes.c_int(folder),
-            ctypes.c_char_p(name),
-            ctypes.byref(how),
-            ctypes.c_size_t(ctypes.sizeof(how)),
-        )
-        if descriptor >= 0:
-            return int(descriptor)
-        code = ctypes.get_errno()
-        if code not in (errno.EINTR, errno.EAGAIN):
-            raise OSError(code, os.strerror(code))
-
-
-def _open_kernel_node(node: Path) -> int:
-    """Open the node that the kernel itself has made for a character device."""
-    number = os.stat(node).st_rdev  # noqa: PTH116 - the rest of this module uses descriptors
-    event = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}/uevent").read_text()
-    name = dict(line.split("=", 1) for line in event.splitlines())["DEVNAME"]
-    context = _mount_call(_SYS_FSOPEN, ctypes.c_char_p(b"devtmpfs"), ctypes.c_uint(_CLOEXEC))
-    try:
-        _mount_call(
-            _SYS_FSCONFIG,
-            ctypes.c_int(context),
-            ctypes.c_uint(_FSCONFIG_CMD_CREATE),
-            None,
-            None,
-            ctypes.c_int(0),
-        )
-        mount = _mount_call(
-            _SYS_FSMOUNT, ctypes.c_int(context), ctypes.c_uint(_CLOEXEC), ctypes.c_uint(0)
-        )
-    finally:
-        os.close(context)
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | _FILE_FLAGS, dir_fd=mount)
-    finally:
-        os.close(mount)
-    if os.fstat(descriptor).st_rdev != number:
-        os.close(descriptor)
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-    return descriptor
-
-
-def _mount_call(number: int, *arguments: object) -> int:
-    """Call one of fsopen(2), fsconfig(2) and fsmount(2), which older C libraries do not wrap."""
-    result = int(_LIBRARY.syscall(ctypes.c_long(number), *arguments))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
-
-
-@cache
-def _has_openat2() -> bool:
-    """Whether the kernel has the call (Linux 5.6), and a container's filter lets it through."""
-    descriptor = os.open("/", _FOLDER_FLAGS | os.O_CLOEXEC)
-    try:
-        os.close(_openat2(descriptor, b".", _FOLDER_FLAGS | os.O_CLOEXEC, 0))
-    except OSError as error:
-        if error.errno not in _NOT_AVAILABLE:
-            raise
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _prove_folder(folder: Folder) -> None:
+def _require_own_folder(folder: Folder) -> None:
     found = os.fstat(folder.descriptor)
-    _prove_owner(folder.path, found)
+    _require_owner(folder.path, found)
     if found.st_mode & _OTHERS_MAY_WRITE:
         raise ForeignFileError(
             f"{folder.path} may be written by other users (mode {stat.S_IMODE(found.st_mode):04o}),"
@@ -654,10 +483,10 @@ def _prove_folder(folder: Folder) -> None:
         )
 
 
-def _prove_file(path: Path, found: os.stat_result) -> None:
+def _require_own_file(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _wrong_kind(path, found, "regular file")
-    _prove_owner(path, found)
+    _require_owner(path, found)
     if found.st_nlink > 1:
         raise ForeignFileError(
             f"{path} is one of {found.st_nlink} names of the same file (hard links), so it is not "
@@ -665,7 +494,7 @@ def _prove_file(path: Path, found: os.stat_result) -> None:
         )
 
 
-def _prove_owner(path: Path, found: os.stat_result) -> None:
+def _require_owner(path: Path, found: os.stat_result) -> None:
     uid = os.geteuid()
     if found.st_uid in (uid, _ROOT_UID):
         return
@@ -678,14 +507,8 @@ def _prove_owner(path: Path, found: os.stat_result) -> None:
 
 
 def _wrong_kind(path: Path, found: os.stat_result, needed: str) -> ForeignFileError:
-    kinds = {
-        stat.S_IFLNK: "a symbolic link",
-        stat.S_IFDIR: "a folder",
-        stat.S_IFREG: "a file",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-    }
-    kind = kinds.get(stat.S_IFMT(found.st_mode), "a device")
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "a pipe, a socket or a device")
     return ForeignFileError(
         f"{path} is {kind}, where wattload needs a {needed} of its own; remove it, or choose "
         "another folder"
@@ -700,12 +523,6 @@ def _user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def _close_to_others(descriptor: int) -> None:
-    """Take the lock file of an older version from readers, who could lock it."""
-    if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~LOCK_MODE:
-        os.fchmod(descriptor, LOCK_MODE)
 
 
 def _lock(descriptor: int) -> None:

@@ -112,7 +112,7 @@ def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) 
                     opened.write(DRAFT_FILE, draft)
                     reserve_space(opened)
                     opened.sync()
-                    runs.rename_folder(new.name, folder.name)
+                    runs.rename(new.name, folder.name)
                 except BaseException:
                     runs.remove_folder(new.name, opened)
                     raise

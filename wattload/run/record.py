@@ -26,7 +26,6 @@ from wattload.core.power import Evidence, Scope
 from wattload.core.record.energy import PowerSection, Recomputation
 from wattload.core.record.file import (
     DRAFT_FILE,
-    LARGEST_RECORD_BYTES,
     RECORD_FILE,
     StoredRecord,
     write_record,
@@ -308,10 +307,10 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
         raise RecordError("it has no seal that holds, and a new one would hide that")
     kept = f"record-energy-model-{stored.record.power.energy_model}.json"
     with open_folder(folder) as own:
-        content = own.read(RECORD_FILE, LARGEST_RECORD_BYTES)
+        content = own.read(RECORD_FILE)
         if content is None or hashlib.sha256(content).hexdigest() != stored.sha256:
             raise RecordError("it has just been replaced by another one")
-        if own.read(kept, LARGEST_RECORD_BYTES) not in (None, content):
+        if own.read(kept) not in (None, content):
             raise RecordError(
                 f"{folder / kept} exists already, and is not a copy of it; move it elsewhere"
             )
@@ -321,7 +320,7 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
             write_record_in(own, record.model_copy(update=same_schema))
         except BaseException:
             # The new record may be in place already, and then the copy is the only one.
-            if own.read(RECORD_FILE, LARGEST_RECORD_BYTES) == content:
+            if own.read(RECORD_FILE) == content:
                 own.remove(kept)
             raise
     return kept

@@ -23,7 +23,6 @@ from wattload.power.control.journal import default_state_folder
 from wattload.run.compose import require_target_kind
 from wattload.run.config import RunConfig
 
-_LONGEST_BYTES = 64 << 20
 JOURNAL_NAME = "sweep-{key}.jsonl"
 
 
@@ -226,7 +225,7 @@ def _entries(path: Path) -> Iterator[dict[str, str]]:
     """
     try:
         with choose_folder(path.parent) as runs:
-            content = runs.read(path.name, _LONGEST_BYTES)
+            content = runs.read(path.name)
     except FileNotFoundError:
         return
     for line in (content or b"").decode(errors="replace").splitlines():

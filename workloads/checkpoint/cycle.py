@@ -22,7 +22,6 @@ import numpy as np
 
 from wattload.core.errors import ConfigError, TargetError, WattloadError
 from wattload.core.faults import remedy
-from wattload.core.files import as_named
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
@@ -396,7 +395,7 @@ def target_errors(action: str) -> Iterator[None]:
     except WattloadError:  # some are OSErrors too
         raise
     except OSError as error:
-        where = f" ({as_named(error.filename)})" if error.filename else ""
+        where = f" ({error.filename})" if error.filename else ""
         raise TargetError(
             f"{action} failed: {error.strerror or error}{where}; {remedy(error.errno)}, "
             "or choose another target with target.path="

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from wattload.core.errors import DataError, TargetError
-from wattload.core.files import Folder, as_named, read_bounded
+from wattload.core.files import read_bounded
 from wattload.core.io import BlockIdentity
 from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.checkpoint_store import LeavesScratch, Saved, ShardFile, ShardStore
@@ -65,18 +65,13 @@ class Storage:
             folder.empty()
         self._world.barrier()
         self._folder = folder if self.leads else _claim(target.path, rank)
-        self._partial: dict[int, Folder] = {}
 
     @property
     def path(self) -> Path:
         return self._folder.path
 
     def announce(self, checkpoint: int, store: ShardStore) -> Path:
-        """Reserve the names of this rank's files; return the folder to write them into.
-
-        The path leads through a descriptor, so that it stays the same folder whatever is put in its
-        place; it is valid until ``adopt`` or the end of the process.
-        """
+        """Reserve the names of this rank's files; return the folder to write them into."""
         for name in (*self._own(store), *_scratch(store)):
             self._folder.reserve(f"{partial_name(checkpoint)}/{name}")
             self._folder.reserve(f"{folder_name(checkpoint)}/{name}")
@@ -84,8 +79,7 @@ class Storage:
             with self._folder.open() as folder:
                 folder.make(partial_name(checkpoint)).close()
         self._world.barrier()
-        self._partial[checkpoint] = self._folder.open(partial_name(checkpoint))
-        return self._partial[checkpoint].at()
+        return self._folder.path / partial_name(checkpoint)
 
     def commit(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
         """Complete the checkpoint on every target; ``saved`` is by rank.
@@ -109,7 +103,6 @@ class Storage:
     def adopt(self, checkpoint: int, store: ShardStore) -> int:
         """List this rank's files as finished; return their size on the target in bytes."""
         total_bytes = 0
-        self._partial.pop(checkpoint).close()
         for name in _scratch(store):
             self._folder.discard(f"{partial_name(checkpoint)}/{name}")
             self._folder.discard(f"{folder_name(checkpoint)}/{name}")
@@ -156,7 +149,7 @@ class Storage:
         self._world.barrier()
 
     def remove(self) -> None:
-        self._close()
+        self._folder.close()
         self._world.barrier()
         if self.leads:
             self._folder.remove()
@@ -169,17 +162,12 @@ class Storage:
         that the next run or ``wattload clean`` can remove it. Raises ``OSError`` or ``DataError``
         if a file can't be removed.
         """
-        self._close()
+        self._folder.close()
         if self._world.world_size == 1:
             self._folder.remove()
             return
         self._folder.reload()
         self._folder.remove_files()
-
-    def _close(self) -> None:
-        self._folder.close()
-        while self._partial:
-            self._partial.popitem()[1].close()
 
     def _own(self, store: ShardStore) -> Sequence[str]:
         """Return the names of this rank's files, including the manifest on a leader."""
@@ -228,14 +216,16 @@ def commit_checkpoint(
             checkpoint=checkpoint,
             nonce=nonce,
             files=files,
-            file_bytes={f.name: _size(partial.at(f.name)) for own in files.values() for f in own},
+            file_bytes={
+                file.name: _size(partial.path / file.name) for own in files.values() for file in own
+            },
         )
         with os.fdopen(partial.create(MANIFEST_NAME), "w", encoding="utf-8") as file:
             file.write(_to_text(manifest))
             file.flush()
             os.fsync(file.fileno())
         partial.sync()
-        above.rename_folder(partial_name(checkpoint), folder_name(checkpoint))
+        above.rename(partial_name(checkpoint), folder_name(checkpoint))
         above.sync()
     return manifest
 
@@ -335,4 +325,4 @@ def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError as error:
-        raise DataError(f"{as_named(path)} is part of the checkpoint but does not exist") from error
+        raise DataError(f"{path} is part of the checkpoint but does not exist") from error
