@@ -6,7 +6,7 @@ One digest covers all of them. Results that many sections need are cached by obj
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
@@ -136,7 +136,7 @@ def _load(
     several = len(files) > DETAILED_RUNS
     work = _Work(masker, several=several, keep=keep if several else None)
     if work.keep is not None and masker is None:  # masks are numbered in order
-        loaded: Generator[Run | RecordError, None, None] = share(files, work, work.adopt)
+        loaded = (work.adopt(run) for run in share(files, work))
     else:
         loaded = (work(file) for file in files)
     runs: list[Run] = []

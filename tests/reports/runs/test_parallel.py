@@ -1,18 +1,16 @@
-"""Work shared with a second process gives the same results in the same order."""
+"""Work shared among processes gives the same results in the same order."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from errno import EAGAIN
-from functools import partial
+from multiprocessing import util
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +28,7 @@ REPORT = """
 import os, sys
 from wattload.__main__ import main
 from wattload.reports.runs import load, parallel
-parallel.SHARED_FROM = load.DETAILED_RUNS = 1
+parallel.FILES_PER_PROCESS = load.DETAILED_RUNS = 1
 os.sched_getaffinity = lambda _: {0, 1}
 sys.exit(main(["report", *sys.argv[1:]]))
 """
@@ -38,7 +36,7 @@ sys.exit(main(["report", *sys.argv[1:]]))
 
 @pytest.fixture(autouse=True)
 def few_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "SHARED_FROM", 1)
+    monkeypatch.setattr(parallel, "FILES_PER_PROCESS", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.delenv("PYTHONPATH", raising=False)  # it may lead to the tests
 
@@ -51,76 +49,40 @@ def files(tmp_path: Path) -> list[Path]:
     return found
 
 
-def marked(text: str) -> str:
-    return f"{text}, adopted"
-
-
-def here(file: Path) -> str:
-    """Can't be unpickled by the second process, which knows no tests."""
+def dying(file: Path) -> str:
+    if multiprocessing.parent_process() is not None and file.name == "020":
+        os._exit(1)
     return file.read_text()
+
+
+def pid(_: Path) -> int:
+    return os.getpid()
 
 
 def test_results_come_in_the_order_of_the_files(files: list[Path]) -> None:
-    found = list(share(files, Path.read_text, marked))
-    assert [text.removesuffix(", adopted") for text in found] == [file.name for file in files]
+    assert list(share(files, Path.read_text)) == [file.name for file in files]
 
 
-def test_what_the_second_process_made_is_adopted_and_nothing_else(
+def test_the_work_is_done_in_other_processes_if_there_are_cores(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert list(share(files[:1], Path.read_text, marked)) == ["000, adopted"]
+    assert os.getpid() not in share(files, pid)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert list(share(files[:1], Path.read_text, marked)) == ["000"]
+    assert set(share(files, pid)) == {os.getpid()}
 
 
-def test_a_second_process_that_is_lost_costs_no_result(files: list[Path]) -> None:
-    assert list(share(files, here, marked)) == [file.name for file in files]
+def test_a_process_that_dies_costs_no_result(files: list[Path]) -> None:
+    assert list(share(files, dying)) == [file.name for file in files]
 
 
-def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_do_not_start_cost_no_result(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-
-
-def no_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "")
-
-
-def no_interpreter_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-
-
-def read_with(_: bytes, file: Path) -> str:
-    return file.read_text()
-
-
-@pytest.mark.parametrize("fault", [no_processes, no_interpreter, no_interpreter_that_lives])
-def test_a_second_process_that_does_not_start_costs_no_result(
-    files: list[Path],
-    monkeypatch: pytest.MonkeyPatch,
-    fault: Callable[[pytest.MonkeyPatch], None],
-) -> None:
-    fault(monkeypatch)
-    work = partial(read_with, bytes(4 << 20))  # more than a pipe takes that nobody reads
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    assert list(share(files, work, marked)) == [file.name for file in files]
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-@pytest.mark.parametrize("left", range(1, 7))
-def test_want_of_open_files_costs_no_result(files: list[Path], left: int) -> None:
-    """With one more there is no pipe, with a few no process, or none that lives."""
-    lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
-    try:
-        found = list(share(files, Path.read_text, marked))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert [text.removesuffix(", adopted") for text in found] == [file.name for file in files]
+    monkeypatch.setattr(util, "spawnv_passfds", refuse)
+    assert list(share(files, Path.read_text)) == [file.name for file in files]
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
@@ -160,40 +122,16 @@ def test_an_error_with_standard_error_closed_is_no_part_of_the_output(tmp_path: 
     assert done.stdout == done.stderr == b""
 
 
-def test_the_second_process_reads_nothing_of_what_is_meant_for_this_one(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requested: list[object] = []
-    start = subprocess.Popen
-
-    def spy(*words: Any, **options: Any) -> object:
-        requested.append(options["stdin"])
-        return start(*words, **options)
-
-    monkeypatch.setattr(subprocess, "Popen", spy)
-    list(share(files, Path.read_text, marked))
-    assert requested == [subprocess.DEVNULL]
-
-
-def test_the_second_process_ends_with_the_reading_that_an_error_ends(
+def test_the_processes_end_with_the_reading_that_an_error_ends(
     arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "DETAILED_RUNS", 1)
-    started: list[subprocess.Popen[bytes]] = []
-    spawn = parallel._spawn
-
-    def spy(number: int) -> subprocess.Popen[bytes]:
-        started.append(spawn(number))
-        return started[-1]
-
-    monkeypatch.setattr(parallel, "_spawn", spy)
     first = sorted(arms_folder.iterdir())[0]
     shutil.copytree(first, tmp_path / "again")
     paths = [first, tmp_path / "again", *sorted(arms_folder.iterdir())[1:]]
     with pytest.raises(RecordError, match="is a second record") as error:
         load_runs(paths, keep=Compactor())
-    (process,) = started
-    assert process.returncode is not None
+    assert multiprocessing.active_children() == []
     assert error.tb is not None  # the frames of the reading are still held
 
 
@@ -201,7 +139,6 @@ def test_the_second_process_ends_with_the_reading_that_an_error_ends(
 def test_an_unreadable_record_among_many_is_left_out(
     arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    """The second process starts with the last file."""
     monkeypatch.setattr(load, "DETAILED_RUNS", 1)
     file = tmp_path / RECORD_FILE
     file.write_text("[" * 100_000)
