@@ -2,101 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from benchmarks import engine, jobs
-from benchmarks.files import new_files
-from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
+from benchmarks.engine import FIO, WRITE
+from benchmarks.files import scratch
+from benchmarks.measure import Comparison, Figures, Row, Way, fastest
+from benchmarks.wattload_run import Run
 from wattload.core.units import MIB
 
-SCALE = "quick"
-CHECKPOINT_COUNT = 2
 FILE_COUNT = 2
 FILE_BYTES = 512 * MIB
-INFORMATION_PAIRS = 3
-RUN_S = 8.0
-"""About how long a run takes, its start included, for the estimate."""
-
-OURS, FIO, AGAIN = "direct", "fio", "fio again"
-WRITE_RATE = jobs.of("write_bytes_per_s", 1e-9)
-GENERATOR_RATE = jobs.of("generator_ceiling_bytes_per_s", 1e-9)
-PEAK_MB = jobs.of(jobs.PEAK_MEMORY, 1e-6)
-
-FIO_CASE = engine.CASES[1]
+OURS = "direct"
 
 
-def seconds(pairs: int) -> float:
-    fio_runs = 2 * pairs + engine.TRIALS * len(FIO_CASE.depths) * len(FIO_CASE.batches)
-    runs = 3 * pairs + 2 * INFORMATION_PAIRS + 4
-    return 10 + fio_runs * (engine.SECONDS + engine.SETUP_S) + runs * RUN_S
+def comparisons(target: Path) -> Iterator[Comparison]:
+    """Compare the rate of writing; measure the memory of a rank and the generator's ceiling."""
+    with scratch(target) as folder:
+        options = ["workload=checkpoint", "scale=quick", "workload.checkpoint_count=2"]
+        options += ["power=none", f"target.path={folder}"]
+        runs = {name: Run([*options, f"loader={name}"]) for name in (OURS, "torch", "dcp")}
+        notes = [runs[OURS].shown()]
+        files = [folder / f"{number}.bin" for number in range(FILE_COUNT)]
+        jobs = [replace(job, new_bytes=FILE_BYTES) for job in WRITE.fios(files)]
+        yield Comparison(
+            rows=(_rate("fio's sequential write", 0.95),),
+            ways={
+                OURS: runs[OURS],
+                FIO: _written(fastest({job.shown(): job for job in jobs}, "bytes_per_s", notes)),
+            },
+            notes=notes,
+        )
+        yield Comparison(
+            rows=(
+                Row(
+                    name="resident memory per rank",
+                    figure="peak_memory_bytes",
+                    unit="MB",
+                    scale=1e-6,
+                    goal=256,
+                    sense="at_most",
+                ),
+                Row(
+                    name="checkpoint generator, one thread",
+                    figure="generator_ceiling_bytes_per_s",
+                    unit="GB/s",
+                    scale=1e-9,
+                    goal=4.0,
+                ),
+            ),
+            ways={OURS: runs[OURS]},
+        )
+        for other in ("torch", "dcp"):
+            yield Comparison(
+                rows=(_rate(other, 3.0),),
+                ways={OURS: runs[OURS], other: runs[other]},
+                noise=False,
+                warm=True,
+                notes=[runs[other].shown()],
+            )
 
 
-def measure(target: Path, pairs: int) -> Iterator[Result]:
-    """Yield speed, memory and the generator's ceiling, then the ratios to other libraries."""
-    options = _options(target)
-    with new_files(target, FILE_COUNT) as files:
-        yield from _against_fio(options, files, pairs)
-    yield _against("torch", options, pairs, goal=3.0)
-    yield _against("dcp", options, min(pairs, INFORMATION_PAIRS), goal=None)
+def _rate(other: str, goal: float) -> Row:
+    name = f"checkpoint write, direct ÷ {other}"
+    return Row(name=name, figure="write_bytes_per_s", unit="GB/s", scale=1e-9, goal=goal)
 
 
-def _options(target: Path) -> list[str]:
-    return [
-        *("workload=checkpoint", f"scale={SCALE}"),
-        f"workload.checkpoint_count={CHECKPOINT_COUNT}",
-        *("power=none", f"target.path={target}"),
-    ]
+def _written(way: Way) -> Way:
+    def run() -> Figures:
+        return {"write_bytes_per_s": way()["bytes_per_s"]}
 
-
-def _against_fio(options: Sequence[str], files: Sequence[Path], pairs: int) -> list[Result]:
-    empties = [
-        Result(name="checkpoint direct ÷ fio's sequential write", unit="GB/s", goal=0.95),
-        Result(name="resident memory per rank", unit="MB", goal=256, sense="at_most"),
-        Result(name="checkpoint generator, one thread", unit="GB/s", goal=4.0),
-    ]
-    fios = {name: replace(job, new_bytes=FILE_BYTES) for name, job in FIO_CASE.fios(files).items()}
-    direct = [*options, f"loader={OURS}"]
-    try:
-        trials = rounds({name: job.take for name, job in fios.items()}, engine.TRIALS)
-        job = fios[engine.fastest(trials.figures, fios)]
-
-        def fio_rate() -> jobs.Figures:
-            return {"write_bytes_per_s": job.take().bytes_per_s()}
-
-        ways: dict[str, jobs.Take] = {
-            OURS: partial(jobs.take, direct),
-            FIO: fio_rate,
-            AGAIN: fio_rate,
-        }
-        taken = rounds(ways, pairs)
-        notes = [f"`wattload run {' '.join(direct)}`", f"`{job.shown()}`"]
-        return _results(empties, taken, notes)
-    except NotMeasuredError as error:
-        return [replace(empty, missing=str(error)) for empty in empties]
-
-
-def _results(
-    empties: Sequence[Result], taken: Rounds[jobs.Figures], notes: Sequence[str]
-) -> list[Result]:
-    speed, memory, generator = empties
-    ours = taken.figures[OURS]
-    return [
-        jobs.ratio(taken, WRITE_RATE, (OURS, FIO), replace(speed, notes=notes), AGAIN),
-        replace(memory, values=[PEAK_MB(found) for found in ours], value_unit="MB"),
-        replace(generator, values=[GENERATOR_RATE(found) for found in ours], value_unit="GB/s"),
-    ]
-
-
-def _against(loader: str, options: Sequence[str], pairs: int, *, goal: float | None) -> Result:
-    note = f"`wattload run {' '.join(options)} loader=direct|{loader}`, {pairs} rounds"
-    empty = Result(
-        name=f"checkpoint write, direct ÷ {loader}", unit="GB/s", goal=goal, notes=[note]
-    )
-    try:
-        taken = jobs.versus((OURS, loader), options, pairs)
-        return jobs.ratio(taken, WRITE_RATE, (OURS, loader), empty)
-    except NotMeasuredError as error:
-        return replace(empty, missing=str(error))
+    return run

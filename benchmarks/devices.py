@@ -5,21 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.measure import NotMeasuredError
+import numpy as np
+
+from benchmarks.child import output
+from benchmarks.measure import Figures, NotMeasuredError, Way
 from wattload.core.io import DeviceIdentity
 from wattload.core.storage.raw_device import read_identity
+from wattload.core.units import MIB
 
 SYSFS = Path("/sys")
-PERIOD_S = 0.05
-_READS, _WRITES, _BUSY_MS, _WEIGHTED_MS = 0, 4, 9, 10
+_BUSY_MS, _WEIGHTED_MS = 9, 10
 """Fields of a block device's ``stat`` (Documentation/block/stat.rst)."""
+CLOSING_S = 10.0
 
 
 def identity(path: Path) -> DeviceIdentity:
@@ -28,7 +30,7 @@ def identity(path: Path) -> DeviceIdentity:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes that a file or a block device holds."""
+    """Return the size of a file or a block device."""
     return identity(path).size_bytes if path.is_block_device() else path.stat().st_size
 
 
@@ -36,46 +38,51 @@ def folder_of(path: Path) -> Path:
     """Return the folder in sysfs of a block device, or of the whole disk that a file is on.
 
     Raises:
-        NotMeasuredError: the file is on no block device.
+        NotMeasuredError: the file is not on a block device.
     """
     number = path.stat().st_rdev if path.is_block_device() else path.stat().st_dev
     link = SYSFS / f"dev/block/{os.major(number)}:{os.minor(number)}"
     if not link.exists():
-        raise NotMeasuredError(f"{path} is on no block device, so that its queue can't be watched")
+        raise NotMeasuredError(f"{path} is not on a block device, so its queue cannot be watched")
     folder = link.resolve()
     return folder.parent if (folder / "partition").exists() else folder
 
 
+def watched(path: Path, way: Way) -> Way:
+    """Return a way with ``queue_depth``: the mean number in flight while the device was busy."""
+    stat = folder_of(path) / "stat"
+
+    def run() -> Figures:
+        before = [int(word) for word in stat.read_text().split()]
+        figures = way()
+        after = [int(word) for word in stat.read_text().split()]
+        busy_ms = after[_BUSY_MS] - before[_BUSY_MS]
+        weighted_ms = after[_WEIGHTED_MS] - before[_WEIGHTED_MS]
+        return {**figures, "queue_depth": weighted_ms / busy_ms if busy_ms else 0.0}
+
+    return run
+
+
 @contextmanager
 def loop_device(file: Path) -> Iterator[Path]:
-    """Set up a loop device over a file, by O_DIRECT; detached at the end.
+    """Set up a loop device over a file, with O_DIRECT; detached at the end.
 
     Raises:
-        NotMeasuredError: this machine sets up no loop device.
+        NotMeasuredError: this machine has no loop devices.
     """
-    command = ["losetup", "--find", "--show", "--direct-io=on", str(file)]
+    device = output(["losetup", "--find", "--show", "--direct-io=on", str(file)]).strip()
     try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise NotMeasuredError("losetup is not installed (apt-get install mount)") from error
-    if made.returncode:
-        raise NotMeasuredError(f"no loop device can be set up: {made.stderr.strip()}")
-    device = Path(made.stdout.strip())
-    try:
-        yield device
+        yield Path(device)
     finally:
-        subprocess.run(["losetup", "--detach", str(device)], check=True)
-
-
-CLOSING_S = 10.0
+        subprocess.run(["losetup", "--detach", device], check=True)
 
 
 @contextmanager
 def zram_device(size_bytes: int) -> Iterator[Path]:
-    """Add a compressed block device in memory; removed at the end.
+    """Add a compressed block device in memory, fully written; removed at the end.
 
     Raises:
-        NotMeasuredError: this machine adds none.
+        NotMeasuredError: this machine cannot add one.
     """
     control = SYSFS / "class/zram-control"
     try:
@@ -86,13 +93,21 @@ def zram_device(size_bytes: int) -> Iterator[Path]:
     try:
         (folder / "disksize").write_text(str(size_bytes))
         if not device.is_block_device():
-            raise NotMeasuredError(f"{device} was added, but /dev has no node of it")
+            raise NotMeasuredError(f"{device} was added, but has no node in /dev")
+        _fill(device, size_bytes)
         yield device
-    except OSError as error:
-        raise NotMeasuredError(f"{device} can't be set up: {error}") from error
     finally:
         _reset(folder / "reset")
         (control / "hot_remove").write_text(str(number))
+
+
+def _fill(device: Path, size_bytes: int) -> None:
+    """Write all of a device: the first write of a page of zram allocates memory."""
+    random = np.random.default_rng(0)
+    with device.open("r+b", buffering=0) as whole:
+        for _ in range(size_bytes // MIB):
+            whole.write(random.bytes(MIB))
+        os.fsync(whole.fileno())
 
 
 def _reset(file: Path) -> None:
@@ -107,48 +122,3 @@ def _reset(file: Path) -> None:
             time.sleep(0.1)
         else:
             return
-
-
-class QueueWatch:
-    """Reads a device's counters every 50 ms on a thread of its own, while a benchmark uses it."""
-
-    def __init__(self, path: Path) -> None:
-        self._stat = folder_of(path) / "stat"
-        self._rows: list[tuple[float, list[int]]] = []
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> QueueWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def mean_depth(self) -> float | None:
-        """Return the mean number of operations in flight while the device was busy.
-
-        From the middle two thirds of the time in which it did at least a third of its highest rate,
-        so that start, end and fsync do not count. ``None`` if it did nothing that it counts.
-        """
-        rates = [
-            (_operations(late) - _operations(early)) / (end_s - start_s)
-            for (start_s, early), (end_s, late) in pairwise(self._rows)
-        ]
-        busy = [number for number, rate in enumerate(rates) if rate > max(rates) / 3]
-        if not busy:
-            return None
-        cut = (busy[-1] - busy[0]) // 6
-        _, early = self._rows[busy[0] + cut]
-        _, late = self._rows[busy[-1] + 1 - cut]
-        busy_ms = late[_BUSY_MS] - early[_BUSY_MS]
-        return (late[_WEIGHTED_MS] - early[_WEIGHTED_MS]) / busy_ms if busy_ms else None
-
-    def _watch(self) -> None:
-        while not self._end.wait(PERIOD_S):
-            self._rows.append((time.monotonic(), [int(x) for x in self._stat.read_text().split()]))
-
-
-def _operations(counters: list[int]) -> int:
-    return counters[_READS] + counters[_WRITES]

@@ -1,36 +1,33 @@
-"""fio as the yardstick: the fastest set-up of it that is known, its command, and what it says."""
+"""fio as the yardstick: the fastest known set-up of it, its command, and its figures."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.child import io_figures, output
 from benchmarks.devices import size_of
-from benchmarks.measure import NotMeasuredError
-from benchmarks.taken import Taken, children_cpu_s
+from benchmarks.measure import Figures, NotMeasuredError
 from wattload.core.io import IOKind, IOOrder
 from wattload.loaders.aligned_io import HUGE_PAGE_BYTES
 
-THP_VARIABLE = "GLIBC_TUNABLES"
-THP_TUNABLE = "glibc.malloc.hugetlb=1"
+ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Makes malloc ask for transparent huge pages, as our buffers do (glibc manual, 39.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What fio is to do: the same as a plan of ours.
+    """What fio does: the same as a plan of ours.
 
-    ``batch`` is how many operations it hands over and takes back in one system call. ``files`` are
-    there, fully written, and gone over for ``seconds``; with ``new_bytes`` fio makes each of them
-    anew, preallocates so many bytes, writes them once, and removes it.
+    ``batch`` is how many operations it submits and completes in one system call. ``files`` exist,
+    fully written, and are read or overwritten for ``seconds``; with ``new_bytes`` fio creates each
+    of them, preallocates so many bytes and writes them once, and it is removed afterwards.
     """
 
     kind: IOKind
@@ -48,10 +45,11 @@ class Job:
 
         One thread, registered buffers and files. One latency is taken per operation, as we take
         one; fio's two others, its map of random blocks and its scrambling of written buffers are
-        work that we don't do, so it is spared that.
+        work that we don't do, so fio does not do it either.
         """
-        writes = self.kind is IOKind.WRITE
+        is_write = self.kind is IOKind.WRITE
         is_random = self.order is IOOrder.RANDOM
+        pages = self.depth * self.block_bytes // HUGE_PAGE_BYTES + 1
         return [
             "fio",
             "--name=bench",
@@ -60,60 +58,62 @@ class Job:
             f"--direct={int(self.direct)}",
             f"--bs={self.block_bytes}",
             f"--iodepth={self.depth}",
-            *_batching(self.batch),
-            f"--filename={':'.join(str(path) for path in self.files)}",
+            f"--iodepth_batch_submit={self.batch}",
+            "--iodepth_batch_complete_min=1",
+            f"--iodepth_batch_complete_max={self.batch}",
+            f"--filename={':'.join(map(str, self.files))}",
             *(["--norandommap=1"] if is_random else ["--file_service_type=sequential"]),
             *self._extent(),
             *("--disable_slat=1", "--disable_lat=1"),
             *([] if self.direct else ["--invalidate=0"]),
-            *(["--scramble_buffers=0"] if writes else []),
-            *(["--iomem=shmhuge"] if self._has_huge_pages() else []),
+            *(["--scramble_buffers=0"] if is_write else []),
+            *(["--iomem=shmhuge"] if huge_pages_free() >= pages else []),
             "--output-format=json",
         ]
 
     def _extent(self) -> list[str]:
-        """Return what says how much is moved, and of which files."""
+        """Return the options for how much is moved, and of which files."""
         if self.new_bytes is not None:
-            size_bytes = self.new_bytes * len(self.files)
-            return [f"--size={size_bytes}", "--fallocate=native"]
-        overwrite = ["--overwrite=1"] if self.kind is IOKind.WRITE else []
+            return [f"--size={self.new_bytes * len(self.files)}", "--fallocate=native"]
         return [
-            f"--size={sum(size_of(path) for path in self.files)}",
+            f"--size={sum(map(size_of, self.files))}",
             *("--time_based=1", f"--runtime={round(self.seconds * 1000)}ms"),
-            *("--fallocate=none", "--allow_file_create=0", *overwrite),
+            *("--fallocate=none", "--allow_file_create=0"),
+            *(["--overwrite=1"] if self.kind is IOKind.WRITE else []),
         ]
 
     def shown(self) -> str:
         """Return the command as it can be typed in the folder of the files."""
         folder = str(self.files[0].parent)
         here = [word.replace(f"{folder}/", "") for word in self.command()]
-        return f"cd {shlex.quote(folder)}; {THP_VARIABLE}={THP_TUNABLE} {shlex.join(here)}"
+        settings = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+        return f"`cd {shlex.quote(folder)}; {shlex.join([*settings, *here])}`"
 
-    def take(self) -> Taken:
+    def __call__(self) -> Figures:
         """Run it.
 
         CPU seconds are those of the thread that moves the bytes, as fio reads them (``getrusage``):
-        its start-up, its filling of buffers and its other threads are left out. Writes end with
-        fsync of each file inside the time, by us: what ``--end_fsync=1`` sends with ``--fixedbufs``
-        is refused by the kernel (a stale ``buf_index``, EINVAL), and fio does not tell.
+        its start-up, its filling of buffers and its other threads are left out. We fsync written
+        files inside the time: what ``--end_fsync=1`` sends with ``--fixedbufs`` is refused by the
+        kernel (a stale ``buf_index``, EINVAL), and fio does not report that.
 
         Raises:
-            NotMeasuredError: fio is not installed, or failed (its own words are in the message).
+            NotMeasuredError: fio is not installed, or failed.
         """
-        if shutil.which("fio") is None:
-            raise NotMeasuredError("fio is not installed (apt-get install fio)")
-        before_s = children_cpu_s()
-        done = subprocess.run(
-            self.command(), capture_output=True, text=True, check=False, env=environment()
+        printed = output(self.command(), {**os.environ, **ENVIRONMENT})
+        job: dict[str, Any] = json.loads(printed[printed.index("{") :])["jobs"][0]
+        side, seconds = job[str(self.kind)], float(job["job_runtime"]) / 1000
+        if not side["total_ios"]:
+            raise NotMeasuredError("fio moved nothing")
+        return io_figures(
+            moved_bytes=side["io_bytes"],
+            operations=side["total_ios"],
+            seconds=seconds + self._finish(),
+            cpu_s=(job["usr_cpu"] + job["sys_cpu"]) / 100 * seconds,
         )
-        if done.returncode != 0:
-            words = done.stderr.strip() or done.stdout.strip()[-200:]
-            raise NotMeasuredError(f"fio failed: {words}")
-        job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
-        return _taken(job, self.kind, children_cpu_s() - before_s, sync_s=self._finish())
 
     def _finish(self) -> float:
-        """Make what was written durable, remove files that were made; returns the seconds of it."""
+        """Sync what was written and remove new files; return the seconds of the sync."""
         if self.kind is not IOKind.WRITE:
             return 0.0
         start_s = time.monotonic()
@@ -126,38 +126,9 @@ class Job:
                 path.unlink()
         return seconds
 
-    def _has_huge_pages(self) -> bool:
-        return huge_pages_free() >= self.depth * self.block_bytes // HUGE_PAGE_BYTES + 1
-
-
-def _batching(batch: int) -> list[str]:
-    if batch == 1:
-        return []
-    return [
-        f"--iodepth_batch_submit={batch}",
-        "--iodepth_batch_complete_min=1",
-        f"--iodepth_batch_complete_max={batch}",
-    ]
-
-
-def _taken(job: dict[str, Any], kind: IOKind, process_cpu_s: float, *, sync_s: float) -> Taken:
-    side = job[str(kind)]
-    seconds = float(job["job_runtime"]) / 1000
-    return Taken(
-        moved_bytes=int(side["io_bytes"]),
-        operation_count=int(side["total_ios"]),
-        seconds=seconds + sync_s,
-        cpu_s=(float(job["usr_cpu"]) + float(job["sys_cpu"])) / 100 * seconds,
-        process_cpu_s=process_cpu_s,
-    )
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, THP_VARIABLE: THP_TUNABLE}
-
 
 def huge_pages_free() -> int:
-    """Return how many reserved huge pages of 2 MiB nobody uses (``/proc/meminfo``)."""
+    """Return how many reserved huge pages of 2 MiB are free (``/proc/meminfo``)."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(fields.get("HugePages_Free", "0"))

@@ -1,8 +1,8 @@
-"""Interleaved measuring, and what may be said of it: medians, 95 % intervals, a noise floor.
+"""Interleaved comparisons, and what can be said of them: medians, 95 % intervals, a noise floor.
 
 A machine's disk and memory speed drift while a benchmark runs, so two ways are compared only within
-a round, and the order of the ways turns from round to round. The same command against itself tells
-how well a ratio can be known here at all.
+a round, and the order of the ways turns from round to round. The yardstick measured against itself
+shows how precise a ratio can be here.
 """
 
 from __future__ import annotations
@@ -10,98 +10,155 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeVar
-
-Figure = TypeVar("Figure")
+from typing import Any, Literal
 
 PAIRS = 9
 """Rounds by default: the fewest whose 95 % interval leaves out the lowest and the highest value."""
 LEAST_PAIRS = 7
 CONFIDENCE = 0.95
 TOLERANCE = 0.03
-"""How far the interval may reach past a goal: as it stands for ratios, else as a share of it."""
+"""How far the interval may reach past a goal: absolute for ratios, else as a share of the goal."""
 NOISE_LIMIT = 0.02
+TRIALS = 5
+"""Rounds in which settings are tried; nothing of them is judged."""
+
+Figures = Mapping[str, float]
+"""What one run measured, in SI units, by name."""
+Way = Callable[[], Figures]
 
 
 class NotMeasuredError(Exception):
-    """A benchmark can't be made here; the message says why and what would mend it."""
+    """A benchmark cannot run here; the message says why and how to fix it."""
 
 
 class Verdict(StrEnum):
-    """What may be said of a figure and its goal."""
+    """How a figure compares with its goal."""
 
     MET = "met"
     MISSED = "missed"
     WIDE = "missed: the median reaches it, its interval does not"
     NOISY = "not resolvable here"
     MISSING = "not measured"
-    FEW = "too few pairs to say"
+    FEW = "too few pairs"
     NONE = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of the table: a figure of the first way, divided by that of the second if there is one.
+
+    ``per`` names a figure of the same run by which ``figure`` is divided. ``unit`` is that of
+    ``figure`` times ``scale``. Without a ``goal`` the row informs.
+    """
+
+    name: str
+    figure: str
+    unit: str
+    scale: float = 1.0
+    per: str | None = None
+    goal: float | None = None
+    sense: Literal["at_least", "at_most"] = "at_least"
+
+    def value(self, figures: Figures) -> float:
+        """Return what the row shows of one run.
+
+        Raises:
+            NotMeasuredError: the run has no such figure.
+        """
+        for name in filter(None, (self.figure, self.per)):
+            if name not in figures:
+                raise NotMeasuredError(f"the run did not measure {name}")
+        value = figures[self.figure] * self.scale
+        return value / figures[self.per] if self.per else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One or two ways to do the same work, and the rows that come of it.
+
+    The first way is wattload's, the second the yardstick; with ``noise`` the yardstick is also
+    measured against itself. With ``warm`` each way first runs once unmeasured: fresh memory is slow
+    on a host that allocates it page by page. ``notes`` may grow while the ways run.
+    """
+
+    rows: Sequence[Row]
+    ways: Mapping[str, Way]
+    warm: bool = False
+    noise: bool = True
+    notes: Sequence[str] = ()
+
+    def measure(self, pairs: int) -> list[Result]:
+        """Run all ways in turns and return the result of each row."""
+        again = dict(zip(_again(self.ways), list(self.ways.values())[1:], strict=False))
+        try:
+            runs = rounds({**self.ways, **(again if self.noise else {})}, pairs, warm=self.warm)
+        except NotMeasuredError as error:
+            return [Result(row=row, missing=str(error)) for row in self.rows]
+        return [self._result(row, runs) for row in self.rows]
+
+    def _result(self, row: Row, runs: Mapping[str, Sequence[Figures]]) -> Result:
+        upper, *lower = self.ways
+        try:
+            values = {way: [row.value(figures) for figures in runs[way]] for way in runs}
+        except NotMeasuredError as error:
+            return Result(row=row, missing=str(error))
+        if lower and not all(values[lower[0]]):
+            return Result(row=row, missing=f"{row.figure} of {lower[0]} is 0")
+
+        def ratios(way: str) -> Sequence[float]:
+            pairs = zip(values[way], values[lower[0]], strict=True)
+            return [high / low for high, low in pairs]
+
+        return Result(
+            row=row,
+            values=ratios(upper) if lower else values[upper],
+            is_ratio=bool(lower),
+            noise=[value for way in _again(self.ways) if way in runs for value in ratios(way)],
+            measured={way: values[way] for way in self.ways},
+            runs=runs,
+            notes=tuple(self.notes),
+        )
+
+
+def absent(name: str, reason: str) -> Comparison:
+    """Return a comparison that cannot be made, for the table."""
+
+    def run() -> Figures:
+        raise NotMeasuredError(reason)
+
+    return Comparison(rows=(Row(name=name, figure="", unit=""),), ways={name: run})
+
+
+def _again(ways: Mapping[str, Way]) -> list[str]:
+    return [f"{way} again" for way in list(ways)[1:]]
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A range that holds a median with a probability of at least ``coverage``."""
+    """A range that contains the median with a probability of at least ``coverage``."""
 
     low: float
     high: float
     coverage: float
 
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds(Generic[Figure]):
-    """Figures of several ways, round by round, and the order in which they were taken."""
-
-    figures: Mapping[str, Sequence[Figure]]
-    order: Sequence[Sequence[str]]
-
-    def ratios(self, of: Callable[[Figure], float], upper: str, lower: str) -> list[float]:
-        """Return ``of`` one way ÷ ``of`` another, within each round.
-
-        Raises ``NotMeasuredError`` where the other one is 0: it was too little to be counted.
-        """
-        if not all(of(figure) for figure in self.figures[lower]):
-            raise NotMeasuredError(f"a figure of {lower} is 0, too little to be counted")
-        pairs = zip(self.figures[upper], self.figures[lower], strict=True)
-        return [of(high) / of(low) for high, low in pairs]
-
-    def values(self, of: Callable[[Figure], float]) -> dict[str, list[float]]:
-        """Return ``of`` every figure, by way."""
-        return {way: [of(figure) for figure in taken] for way, taken in self.figures.items()}
-
-    def as_json(self, plain: Callable[[Figure], Any]) -> dict[str, Any]:
-        """Return all figures as plain data, each as ``plain`` has it, and their order."""
-        figures = {way: [plain(figure) for figure in taken] for way, taken in self.figures.items()}
-        return {"figures": figures, "order": self.order}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came out of one benchmark.
+    """What a row came to.
 
-    ``values`` are judged by their median: ratios of two ways within a round, or the measured
-    quantity itself. Without a ``goal`` they inform. ``noise`` holds the ratios of the yardstick to
-    itself in the same rounds. ``figures`` are the measured quantities by way, in ``unit``,
-    ``order`` is that in which they were taken, ``raw`` all that each run said, trials for the best
-    settings included. With ``missing`` there are no values.
+    ``values`` are judged by their median: ratios within a round, or the measured quantity.
+    ``noise`` has the ratios of the yardstick to itself, ``measured`` the row's figure by way, and
+    ``runs`` all figures of every run. With ``missing`` there are none.
     """
 
-    name: str
-    unit: str
-    goal: float | None = None
-    sense: Literal["at_least", "at_most"] = "at_least"
+    row: Row
     values: Sequence[float] = ()
-    value_unit: str = "x"
+    is_ratio: bool = False
     noise: Sequence[float] = ()
-    figures: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    order: Sequence[Sequence[str]] = ()
-    raw: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Sequence[float]] | None = None
+    runs: Mapping[str, Sequence[Figures]] | None = None
     notes: Sequence[str] = ()
     missing: str | None = None
 
@@ -116,38 +173,35 @@ class Result:
 
     @property
     def noise_floor(self) -> float | None:
-        """Half the interval of the yardstick against itself; ``None`` where that was not run."""
-        return interval(self.noise).half_width if self.noise else None
-
-    @property
-    def reaches(self) -> Verdict:
-        """What median and interval say, whatever the noise floor is."""
-        if self.goal is None:
-            return Verdict.NONE
-        slack = TOLERANCE if self.value_unit == "x" else TOLERANCE * self.goal
-        sign = 1 if self.sense == "at_least" else -1
-        bound = self.interval.low if self.sense == "at_least" else self.interval.high
-        if sign * (self.median - self.goal) < 0:
-            return Verdict.MISSED
-        return Verdict.MET if sign * (bound - self.goal) >= -slack else Verdict.WIDE
+        """Half the interval of the yardstick against itself; ``None`` if that was not measured."""
+        if not self.noise:
+            return None
+        bounds = interval(self.noise)
+        return (bounds.high - bounds.low) / 2
 
     @property
     def verdict(self) -> Verdict:
-        """What may be said: a noise floor over the limit bars both met and missed."""
+        """The verdict; with a noise floor over the limit it is neither met nor missed."""
+        goal = self.row.goal
         if self.missing is not None:
             return Verdict.MISSING
-        if self.goal is None:
+        if goal is None:
             return Verdict.NONE
         if len(self.values) < LEAST_PAIRS:
             return Verdict.FEW
-        floor = self.noise_floor
-        return self.reaches if floor is None or floor <= NOISE_LIMIT else Verdict.NOISY
+        if (self.noise_floor or 0.0) > NOISE_LIMIT:
+            return Verdict.NOISY
+        slack = TOLERANCE if self.is_ratio else TOLERANCE * goal
+        is_more = self.row.sense == "at_least"
+        sign, bound = (1, self.interval.low) if is_more else (-1, self.interval.high)
+        if sign * (self.median - goal) < 0:
+            return Verdict.MISSED
+        return Verdict.MET if sign * (bound - goal) >= -slack else Verdict.WIDE
 
     def as_json(self) -> dict[str, Any]:
         judged: dict[str, Any] = {"verdict": self.verdict.value, "noise_floor": self.noise_floor}
         if self.values:
-            bounds = asdict(self.interval)
-            judged |= {"median": self.median, "interval": bounds, "reaches": self.reaches.value}
+            judged |= {"median": self.median, "interval": asdict(self.interval)}
         return asdict(self) | judged
 
 
@@ -156,8 +210,8 @@ def interval(values: Sequence[float]) -> Interval:
 
     The median lies between the k-th lowest and the k-th highest of n values with probability
     1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, section 7.1). k is the
-    largest for which that is at least 95 %; with 5 values or fewer there is none, and the interval
-    from lowest to highest says how sure it is by its ``coverage``.
+    largest for which that is at least 95 %; with 5 values or fewer there is none, and ``coverage``
+    states how sure the interval from lowest to highest is.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -172,26 +226,21 @@ def _coverage(count: int, rank: int) -> float:
 
 
 def rounds(
-    ways: Mapping[str, Callable[[], Figure]], round_count: int, *, warm: bool = False
-) -> Rounds[Figure]:
-    """Take a figure of each way ``round_count`` times, in rounds whose order turns.
-
-    With ``warm`` each way is first taken once for nothing: fresh memory is slow on a host that
-    gives it out page by page.
-    """
+    ways: Mapping[str, Way], round_count: int, *, warm: bool = False
+) -> dict[str, list[Figures]]:
+    """Run each way ``round_count`` times, in rounds whose order turns."""
     if warm:
         for way in ways.values():
             way()
-    figures: dict[str, list[Figure]] = {name: [] for name in ways}
-    order = [turned(list(ways), number) for number in range(round_count)]
-    for names in order:
-        for name in names:
-            figures[name].append(ways[name]())
-    return Rounds(figures=figures, order=order)
+    runs: dict[str, list[Figures]] = {name: [] for name in ways}
+    for number in range(round_count):
+        for name in turned(list(ways), number):
+            runs[name].append(ways[name]())
+    return runs
 
 
 def turned(names: Sequence[str], by: int) -> list[str]:
-    """Return the names, starting with number ``by`` and going round, backwards every second time.
+    """Return the names, starting with number ``by`` and wrapping, backwards every second time.
 
     With two or three names every order occurs equally often in ``2 x len(names)`` rounds, so that
     none always follows the same other one.
@@ -199,3 +248,26 @@ def turned(names: Sequence[str], by: int) -> list[str]:
     start = by % len(names)
     order = [*names[start:], *names[:start]]
     return order[::-1] if by // len(names) % 2 else order
+
+
+def fastest(candidates: Mapping[str, Way], figure: str, notes: list[str]) -> Way:
+    """Return a way that is the fastest of some settings by the median of a few rounds.
+
+    They are tried at its first call; the name of the chosen one becomes a note.
+    """
+    chosen: list[str] = []
+
+    def run() -> Figures:
+        if not chosen:
+            chosen.append(_fastest(candidates, figure))
+            notes.extend(chosen)
+        return candidates[chosen[0]]()
+
+    return run
+
+
+def _fastest(candidates: Mapping[str, Way], figure: str) -> str:
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    tried = rounds(candidates, TRIALS)
+    return max(tried, key=lambda name: statistics.median(run[figure] for run in tried[name]))

@@ -9,7 +9,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,32 +27,36 @@ from benchmarks import (
     sampler,
     unet3d,
 )
-from benchmarks.measure import LEAST_PAIRS, NOISE_LIMIT, PAIRS, TOLERANCE, Result, Verdict
+from benchmarks.measure import (
+    LEAST_PAIRS,
+    NOISE_LIMIT,
+    PAIRS,
+    TOLERANCE,
+    Comparison,
+    NotMeasuredError,
+    Result,
+    Verdict,
+    absent,
+)
 from benchmarks.table import table
+from wattload.core.errors import WattloadError
 
+Group = Callable[[Path], Iterator[Comparison]]
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Benchmarks that run together: ``measure(target, pairs)``, ``seconds(pairs)`` to expect."""
-
-    measure: Callable[[Path, int], Iterator[Result]]
-    seconds: Callable[[int], float]
-
-
-GROUPS = {
-    "engine": Group(engine.measure, engine.seconds),
-    "random_write": Group(random_write.measure, random_write.seconds),
-    "ceilings": Group(ceilings.measure, ceilings.seconds),
-    "unet3d": Group(unet3d.measure, unet3d.seconds),
-    "checkpoint": Group(checkpoint.measure, checkpoint.seconds),
-    "dlrm": Group(dlrm.measure, dlrm.seconds),
-    "gpu": Group(gpu.measure, gpu.seconds),
-    "gpu_queue": Group(gpu_queue.measure, gpu_queue.seconds),
-    "gnn": Group(gnn.measure, gnn.seconds),
-    "load": Group(host_load.measure, host_load.seconds),
-    "harness": Group(harness.measure, harness.seconds),
-    "sampler": Group(sampler.measure, sampler.seconds),
-    "report": Group(report.measure, report.seconds),
+GROUPS: dict[str, Group] = {
+    "engine": engine.comparisons,
+    "random_write": random_write.comparisons,
+    "ceilings": ceilings.comparisons,
+    "unet3d": unet3d.comparisons,
+    "checkpoint": checkpoint.comparisons,
+    "dlrm": dlrm.comparisons,
+    "gpu": gpu.comparisons,
+    "gpu_queue": gpu_queue.comparisons,
+    "gnn": gnn.comparisons,
+    "load": host_load.comparisons,
+    "harness": harness.comparisons,
+    "sampler": sampler.comparisons,
+    "report": report.comparisons,
 }
 
 MISSED = (Verdict.MISSED, Verdict.WIDE)
@@ -63,25 +66,28 @@ def main() -> int:
     """Measure, print and keep; returns 1 when a goal was missed."""
     arguments = _arguments()
     arguments.target.mkdir(exist_ok=True)
-    expected_s = sum(GROUPS[name].seconds(arguments.pairs) for name in arguments.only)
-    print(
-        f"{', '.join(arguments.only)}: about {expected_s / 60:.0f} minutes, "
-        f"{arguments.pairs} pairs each, load average {os.getloadavg()[0]:.1f} "
-        f"on {os.cpu_count()} cores",
-        flush=True,
-    )
     start_s = time.monotonic()
     results: list[Result] = []
     load_averages = [os.getloadavg()]
     for name in arguments.only:
-        for result in GROUPS[name].measure(arguments.target.absolute(), arguments.pairs):
-            print(f"{result.name}: {result.missing or result.verdict or 'done'}", flush=True)
-            results.append(result)
+        for comparison in _comparisons(name, arguments.target.absolute()):
+            for result in comparison.measure(arguments.pairs):
+                said = result.missing or result.verdict or "done"
+                print(f"{result.row.name}: {said}", flush=True)
+                results.append(result)
         load_averages.append(os.getloadavg())
     print(f"\n{table(results)}\n{_legend(arguments.pairs)}")
     path = _keep(results, arguments.runs, arguments.pairs, load_averages)
     print(f"- {time.monotonic() - start_s:.0f} s; kept in {path}")
     return 1 if any(result.verdict in MISSED for result in results) else 0
+
+
+def _comparisons(name: str, target: Path) -> Iterator[Comparison]:
+    """Yield a group's comparisons; one that states the reason where the group cannot be set up."""
+    try:
+        yield from GROUPS[name](target)
+    except (NotMeasuredError, WattloadError, OSError) as error:
+        yield absent(name, str(error))
 
 
 def _arguments() -> argparse.Namespace:
@@ -105,7 +111,7 @@ def _groups(text: str) -> list[str]:
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
         raise argparse.ArgumentTypeError(
-            f"there is no group {unknown[0]!r}; there are {', '.join(GROUPS)}"
+            f"unknown group {unknown[0]!r}; choose from {', '.join(GROUPS)}"
         )
     return names or list(GROUPS)
 
@@ -115,9 +121,9 @@ def _legend(pairs: int) -> str:
         f"- {pairs} interleaved rounds each, their order turning; medians; intervals by order "
         "statistics (binomial), at least 95 % from 6 rounds on\n"
         f"- met: the median reaches the goal, and its interval lies within {TOLERANCE} of it "
-        f"({TOLERANCE:.0%} where the goal is no ratio)\n"
+        f"({TOLERANCE:.0%} where the goal is not a ratio)\n"
         "- noise floor: half the interval of the yardstick against itself in the same rounds; "
-        f"over {NOISE_LIMIT:.0%} nothing is called met or missed"
+        f"over {NOISE_LIMIT:.0%} there is no verdict"
     )
 
 

@@ -1,121 +1,66 @@
-"""What sampling costs: the sampler's share of a core, and the speed of I/O with it and without."""
+"""The cost of sampling: the sampler's share of a core, and the speed of reads with it and without.
+
+``power=replay`` needs no hardware. Where the target is a real NVMe drive, ``power=nvme`` shows what
+its SMART log and its power state cost.
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import engine_child
-from benchmarks.files import written_files
-from benchmarks.harness import cpu_share
-from benchmarks.measure import Result, rounds
-from benchmarks.taken import Taken
-from tools.model_host.drive import Model
-from tools.model_host.host import ModelHost
-from tools.model_host.power import Meter
-from wattload.core.io import IOKind, IOOrder
-from wattload.core.units import GIB, KIB, MIB
-from wattload.power.config import PowerConfig
-from wattload.power.sampler.client import SamplerClient
+from benchmarks.engine import operations_per_s
+from benchmarks.files import scratch
+from benchmarks.measure import Comparison, Row
+from benchmarks.wattload_run import Run
 
-PERIOD_S = 0.1
-WINDOW_S = 5.0
-DRIVE = "nvme0"
-INTERVAL_POWER = 2 << 16 | 1250
-"""SMART's interval power, so that SMART is read every time: 12.50 W in steps of 10 mW."""
-CPU_GOAL_PERCENT = 0.5
-SPEED_GOAL = 0.99
-
-FILE_BYTES = 512 * MIB
-SECONDS = 3.0
-SETUP_S = 0.6
-
-MEMORY = engine_child.Job(
-    kind=IOKind.READ,
-    order=IOOrder.RANDOM,
-    files=[Path("/memory")],
-    block_bytes=4 * KIB,
-    depth=32,
-    seconds=SECONDS,
-    backend="memory",
-    nominal_bytes=GIB,
+SECONDS = 5
+TRACE_S = 3600
+READS = (
+    "workload=gpu_random_read",
+    f"workload.duration_s={SECONDS}",
+    "workload.file_bytes=268435456",
 )
-"""Reads that wait for no drive: what sampling takes from the host shows, and no drive's noise."""
-
-SAMPLED, ALONE, AGAIN = "sampled at 10 Hz", "not sampled", "not sampled again"
-
-NOTES = ["sampler: the drive is a model that reads a file for each answer; an ioctl costs less"]
+MEMORY = ("loader=gpu_queue", "loader.engine=memory", "loader.requester=cpu")
+"""Reads that wait for no drive: they show what sampling takes from the host, without its noise."""
 
 
-def seconds(pairs: int) -> float:
-    return 15 + pairs * (WINDOW_S + 2 * 3 * (SECONDS + SETUP_S))
+def comparisons(target: Path) -> Iterator[Comparison]:
+    """Measure the sampler at 10 Hz and 100 Hz, then reads with and without it."""
+    with scratch(target) as folder:
+        trace = folder / "trace.csv"
+        rows = "".join(f"{second},{5 + second % 7}\n" for second in range(TRACE_S))
+        trace.write_text(f"# evidence: declared\ntime_s,power_w\n{rows}")
+        common = [*READS, f"target.path={folder}"]
+        replay = ["power=replay", f"power.replay.path={trace}"]
+        for source, options in {"replay": replay, "nvme": ["power=nvme"]}.items():
+            yield Comparison(
+                rows=(_share(f"sampler, 10 Hz, {source}", 0.005),),
+                ways={source: Run([*common, *MEMORY, *options, "power.period_s=0.1"])},
+            )
+        lost = Row(
+            name="readings lost at 100 Hz",
+            figure="lost_readings",
+            unit="",
+            goal=0.0,
+            sense="at_most",
+        )
+        fast = Run([*common, *MEMORY, *replay, "power.period_s=0.01"])
+        yield Comparison(
+            rows=(_share("sampler, 100 Hz, replay", None), lost), ways={"replay": fast}
+        )
+        for name, loader in {"memory": MEMORY, "a drive": ("loader=direct",)}.items():
+            row = operations_per_s(
+                name=f"random reads of {name}, sampled ÷ not", figure="reads_per_s", goal=0.99
+            )
+            yield Comparison(
+                rows=(row,),
+                ways={
+                    "sampled": Run([*common, *loader, *replay, "power.period_s=0.1"]),
+                    "not sampled": Run([*common, *loader, "power=none"]),
+                },
+            )
 
 
-def measure(target: Path, pairs: int) -> Iterator[Result]:
-    """Yield the sampler's share of a core and the ratio of speeds."""
-    yield Result(
-        name="sampler, 10 Hz, SMART + 02h of one drive",
-        unit="% of a core",
-        goal=CPU_GOAL_PERCENT,
-        sense="at_most",
-        values=_shares(pairs),
-        value_unit="%",
-        notes=NOTES,
-    )
-    yield _speeds(MEMORY, pairs)
-    with written_files(target, 1, FILE_BYTES) as files:
-        yield _speeds(replace(MEMORY, files=files, backend="auto", nominal_bytes=None), pairs)
-
-
-def _shares(window_count: int) -> list[float]:
-    with _sampling() as (_, pid):
-        return [cpu_share(pid, WINDOW_S) * 100 for _ in range(window_count)]
-
-
-def _speeds(job: engine_child.Job, pairs: int) -> Result:
-    """Return the speed of a job's random 4 KiB reads, sampled ÷ not sampled."""
-    ways = {SAMPLED: _sampled(job.take), ALONE: job.take, AGAIN: job.take}
-    taken = rounds(ways, pairs, warm=True)
-    return Result(
-        name=f"random 4 KiB read of {_source(job)}, sampled ÷ not",
-        unit="M/s",
-        goal=SPEED_GOAL,
-        values=taken.ratios(Taken.million_per_s, SAMPLED, ALONE),
-        noise=taken.ratios(Taken.million_per_s, AGAIN, ALONE),
-        figures=taken.values(Taken.million_per_s),
-        order=taken.order,
-        raw=taken.as_json(Taken.as_json),
-        notes=NOTES,
-    )
-
-
-def _source(job: engine_child.Job) -> str:
-    return "memory" if job.backend == "memory" else "a drive"
-
-
-def _sampled(take: Callable[[], Taken]) -> Callable[[], Taken]:
-    def run() -> Taken:
-        with _sampling():
-            return take()
-
-    return run
-
-
-@contextmanager
-def _sampling() -> Iterator[tuple[SamplerClient, int]]:
-    """Sample a model drive in a process of its own until the block ends; gives client and pid."""
-    with tempfile.TemporaryDirectory() as folder:
-        bench = ModelHost(Path(folder))
-        bench.set_up(**{DRIVE: Model(meter=Meter(ipm=INTERVAL_POWER))})
-        try:
-            client = bench.opened(PowerConfig(period_s=PERIOD_S), DRIVE)
-            client.start()
-            if client.pid is None:
-                raise RuntimeError("the sampler is not ours, so its CPU time is unknown")
-            yield client, client.pid
-            client.finish()
-        finally:
-            bench.clean()
+def _share(name: str, goal: float | None) -> Row:
+    return Row(name=name, figure="sampler_cpu_share", unit="of a core", goal=goal, sense="at_most")

@@ -1,4 +1,4 @@
-"""fio gets what we get: files, memory, one latency per operation, and its best settings."""
+"""fio gets what we get: files, memory, one latency per operation, and fsync inside the time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from benchmarks import fio
 from benchmarks.measure import NotMeasuredError
 from wattload.core.io import IOKind, IOOrder
 
-SAID = {
-    "jobs": [
-        {
-            "job_runtime": 2000,
-            "usr_cpu": 5.0,
-            "sys_cpu": 20.0,
-            "read": {"io_bytes": 8192, "total_ios": 2},
-            "write": {"io_bytes": 0, "total_ios": 0},
-        }
-    ]
+SIDE = {"io_bytes": 8192, "total_ios": 2}
+PRINTED = {
+    "jobs": [{"job_runtime": 2000, "usr_cpu": 5.0, "sys_cpu": 20.0, "read": SIDE, "write": SIDE}]
 }
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for path in files:
+        path.write_bytes(bytes(4096))
+    return files
 
 
 def job(files: list[Path], **changes: Any) -> fio.Job:
@@ -46,88 +47,72 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
     monkeypatch.setenv("PATH", f"{folder}:/bin")
 
 
-def test_fio_gets_registered_memory_our_files_and_preallocates_nothing(tmp_path: Path) -> None:
-    files = [tmp_path / "0.bin", tmp_path / "1.bin"]
-    for path in files:
-        path.write_bytes(bytes(4096))
-    command = job(files, kind=IOKind.WRITE).command()
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        (
+            {"kind": IOKind.WRITE},
+            {"--rw=write", "--fixedbufs=1", "--registerfiles=1", "--thread=1", "--direct=1"}
+            | {"--size=8192", "--runtime=1500ms", "--fallocate=none", "--overwrite=1"},
+        ),
+        (
+            {"order": IOOrder.RANDOM, "batch": 16},
+            {"--rw=randread", "--norandommap=1", "--iodepth_batch_submit=16"},
+        ),
+        ({"direct": False}, {"--direct=0", "--invalidate=0"}),
+        (
+            {"kind": IOKind.WRITE, "new_bytes": 4096},
+            {"--size=8192", "--fallocate=native", "--scramble_buffers=0"},
+        ),
+    ],
+)
+def test_fio_does_what_we_do(files: list[Path], changes: dict[str, Any], options: set[str]) -> None:
+    command = job(files, **changes).command()
     assert f"--filename={files[0]}:{files[1]}" in command
-    asked = {"--rw=write", "--fixedbufs=1", "--registerfiles=1", "--thread=1", "--direct=1"}
-    assert asked | {"--size=8192", "--runtime=1500ms", "--fallocate=none"} <= set(command)
-    assert {"--overwrite=1", "--scramble_buffers=0"} <= set(command)
+    assert options <= set(command)
+    assert ("--time_based=1" in command) == ("new_bytes" not in changes)
 
 
-def test_random_reads_keep_no_map_and_go_in_batches(tmp_path: Path) -> None:
-    command = job([tmp_path], order=IOOrder.RANDOM, batch=16).command()
-    assert {"--rw=randread", "--norandommap=1", "--iodepth_batch_submit=16"} <= set(command)
-
-
-def test_a_hot_page_cache_stays_hot(tmp_path: Path) -> None:
-    assert {"--direct=0", "--invalidate=0"} <= set(job([tmp_path], direct=False).command())
-
-
-@pytest.mark.parametrize(("free", "is_huge"), [(0, False), (16, False), (17, True)])
+@pytest.mark.parametrize(("free", "is_huge"), [(16, False), (17, True)])
 def test_fio_gets_reserved_huge_pages_where_there_are_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_huge: bool
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, free: int, is_huge: bool
 ) -> None:
     monkeypatch.setattr(fio, "huge_pages_free", lambda: free)
-    assert ("--iomem=shmhuge" in job([tmp_path]).command()) is is_huge
+    assert ("--iomem=shmhuge" in job(files).command()) is is_huge
 
 
-def test_the_hosts_huge_pages_are_counted() -> None:
-    assert fio.huge_pages_free() >= 0
-
-
-def test_fio_is_given_and_shown_transparent_huge_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_figures_and_environment_are_those_of_the_run(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "said").write_text(json.dumps(SAID))
-    stand_in(tmp_path, monkeypatch, f"echo $GLIBC_TUNABLES > {tmp_path}/got; cat {tmp_path}/said")
-    (tmp_path / "0.bin").touch()
-    tried = job([tmp_path / "0.bin"])
-    tried.take()
+    (tmp_path / "printed").write_text("fio: a warning\n" + json.dumps(PRINTED))
+    stand_in(
+        tmp_path, monkeypatch, f"echo $GLIBC_TUNABLES > {tmp_path}/got; cat {tmp_path}/printed"
+    )
+    figures = job(files)()
+    assert figures["bytes_per_s"] == 4096
+    assert figures["operations_per_s"] == 1
+    assert figures["cpu_s_per_operation"] == pytest.approx(0.25)
     assert (tmp_path / "got").read_text() == "glibc.malloc.hugetlb=1\n"
-    shown = tried.shown()
-    assert shown.startswith(f"cd {tmp_path}; GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=")
-    assert " --filename=0.bin " in shown
+    shown = job(files).shown()
+    assert shown.startswith(f"`cd {tmp_path}; GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=")
+    assert " --filename=0.bin:1.bin " in shown
 
 
-def test_figures_are_those_of_the_side_that_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_fio_that_is_missing_or_fails_is_quoted(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "said").write_text("fio: a warning\n" + json.dumps(SAID))
-    stand_in(tmp_path, monkeypatch, f"cat {tmp_path}/said")
-    taken = job([tmp_path]).take()
-    assert (taken.moved_bytes, taken.operation_count, taken.seconds) == (8192, 2, 2.0)
-    assert taken.cpu_s == pytest.approx(0.5)
-    assert taken.process_cpu_s > 0
-
-
-def test_a_missing_fio_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(NotMeasuredError, match="apt-get install fio"):
-        job([tmp_path]).take()
-
-
-def test_an_fio_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, monkeypatch, "echo 'engine not loadable' >&2; exit 1")
     with pytest.raises(NotMeasuredError, match="engine not loadable"):
-        job([tmp_path]).take()
+        job(files)()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(NotMeasuredError, match="fio is not installed"):
+        job(files)()
 
 
-def test_new_files_are_preallocated_and_written_once(tmp_path: Path) -> None:
-    files = [tmp_path / "0.bin", tmp_path / "1.bin"]
-    command = job(files, kind=IOKind.WRITE, new_bytes=4096).command()
-    assert {"--size=8192", "--fallocate=native"} <= set(command)
-    assert not {"--time_based=1", "--overwrite=1", "--allow_file_create=0"} & set(command)
-
-
-def test_what_fio_wrote_is_fsynced_inside_the_time_and_new_files_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_writes_are_fsynced_inside_the_time_and_new_files_removed(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = json.loads(json.dumps(SAID))
-    said["jobs"][0]["write"] = said["jobs"][0]["read"]
-    stand_in(tmp_path, monkeypatch, f"echo '{json.dumps(said)}'")
+    stand_in(tmp_path, monkeypatch, f"echo '{json.dumps(PRINTED)}'")
     synced: list[int] = []
 
     def slow_fsync(descriptor: int) -> None:
@@ -135,12 +120,9 @@ def test_what_fio_wrote_is_fsynced_inside_the_time_and_new_files_are_removed(
         time.sleep(0.01)
 
     monkeypatch.setattr(os, "fsync", slow_fsync)
-    files = [tmp_path / "0.bin", tmp_path / "1.bin"]
-    for path in files:
-        path.write_bytes(bytes(4096))
     inodes = [path.stat().st_ino for path in files]
-    assert job(files).take().seconds == 2.0
+    assert job(files)()["bytes_per_s"] == 4096
     assert synced == []
-    assert job(files, kind=IOKind.WRITE, new_bytes=4096).take().seconds >= 2.02
+    assert job(files, kind=IOKind.WRITE, new_bytes=4096)()["bytes_per_s"] <= 8192 / 2.02
     assert synced == inodes
     assert not any(path.exists() for path in files)

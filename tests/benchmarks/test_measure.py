@@ -1,42 +1,56 @@
-"""The statistics behind the table, against cases counted by hand."""
+"""The statistics behind the table, against cases counted by hand, and the table itself."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
 
 from benchmarks.measure import (
-    Interval,
-    NotMeasuredError,
+    Comparison,
+    Figures,
     Result,
+    Row,
     Verdict,
+    Way,
+    absent,
+    fastest,
     interval,
     rounds,
     turned,
 )
+from benchmarks.table import table
 
 SEVEN = (0.971, 0.98, 0.99, 1.0, 1.01, 1.02, 1.029)
+RATE = Row(name="read ÷ fio", figure="rate", unit="GB/s", scale=1e-9, goal=0.98)
 
 
-def result(**changes: Any) -> Result:
-    facts: dict[str, Any] = {"name": "read ÷ fio", "unit": "GB/s", "goal": 0.98, "values": SEVEN}
-    return Result(**(facts | changes))
+def result(values: tuple[float, ...] = SEVEN, **changes: Any) -> Result:
+    """Return a ratio; ``goal`` and ``sense`` are the row's."""
+    row = {name: changes.pop(name) for name in ("goal", "sense") if name in changes}
+    return Result(row=replace(RATE, **row), **{"is_ratio": True, "values": values, **changes})
+
+
+def rates(*values: float) -> Way:
+    """Return a way with one rate after another."""
+    found: Iterator[float] = iter(values)
+    return lambda: {"rate": next(found)}
 
 
 def test_rounds_interleave_and_the_order_turns() -> None:
     calls: list[str] = []
 
-    def way(name: str) -> float:
+    def way(name: str) -> Figures:
         calls.append(name)
-        return float(len(calls))
+        return {"call": len(calls)}
 
-    taken = rounds({"a": lambda: way("a"), "b": lambda: way("b")}, 3)
+    runs = rounds({"a": lambda: way("a"), "b": lambda: way("b")}, 3)
     assert calls == ["a", "b", "b", "a", "b", "a"]
-    assert taken.order == [["a", "b"], ["b", "a"], ["b", "a"]]
-    assert taken.figures == {"a": [1.0, 4.0, 6.0], "b": [2.0, 3.0, 5.0]}
+    assert [run["call"] for run in runs["a"]] == [1, 4, 6]
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
@@ -47,31 +61,54 @@ def test_every_order_occurs_equally_often(names: str) -> None:
     assert orders == {order: count // len(every) for order in every}
 
 
-def test_a_warm_pass_of_each_way_is_thrown_away() -> None:
-    calls: list[float] = []
-
-    def way() -> float:
-        calls.append(float(len(calls)))
-        return calls[-1]
-
-    assert rounds({"a": way, "b": way}, 1, warm=True).figures == {"a": [2.0], "b": [3.0]}
-
-
 def test_ratios_compare_within_a_round_only() -> None:
-    figures = iter([2.0, 4.0, 3.0, 6.0])
-    taken = rounds({"ours": lambda: next(figures), "fio": lambda: next(figures)}, 2)
-    assert taken.ratios(float, "ours", "fio") == [2.0 / 4.0, 6.0 / 3.0]
+    ways = {"ours": rates(2e9, 3e9), "fio": rates(4e9, 6e9)}
+    (found,) = Comparison(rows=(RATE,), ways=ways, noise=False).measure(2)
+    assert found.values == [2.0 / 4.0, 3.0 / 6.0]
+    assert found.measured is not None
+    assert found.measured["ours"] == pytest.approx([2.0, 3.0])
 
 
-def test_a_yardstick_of_nothing_makes_no_ratio() -> None:
-    taken = rounds({"ours": lambda: 1.0, "fio": lambda: 0.0}, 1)
-    with pytest.raises(NotMeasuredError, match="a figure of fio is 0"):
-        taken.ratios(float, "ours", "fio")
+def test_the_yardstick_is_measured_against_itself() -> None:
+    ways = {"ours": rates(1.0), "fio": rates(2.0, 3.0)}
+    (found,) = Comparison(rows=(RATE,), ways=ways).measure(1)
+    assert found.noise == [1.5]
+    assert set(found.runs or ()) == {"ours", "fio", "fio again"}
 
 
-def test_all_figures_are_kept_with_their_order() -> None:
-    kept = rounds({"a": lambda: 1.5}, 2).as_json(str)
-    assert kept == {"figures": {"a": ["1.5", "1.5"]}, "order": [["a"], ["a"]]}
+def test_a_warm_pass_of_each_way_is_thrown_away() -> None:
+    ways = {"ours": rates(9.0, 4.0), "fio": rates(9.0, 2.0)}
+    (found,) = Comparison(rows=(RATE,), ways=ways, warm=True, noise=False).measure(1)
+    assert found.values == [2.0]
+
+
+def test_one_way_shows_its_figure_and_one_figure_may_be_divided_by_another() -> None:
+    rows = (RATE, Row(name="of the pull", figure="rate", per="pull", unit="x"))
+    rate, share = Comparison(rows=rows, ways={"a": lambda: {"rate": 2e9, "pull": 4e9}}).measure(1)
+    assert (rate.values, share.values) == ([2.0], [0.5])
+    assert not rate.is_ratio
+
+
+@pytest.mark.parametrize(
+    ("ways", "reason"),
+    [
+        ({"ours": rates(1.0), "fio": rates(0.0)}, "rate of fio is 0"),
+        ({"ours": rates(1.0), "fio": lambda: {}}, "the run did not measure rate"),
+        (absent("", "fio is not installed").ways, "fio is not installed"),
+    ],
+)
+def test_a_figure_that_is_missing_is_reported(ways: dict[str, Way], reason: str) -> None:
+    (found,) = Comparison(rows=(RATE,), ways=ways, noise=False).measure(1)
+    assert (found.verdict, found.missing) == (Verdict.MISSING, reason)
+    assert "median" not in found.as_json()
+
+
+def test_the_fastest_setting_is_chosen_once_by_its_median() -> None:
+    notes: list[str] = []
+    candidates = {"QD 8": rates(1, 9, 1, 1, 9, 1), "QD 32": rates(2, 2, 2, 2, 2, 7, 8)}
+    way = fastest(candidates, "rate", notes)
+    assert (way(), way()) == ({"rate": 7}, {"rate": 8})
+    assert notes == ["QD 32"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +117,6 @@ def test_all_figures_are_kept_with_their_order() -> None:
         (1, 1, 1, 0.0),
         (5, 1, 5, 1 - 2 / 32),  # under 95 %: it says so
         (6, 1, 6, 1 - 2 / 64),
-        (7, 1, 7, 1 - 2 / 128),
         (8, 1, 8, 1 - 2 / 256),
         (9, 2, 8, 1 - 2 * (1 + 9) / 512),
         (12, 3, 10, 1 - 2 * (1 + 12 + 66) / 4096),
@@ -94,73 +130,63 @@ def test_the_interval_leaves_out_what_the_binomial_allows(
     assert found.coverage == pytest.approx(coverage)
 
 
-def test_half_the_interval_is_its_half_width() -> None:
-    assert Interval(0.9, 1.2, 0.95).half_width == pytest.approx(0.15)
-
-
 @pytest.mark.parametrize(
-    ("goal", "sense", "verdict"),
+    ("changes", "verdict"),
     [
-        (1.0, "at_least", Verdict.MET),  # the lower bound, 0.971, is near enough
-        (0.99, "at_least", Verdict.MET),
-        (1.001, "at_least", Verdict.MISSED),
-        (1.0, "at_most", Verdict.MET),  # and so is the upper one, 1.029
-        (0.999, "at_most", Verdict.MISSED),
+        ({"goal": 1.0}, Verdict.MET),  # the lower bound, 0.971, is near enough
+        ({"goal": 1.001}, Verdict.MISSED),
+        ({"goal": 1.0, "sense": "at_most"}, Verdict.MET),  # and so is the upper one, 1.029
+        ({"goal": 0.999, "sense": "at_most"}, Verdict.MISSED),
+        ({"goal": 1.0, "values": (0.96, *SEVEN[1:])}, Verdict.WIDE),
+        ({"goal": 1.0, "sense": "at_most", "values": (*SEVEN[:-1], 1.04)}, Verdict.WIDE),
+        ({"goal": None}, Verdict.NONE),
+        ({"values": (1.0,) * 6}, Verdict.FEW),
+        ({"noise": (0.982, *[1.0] * 5, 1.02)}, Verdict.MET),
+        ({"noise": (0.97, *[1.0] * 5, 1.02)}, Verdict.NOISY),
+        ({"noise": (0.97, *[1.0] * 5, 1.02), "goal": 2.0}, Verdict.NOISY),
     ],
 )
-def test_the_median_is_held_against_the_goal(goal: float, sense: str, verdict: Verdict) -> None:
-    assert result(goal=goal, sense=sense).verdict is verdict
+def test_median_and_interval_are_held_against_the_goal(
+    changes: dict[str, Any], verdict: Verdict
+) -> None:
+    assert result(**changes).verdict is verdict
+
+
+@pytest.mark.parametrize(("high", "verdict"), [(258.0, Verdict.MET), (265.0, Verdict.WIDE)])
+def test_a_quantity_may_reach_past_its_goal_by_a_share(high: float, verdict: Verdict) -> None:
+    values = (*[high] * 3, *[250.0] * 4)
+    assert result(values, goal=256, sense="at_most", is_ratio=False).verdict is verdict
+
+
+def line(found: Result) -> str:
+    return table([found]).splitlines()[2]
+
+
+def test_a_row_has_median_interval_floor_goal_verdict_and_figures() -> None:
+    values = (*[1.0] * 6, 1.1)
+    measured = {"wattload": (1.0, 2.0, 9.0), "fio": (2.0,)}
+    assert line(result(values, measured=measured, noise=[1.0] * 6 + [1.02])) == (
+        "| read ÷ fio | 1 x | 1 to 1.1 | ± 1.0% | ≥ 0.98 | met | wattload 2 GB/s, fio 2 GB/s |"
+    )
+    assert line(result(values, goal=None)) == "| read ÷ fio | 1 x | 1 to 1.1 |  | none |  |  |"
+    missing = result((), missing="fio is not installed", sense="at_most")
+    assert "| ≤ 0.98 | not measured | fio is not installed |" in line(missing)
 
 
 @pytest.mark.parametrize(
-    ("values", "sense"),
-    [((0.96, *SEVEN[1:]), "at_least"), ((*SEVEN[:-1], 1.04), "at_most")],
+    ("goal", "sense", "side"),
+    [
+        (1.0, "at_least", "good side"),
+        (1.05, "at_least", "both sides of the goal"),
+        (1.2, "at_least", "bad side"),
+        (1.1, "at_most", "good side"),
+        (0.9, "at_most", "bad side"),
+    ],
 )
-def test_a_median_whose_interval_reaches_too_far_is_no_success(
-    values: tuple[float, ...], sense: str
-) -> None:
-    found = result(values=values, goal=1.0, sense=sense)
-    assert found.median == 1.0
-    assert found.verdict is Verdict.WIDE
+def test_noise_replaces_a_verdict(goal: float, sense: str, side: str) -> None:
+    found = line(result((*[1.0] * 6, 1.1), goal=goal, sense=sense, noise=[0.9] + [1.0] * 6))
+    assert f"not resolvable here (noise over 2%), {side} |" in found
 
 
-def test_what_is_no_ratio_may_reach_past_its_goal_by_a_share() -> None:
-    values = [258.0] * 3 + [250.0] * 4
-    assert result(values=values, goal=256, sense="at_most", value_unit="MB").verdict is Verdict.MET
-    values = [265.0] * 3 + [250.0] * 4
-    assert result(values=values, goal=256, sense="at_most", value_unit="MB").verdict is Verdict.WIDE
-
-
-def test_noise_over_two_per_cent_bars_met_and_missed() -> None:
-    quiet = (0.982, *[1.0] * 5, 1.02)
-    loud = (0.97, *[1.0] * 5, 1.02)
-    assert result(noise=quiet).noise_floor == pytest.approx(0.019)
-    assert result(noise=quiet).verdict is Verdict.MET
-    assert result(noise=loud).noise_floor == pytest.approx(0.025)
-    assert result(noise=loud).verdict is Verdict.NOISY
-    assert result(noise=loud, goal=2.0).verdict is Verdict.NOISY
-    assert result(noise=loud).reaches is Verdict.MET
-
-
-def test_fewer_than_seven_pairs_judge_nothing() -> None:
-    assert result(values=[1.0] * 6).verdict is Verdict.FEW
-    assert result(values=[1.0] * 7).verdict is Verdict.MET
-
-
-def test_what_has_no_goal_informs() -> None:
-    assert result(goal=None).verdict is Verdict.NONE
-    assert result(goal=None).reaches is Verdict.NONE
-
-
-def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
-    missing = result(values=(), missing="fio is not installed")
-    assert missing.verdict is Verdict.MISSING
-    assert "median" not in missing.as_json()
-
-
-def test_json_keeps_the_figures_and_what_was_said_of_them() -> None:
-    kept = result(noise=[1.0] * 7, order=[["a", "b"]], raw={"pairs": 7}).as_json()
-    assert kept["values"] == SEVEN
-    assert kept["interval"] == {"low": 0.971, "high": 1.029, "coverage": 1 - 2 / 128}
-    assert (kept["median"], kept["noise_floor"], kept["verdict"]) == (1.0, 0.0, "met")
-    assert (kept["order"], kept["raw"]) == ([["a", "b"]], {"pairs": 7})
+def test_a_note_of_several_results_stands_once() -> None:
+    assert table([result(notes=["`fio`"]), result(notes=["`fio`"])]).count("- `fio`") == 1
