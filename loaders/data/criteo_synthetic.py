@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import array_of, constants, struct
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -56,10 +57,11 @@ class SyntheticDay(io.RawIOBase):
     """
 
     def __init__(self, seed: int, day: int, row_count: int) -> None:
-        states = np.random.SeedSequence((seed, day)).generate_state(4 * library.SYNTHETIC_LANES)
+        lanes = constants()["WL_SYNTHETIC_LANES"]
+        states = np.random.SeedSequence((seed, day)).generate_state(4 * lanes)
         self._library = library.load()
         self._integers = _integer_texts()
-        self._made = library.Synthetic(
+        self._made = struct("wl_synthetic")(
             columns=_columns(),
             integers=self._integers.ctypes.data,
             row_count=row_count,
@@ -81,7 +83,7 @@ class SyntheticDay(io.RawIOBase):
         )
 
 
-def _columns() -> ctypes.Array[library.SyntheticColumn]:
+def _columns() -> ctypes.Array[ctypes.Structure]:
     count = len(INTEGER_RANGES)
     columns = []
     for place, (most, share) in enumerate(
@@ -91,8 +93,8 @@ def _columns() -> ctypes.Array[library.SyntheticColumn]:
         # Rank 1 is the lowest value; text 0 is the empty one, and text 1 that of LOWEST.
         first = -LOWEST if place < count and place != NEGATIVE_COLUMN else 0
         octaves = math.log2(most + 1) / (_DRAWS - gap)
-        columns.append(library.SyntheticColumn(gap=gap, most=most, first=first, octaves=octaves))
-    return (library.SyntheticColumn * len(columns))(*columns)
+        columns.append((gap, most, first, octaves))
+    return array_of("wl_synthetic_column", columns)
 
 
 @cache

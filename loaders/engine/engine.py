@@ -44,6 +44,7 @@ from wattload.core.io import (
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, PAGE_BYTES, aligned_buffer, fill_random
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import array_of, constants, setup_of, struct
 from wattload.loaders.engine.library import (
     AUTO,
     BackendFlag,
@@ -191,7 +192,7 @@ class Ticket:
         return job
 
     def _progress(self, job: ctypes.c_void_p) -> tuple[int, int]:
-        found = library.Progress()
+        found = struct("wl_progress")()
         self._library.wl_job_progress(job, ctypes.byref(found))
         return int(found.bytes), int(found.operations)
 
@@ -210,7 +211,7 @@ class Ticket:
         job = self._take_job()
         if job is None:
             return
-        found = library.Result()
+        found = struct("wl_result")()
         try:
             self._library.wl_job_result(job, ctypes.byref(found))
             self._outcome = self._read(job, found)
@@ -218,7 +219,7 @@ class Ticket:
             self._library.wl_job_free(job)
             self._forget(self, found.extending_files)
 
-    def _read(self, job: ctypes.c_void_p, found: library.Result) -> IOResult | Exception:
+    def _read(self, job: ctypes.c_void_p, found: ctypes.Structure) -> IOResult | Exception:
         if found.error.code != library.OK:
             if found.error.offset != library.NO_OFFSET:
                 self._failure = (int(found.error.code), int(found.error.offset))
@@ -238,7 +239,7 @@ class Ticket:
         )
 
     def _read_job(self, job: ctypes.c_void_p) -> IOReading:
-        found = library.Reading()
+        found = struct("wl_reading")()
         self._library.wl_job_read(job, ctypes.byref(found))
         latency = Histogram(np.frombuffer(found.counts, dtype=np.uint64).copy())
         if latency.count:
@@ -297,7 +298,7 @@ class IOEngine:
         self._end = weakref.finalize(
             self, library.close_engine, self._handle, self._regions, self._owner
         )
-        self._facts = library.Facts()
+        self._facts = struct("wl_facts")()
         self._library.wl_engine_facts(self._handle, ctypes.byref(self._facts))
         self._path = self._data_path()
 
@@ -404,15 +405,18 @@ class IOEngine:
 
     def _open(self) -> ctypes.c_void_p:
         block_bytes, depth, pollers = self._limits
-        regions = (library.Region * len(self._regions))(
-            *[library.Region(region.address, region.size_bytes) for region in self._regions]
+        regions = array_of(
+            "wl_region", ((region.address, region.size_bytes) for region in self._regions)
         )
-        setup = library.Setup(
-            ctypes.sizeof(library.Setup),
-            *(depth, pollers, block_bytes, len(regions)),
-            library.REGISTER_BUFFERS | library.REGISTER_FILES,
-            regions,
-            self._choice.name.encode(),
+        setup = setup_of(
+            "wl_setup",
+            depth=depth,
+            pollers=pollers,
+            block_bytes=block_bytes,
+            region_count=len(regions),
+            flags=constants()["WL_REGISTER_BUFFERS"] | constants()["WL_REGISTER_FILES"],
+            regions=regions,
+            backend=self._choice.name.encode(),
         )
         handle, error = ctypes.c_void_p(), library.Error()
         code = self._library.wl_engine_open(

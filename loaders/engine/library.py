@@ -1,7 +1,7 @@
-"""The engine's shared library, loaded by ctypes: types, functions, backends and errors.
+"""The engine's shared library, loaded by ctypes: functions, backends and errors.
 
-Field order and meaning are those of ``src/wattload_engine.h``. ctypes lets other Python threads run
-during every call. ``choose_backend`` returns the backend that runs here.
+Structures and functions are those of ``src/wattload_engine.h`` (see ``header``). ctypes lets other
+Python threads run during every call. ``choose_backend`` returns the backend that runs here.
 """
 
 from __future__ import annotations
@@ -10,18 +10,8 @@ import ctypes
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import (
-    POINTER,
-    c_char,
-    c_char_p,
-    c_float,
-    c_int32,
-    c_size_t,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
@@ -32,39 +22,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
-from wattload.core.histogram import BUCKET_COUNT
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.aligned_io import refuses_direct
+from wattload.loaders.engine.header import constants, prototypes, struct
 
-ABI = 10
+ABI = constants()["WL_ABI"]
 FILE_NAME = "libwattload_engine.so"
-PATH_BYTES = 4096
-TEXT_BYTES = 512
-
-OK = 0
-BAD_PLAN = -1
-BAD_SETUP = -2
-UNAVAILABLE = -3
-SHORT_READ = -4
-CHANGED = -5
-NOT_DIRECT = -6
-SHORT_WRITE = -7
-BAD_PAGE = -8
-BAD_ID = -9
-OTHER_DEVICE = -10
-NO_LIBRARY = -11
-CUDA = -12
-CUFILE = -13
-GPU_MEMORY = -14
-OTHER_SIZE = -15
-NO_GPU = -16
-NOT_PINNED = -17
-TOO_MANY = -18
-HANGS = -19
+OK = constants()["WL_OK"]
+BAD_PLAN = constants()["WL_BAD_PLAN"]
+BAD_SETUP = constants()["WL_BAD_SETUP"]
+UNAVAILABLE = constants()["WL_UNAVAILABLE"]
+SHORT_READ = constants()["WL_SHORT_READ"]
+CHANGED = constants()["WL_CHANGED"]
+NOT_DIRECT = constants()["WL_NOT_DIRECT"]
+SHORT_WRITE = constants()["WL_SHORT_WRITE"]
+BAD_ID = constants()["WL_BAD_ID"]
+OTHER_DEVICE = constants()["WL_OTHER_DEVICE"]
+NO_LIBRARY = constants()["WL_NO_LIBRARY"]
+CUDA = constants()["WL_CUDA"]
+CUFILE = constants()["WL_CUFILE"]
+GPU_MEMORY = constants()["WL_GPU_MEMORY"]
+OTHER_SIZE = constants()["WL_OTHER_SIZE"]
+NO_GPU = constants()["WL_NO_GPU"]
+NOT_PINNED = constants()["WL_NOT_PINNED"]
+TOO_MANY = constants()["WL_TOO_MANY"]
+HANGS = constants()["WL_HANGS"]
 NO_OFFSET = (1 << 64) - 1
-
-REGISTER_BUFFERS = 1
-REGISTER_FILES = 2
 
 AUTO = "auto"
 IO_URING = "io_uring"
@@ -72,213 +55,7 @@ PREAD = "pread"
 MEMORY = "memory"
 NULL = "null"
 
-
-class Error(ctypes.Structure):
-    """``wl_error``."""
-
-    _fields_ = (
-        ("code", c_int32),
-        ("detail", c_int32),
-        ("offset", c_uint64),
-        ("path", c_char * PATH_BYTES),
-        ("text", c_char * TEXT_BYTES),
-    )
-
-
-class BackendInfo(ctypes.Structure):
-    """``wl_backend_info``."""
-
-    _fields_ = (("name", c_char_p), ("flags", c_uint32), ("reserved", c_uint32))
-
-
-class Region(ctypes.Structure):
-    """``wl_region``."""
-
-    _fields_ = (("base", c_void_p), ("bytes", c_uint64))
-
-
-class Setup(ctypes.Structure):
-    """``wl_setup``."""
-
-    _fields_ = (
-        ("struct_bytes", c_uint32),
-        ("depth", c_uint32),
-        ("pollers", c_uint32),
-        ("block_bytes", c_uint32),
-        ("region_count", c_uint32),
-        ("flags", c_uint32),
-        ("regions", POINTER(Region)),
-        ("backend", c_char_p),
-    )
-
-
-class Facts(ctypes.Structure):
-    """``wl_facts``."""
-
-    _fields_ = (
-        ("buffers_refused", c_int32),
-        ("files_refused", c_int32),
-        ("threads", c_uint32),
-        ("ring_flags", c_uint32),
-    )
-
-
-class Progress(ctypes.Structure):
-    """``wl_progress``."""
-
-    _fields_ = (
-        ("bytes", c_uint64),
-        ("operations", c_uint64),
-        ("done", c_uint32),
-        ("reserved", c_uint32),
-    )
-
-
-class Reading(ctypes.Structure):
-    """``wl_reading``."""
-
-    _fields_ = (
-        ("time_ns", c_uint64),
-        ("bytes", c_uint64),
-        ("operations", c_uint64),
-        ("latency_sum_ns", c_uint64),
-        ("latency_min_ns", c_uint64),
-        ("latency_max_ns", c_uint64),
-        ("counts", c_uint64 * BUCKET_COUNT),
-    )
-
-
-class Result(ctypes.Structure):
-    """``wl_result``."""
-
-    _fields_ = (
-        ("bytes", c_uint64),
-        ("operations", c_uint64),
-        ("start_ns", c_uint64),
-        ("end_ns", c_uint64),
-        ("last_io_ns", c_uint64),
-        ("cpu_ns", c_uint64),
-        ("bad_blocks", c_uint64),
-        ("latency_sum_ns", c_uint64),
-        ("latency_min_ns", c_uint64),
-        ("latency_max_ns", c_uint64),
-        ("sync_ns", c_uint64),
-        ("extending_files", c_uint32),
-        ("stopped", c_uint32),
-        ("error", Error),
-    )
-
-
-class TsvProgress(ctypes.Structure):
-    """``wl_tsv_progress``."""
-
-    _fields_ = (
-        ("taken_bytes", c_uint64),
-        ("bad_count", c_uint64),
-        ("bad_offsets", c_uint64 * 8),
-    )
-
-
-class IdTable(ctypes.Structure):
-    """``wl_id_table``."""
-
-    _fields_ = (
-        ("slots", c_void_p),
-        ("ids", c_void_p),
-        ("counts", c_void_p),
-        ("slot_count", c_uint32),
-        ("limit", c_uint32),
-        ("used", c_uint32),
-    )
-
-
-SYNTHETIC_LANES = 64
-
-
-class SyntheticColumn(ctypes.Structure):
-    """``wl_synthetic_column``."""
-
-    _fields_ = (
-        ("gap", c_uint32),
-        ("most", c_uint32),
-        ("first", c_uint32),
-        ("octaves", c_float),
-    )
-
-
-class Synthetic(ctypes.Structure):
-    """``wl_synthetic``."""
-
-    _fields_ = (
-        ("streams", c_uint32 * (4 * SYNTHETIC_LANES)),
-        ("columns", SyntheticColumn * 39),
-        ("integers", c_void_p),
-        ("row_count", c_uint64),
-        ("ones", c_uint32),
-        ("held_start", c_uint32),
-        ("held_end", c_uint32),
-        ("held", c_char * (SYNTHETIC_LANES * 320 + 8)),
-    )
-
-
-class ColumnPages(ctypes.Structure):
-    """``wl_column``."""
-
-    _fields_ = (
-        ("dictionary_bytes", c_uint64),
-        ("data_bytes", c_uint64),
-        ("dictionary_count", c_uint32),
-        ("null_count", c_uint32),
-        ("least", c_int32),
-        ("most", c_int32),
-    )
-
-
-_ERROR = POINTER(Error)
-_PROTOTYPES = {
-    "wl_sources": ([], c_char_p),
-    "wl_backend": ([c_uint32], POINTER(BackendInfo)),
-    "wl_backend_probe": ([c_char_p, _ERROR], c_int32),
-    "wl_engine_open": ([POINTER(Setup), POINTER(c_void_p), _ERROR], c_int32),
-    "wl_engine_facts": ([c_void_p, POINTER(Facts)], None),
-    "wl_engine_close": ([c_void_p], None),
-    "wl_job_submit": ([c_void_p, c_char_p, c_size_t, POINTER(c_void_p), _ERROR], c_int32),
-    "wl_job_wait": ([c_void_p, c_uint32], c_int32),
-    "wl_job_progress": ([c_void_p, POINTER(Progress)], None),
-    "wl_job_stop": ([c_void_p], None),
-    "wl_job_result": ([c_void_p, POINTER(Result)], None),
-    "wl_job_read": ([c_void_p, POINTER(Reading)], None),
-    "wl_job_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
-    "wl_job_free": ([c_void_p], None),
-    "wl_plan_check": ([c_char_p, c_size_t, _ERROR], c_int32),
-    "wl_seal": ([c_void_p, c_size_t, *[c_uint64] * 5], None),
-    "wl_bad_blocks": ([c_void_p, c_size_t, *[c_uint64] * 5], c_uint64),
-    "wl_tsv_read": (
-        [c_void_p, c_size_t, c_void_p, c_size_t, c_uint32, c_int32, POINTER(TsvProgress)],
-        c_uint32,
-    ),
-    "wl_tsv_pack": (
-        [c_void_p, c_size_t, c_void_p, c_uint32, c_int32, c_int32, POINTER(TsvProgress)],
-        c_uint32,
-    ),
-    "wl_ids_count": ([POINTER(IdTable), c_void_p, c_size_t, c_void_p], c_size_t),
-    "wl_ids_number": ([POINTER(IdTable), *[c_void_p] * 3, c_size_t, c_void_p], None),
-    "wl_synthetic_read": ([POINTER(Synthetic), c_void_p, c_size_t], c_size_t),
-    "wl_column_page_bytes": ([c_uint32], c_uint64),
-    "wl_column_scratch_bytes": ([c_uint32], c_uint64),
-    "wl_column_encode": (
-        [c_void_p, c_uint32, c_int32, *[c_void_p] * 3, POINTER(ColumnPages)],
-        None,
-    ),
-    "wl_dictionary_decode": ([c_void_p, c_size_t, c_uint32, c_int32, c_void_p], c_int32),
-    "wl_data_decode": (
-        [c_void_p, c_size_t, c_uint32, c_int32, c_int32, c_void_p, c_uint32, *[c_void_p] * 3],
-        c_int32,
-    ),
-    "wl_rows_pack": ([c_void_p, c_size_t, c_uint32, c_void_p], None),
-    "wl_crc32_available": ([], c_int32),
-    "wl_crc32_fold": ([c_uint32, c_void_p, c_size_t], c_uint32),
-}
+Error = struct("wl_error")
 
 
 def library_path() -> Path:
@@ -294,19 +71,6 @@ def load() -> ctypes.CDLL:
         MissingExtraError: it was not built, can't be loaded, or has another interface version.
     """
     return load_from(library_path())
-
-
-def load_with(prototypes: Mapping[str, tuple[Any, Any]]) -> ctypes.CDLL:
-    """Return the library with the types of further functions set: arguments and result by name.
-
-    Raises:
-        MissingExtraError: as ``load``.
-    """
-    found = load()
-    for name, (arguments, result) in prototypes.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, result
-    return found
 
 
 def trace_rows(function: Callable[..., Any], handle: object) -> NDArray[np.void]:
@@ -329,7 +93,7 @@ def load_from(path: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path), use_errno=False)
         library.wl_abi.restype = c_uint32
         found = library.wl_abi()
-        functions = {name: getattr(library, name) for name in _PROTOTYPES}
+        functions = [(getattr(library, name), types) for name, *types in prototypes()]
     except (OSError, AttributeError) as error:
         raise MissingExtraError(
             f"the I/O engine can't be loaded: {error}; {_how_to_build()}"
@@ -338,9 +102,9 @@ def load_from(path: Path) -> ctypes.CDLL:
         raise MissingExtraError(
             f"{path} has interface version {found}, this wattload needs {ABI}; {_how_to_build()}"
         )
-    for name, (arguments, result) in _PROTOTYPES.items():
-        functions[name].argtypes, functions[name].restype = arguments, result
-    _check_sources(path, functions["wl_sources"]().decode())
+    for function, (arguments, result) in functions:
+        function.argtypes, function.restype = arguments, result
+    _check_sources(path, library.wl_sources().decode())
     return library
 
 
@@ -384,10 +148,10 @@ def _how_to_build() -> str:
 class BackendFlag(IntFlag):
     """The properties of a backend; the values are the header's."""
 
-    DISKLESS = 1
-    SYNC = 2
-    FIXED_BUFFERS = 4
-    FIXED_FILES = 8
+    DISKLESS = constants()["WL_B_DISKLESS"]
+    SYNC = constants()["WL_B_SYNC"]
+    FIXED_BUFFERS = constants()["WL_B_FIXED_BUFFERS"]
+    FIXED_FILES = constants()["WL_B_FIXED_FILES"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +217,7 @@ class UnavailableError(ConfigError):
     """A backend can't run here; the message is a clause with the reason."""
 
 
-def exception_of(error: Error) -> Exception:
+def exception_of(error: ctypes.Structure) -> Exception:
     """Return the exception for a failed call or job; ``error.code`` is not ``OK``."""
     path, text = os.fsdecode(error.path), error.text.decode("utf-8", "replace")
     place = "" if error.offset == NO_OFFSET else f" at offset {error.offset}"

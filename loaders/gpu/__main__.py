@@ -5,13 +5,14 @@ Its request is ``{"probe": ...}`` or a specification (see ``process.specificatio
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from wattload.loaders.gpu import native
-from wattload.loaders.gpu.native import File, Place, Reads, Result
+from wattload.loaders.gpu.native import File, Place, Reads
 from wattload.loaders.gpu.serving import Commands, Send, error_fields, followed, serve
 
 
@@ -55,7 +56,7 @@ def _read(spec: Mapping[str, Any], commands: Commands, send: Send) -> None:
     reads.close()
 
 
-def _figures(result: Result, file_operations: list[int]) -> dict[str, Any]:
+def _figures(result: ctypes.Structure, file_operations: list[int]) -> dict[str, Any]:
     library = result.library
     return {
         "start_ns": result.start_ns,

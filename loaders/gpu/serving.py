@@ -9,6 +9,7 @@ ends when its standard input ends, whatever it is doing: it outlives nobody.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from wattload.loaders.gpu.native import CHECKED, READY, TIMED, NativeError, Progress
+from wattload.loaders.gpu.native import CHECKED, READY, TIMED, NativeError
 
 PROGRESS_S = 0.05
 EDGE_S = 0.002
@@ -54,7 +55,7 @@ class Running(Protocol[R_co]):
         """Let the timed stage begin; from any thread."""
         ...
 
-    def progress(self) -> Progress:
+    def progress(self) -> ctypes.Structure:
         """Return what has been done so far; from any thread."""
         ...
 

@@ -9,15 +9,16 @@ as ``{"refused": ...}``, and a missing extra as ``{"missing": ...}``.
 from __future__ import annotations
 
 import base64
+import ctypes
 from collections.abc import Mapping
 from typing import Any
 
 from wattload.core.errors import MissingExtraError, WattloadError
 from wattload.loaders.engine.targets import Target
-from wattload.loaders.gpu.native import Progress, cuda_gpus
+from wattload.loaders.gpu.native import cuda_gpus
 from wattload.loaders.gpu.serving import Commands, Send, followed, serve
 from wattload.loaders.gpu_queue import native
-from wattload.loaders.gpu_queue.native import Queue, Result
+from wattload.loaders.gpu_queue.native import Queue
 
 TRACED_ROWS = 16_384
 """Most traced reads that a record keeps."""
@@ -74,13 +75,13 @@ class _Run:
     def start(self) -> None:
         self._queue.start()
 
-    def progress(self) -> Progress:
+    def progress(self) -> ctypes.Structure:
         """Return what has been answered so far, with its bytes."""
         progress = self._queue.progress()
         progress.bytes = progress.reads * self._each_bytes
         return progress
 
-    def run(self) -> Result:
+    def run(self) -> ctypes.Structure:
         """Run all stages; an error ends them, also that of a drive that hangs."""
         result, error = self._queue.run()
         if error is not None:
@@ -89,7 +90,7 @@ class _Run:
 
 
 def _figures(
-    spec: Mapping[str, Any], queue: Queue, result: Result, each_bytes: int
+    spec: Mapping[str, Any], queue: Queue, result: ctypes.Structure, each_bytes: int
 ) -> dict[str, Any]:
     targets = [queue.target(number) for number in range(len(spec["targets"]))]
     pollers = [queue.poller(number) for number in range(spec["setup"]["pollers"])]
@@ -133,7 +134,7 @@ def _figures(
     }
 
 
-def _cache_counts(result: Result) -> dict[str, int]:
+def _cache_counts(result: ctypes.Structure) -> dict[str, int]:
     return {
         "coalesced": result.coalesced,
         "hits": result.hits,

@@ -8,6 +8,7 @@ streams of its own. Threads of the CPU can gather in the GPU's place, into host 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 import weakref
@@ -25,7 +26,6 @@ from wattload.core.io import DataPath, MemoryRegion, PathCounts
 from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import AUTO
-from wattload.loaders.engine.targets import FAILURE_LIMIT
 from wattload.loaders.feature_rows import (
     BLOCK_BYTES,
     FeaturePlan,
@@ -36,7 +36,7 @@ from wattload.loaders.feature_rows import (
 from wattload.loaders.gpu.native import NativeError
 from wattload.loaders.gpu_queue import native
 from wattload.loaders.gpu_queue.failures import lost_error, rows_error
-from wattload.loaders.gpu_queue.native_rows import Rows, RowsFile, RowsResult
+from wattload.loaders.gpu_queue.native_rows import Rows, RowsFile
 
 HANG_S = 10.0
 """Without any answer for so long, a drive or a poller hangs."""
@@ -168,7 +168,7 @@ class QueueGatherer:
             self._counts[name] += getattr(result, name)
         return self._result(result, len(rows), time.thread_time() - start_cpu_s)
 
-    def _result(self, result: RowsResult, count: int, own_cpu_s: float) -> GatherResult:
+    def _result(self, result: ctypes.Structure, count: int, own_cpu_s: float) -> GatherResult:
         plan = self._plan
         counts = np.array(result.counts, dtype=np.uint64)
         latency = Histogram(counts)
@@ -211,10 +211,10 @@ class QueueGatherer:
             raise TypeError("this loader gathers into the memory of a GPU, not of the host")
         return into.ctypes.data
 
-    def _raise_failure(self, result: RowsResult) -> None:
+    def _raise_failure(self, result: ctypes.Structure) -> None:
         """Raise for reads that failed, or a file that ended early."""
         plan = self._plan
-        failed = [each for each in result.failures[:FAILURE_LIMIT] if each.count]
+        failed = [each for each in result.failures if each.count]
         if not failed:
             return
         first = failed[0]
@@ -232,7 +232,7 @@ class QueueGatherer:
             str(path),
         )
 
-    def _check_counts(self, result: RowsResult, count: int) -> None:
+    def _check_counts(self, result: ctypes.Structure, count: int) -> None:
         """Raise ``RunError`` unless each row is counted once, and each request by all alike."""
         counted = result.kept + result.hits + result.joined + result.asked
         for name, found, other, expected in (

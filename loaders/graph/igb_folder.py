@@ -22,9 +22,9 @@ import ctypes
 import math
 import os
 from collections.abc import Iterator
-from ctypes import POINTER, c_int32, c_uint64, c_void_p
+from ctypes import c_uint64
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import struct
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.files import ROW_BYTES, Topology
 from wattload.loaders.graph.shapes import WIDTH, GraphShape, NodeType, Relation
@@ -52,25 +53,6 @@ _FULL_PAPERS, _FULL_LABELLED = 269_346_174, 227_130_858
 _SAMPLED_ROWS = 4096
 _CHUNK = 1 << 20
 """Edges or labels that are read at once."""
-
-
-class _Way(ctypes.Structure):
-    """``wl_edge_way``."""
-
-    _fields_ = (("next", c_void_p), ("ends", c_void_p), ("sources", c_void_p))
-
-
-_PROTOTYPES = {
-    "wl_graph_sort_edges": (
-        [c_void_p, c_uint64, POINTER(c_uint64 * 2), c_int32, POINTER(_Way), POINTER(_Way)],
-        c_uint64,
-    )
-}
-
-
-@lru_cache(maxsize=1)
-def _load() -> ctypes.CDLL:
-    return library.load_with(_PROTOTYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +215,10 @@ class IgbFolder:
                 if back:
                     back.allocate(loops=0)
             for first, chunk in edges.chunks():
-                wrong = _load().wl_graph_sort_edges(
+                wrong = library.load().wl_graph_sort_edges(
                     chunk.ctypes.data,
                     len(chunk),
-                    ctypes.byref((c_uint64 * 2)(*counts)),
+                    (c_uint64 * 2)(*counts),
                     drops_loops,
                     ctypes.byref(forward.way),
                     ctypes.byref(back.way) if back else None,
@@ -256,7 +238,7 @@ class _Lists:
         self.indptr = np.zeros(count + 1, dtype=np.uint64)
         self.indices = np.empty(0, dtype=np.uint32)
         self.largest_degree = 0
-        self.way = _Way(self._next.ctypes.data, None, None)
+        self.way = struct("wl_edge_way")(self._next.ctypes.data, None, None)
 
     def allocate(self, *, loops: int) -> None:
         """Make room for the edges that were counted and ``loops`` more for each destination."""
@@ -266,7 +248,7 @@ class _Lists:
         self._next[:] = self.indptr[:-1]
         self.indices = np.empty(int(self.indptr[-1]), dtype=np.uint32)
         ends = self.indptr[1:].ctypes.data
-        self.way = _Way(self._next.ctypes.data, ends, self.indices.ctypes.data)
+        self.way = struct("wl_edge_way")(self._next.ctypes.data, ends, self.indices.ctypes.data)
 
     def add_loops(self) -> None:
         self.indices[self.indptr[1:] - np.uint64(1)] = np.arange(len(self._next), dtype=np.uint32)

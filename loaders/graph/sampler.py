@@ -9,9 +9,8 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_uint32, c_void_p
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,61 +18,14 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import array_of, constants, setup_of
 from wattload.loaders.engine.library import OK, Error
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.shapes import GraphShape
 
-FANOUT_LIMIT = 1024
-THREAD_LIMIT = 256
-
-
-class _Relation(ctypes.Structure):
-    """``wl_relation``."""
-
-    _fields_ = (
-        ("source", c_uint32),
-        ("destination", c_uint32),
-        ("indptr", c_void_p),
-        ("indices", c_void_p),
-    )
-
-
-class _Setup(ctypes.Structure):
-    """``wl_sampler_setup``."""
-
-    _fields_ = (
-        *(
-            (name, c_uint32)
-            for name in (
-                "struct_bytes",
-                "threads",
-                "type_count",
-                "relation_count",
-                "layer_count",
-                "reserved",
-            )
-        ),
-        ("seed", c_uint64),
-        ("node_counts", POINTER(c_uint64)),
-        ("relations", POINTER(_Relation)),
-        ("fanouts", POINTER(c_uint32)),
-    )
-
-
+FANOUT_LIMIT = constants()["WL_FANOUT_LIMIT"]
+THREAD_LIMIT = constants()["WL_SAMPLER_THREADS"]
 _LISTS = POINTER(c_uint32)
-_ERROR = POINTER(Error)
-_PROTOTYPES = {
-    "wl_sampler_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
-    "wl_sampler_draw": ([c_void_p, c_uint64, c_uint32, c_void_p, c_uint32, _ERROR], c_int32),
-    "wl_sampler_nodes": ([c_void_p, c_uint32, POINTER(_LISTS)], _LISTS),
-    "wl_sampler_edges": ([c_void_p, c_uint32, c_uint32, POINTER(_LISTS)], _LISTS),
-    "wl_sampler_close": ([c_void_p], None),
-}
-
-
-@lru_cache(maxsize=1)
-def _load() -> ctypes.CDLL:
-    return library.load_with(_PROTOTYPES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,27 +188,27 @@ class Sampler:
             raise ConfigError(f"a sampler has 1 to {THREAD_LIMIT} threads, got {threads}")
         self._topology = topology
         self._layer_count = len(fanouts)
-        self._library = _load()
-        flat = [fanout for layer in reversed(fanouts) for fanout in layer]
-        setup = _Setup(
-            struct_bytes=ctypes.sizeof(_Setup),
+        self._library = library.load()
+        flat = np.array([each for layer in reversed(fanouts) for each in layer], dtype=np.uint32)
+        node_counts = np.array([each.count for each in shape.node_types], dtype=np.uint64)
+        setup = setup_of(
+            "wl_sampler_setup",
             threads=threads,
             type_count=len(shape.node_types),
             relation_count=len(shape.relations),
             layer_count=len(fanouts),
             seed=seed & (1 << 64) - 1,
-            node_counts=(c_uint64 * len(shape.node_types))(*(t.count for t in shape.node_types)),
-            relations=(_Relation * len(shape.relations))(
-                *(
-                    _Relation(
-                        each.source, each.destination, indptr.ctypes.data, indices.ctypes.data
-                    )
+            node_counts=node_counts.ctypes.data,
+            relations=array_of(
+                "wl_relation",
+                (
+                    (each.source, each.destination, indptr.ctypes.data, indices.ctypes.data)
                     for each, indptr, indices in zip(
                         shape.relations, topology.indptr, topology.indices, strict=True
                     )
-                )
+                ),
             ),
-            fanouts=(c_uint32 * len(flat))(*flat),
+            fanouts=flat.ctypes.data,
         )
         self._handle, error = c_void_p(), Error()
         code = self._library.wl_sampler_open(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_uint32, c_uint64, c_void_p
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +14,10 @@ from wattload.loaders.engine import library
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.synthetic import derived_seed
 
-_PROTOTYPES = {
-    "wl_graph_permute": ([c_uint64, c_uint64, c_void_p, c_uint64], None),
-    "wl_graph_scores": ([c_void_p, c_void_p, c_uint32, c_void_p, c_uint64, c_uint64], None),
-}
 _MEMBERS, _EPOCHS = 16, 17
 """What a seed is derived for; SyntheticGraph has the numbers below."""
 _CHUNK = 1 << 20
 _DIGIT_BITS = 16
-
-
-@lru_cache(maxsize=1)
-def _load() -> ctypes.CDLL:
-    return library.load_with(_PROTOTYPES)
 
 
 class TrainingSeeds:
@@ -85,7 +74,7 @@ class TrainingSeeds:
 
 def _permute(seed: int, count: int, numbers: NDArray[np.uint64]) -> None:
     """Replace numbers below ``count`` by those that a permutation takes them to."""
-    _load().wl_graph_permute(seed, count, numbers.ctypes.data, len(numbers))
+    library.load().wl_graph_permute(seed, count, numbers.ctypes.data, len(numbers))
 
 
 def most_drawn(
@@ -124,7 +113,11 @@ def _scores(topology: Topology, fanouts: Sequence[int], threads: int) -> NDArray
             ends = [0, *np.searchsorted(indptr, edges).tolist(), len(indptr) - 1]
             into = scores[shape.first_row(relation.source) :].ctypes.data
             add = partial(
-                _load().wl_graph_scores, indptr.ctypes.data, indices.ctypes.data, fanout, into
+                library.load().wl_graph_scores,
+                indptr.ctypes.data,
+                indices.ctypes.data,
+                fanout,
+                into,
             )
             list(pool.map(add, ends[:-1], ends[1:]))
     return scores

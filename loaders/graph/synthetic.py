@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import struct
 from wattload.loaders.graph.shapes import WIDTH, GraphShape
 
 VERSION = 1
@@ -36,30 +36,6 @@ _EXPONENT_LIMIT = 6
 _GUIDE_BITS = 16
 _NODES, _EDGES, _FEATURES, SAMPLES = range(4)
 """What a seed is derived for; samples are those that ``files`` compares."""
-
-
-class _Steps(ctypes.Structure):
-    """``wl_degree_steps``."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("first_ranks", "first_edges", "degrees", "guide")),
-        ("count", c_uint32),
-        ("guide_shift", c_uint32),
-    )
-
-
-_PROTOTYPES = {
-    "wl_graph_degrees": ([POINTER(_Steps), *[c_uint64] * 3, c_void_p], None),
-    "wl_graph_neighbours": ([POINTER(_Steps), *[c_uint64] * 4, c_void_p], None),
-    "wl_graph_rows": ([c_uint64, c_void_p, c_uint64, c_void_p], None),
-    "wl_graph_classes": ([c_uint64, c_void_p, c_uint64, c_void_p], None),
-    "wl_graph_wrong_row": ([c_uint64, c_void_p, c_uint64, c_uint64, c_void_p], c_uint64),
-}
-
-
-@lru_cache(maxsize=1)
-def _load() -> ctypes.CDLL:
-    return library.load_with(_PROTOTYPES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +124,7 @@ class SyntheticGraph:
 
     def __init__(self, shape: GraphShape, seed: int) -> None:
         self.shape = shape
-        self._library = _load()
+        self._library = library.load()
         self._kept: list[NDArray[Any]] = []
         types = range(len(shape.node_types))
         self._node_seeds = [derived_seed(seed, _NODES, each) for each in types]
@@ -223,14 +199,15 @@ class SyntheticGraph:
         _require_rows(numbers, found)
         function(self._feature_seed, numbers.ctypes.data, len(numbers), found.ctypes.data)
 
-    def _struct(self, node_count: int, edge_count: int, largest_degree: int) -> _Steps:
+    def _struct(self, node_count: int, edge_count: int, largest_degree: int) -> ctypes.Structure:
         steps = degree_steps(node_count, edge_count, largest_degree)
         shift = max(edge_count.bit_length() - _GUIDE_BITS, 0)
         buckets = np.arange((edge_count >> shift) + 2, dtype=np.uint64) << np.uint64(shift)
         found = np.searchsorted(steps.first_edges[:-1], buckets, side="right") - 1
         guide = found.astype(np.uint32)
         self._kept += [steps.first_ranks, steps.first_edges, steps.degrees, guide]
-        return _Steps(*(each.ctypes.data for each in self._kept[-4:]), len(steps.degrees), shift)
+        addresses = (each.ctypes.data for each in self._kept[-4:])
+        return struct("wl_degree_steps")(*addresses, len(steps.degrees), shift)
 
 
 def _require_rows(numbers: NDArray[np.uint64], values: NDArray[Any]) -> None:

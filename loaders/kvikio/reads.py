@@ -6,6 +6,7 @@ KvikIO's Python interface. KvikIO and CuPy are imported here alone.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import threading
@@ -23,8 +24,9 @@ from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE
 from wattload.core.io import BlockIdentity
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import struct
 from wattload.loaders.gpu import native
-from wattload.loaders.gpu.native import File, NativeError, Place, Progress, Result
+from wattload.loaders.gpu.native import File, NativeError, Place
 from wattload.loaders.stamps import bad_blocks
 
 _PATTERN = 0xA5
@@ -110,7 +112,7 @@ class KvikioReads:
         """Let the clock start once the first reads have been checked; from any thread."""
         self._started.set()
 
-    def run(self) -> Result:
+    def run(self) -> ctypes.Structure:
         threads = [threading.Thread(target=reader.run, daemon=True) for reader in self._readers]
         for thread in threads:
             thread.start()
@@ -138,9 +140,9 @@ class KvikioReads:
         """Wait for all threads, one of which is that of ``run``."""
         self._barrier.wait()
 
-    def progress(self) -> Progress:
+    def progress(self) -> ctypes.Structure:
         operations = sum(len(reader.latencies_ns) for reader in self._readers)
-        return Progress(
+        return struct("wl_gpu_progress")(
             reads=operations,
             bytes=operations * self._block_bytes,  # while readers go on, sums would differ
             ended=sum(reader.number for reader in self._readers),
@@ -212,12 +214,12 @@ class KvikioReads:
             return lambda offset: int(file.raw_read(memory, size, offset, 0))
         return lambda offset: int(file.read(memory, size, offset))
 
-    def _result(self, start_ns: int, cpu_ns: int) -> Result:
+    def _result(self, start_ns: int, cpu_ns: int) -> ctypes.Structure:
         readers = self._readers
         latencies = np.concatenate(
             [np.frombuffer(reader.latencies_ns, dtype=np.uint64) for reader in readers]
         )
-        result = Result(
+        result = struct("wl_gpu_result")(
             start_ns=start_ns,
             end_ns=self.deadline_ns,
             cpu_ns=cpu_ns,
@@ -243,12 +245,12 @@ class KvikioReads:
         self._count_library(result)
         return result
 
-    def _count_library(self, result: Result) -> None:
+    def _count_library(self, result: ctypes.Structure) -> None:
         """Add up KvikIO's reads without cuFile, and cuFile's own count of the others."""
         totals = self._monitor.get().by_backend
         done = {name: each["num_ops"] - each["num_errors"] for name, each in totals.items()}
         posix, by_cufile = done.get("POSIX", 0), done.get("GDS", 0)
-        counted: native.LibraryReads | None = native.LibraryReads()
+        counted: ctypes.Structure | None = struct("wl_library_reads")()
         if by_cufile:
             counted = native.cufile_reads() if self._counts_cufile else None
         if counted is None:

@@ -1,92 +1,24 @@
-"""Mapped files of the engine's shared library, through ctypes.
-
-Field order and meaning are those of ``loaders/engine/src/wattload_engine.h``.
-"""
+"""Mapped files of the engine's shared library, through ctypes."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import c_void_p
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import array_of, setup_of, struct
 from wattload.loaders.engine.library import OK, Error
-from wattload.loaders.engine.targets import (
-    FAILURE_LIMIT,
-    TARGET_LIMIT,
-    Failure,
-    Target,
-    TargetStruct,
-    target_array,
-)
+from wattload.loaders.engine.targets import Target, target_array
 
 ADVICE = {"normal": 0, "random": 1}
 PATTERNS = {"uniform": 0, "regions": 1}
 THREAD_LIMIT = 1024
-
-
-class _Setup(ctypes.Structure):
-    """``wl_mapped_setup``."""
-
-    _fields_ = (
-        *(
-            (name, c_uint32)
-            for name in (
-                "struct_bytes",
-                "threads",
-                "block_bytes",
-                "requesters",
-                "pattern",
-                "advice",
-                "sample_every",
-                "trace_every",
-            )
-        ),
-        ("seed", c_uint64),
-        ("targets", POINTER(TargetStruct)),
-        ("target_count", c_uint32),
-        ("reserved", c_uint32),
-    )
-
-
-class Result(ctypes.Structure):
-    """``wl_mapped_result``."""
-
-    _fields_ = (
-        *(
-            (name, c_uint64)
-            for name in (
-                "start_ns",
-                "end_ns",
-                "operations",
-                "failed",
-                "wrong",
-                "wrong_offset",
-                "bad_blocks",
-            )
-        ),
-        ("wrong_target", c_uint32),
-        ("reserved", c_uint32),
-        ("latency_sum_ns", c_uint64),
-        ("latency_min_ns", c_uint64),
-        ("latency_max_ns", c_uint64),
-        ("target_operations", c_uint64 * TARGET_LIMIT),
-        ("failures", Failure * FAILURE_LIMIT),
-        ("counts", c_uint64 * BUCKET_COUNT),
-    )
-
-
-class _Mapping(ctypes.Structure):
-    """``wl_mapping``."""
-
-    _fields_ = (("address", c_uint64), ("bytes", c_uint64))
 
 
 @dataclass(slots=True)
@@ -107,35 +39,16 @@ def guarded(mappings: Sequence[tuple[int, int]]) -> Iterator[Guard]:
         mappings: address and size in bytes of each mapped file, 64 at most.
     """
     found, error = Guard(), Error()
-    listed = (_Mapping * len(mappings))(*(_Mapping(*each) for each in mappings))
-    if load().wl_guard_begin(listed, len(mappings), ctypes.byref(error)) != OK:
+    listed = array_of("wl_mapping", mappings)
+    if library.load().wl_guard_begin(listed, len(mappings), ctypes.byref(error)) != OK:
         raise library.exception_of(error)
     try:
         yield found
     finally:
-        address = load().wl_guard_end()
+        address = library.load().wl_guard_end()
         for number, (start, size_bytes) in enumerate(mappings):
             if start <= address < start + size_bytes:
                 found.fault = number, address - start
-
-
-_ERROR = POINTER(Error)
-_PROTOTYPES = {
-    "wl_mapped_open": ([POINTER(_Setup), POINTER(c_void_p), _ERROR], c_int32),
-    "wl_mapped_start": ([c_void_p, _ERROR], c_int32),
-    "wl_mapped_reads": ([c_void_p], c_uint64),
-    "wl_mapped_finish": ([c_void_p, POINTER(Result)], None),
-    "wl_mapped_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
-    "wl_mapped_close": ([c_void_p], None),
-    "wl_guard_begin": ([POINTER(_Mapping), c_uint32, _ERROR], c_int32),
-    "wl_guard_end": ([], c_uint64),
-}
-
-
-@lru_cache(maxsize=1)
-def load() -> ctypes.CDLL:
-    """Return the engine's library with the types of these functions set; errors as its own."""
-    return library.load_with(_PROTOTYPES)
 
 
 class Mapped:
@@ -162,8 +75,8 @@ class Mapped:
             DataError: a file is shorter than planned.
         """
         listed = target_array(targets)
-        setup = _Setup(
-            struct_bytes=ctypes.sizeof(_Setup),
+        setup = setup_of(
+            "wl_mapped_setup",
             threads=threads,
             block_bytes=block_bytes,
             requesters=requesters,
@@ -177,7 +90,7 @@ class Mapped:
         )
         self._mapped: c_void_p | None = c_void_p()
         error = Error()
-        code = load().wl_mapped_open(
+        code = library.load().wl_mapped_open(
             ctypes.byref(setup), ctypes.byref(self._mapped), ctypes.byref(error)
         )
         if code != OK:
@@ -187,24 +100,24 @@ class Mapped:
     def start(self) -> None:
         """Start the threads, once; raises ``OSError`` if the host refuses one."""
         error = Error()
-        if load().wl_mapped_start(self._mapped, ctypes.byref(error)) != OK:
+        if library.load().wl_mapped_start(self._mapped, ctypes.byref(error)) != OK:
             raise library.exception_of(error)
 
     def reads(self) -> int:
-        return int(load().wl_mapped_reads(self._mapped))
+        return int(library.load().wl_mapped_reads(self._mapped))
 
-    def finish(self) -> Result:
+    def finish(self) -> ctypes.Structure:
         """End the threads, each after its read, and return what they did."""
-        result = Result()
-        load().wl_mapped_finish(self._mapped, ctypes.byref(result))
+        result = struct("wl_mapped_result")()
+        library.load().wl_mapped_finish(self._mapped, ctypes.byref(result))
         return result
 
     def trace(self) -> NDArray[np.void]:
         """Return the traced reads (``TRACE_DTYPE``, by time), after ``finish``."""
-        return library.trace_rows(load().wl_mapped_trace, self._mapped)
+        return library.trace_rows(library.load().wl_mapped_trace, self._mapped)
 
     def close(self) -> None:
         """End the threads and unmap the files; safe to call twice."""
         if self._mapped is not None:
-            load().wl_mapped_close(self._mapped)
+            library.load().wl_mapped_close(self._mapped)
             self._mapped = None

@@ -10,6 +10,7 @@ cold cache evicts the files beforehand.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import resource
@@ -27,7 +28,7 @@ from wattload.loaders.aligned_io import round_down
 from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.failures import failure_clause
 from wattload.loaders.gpu_reads import ReadsWatch
-from wattload.loaders.mmap.native import Mapped, Result
+from wattload.loaders.mmap.native import Mapped
 from wattload.loaders.random_reads import RandomReadPlan, RandomReadResult, ReadFailure
 
 SAMPLE_EVERY = 64
@@ -106,7 +107,7 @@ class MappedReader:
         """End the threads and unmap the files; safe to call twice."""
         self._mapped.close()
 
-    def _follow(self, watch: ReadsWatch, before: _Counts) -> tuple[Result, _Counts]:
+    def _follow(self, watch: ReadsWatch, before: _Counts) -> tuple[ctypes.Structure, _Counts]:
         """Report the reads until their time is over; return the figures and the last counts."""
         end_s = time.monotonic() + self._plan.duration_s
         reads, storage_bytes = 0, before.storage_bytes
@@ -120,7 +121,7 @@ class MappedReader:
         return result, after
 
     def _result(
-        self, result: Result, before: _Counts, after: _Counts, cpu_s: float
+        self, result: ctypes.Structure, before: _Counts, after: _Counts, cpu_s: float
     ) -> RandomReadResult:
         return RandomReadResult(
             operations=result.operations,
@@ -184,7 +185,7 @@ def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str,
     return tuple(remarks)
 
 
-def _histogram(result: Result) -> Histogram | None:
+def _histogram(result: ctypes.Structure) -> Histogram | None:
     counts = np.frombuffer(result.counts, dtype=np.uint64).copy()
     if not counts.any():
         return None

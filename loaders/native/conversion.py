@@ -46,6 +46,7 @@ from wattload.loaders.data.criteo_day_files import (
 )
 from wattload.loaders.data.gz_text import chunks_of, is_gz, open_text
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import struct
 from wattload.loaders.native import parquet
 from wattload.loaders.native.dictionaries import number_column
 from wattload.loaders.native.direct_files import (
@@ -229,7 +230,7 @@ def _write_parquet(
     writer = _ParquetWriter(machine, sink, settings)
     count = PartCount()
     for offset, block in text:
-        progress = library.TsvProgress()
+        progress = struct("wl_tsv_progress")()
         while progress.taken_bytes < block.size:
             at = progress.taken_bytes
             rows = machine.library.wl_tsv_read(
@@ -260,7 +261,7 @@ def _pack_text(
     """Write blocks of whole lines as packed rows; raises as ``_write_parquet``."""
     count = PartCount()
     for offset, block in text:
-        progress = library.TsvProgress()
+        progress = struct("wl_tsv_progress")()
         block_rows = 0
         while progress.taken_bytes < block.size:
             at = progress.taken_bytes
@@ -290,14 +291,14 @@ def _write_rows(
 
 
 def _require_rows(
-    part: Part, offset: int, progress: library.TsvProgress, settings: ConversionSettings
+    part: Part, offset: int, progress: ctypes.Structure, settings: ConversionSettings
 ) -> None:
     """Raise ``DataError`` for a bad line in the block at ``offset``, unless it is dropped."""
     if progress.bad_count and not settings.drops_bad_rows:
         raise _fault(part, offset + progress.bad_offsets[0])
 
 
-def _drop(count: PartCount, offset: int, progress: library.TsvProgress) -> None:
+def _drop(count: PartCount, offset: int, progress: ctypes.Structure) -> None:
     if progress.bad_count:
         count.drop(progress.bad_count, offset + progress.bad_offsets[0])
 
@@ -356,7 +357,7 @@ class _ParquetWriter:
         return size_bytes
 
     def _write_chunk(self, column: int, rows: int) -> Chunk:
-        machine, found = self._machine, library.ColumnPages()
+        machine, found = self._machine, struct("wl_column")()
         machine.library.wl_column_encode(
             machine.cells[column].ctypes.data,
             rows,

@@ -25,6 +25,7 @@ from wattload.loaders.converters import FIRST_NUMBER, RARE_NUMBER, NumberedColum
 from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.criteo_day_files import Bytes, Moved, Span
 from wattload.loaders.engine import library
+from wattload.loaders.engine.header import struct
 from wattload.loaders.native.direct_files import FileSink, Machine, extents_of, new_files
 
 ID_BYTES = 4
@@ -83,7 +84,7 @@ class _Table:
         self._ids, self._counts = np.empty(limit, np.uint32), np.empty(limit, np.uint32)
         self._left = np.empty(STEP_BYTES // ID_BYTES, np.uint32)
         self._numbered = np.empty(STEP_BYTES // ID_BYTES, np.int32)
-        self._table = library.IdTable(
+        self._table = struct("wl_id_table")(
             slots=self._slots.ctypes.data,
             ids=self._ids.ctypes.data,
             counts=self._counts.ctypes.data,

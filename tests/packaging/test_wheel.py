@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from wattload.loaders.engine.header import FILES
 from wattload.loaders.gpu_queue.kernels import (
     ENGINE_HEADERS,
     FEATURE_ROWS,
@@ -123,9 +124,9 @@ def test_every_file_of_a_linked_folder_is_in_the_wheel(names: set[str], folder: 
     assert wanted <= names
 
 
-def test_the_wheel_holds_the_engine_and_of_its_sources_what_cuda_compiles(names: set[str]) -> None:
+def test_the_wheel_holds_the_engine_and_of_its_sources_what_is_read_later(names: set[str]) -> None:
     native = {name for name in names if name.startswith("wattload/loaders/engine/")}
-    headers = {f"wattload/loaders/engine/src/{name}" for name in ENGINE_HEADERS}
+    headers = {f"wattload/loaders/engine/src/{name}" for name in (*ENGINE_HEADERS, *FILES)}
     assert LIBRARY in native
     assert headers <= native
     assert {Path(name).suffix for name in native - headers} == {".py", ".so"}

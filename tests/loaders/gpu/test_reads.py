@@ -15,6 +15,7 @@ from wattload.core.errors import ConfigError, TargetError
 from wattload.core.io import PathCounts
 from wattload.loaders.bounce.config import Config as Bounce
 from wattload.loaders.cufile.config import Config as CuFile
+from wattload.loaders.engine import library
 from wattload.loaders.gpu import native
 from wattload.loaders.gpu_reads import GpuReadLoaderConfig
 
@@ -129,7 +130,7 @@ def test_readers_begin_with_the_documented_blocks(way: str, tmp_path: Path) -> N
 def test_the_formula_is_that_of_the_library() -> None:
     numbers = np.arange(200, dtype=np.uint64)
     for seed, reader, blocks in ((0, 0, 1), (11, 3, 64), ((1 << 64) - 1, 2047, 1_220_703)):
-        own = [native.load().wl_gpu_block(seed, reader, int(n), blocks) for n in numbers]
+        own = [library.load().wl_gpu_block(seed, reader, int(n), blocks) for n in numbers]
         assert native.block_numbers(seed, reader, numbers, blocks).tolist() == own
         assert max(own) < blocks
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu_queue.kernels import compiled
-from wattload.loaders.gpu_queue.native import Queue, Result
+from wattload.loaders.gpu_queue.native import Queue
 
 
 def gpu_here(ordinal: int) -> tuple[str, bytes]:
@@ -69,7 +69,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     ended_s = time.monotonic()
     found = {
         name: getattr(result, name)
-        for name, kind, *_ in Result._fields_
+        for name, kind, *_ in result._fields_
         if name not in ("failures", "counts")
     }
     found["failures"] = [

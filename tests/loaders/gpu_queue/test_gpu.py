@@ -17,7 +17,7 @@ import pytest
 from tests.loaders.gpu_queue.clock_cache import ClockCache, zipf_rounds
 from wattload.core.io import BlockIdentity
 from wattload.loaders.engine import library
-from wattload.loaders.gpu_queue.native import HANGS
+from wattload.loaders.engine.library import HANGS
 from wattload.loaders.stamps import seal
 
 ROOT = Path(__file__).parents[3]

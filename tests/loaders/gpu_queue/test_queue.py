@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import threading
@@ -22,13 +23,7 @@ from wattload.core.io import BlockIdentity
 from wattload.loaders.engine import library
 from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.native import NativeError, block_numbers
-from wattload.loaders.gpu_queue.native import (
-    HANGS,
-    PollerResult,
-    Queue,
-    Result,
-    TargetResult,
-)
+from wattload.loaders.gpu_queue.native import Queue
 from wattload.loaders.stamps import seal
 
 MIB = 1 << 20
@@ -45,10 +40,10 @@ FIRST_NUMBERS = [0, (1 << 20) - 1, (1 << 20) - 3, (1 << 27) - 3, (1 << 32) - 3, 
 class Outcome(NamedTuple):
     """What a run left, with the queue closed."""
 
-    result: Result
+    result: ctypes.Structure
     error: NativeError | None
-    targets: list[TargetResult]
-    pollers: list[PollerResult]
+    targets: list[ctypes.Structure]
+    pollers: list[ctypes.Structure]
     trace: NDArray[np.void]
 
 
@@ -231,7 +226,7 @@ def test_a_lost_answer_hangs(files: list[Target], engine: str) -> None:
     result, error, *_ = run(files[:2], engine=engine, fault="lost", hang_s=0.3, duration_s=1)
     assert time.monotonic() - began < 4
     assert error is not None
-    assert error.code == HANGS
+    assert error.code == library.HANGS
     assert result.unanswered > 0
     assert error.offset <= result.unanswered
     assert error.path in {*(each.path for each in files[:2] if engine == "storage"), ""}
@@ -247,7 +242,7 @@ def test_a_target_that_hangs_is_named(files: list[Target], engine: str, pollers:
         files, engine=engine, pollers=pollers, fault="silent", hang_s=0.3, duration_s=30
     )
     assert error is not None
-    assert (error.code, error.offset) == (HANGS, 64)
+    assert (error.code, error.offset) == (library.HANGS, 64)
     assert error.path == (files[-1].path if engine == "storage" else "")
     assert result.unanswered == 64
     assert all(each.operations > 1000 for each in ends[:-1])
