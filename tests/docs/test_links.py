@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.commands import ROOT
+from tests.docs.commands import PAGES, ROOT
 
-PAGES = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
 ID = re.compile(r'\bid="?([^"\s>]+)')
 
 
