@@ -23,7 +23,14 @@ from wattload.reports.charts.captions import (
     missing_reason,
 )
 from wattload.reports.charts.themes import PART_ROLES, arm_role
-from wattload.reports.quantity import (
+from wattload.reports.runs.energy import phase_energies
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import leading, overlap
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.figures import Quantity, RunFigure
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.sweeps import Point, points
+from wattload.results.quantity import (
     MISSING,
     Scale,
     counted,
@@ -37,13 +44,6 @@ from wattload.reports.quantity import (
     scaled,
     workload_title,
 )
-from wattload.reports.runs.energy import phase_energies
-from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import leading, overlap
-from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.figures import Quantity, RunFigure
-from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
-from wattload.reports.stats.sweeps import Point, points
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
 _STATE_WORDS = {"transition": "between states", "unknown": "state unknown"}

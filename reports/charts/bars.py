@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wattload.reports.charts.plot import picture, share_of, text, thin_marks, words
 from wattload.reports.charts.themes import light
-from wattload.reports.quantity import Scale, interval_text, out_of_range, scaled
+from wattload.results.quantity import Scale, interval_text, out_of_range, scaled
 
 _ROW, _HEIGHT = 21, 14
 _THIN_ROW, _THIN_HEIGHT = 13, 9

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import ACTIVITIES, listed, out_of_range
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     EVIDENCE_TEXT,
@@ -17,6 +16,7 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.figures import Quantity
+from wattload.results.quantity import ACTIVITIES, listed, out_of_range
 
 NOT_RECORDED = "not recorded in any run"
 

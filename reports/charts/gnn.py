@@ -14,7 +14,10 @@ from wattload.reports.charts.bars import Bar, bars_svg, checked_range
 from wattload.reports.charts.plot import Axis, Frame, round_ticks, second_axis
 from wattload.reports.charts.themes import PART_ROLES, arm_role
 from wattload.reports.charts.timeline import Track
-from wattload.reports.quantity import (
+from wattload.reports.runs.gnn import CEILING_ERROR, STAGES, GraphTraining, middle
+from wattload.reports.runs.gnn_traces import Requests
+from wattload.reports.runs.phases import CommonClock
+from wattload.results.quantity import (
     MISSING,
     Scale,
     number,
@@ -25,9 +28,6 @@ from wattload.reports.quantity import (
     whole,
     with_unit,
 )
-from wattload.reports.runs.gnn import CEILING_ERROR, STAGES, GraphTraining, middle
-from wattload.reports.runs.gnn_traces import Requests
-from wattload.reports.runs.phases import CommonClock
 
 Array = NDArray[np.float64]
 Value = Callable[[GraphTraining], float | None]

@@ -25,7 +25,13 @@ from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
 from wattload.reports.charts.plot import Axis, Frame, Labels, second_axis, thin_marks
 from wattload.reports.charts.themes import arm_role
-from wattload.reports.quantity import (
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import CommonClock, Phase
+from wattload.reports.runs.random_reads import RANDOM_READ
+from wattload.reports.stats.subject import LETTERS, named
+from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
+from wattload.reports.stats.sweeps import LoadCurves, ScaleCurve, Scaling
+from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
     UNIT_SPACE,
@@ -41,12 +47,6 @@ from wattload.reports.quantity import (
     scaled,
     whole,
 )
-from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import CommonClock, Phase
-from wattload.reports.runs.random_reads import RANDOM_READ
-from wattload.reports.stats.subject import LETTERS, named
-from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
-from wattload.reports.stats.sweeps import LoadCurves, ScaleCurve, Scaling
 
 PERCENTILES = {
     "p50_s": "p50",

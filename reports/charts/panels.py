@@ -21,16 +21,6 @@ from wattload.reports.charts.lines import (
 )
 from wattload.reports.charts.plot import Axis, Frame, Labels
 from wattload.reports.charts.themes import arm_role
-from wattload.reports.quantity import (
-    DIRECTIONS,
-    Scale,
-    label,
-    number,
-    percent,
-    scale_for,
-    scaled,
-    whole,
-)
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.stats.sweeps import (
     PERCENTILES,
@@ -40,6 +30,16 @@ from wattload.reports.stats.sweeps import (
     RatePoint,
     ScaleCurve,
     Scaling,
+)
+from wattload.results.quantity import (
+    DIRECTIONS,
+    Scale,
+    label,
+    number,
+    percent,
+    scale_for,
+    scaled,
+    whole,
 )
 
 PANELS_MAX = 9

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.reports.charts.themes import light
-from wattload.reports.quantity import number
 from wattload.reports.sanitize import sanitize
+from wattload.results.quantity import number
 
 AREA = 1000
 """The units across the area that lines are drawn in; they are stretched to its width."""

@@ -15,7 +15,15 @@ from wattload.reports.charts.arms import arms_legend
 from wattload.reports.charts.plot import Axis, Frame, round_ticks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import BINS_MAX, Track
-from wattload.reports.quantity import (
+from wattload.reports.runs.phases import CommonClock, stretches
+from wattload.reports.runs.random_writes import (
+    STEADY,
+    RandomWrites,
+    duration_scale,
+    random_writes,
+)
+from wattload.reports.runs.rounds import PERCENTILES, Rounds, merged
+from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
     Scale,
@@ -25,14 +33,6 @@ from wattload.reports.quantity import (
     scale_for,
     scaled,
 )
-from wattload.reports.runs.phases import CommonClock, stretches
-from wattload.reports.runs.random_writes import (
-    STEADY,
-    RandomWrites,
-    duration_scale,
-    random_writes,
-)
-from wattload.reports.runs.rounds import PERCENTILES, Rounds, merged
 
 _HEIGHT = 190
 _SMALL = 120

@@ -13,11 +13,11 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.plot import Axis, Frame, round_ticks
-from wattload.reports.quantity import counted, percent, quantity, scale_for, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock
 from wattload.reports.runs.timeline import Strip
 from wattload.reports.runs.traces import OperationTrace
+from wattload.results.quantity import counted, percent, quantity, scale_for, whole
 
 POINT_LIMIT = 4000
 """The most dots of a run; of more operations every second, third... by time is drawn."""

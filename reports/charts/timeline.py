@@ -18,11 +18,11 @@ from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.captions import is_declared
 from wattload.reports.charts.plot import Axis, Frame, share_of, text
 from wattload.reports.charts.themes import arm_role, light
-from wattload.reports.quantity import Scale, label, listed, number, quantity, scale_for, scaled
 from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.timeline import Band, Timeline, make_timeline
+from wattload.results.quantity import Scale, label, listed, number, quantity, scale_for, scaled
 
 BINS_MAX = 600
 """The most bins of a line: more would not be seen."""

@@ -23,7 +23,6 @@ from wattload.reports.claims.papers import (
     papers,
     value_text,
 )
-from wattload.reports.quantity import MISSING, label, listed, quantity
 from wattload.reports.runs.energy import is_simulated
 from wattload.reports.runs.gnn import (
     EMULATED,
@@ -50,6 +49,7 @@ from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Group, Subject, power_state_text
 from wattload.reports.stats.sweeps import Point, points
+from wattload.results.quantity import MISSING, label, listed, quantity
 
 ClaimVerdict = Literal[
     "agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual", "absolute"

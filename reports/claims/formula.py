@@ -17,7 +17,7 @@ from typing import Literal
 
 from wattload.core.record.results import Better
 from wattload.core.units import Unit
-from wattload.reports.quantity import whole
+from wattload.results.quantity import whole
 
 _OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float]]] = {
     ast.Add: ("+", operator.add),

@@ -25,7 +25,7 @@ from wattload.reports.claims.formula import (
     parse_arithmetic,
     parse_formula,
 )
-from wattload.reports.quantity import block_text
+from wattload.results.quantity import block_text
 
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Text = Annotated[str, Field(min_length=1)]

@@ -12,18 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
 from wattload.core.record.file import SealState, StoredRecord
-from wattload.reports.quantity import (
-    MINUS,
-    MISSING,
-    UNIT_SPACE,
-    counted,
-    label,
-    number,
-    quantity,
-)
 from wattload.reports.render.page import policy, style_sheet, template
 from wattload.reports.runs.energy import energy_text
 from wattload.reports.runs.load import readable_records
@@ -34,6 +24,16 @@ from wattload.reports.sections.runs import Line, line_of
 from wattload.reports.sections.wording import moment
 from wattload.reports.stats.conditions import conditions
 from wattload.reports.stats.subject import UNKNOWN_STATE
+from wattload.results.quantity import (
+    MINUS,
+    MISSING,
+    UNIT_SPACE,
+    counted,
+    label,
+    number,
+    quantity,
+)
+from wattload.results.reading import read_judged
 
 PAGE = "report.html"
 """The name of a run's own page in the run's folder."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from wattload.core.units import Unit
 from wattload.reports.blocks import Section
 from wattload.reports.charts.themes import style_rules
-from wattload.reports.quantity import one_unit
 from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.checks import trust_section
@@ -32,6 +31,7 @@ from wattload.reports.sections.wording import sentence_of
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import first_screen
+from wattload.results.quantity import one_unit
 
 if TYPE_CHECKING:
     from jinja2 import Template

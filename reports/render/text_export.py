@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 
 from wattload.reports.blocks import Cell, Table
-from wattload.reports.quantity import counted, listed, workload_title
 from wattload.reports.render.json_export import finite
 from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.load import Run, inputs_digest
@@ -35,6 +34,7 @@ from wattload.reports.stats.summary import (
     drive_limits,
     first_screen,
 )
+from wattload.results.quantity import counted, listed, workload_title
 
 RUN_COLUMNS = (
     "run_id",

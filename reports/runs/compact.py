@@ -21,8 +21,9 @@ from wattload.core.record.phase import IoCounter
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetRecord
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import checks_of_files
+from wattload.results.identity_cache import cache_by_identity
 
 Same = TypeVar("Same", bound=Frozen)
 Part = TypeVar("Part", HostRecord, TargetRecord, ControllerRecord)

@@ -11,12 +11,12 @@ from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import DIGITS, MISSING, bounded_quantity
 from wattload.reports.runs.gnn import rows_of_phase
 from wattload.reports.runs.gpu_reads import topology
-from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
 from wattload.reports.runs.random_reads import operations_of, random_reads
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import DIGITS, MISSING, bounded_quantity
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
 """Evidence good enough to decide which arm is better."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import counted, listed, number, percent
-from wattload.reports.runs.details import count_of, figure_of, rows_of, share_of
-from wattload.reports.runs.load import cache_by_identity
+from wattload.results import gnn as results
+from wattload.results.gnn import GraphFacts, ProfiledSteps
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import counted, listed, number, percent
+from wattload.results.reading import run_of
 
 GNN = "gnn"
 """The name of the workload and of its only timed phase."""
@@ -28,9 +29,6 @@ OWN_SAMPLER = "dgl"
 """The sampler that draws batches of its own; all others draw the same ones."""
 DROPPED = "drop_cache"
 """The method of a memory limit where there is no cgroup."""
-
-EFFECTIVE = ("graph", "source", "batch_seeds", "fanouts", "layers", "hidden", "steps")
-"""Settings that may follow from the scale: their value in effect is in the details."""
 
 Fanout = int | tuple[int, ...]
 """Neighbours drawn for a node in a layer: of every relation, or of each of them."""
@@ -258,55 +256,45 @@ class GraphTraining:
 @cache_by_identity
 def graph_training(record: RunRecord) -> GraphTraining | None:
     """Return what a run of training on a graph did; ``None`` for another workload."""
-    found = record.workload.details
-    if record.workload.name != GNN or not count_of(found.get("steps")):
+    run = run_of(record)
+    if run is None or not isinstance(run.facts, GraphFacts):
         return None
-    memory, ceilings = _mapping(found.get("memory")), _mapping(found.get("ceilings"))
-    stages = _mapping(found.get("stages"))
-    losses = found.get("losses")
+    found: GraphFacts = run.facts
+    memory = found.memory.model_dump()
+    memory["reason"] = memory["reason"] or ""
     return GraphTraining(
-        graph=_text(found.get("graph")),
-        source=_text(found.get("source")),
-        row_bytes=count_of(found.get("row_bytes")),
-        feature_bytes=count_of(found.get("feature_bytes")),
-        batch_seeds=count_of(found.get("batch_seeds")),
-        fanouts=_fanouts(found.get("fanouts")),
-        steps=count_of(found.get("steps")),
-        overlap=_text(found.get("overlap")) or SERIAL,
-        training=_text(found.get("training")),
-        trainer=_text(found.get("trainer")),
-        sampler=_text(found.get("sampler")),
-        sampler_device=_text(found.get("sampler_device")),
-        gpu=_text(_mapping(found.get("gpu")).get("name")),
-        memory=_memory(memory),
-        stages_s={
-            stage: seconds
-            for stage in STAGES
-            if (seconds := figure_of(stages.get(f"{stage}_s"))) is not None
-        },
-        wall_s=figure_of(found.get("wall_s")),
-        rows=count_of(found.get("rows")),
-        storage_rows=figure_of(found.get("storage_rows")),
-        host_rows=figure_of(found.get("host_rows")),
-        cache_rows=figure_of(found.get("cache_rows")),
-        joined_rows=figure_of(found.get("joined_rows")),
-        storage_bytes=figure_of(found.get("storage_bytes")),
-        amplification=figure_of(found.get("amplification")),
-        major_faults=figure_of(found.get("major_faults")),
-        cpu_s=figure_of(found.get("cpu_s")),
-        losses=tuple(
-            loss
-            for each in (losses if isinstance(losses, (list, tuple)) else ())
-            if (loss := figure_of(each)) is not None
-        ),
-        steps_per_epoch=count_of(found.get("steps_per_epoch")),
-        is_whole_epoch=found.get("is_whole_epoch") is True,
-        compared_rows=count_of(found.get("compared_rows")),
-        engine_rows_per_s=figure_of(ceilings.get("engine_rows_per_s")),
-        host_rows_per_s=figure_of(ceilings.get("host_rows_per_s")),
-        pull_rows_per_s=figure_of(ceilings.get("pull_rows_per_s")),
-        ceiling_reason=_text(found.get("ceiling_reason")),
-        profile=_profile(_mapping(found.get("io_profile"))),
+        graph=found.graph,
+        source=found.settings.source or "",
+        row_bytes=found.row_bytes,
+        feature_bytes=found.feature_bytes,
+        batch_seeds=found.settings.batch_seeds,
+        fanouts=found.settings.fanouts,
+        steps=found.steps,
+        overlap=found.settings.overlap,
+        training="emulated" if found.trainer == EMULATED else "torch",
+        trainer=found.trainer,
+        sampler=found.sampler,
+        sampler_device="gpu" if found.sampler == "torch" else "cpu",
+        gpu=found.gpu.name if found.gpu else "",
+        memory=Memory(**memory),
+        stages_s=found.stages_s,
+        wall_s=results.wall_s(run),
+        rows=found.rows,
+        storage_rows=found.storage_rows,
+        host_rows=found.host_rows,
+        cache_rows=found.cache_rows,
+        joined_rows=found.merged_rows,
+        storage_bytes=found.storage_bytes,
+        amplification=results.amplification(run),
+        major_faults=found.major_faults,
+        cpu_s=found.cpu_s,
+        losses=found.losses,
+        steps_per_epoch=found.steps_per_epoch,
+        is_whole_epoch=found.has_whole_epoch,
+        compared_rows=found.compared_rows,
+        **found.ceilings.model_dump(),
+        ceiling_reason=found.ceiling_reason,
+        profile=_profile(found.profile),
     )
 
 
@@ -330,12 +318,7 @@ def effective_settings(record: RunRecord) -> Mapping[str, str]:
     found = graph_training(record)
     if found is None:
         return {}
-    known = record.workload.details
-    return {
-        f"workload.{name}": _listed_text(known[name])
-        for name in EFFECTIVE
-        if known.get(name) is not None
-    }
+    return {"workload.graph": found.graph}
 
 
 def batches_words(record: RunRecord) -> str:
@@ -427,75 +410,36 @@ def middle(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _memory(found: Mapping[str, Any]) -> Memory:
-    return Memory(
-        share=share_of(found.get("share")),
-        method=_text(found.get("method")),
-        reason=_text(found.get("reason")),
-        **{
-            name: figure_of(found.get(name))
-            for name in (
-                "budget_bytes", "limit_bytes", "own_bytes", "peak_bytes", "page_cache_bytes",
-                "topology_bytes", "batch_bytes", "host_rows_bytes", "working_bytes",
-                "gpu_cache_bytes", "gpu_batch_bytes", "gpu_topology_bytes",
-            )
-        },
-    )  # fmt: skip
-
-
-def _profile(found: Mapping[str, Any]) -> Profile:
-    latency = _mapping(found.get("latency"))
-    sizes = [
-        (count_of(each.get("bytes")), count_of(each.get("count")))
-        for each in rows_of(found.get("sizes"))
-    ]
+def _profile(found: ProfiledSteps | None) -> Profile:
+    if found is None:
+        return Profile(
+            source="", reason="", seconds=None, steps=0, reads=0, read_bytes=0, own_reads=None,
+            own_read_bytes=None, mean_read_bytes=None, sizes=(), mean_depth=None, peak_depth=None,
+            p50_s=None, p99_s=None, mean_s=None, lost_events=0,
+        )  # fmt: skip
+    seen = found.seen
     return Profile(
-        source=_text(found.get("source")),
-        reason=_text(found.get("reason")),
-        seconds=figure_of(found.get("seconds")),
-        steps=count_of(found.get("steps")),
-        reads=count_of(found.get("reads")),
-        read_bytes=count_of(found.get("read_bytes")),
-        own_reads=figure_of(found.get("own_reads")),
-        own_read_bytes=figure_of(found.get("own_read_bytes")),
-        mean_read_bytes=figure_of(found.get("mean_read_bytes")),
-        sizes=tuple(sorted((size, reads) for size, reads in sizes if size and reads)),
-        mean_depth=figure_of(found.get("mean_depth")),
-        peak_depth=figure_of(found.get("peak_depth")),
-        p50_s=figure_of(latency.get("p50_s")),
-        p99_s=figure_of(latency.get("p99_s")),
-        mean_s=figure_of(latency.get("mean_s")),
-        lost_events=count_of(found.get("lost_events")),
+        source=seen.source or "",
+        reason=seen.reason or "",
+        seconds=seen.seconds,
+        steps=found.steps,
+        reads=seen.reads or 0,
+        read_bytes=seen.read_bytes or 0,
+        own_reads=found.own_reads,
+        own_read_bytes=found.own_read_bytes,
+        mean_read_bytes=seen.mean_read_bytes,
+        sizes=tuple(sorted((each.bytes, each.count) for each in seen.sizes or ())),
+        mean_depth=seen.mean_depth,
+        peak_depth=seen.peak_depth,
+        p50_s=seen.latency.p50_s if seen.latency else None,
+        p99_s=seen.latency.p99_s if seen.latency else None,
+        mean_s=seen.latency.mean_s if seen.latency else None,
+        lost_events=seen.lost_events or 0,
     )
-
-
-def _fanouts(value: Any) -> tuple[Fanout, ...]:  # noqa: ANN401 - JSON
-    """Return the fan-outs of each layer; empty if one of them is none."""
-    layers: list[Fanout] = []
-    for layer in value if isinstance(value, (list, tuple)) else ():
-        is_by_relation = isinstance(layer, (list, tuple))
-        found = [figure_of(each) for each in (layer if is_by_relation else [layer])]
-        counts = tuple(int(each) for each in found if each is not None)
-        if not counts or len(counts) != len(found):
-            return ()
-        layers.append(counts if is_by_relation else counts[0])
-    return tuple(layers)
 
 
 def _fanout_text(layer: Fanout) -> str:
     return f"[{','.join(map(str, layer))}]" if isinstance(layer, tuple) else str(layer)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
-    return value if isinstance(value, Mapping) else {}
-
-
-def _text(value: Any) -> str:  # noqa: ANN401 - JSON
-    return value if isinstance(value, str) else ""
-
-
-def _listed_text(value: Any) -> str:  # noqa: ANN401 - JSON
-    return str(list(value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _divided(part: float | None, of: float | None) -> float | None:

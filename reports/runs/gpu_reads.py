@@ -8,7 +8,7 @@ from typing import Any
 from wattload.core.io import DIRECT_WORDS, DataPath
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import MOST, counted, listed, quantity, whole
+from wattload.results.quantity import MOST, counted, listed, quantity, whole
 
 GPU_READ = "gpu_read"
 """The name of the workload and of its only phase."""

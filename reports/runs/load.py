@@ -9,12 +9,10 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial, wraps
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
-from weakref import ref
 
-from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
 from wattload.core.record.file import RECORD_FILE, SealState, StoredRecord, read_record
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
@@ -25,6 +23,7 @@ from wattload.reports.runs.redact import Masker
 from wattload.reports.runs.search import LeftOut, find_records, record_fault
 from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
 from wattload.reports.sanitize import file_name
+from wattload.results.reading import read_judged
 
 DETAILED_RUNS = 16
 """With more runs the page has only a row for each.
@@ -268,21 +267,3 @@ def inputs_digest(runs: Sequence[Run]) -> str:
     """
     lines = sorted(run.sha256 for run in runs)
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-
-
-def cache_by_identity(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
-    """Return the function with cached results, which live as long as their arguments.
-
-    The key is the identity of the argument, because a record is too large to compare. Arguments and
-    results must be immutable.
-    """
-    results: dict[int, tuple[ref[Argument], Result]] = {}
-
-    @wraps(function)
-    def cached(argument: Argument) -> Result:
-        key = id(argument)
-        if key not in results:
-            results[key] = (ref(argument, lambda _: results.pop(key)), function(argument))
-        return results[key][1]
-
-    return cached

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from wattload.core.record.phase import PhaseWindow, merge_intervals
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
-from wattload.reports.runs.load import cache_by_identity
+from wattload.results.identity_cache import cache_by_identity
 
 
 class CommonClock:

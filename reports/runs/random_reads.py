@@ -9,7 +9,10 @@ from typing import Any
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GIB, Unit
-from wattload.reports.quantity import (
+from wattload.reports.runs.details import count_of, figure_of, rows_of, share_of
+from wattload.reports.runs.gpu_reads import path_words
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import (
     UNIT_SPACE,
     block_text,
     counted,
@@ -20,9 +23,6 @@ from wattload.reports.quantity import (
     quantity,
     whole,
 )
-from wattload.reports.runs.details import count_of, figure_of, rows_of, share_of
-from wattload.reports.runs.gpu_reads import path_words
-from wattload.reports.runs.load import cache_by_identity
 
 RANDOM_READ = "gpu_random_read"
 """The name of the workload and of its only timed phase."""

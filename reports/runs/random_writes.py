@@ -8,9 +8,9 @@ from typing import Any
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import MOST, UNIT_SPACE, Scale, percent, quantity, scaled, with_unit
-from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import Phase, leading, stretches
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import MOST, UNIT_SPACE, Scale, percent, quantity, scaled, with_unit
 
 WORKLOAD = "random_write"
 STEADY = "steady"

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.reports.blocks import Notice
-from wattload.reports.quantity import THIN_SPACE, counted, label, listed
 from wattload.reports.runs.energy import RANKS, phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import WARM_UP, ending
@@ -18,6 +17,7 @@ from wattload.reports.sections.wording import count_remarks, sentence_of, unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
 from wattload.reports.stats.sweeps import axes, axis_names, setting_values
+from wattload.results.quantity import THIN_SPACE, counted, label, listed
 
 _MEASURED_UNIT = (
     r"(?:%|times|(?:[kKMGTP]i?B|[kMGTP]?bit)(?:/s)?|B/s|[kM]?IOPS|[num\u00b5\u03bc]?s|min|h"

@@ -20,7 +20,6 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, counted, listed, number, percent, scale_for
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import limits_notices
@@ -33,6 +32,7 @@ from wattload.reports.sections.wording import (
     unique,
 )
 from wattload.reports.stats.subject import Subject
+from wattload.results.quantity import MISSING, counted, listed, number, percent, scale_for
 
 _JOULES_TEXT = re.compile(r"[\d#] J\b")
 _JOULES = "Findings are quoted from the records, with energies in J: 1 Wh is 3600 J."

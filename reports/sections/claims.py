@@ -30,7 +30,12 @@ from wattload.reports.claims.comparison import (
 )
 from wattload.reports.claims.formula import text_of
 from wattload.reports.claims.papers import Claim, Closure, Consistency, Notation, Paper
-from wattload.reports.quantity import (
+from wattload.reports.runs.gnn import GNN, is_filled_by_gpu
+from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
+from wattload.reports.runs.random_reads import RANDOM_READ, is_asked_by_gpu
+from wattload.reports.sections.wording import anchor, sentence_of
+from wattload.reports.stats.subject import LETTERS, Subject, lettered
+from wattload.results.quantity import (
     MISSING,
     UNIT_SPACE,
     Scale,
@@ -40,11 +45,6 @@ from wattload.reports.quantity import (
     scale_for,
     with_unit,
 )
-from wattload.reports.runs.gnn import GNN, is_filled_by_gpu
-from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
-from wattload.reports.runs.random_reads import RANDOM_READ, is_asked_by_gpu
-from wattload.reports.sections.wording import anchor, sentence_of
-from wattload.reports.stats.subject import LETTERS, Subject, lettered
 
 _VERDICTS: dict[ClaimVerdict, tuple[str, Tone]] = {
     "agrees": ("agrees", "good"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from wattload.core.record.host import HostFacts
 from wattload.reports.blocks import Block, Cell, Notice, Paragraph, Section, Table, columns, row
-from wattload.reports.quantity import MISSING, listed, workload_title
 from wattload.reports.sections.wording import host_words, target_words, unique
 from wattload.reports.stats.comparison import excluding_conditions
 from wattload.reports.stats.conditions import (
@@ -17,6 +16,7 @@ from wattload.reports.stats.conditions import (
 from wattload.reports.stats.pairs import one_after_the_other
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
+from wattload.results.quantity import MISSING, listed, workload_title
 
 _NOT_COMPARED = ("name", "missing")
 """The fields of a host that are its name, or reasons for other fields."""

@@ -10,7 +10,9 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Table, columns, row
 from wattload.reports.charts.lines import PERCENTILES
-from wattload.reports.quantity import (
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import Phase, depth, parents, phases_of
+from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
     block_text,
@@ -20,8 +22,6 @@ from wattload.reports.quantity import (
     quantity,
     whole,
 )
-from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import Phase, depth, parents, phases_of
 
 
 def figures_tables(run: Run) -> list[Table]:

@@ -23,15 +23,6 @@ from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.random_writes import write_figures, write_tracks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
-from wattload.reports.quantity import (
-    MISSING,
-    Scale,
-    counted,
-    listed,
-    number,
-    one_unit,
-    workload_title,
-)
 from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
@@ -45,6 +36,15 @@ from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, Bars, FirstScreen, Scatter, VerdictRow
 from wattload.reports.stats.sweeps import points
+from wattload.results.quantity import (
+    MISSING,
+    Scale,
+    counted,
+    listed,
+    number,
+    one_unit,
+    workload_title,
+)
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}

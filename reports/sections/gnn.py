@@ -27,16 +27,6 @@ from wattload.reports.charts.gnn import (
     stages_figure,
 )
 from wattload.reports.charts.timeline import Track
-from wattload.reports.quantity import (
-    MISSING,
-    block_text,
-    listed,
-    number,
-    percent,
-    quantity,
-    whole,
-    workload_title,
-)
 from wattload.reports.runs.details import figure_of
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.gnn import (
@@ -53,6 +43,16 @@ from wattload.reports.sections.wording import unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
+from wattload.results.quantity import (
+    MISSING,
+    block_text,
+    listed,
+    number,
+    percent,
+    quantity,
+    whole,
+    workload_title,
+)
 
 _MILLION = 1e6
 _COLUMNS_MAX = 6

@@ -21,20 +21,6 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import (
-    MISSING,
-    TIMES,
-    Scale,
-    counted,
-    listed,
-    percent,
-    quantity,
-    ratio_ends,
-    ratio_text,
-    scale_for,
-    scaled,
-    whole,
-)
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.gpu_reads import (
     GPU_READ,
@@ -58,6 +44,20 @@ from wattload.reports.stats.conditions import is_compared, link_text
 from wattload.reports.stats.loads import LoadedPoint, loaded_points, ratio_of_a
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import panels, setting_words
+from wattload.results.quantity import (
+    MISSING,
+    TIMES,
+    Scale,
+    counted,
+    listed,
+    percent,
+    quantity,
+    ratio_ends,
+    ratio_text,
+    scale_for,
+    scaled,
+    whole,
+)
 
 _LITTLE = 0.02
 """A share of a thread's time in no latency above this is stated."""

@@ -9,11 +9,11 @@ from statistics import median
 from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter
 from wattload.core.units import GB
 from wattload.reports.blocks import Block, Cell, Fold, Table, columns, row
-from wattload.reports.quantity import MISSING, UNIT_SPACE, Scale, scaled, with_unit
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered
+from wattload.results.quantity import MISSING, UNIT_SPACE, Scale, scaled, with_unit
 
 METER_WORDS: dict[MemoryMeter, str] = {
     "uncore": "memory controllers' counters",

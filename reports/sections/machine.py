@@ -24,11 +24,11 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, cpu_digits, number, percent, quantity, whole
 from wattload.reports.runs.gpu_reads import path_words, proof
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, target_words
 from wattload.reports.stats.conditions import link_text, links, slow_link
+from wattload.results.quantity import MISSING, cpu_digits, number, percent, quantity, whole
 
 ABSOLUTE_ZERO_C = -273
 """As NVMe converts its whole kelvins to degrees Celsius."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from wattload.core.checks.conditions import LONGEST_GAP_S
 from wattload.reports.blocks import Block, Facts, Fold, Paragraph, Section
 from wattload.reports.charts.plot import MARKS_MAX
-from wattload.reports.quantity import number, whole
 from wattload.reports.runs.energy import EVIDENCE_TEXT, SOFT_BOUND
 from wattload.reports.stats.conditions import BYTES_TOLERANCE
 from wattload.reports.stats.effects import FLOOR, MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS, REACH
 from wattload.reports.stats.intervals import BOOTSTRAP_RUNS, RESAMPLES, SEED
 from wattload.reports.stats.subject import Subject
+from wattload.results.quantity import number, whole
 
 
 def method_section(subject: Subject) -> Section | None:

@@ -17,7 +17,6 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.charts.arms import observed_states, states_figure
 from wattload.reports.charts.timeline import energy_figure
-from wattload.reports.quantity import MISSING, listed, workload_title
 from wattload.reports.runs.compact import highest_temperature_k
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import tracks_of, with_choice
@@ -26,6 +25,7 @@ from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.stats.conditions import compared_group, is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
+from wattload.results.quantity import MISSING, listed, workload_title
 
 
 def cumulative_section(subject: Subject) -> Section | None:

@@ -22,10 +22,10 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, counted, quantity
 from wattload.reports.runs.load import DETAILED_RUNS, INPUTS_COMMAND, Run, inputs_digest
 from wattload.reports.sections.wording import anchor
 from wattload.reports.stats.subject import Subject
+from wattload.results.quantity import MISSING, counted, quantity
 
 EMBEDDED_BYTES_MAX = 1_000_000
 """The largest record that a page embeds."""
@@ -100,6 +100,9 @@ def reproduce_blocks(run: Run) -> list[Block]:
         Facts(_facts(record)),
         Fold("Configuration", [_json(record.config)], data=True),
     ]
+    if record.workload.facts:
+        facts = "The workload's facts"
+        blocks.append(Fold(facts, [_json(record.workload.facts)], data=True))
     if record.workload.details:
         details = "The workload's details of its data and work"
         blocks.append(Fold(details, [_json(record.workload.details)], data=True))

@@ -23,18 +23,6 @@ from wattload.reports.charts.bars import Bar, bars_svg, checked_range
 from wattload.reports.charts.scatter import ArmScatter, arms_scatter_figure, make_scatter
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track
-from wattload.reports.quantity import (
-    MISSING,
-    counted,
-    listed,
-    number,
-    percent,
-    quantity,
-    scale_for,
-    scaled,
-    whole,
-    workload_title,
-)
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.random_reads import (
     NOT_PROVED,
@@ -58,6 +46,18 @@ from wattload.reports.sections.wording import unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import Point, panels, setting_words
+from wattload.results.quantity import (
+    MISSING,
+    counted,
+    listed,
+    number,
+    percent,
+    quantity,
+    scale_for,
+    scaled,
+    whole,
+    workload_title,
+)
 
 _MICRO = 1e6
 _LINKS_MIN = 2

@@ -16,15 +16,6 @@ from wattload.reports.charts.random_writes import (
     write_tracks,
 )
 from wattload.reports.charts.timeline import Track
-from wattload.reports.quantity import (
-    MISSING,
-    number,
-    percent,
-    quantity,
-    scale_for,
-    scaled,
-    with_unit,
-)
 from wattload.reports.runs.energy import Energy, phase_energies
 from wattload.reports.runs.random_writes import (
     FILL_TIME,
@@ -37,6 +28,15 @@ from wattload.reports.runs.random_writes import (
     random_writes,
 )
 from wattload.reports.stats.subject import lettered
+from wattload.results.quantity import (
+    MISSING,
+    number,
+    percent,
+    quantity,
+    scale_for,
+    scaled,
+    with_unit,
+)
 
 _PART = "A file was written: part of a drive has more spare area than the whole drive."
 _RULES = (

@@ -18,7 +18,14 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.charts.captions import evidence
-from wattload.reports.quantity import (
+from wattload.reports.sections.wording import unique
+from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
+from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
+from wattload.reports.stats.figures import RunFigure
+from wattload.reports.stats.intervals import Interval, sign_flip_p_value
+from wattload.reports.stats.noise_floor import Noise, Session
+from wattload.reports.stats.subject import Group, Subject, lettered, named
+from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
     TIMES,
@@ -32,13 +39,6 @@ from wattload.reports.quantity import (
     scale_for,
     scaled,
 )
-from wattload.reports.sections.wording import unique
-from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
-from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
-from wattload.reports.stats.figures import RunFigure
-from wattload.reports.stats.intervals import Interval, sign_flip_p_value
-from wattload.reports.stats.noise_floor import Noise, Session
-from wattload.reports.stats.subject import Group, Subject, lettered, named
 
 _CALL_TONES: dict[str, Tone] = {"a": "a", "b": "b"}
 _GATE_REMARKS = {"noisy": ": noisy, run more", "unstable": ": unstable"}

@@ -27,7 +27,6 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.charts.scatter import make_scatter, scatter_figure
 from wattload.reports.charts.timeline import make_track, power_figure, rate_figure
-from wattload.reports.quantity import MISSING, counted, label, percent, quantity
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import DETAILED_RUNS, Run
 from wattload.reports.runs.timeline import make_timeline
@@ -38,6 +37,7 @@ from wattload.reports.sections.machine import ABSOLUTE_ZERO_C, machine_blocks
 from wattload.reports.sections.provenance import reproduce_blocks
 from wattload.reports.sections.wording import anchor, letter_of, moment, run_badges, sentence_of
 from wattload.reports.stats.subject import ARMS, Subject
+from wattload.results.quantity import MISSING, counted, label, percent, quantity
 
 _INTEGRATING = "integral"
 """The kind of sensor that integrates power itself, from start to stop."""

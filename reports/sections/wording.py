@@ -11,9 +11,9 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
-from wattload.reports.quantity import counted, listed, quantity, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.subject import LETTERS, Subject
+from wattload.results.quantity import counted, listed, quantity, whole
 
 VERDICT_TONES: dict[Verdict, Tone] = {
     "pass": "good",

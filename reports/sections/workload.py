@@ -36,16 +36,6 @@ from wattload.reports.charts.lines import (
 )
 from wattload.reports.charts.panels import PANELS_MAX, mean_panels, rate_panels, tail_panels
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
-from wattload.reports.quantity import (
-    MISSING,
-    counted,
-    label,
-    listed,
-    one_unit,
-    quantity,
-    whole,
-    workload_title,
-)
 from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
@@ -82,6 +72,16 @@ from wattload.reports.stats.sweeps import (
     panels,
     points,
     scalings,
+)
+from wattload.results.quantity import (
+    MISSING,
+    counted,
+    label,
+    listed,
+    one_unit,
+    quantity,
+    whole,
+    workload_title,
 )
 
 _STEADY_RULE = (

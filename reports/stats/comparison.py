@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from wattload.reports.quantity import TIMES, ratio_text
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import (
     compared_group,
     differences,
@@ -36,6 +35,8 @@ from wattload.reports.stats.verdicts import (
     judge,
     shortage,
 )
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import TIMES, ratio_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_bytes, format_percent
-from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.gnn import (
     GNN,
@@ -22,7 +21,7 @@ from wattload.reports.runs.gnn import (
     training_words,
 )
 from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_reads import (
     cache_bytes_of,
@@ -33,6 +32,8 @@ from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import LOAD, load_name, settings
 from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import counted, listed, quantity
 
 _WORK_PREFIXES = (
     "workload",

@@ -12,7 +12,6 @@ from wattload.core.checks.conditions import CEILING_FACTOR, CEILING_SUFFIX, boun
 from wattload.core.mlperf.published import UNET3D
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import TIMES, UNIT_SPACE, counted, number, percent
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     Energy,
@@ -33,6 +32,7 @@ from wattload.reports.runs.random_reads import (
 )
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.results.quantity import TIMES, UNIT_SPACE, counted, number, percent
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""

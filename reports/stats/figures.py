@@ -16,14 +16,14 @@ from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.results import Better
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import label, out_of_range
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
-from wattload.reports.runs.gnn import GNN, UNVERIFIED_S, graph_training
+from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.gpu_reads import GPU_READ
-from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import leading, stretches
 from wattload.reports.runs.random_reads import RANDOM_READ
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import label, out_of_range
 
 _GAIN, _STEP = "gain", "quantisation"
 """Parts of a stated uncertainty: a share of the reading, and the step between readings."""
@@ -84,10 +84,7 @@ class Quantity:
 
 @cache_by_identity
 def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
-    """Return a run's figures by key: its metrics, then energy per phase and over all of them.
-
-    Training on a graph also has its time without verification.
-    """
+    """Return a run's figures by key: its metrics, then energy per phase and over all of them."""
     found: dict[str, tuple[Quantity, RunFigure]] = {}
     evidence = {energy.phase: energy for energy in energies.phase_energies(record)}
     for metric in record.metrics:
@@ -116,8 +113,6 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
                 illustrates=illustrates,
             ),
         )
-    if (trained := graph_training(record)) is not None:
-        found[UNVERIFIED_S] = _unverified(trained.unverified_s)
     whole = energies.whole_energy(record)
     parts = {phase.name for phase in stretches(record)} | {GPU_READ, RANDOM_READ}
     for energy in (*evidence.values(), *([whole] if whole else [])):
@@ -131,20 +126,6 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
         )
         for key, (quantity, figure) in found.items()
     }
-
-
-def _unverified(seconds: float | None) -> tuple[Quantity, RunFigure]:
-    """Return the time of training on a graph that published figures are compared with."""
-    quantity = Quantity(
-        key=UNVERIFIED_S,
-        label=label(UNVERIFIED_S, Unit.SECONDS),
-        unit=Unit.SECONDS,
-        better="lower",
-        headline=False,
-        phase=GNN,
-    )
-    note = "stages overlap, or a time is missing" if seconds is None else ""
-    return quantity, RunFigure(value=seconds, ranks=True, valid=True, note=note)
 
 
 def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattload.core.units import Unit
-from wattload.reports.quantity import MISSING, TIMES, counted, ratio_ends, ratio_text
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.effects import MINIMUM_PAIRS, Effect, effect
@@ -25,6 +24,8 @@ from wattload.reports.stats.settings import LOAD, NO_LOAD
 from wattload.reports.stats.subject import Group, Subject
 from wattload.reports.stats.sweeps import Point, points, setting_words
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME, judge
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import MISSING, TIMES, counted, ratio_ends, ratio_text
 
 _RATE = Quantity(
     key="ratio of ratios",

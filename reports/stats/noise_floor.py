@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import listed
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import conditions, is_compared, is_energy_compared
 from wattload.reports.stats.effects import MINIMUM_PAIRS, Effect, effect
 from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.pairs import value_pairs
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Subject
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import listed
 
 FiguresByKey = Mapping[str, tuple[Quantity, RunFigure]]
 """A run's figures by key."""

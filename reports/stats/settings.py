@@ -7,8 +7,8 @@ from typing import Any
 
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.gnn import effective_settings
-from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.random_writes import random_writes
+from wattload.results.identity_cache import cache_by_identity
 
 NOT_SET = "not set"
 LOAD = "load"

@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import counted
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.effects import MINIMUM_RUNS
 from wattload.reports.stats.settings import NOT_SET, facts_of
+from wattload.results.quantity import counted
 
 SHARE = 3
 """A setting is usual in an arm if at least this many times as many runs have it as do not."""

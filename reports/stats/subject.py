@@ -15,13 +15,13 @@ from wattload.core.errors import ConfigError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import listed
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import checks_of_files, energy_faults, faults
 from wattload.reports.stats.settings import LOAD, NOT_SET, facts_of, flat
 from wattload.reports.stats.strays import find_strays
+from wattload.results.quantity import listed
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
 """The letters of the arms on a page, in order; two are compared, more are shown side by side."""

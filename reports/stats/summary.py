@@ -18,25 +18,6 @@ from wattload.core.power import Scope
 from wattload.core.record.results import NO_SENSOR, Better, Check
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
-from wattload.reports.quantity import (
-    ACTIVITIES,
-    MISSING,
-    TIMES,
-    UNIT_SPACE,
-    Scale,
-    counted,
-    interval_text,
-    label,
-    listed,
-    number,
-    percent,
-    percentages,
-    quantity,
-    ratio_ends,
-    ratio_text,
-    scale_for,
-    workload_title,
-)
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     OTHER_SCOPES,
@@ -47,7 +28,7 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.gnn import GNN, STEP_S, arms_stages, graph_training, work_words
 from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.runs.random_reads import (
     CACHED,
@@ -87,6 +68,26 @@ from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import Point, points, scalings
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import (
+    ACTIVITIES,
+    MISSING,
+    TIMES,
+    UNIT_SPACE,
+    Scale,
+    counted,
+    interval_text,
+    label,
+    listed,
+    number,
+    percent,
+    percentages,
+    quantity,
+    ratio_ends,
+    ratio_text,
+    scale_for,
+    workload_title,
+)
 
 NOT_MEASURED = "not measured"
 _NO_VALID_RUN = "no valid run"

@@ -16,14 +16,15 @@ from wattload.core.histogram import Histogram
 from wattload.core.record.results import SHARES, Better, LatencyKind, percentile_s
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
-from wattload.reports.quantity import block_text, label, listed, out_of_range, quantity
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.gpu_reads import GPU_READ, failed_reads
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
 from wattload.reports.runs.random_reads import RANDOM_READ, drives_words, random_reads
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import block_text, label, listed, out_of_range, quantity
 
 Kind = LatencyKind
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wattload.core.checks.conditions import LONGEST_GAP_S
-from wattload.reports.quantity import counted, listed, number, percent
 from wattload.reports.stats.effects import MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS, Effect, Pairing
 from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.intervals import CONFIDENCE
 from wattload.reports.stats.subject import Group
+from wattload.results.quantity import counted, listed, number, percent
 
 Call = Literal["a", "b", "none", "barred", "derived"]
 

@@ -9,9 +9,9 @@ import pytest
 from tests.reports.sessions import session
 from wattload.cli.comparison import print_comparison
 from wattload.cli.outcome import place_line
-from wattload.reports.quantity import number
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import make_subject
+from wattload.results.quantity import number
 from wattload.session.schedule import Place
 
 JOURNAL = Path("runs/sweep-1a2b.jsonl")

@@ -17,8 +17,8 @@ from wattload.cli.summary import check_counts, print_line, print_summary, summar
 from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import quantity
 from wattload.reports.runs.energy import phase_energies, power_text
+from wattload.results.quantity import quantity
 
 FOLDER = Path("/runs/one")
 _PLAIN = re.compile(r"\x1b\[[0-9;]*m")

@@ -17,12 +17,12 @@ from tests.records import Scenario, make_run, write_made_run
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Channel, Scope
 from wattload.core.record.phase import PhaseSpan, phase_windows
-from wattload.core.record.results import Metric
 from wattload.core.record.run import Comparison, RunRecord
-from wattload.core.units import NS_PER_S, Unit
+from wattload.core.units import NS_PER_S
 from wattload.reports.runs.gnn_traces import requests_of, steps_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import PowerTrace, Signal, Traces
+from wattload.results.reading import metrics_of
 
 PHASE = "gnn"
 ROW_BYTES = 4096
@@ -73,7 +73,10 @@ class Training:
     scenario: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Other settings of the workload."""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Other facts than those that follow from the above."""
+    took_s: float | None = None
+    """The seconds of all steps, if not those of their stages."""
     seed: int = 1
 
     @property
@@ -113,6 +116,8 @@ class Training:
     @property
     def wall_s(self) -> float:
         """The seconds of all steps; ahead, little more than their longest stage."""
+        if self.took_s is not None:
+            return self.took_s
         parts = self.stages_s
         if self.overlap == "ahead":
             return max(parts.values()) * 1.04
@@ -125,15 +130,15 @@ class Training:
             drive = round(self.rows * ROW_BYTES * 5.2)
             return {**dict.fromkeys(_PLACES), "storage_bytes": drive}
         if not self.fills_gpu:
-            return {"storage_rows": self.rows, "host_rows": 0, "cache_rows": 0, "joined_rows": 0,
+            return {"storage_rows": self.rows, "host_rows": 0, "cache_rows": 0, "merged_rows": 0,
                     "storage_bytes": self.rows * ROW_BYTES}  # fmt: skip
-        host, cache, joined = self.rows * 34 // 100, self.rows * 3 // 100, self.rows // 200
-        storage = self.rows - host - cache - joined
+        host, cache, merged = self.rows * 34 // 100, self.rows * 3 // 100, self.rows // 200
+        storage = self.rows - host - cache - merged
         return {"storage_rows": storage, "host_rows": host, "cache_rows": cache,
-                "joined_rows": joined, "storage_bytes": storage * ROW_BYTES}  # fmt: skip
+                "merged_rows": merged, "storage_bytes": storage * ROW_BYTES}  # fmt: skip
 
 
-_PLACES = ("storage_rows", "host_rows", "cache_rows", "joined_rows")
+_PLACES = ("storage_rows", "host_rows", "cache_rows", "merged_rows")
 
 
 def gnn_run(**changes: Any) -> Run:
@@ -206,7 +211,7 @@ def gnn_record(made: Training) -> RunRecord:
     )
     minute, second = divmod(made.repeat, 60)
     clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
-    return base.model_copy(
+    record = base.model_copy(
         update={
             "started_utc": f"{clock}.000+00:00",
             "finished_utc": f"{clock}.900+00:00",
@@ -238,7 +243,7 @@ def gnn_record(made: Training) -> RunRecord:
                 update={
                     "name": PHASE,
                     "loader": made.loader,
-                    "details": {**_details(made), **made.details},
+                    "facts": {**_facts(made), **made.facts},
                     "paths": (_path(made),),
                     "data": None,
                 }
@@ -246,13 +251,14 @@ def gnn_record(made: Training) -> RunRecord:
             "spans": (span,),
             "windows": phase_windows([span]),
             "power": _power(made, base),
-            "metrics": tuple(_metrics(made)),
+            "metrics": (),
             "latencies": (),
             "counters": tuple(_counters(made)),
             "totals": (),
             "checks": (),
         }
     )  # fmt: skip
+    return record.model_copy(update={"metrics": metrics_of(record)})
 
 
 def _counters(made: Training) -> Iterator[Any]:
@@ -286,89 +292,62 @@ def _settings(made: Training) -> Iterator[tuple[str, Any]]:
     }.items()  # fmt: skip
 
 
-def _details(made: Training) -> dict[str, Any]:
+def _facts(made: Training) -> dict[str, Any]:
     batch_bytes = made.rows // made.steps * ROW_BYTES
-    host_rows_bytes = 819_200_000 if made.fills_gpu else 0
     on_gpu = made.trainer == "gpu" or made.fills_gpu
-    places = made.places
-    storage_bytes, storage_rows = places["storage_bytes"] or 0, places["storage_rows"]
-    payload = made.rows * ROW_BYTES
-    is_trained = made.trainer != "emulated"
-    losses = (
-        []
-        if not is_trained
-        else [float(2.94 * np.exp(-step / 14) + 0.4) for step in range(made.steps)]
-    )
+    is_limited = made.method.startswith("cgroup")
+    losses = [float(2.94 * np.exp(-step / 14) + 0.4) for step in range(made.steps)]
     return {
         "graph": made.graph,
-        "source": made.source,
         "nodes": {"paper": 1_000_000},
         "edges": {"cites": 12_070_502},
-        "row_bytes": ROW_BYTES,
-        "feature_bytes": made.feature_bytes,
-        "topology_bytes": 56_282_016,
-        "edges_total": 12_070_502,
-        "rows_total": 1_000_000,
         "largest_degree": 4292,
-        "batch_seeds": made.batch_seeds,
-        "fanouts": list(made.fanouts),
-        "layers": len(made.fanouts),
-        "hidden": 512,
-        "learning_rate": 0.01,
-        "steps": made.steps,
-        "warmup_steps": 5,
-        "overlap": made.overlap,
-        "training": "emulated" if made.trainer == "emulated" else made.training,
+        "row_bytes": ROW_BYTES,
+        "training_seeds": made.steps_per_epoch * made.batch_seeds,
         "trainer": made.trainer,
+        "emulated_step_s": made.training_step_s if made.trainer == "emulated" else None,
         "gpu": GPU if on_gpu else None,
         "sampler": made.sampler or ("dgl" if made.loader == "dgl" else "c"),
-        "sampler_device": "cpu",
         "sampler_threads": 16,
-        "outstanding": 512,
+        "torch": "2.13.0",
         "memory": {
             "share": made.memory_share,
             "method": made.method,
-            "reason": "" if made.method.startswith("cgroup") else "no right to make a cgroup",
+            "reason": None if is_limited else "no right to make a cgroup",
             "budget_bytes": round(made.memory_share * made.feature_bytes),
             "limit_bytes": round(made.memory_share * made.feature_bytes) + 102_506_496,
             "own_bytes": 102_506_496,
-            "peak_bytes": 1_790_000_000 if made.method.startswith("cgroup") else None,
-            "page_cache_bytes": 1_650_000_000 if made.method.startswith("cgroup") else None,
+            "peak_bytes": 1_790_000_000 if is_limited else None,
+            "page_cache_bytes": 1_650_000_000 if is_limited else None,
             "topology_bytes": 56_282_016,
             "batch_bytes": 0 if made.fills_gpu else batch_bytes,
-            "host_rows_bytes": host_rows_bytes,
+            "host_rows_bytes": 819_200_000 if made.fills_gpu else 0,
             "working_bytes": 41_000_000,
             "gpu_cache_bytes": 7_782_400 if made.fills_gpu else 0,
             "gpu_batch_bytes": batch_bytes if on_gpu else 0,
             "gpu_topology_bytes": 0,
         },
-        "stages": {f"{name}_s": seconds for name, seconds in made.stages_s.items()},
-        "wall_s": made.wall_s,
+        "steps": made.steps,
+        "stages_s": made.stages_s,
+        "transfer_gpu_s": None,
+        "training_gpu_s": None,
+        "eviction_s": 0.0,
         "rows": made.rows,
-        **places,
-        "row_payload_bytes": payload,
-        "amplification": storage_bytes / ((storage_rows or 0) * ROW_BYTES or payload),
+        **made.places,
+        "operations": made.places["storage_rows"] or made.rows,
+        "read_bytes": None if made.is_mapped else ROW_BYTES,
+        "read_bytes_per_row": ROW_BYTES,
         "major_faults": 310_000 if made.is_mapped else 0,
         "cpu_s": _cpu_s(made),
-        "first_loss": losses[0] if losses else None,
-        "last_loss": losses[-1] if losses else None,
-        "losses": losses,
-        "training_seeds": 600_000,
-        "steps_per_epoch": made.steps_per_epoch,
-        "is_whole_epoch": made.is_whole_epoch,
-        "compared_rows": 0 if made.trainer == "emulated" else made.rows // 16,
-        "wrong_rows": 0,
-        "compare_every": 16,
+        "losses": losses if made.trainer != "emulated" else [],
+        "compared_rows": made.rows // 16,
         "ceilings": {
             "engine_rows_per_s": 1.1e6 if made.loader == "direct" else None,
             "host_rows_per_s": 5e6 if made.loader == "direct" else None,
             "pull_rows_per_s": 12.3e6 if made.fills_gpu else None,
         },
         "ceiling_reason": "" if not made.is_mapped else "the engine reads nothing here",
-        "read_ahead_bytes": 131_072 if made.is_mapped else None,
-        "advice": "normal" if made.is_mapped else None,
-        "io_profile": _profile(made),
-        "software": {"torch": "2.13.0"},
+        "profile": _profile(made),
     }
 
 
@@ -380,25 +359,28 @@ def _profile(made: Training) -> dict[str, Any]:
         reads = sum(each["count"] for each in sizes)
     traced = made.profile == "tracefs"
     read_bytes = sum(each["bytes"] * each["count"] for each in sizes)
+    share = 0.0 if made.is_mapped else made.foreign_share
     return {
-        "source": made.profile,
-        "reason": "" if traced else "no right to read tracefs; run as root",
-        "seconds": 2 * made.wall_s / made.steps,
         "steps": 2,
-        "reads": reads,
-        "read_bytes": read_bytes,
         "own_reads": None if made.is_mapped else reads,
-        "own_read_bytes": None if made.is_mapped else round(read_bytes * (1 - made.foreign_share)),
-        "mean_read_bytes": read_bytes / reads,
-        "sizes": sizes if traced else [],
-        "mean_depth": 14.0 if made.is_mapped else 482.0,
-        "peak_depth": (31 if made.is_mapped else 512) if traced else None,
-        "latency": {
-            "p50_s": 310e-6 if traced else None,
-            "p99_s": 1.4e-3 if traced else None,
-            "mean_s": 402e-6,
+        "own_read_bytes": round(read_bytes * (1 - share)),
+        "seen": {
+            "source": made.profile,
+            "reason": None if traced else "no right to read tracefs; run as root",
+            "seconds": 2 * made.wall_s / made.steps,
+            "reads": reads,
+            "read_bytes": read_bytes,
+            "mean_read_bytes": read_bytes / reads,
+            "sizes": sizes if traced else [],
+            "mean_depth": 14.0 if made.is_mapped else 482.0,
+            "peak_depth": (31 if made.is_mapped else 512) if traced else None,
+            "latency": {
+                "p50_s": 310e-6 if traced else None,
+                "p99_s": 1.4e-3 if traced else None,
+                "mean_s": 402e-6,
+            },
+            "lost_events": 0,
         },
-        "lost_events": 0,
     }
 
 
@@ -443,36 +425,6 @@ def _power(made: Training, base: RunRecord) -> Any:
     return base.power.model_copy(update={"energy": (drive, gpu) if has_gpu else (drive,)})
 
 
-def _metrics(made: Training) -> Iterator[Metric]:
-    def of(name: str, value: float | None, unit: Unit, better: Any, **more: Any) -> Metric:
-        reason = "" if value is not None else "the page cache decides"
-        return Metric.of(name, value, unit, better, name, phase=PHASE, reason=reason, **more)
-
-    stages, places = made.stages_s, made.places
-    gather_s, rows = stages["aggregation"], made.rows
-    storage = places["storage_rows"]
-    hits = {name: places[name] for name in ("cache_rows", "host_rows")}
-    details = _details(made)
-    yield of("step_s", made.wall_s / made.steps, Unit.SECONDS, "lower", headline=True)
-    yield of("rows_per_s", rows / gather_s, Unit.SAMPLES_PER_SECOND, "higher")
-    rate = None if storage is None else storage / gather_s
-    yield of("storage_rows_per_s", rate, Unit.SAMPLES_PER_SECOND, "neither")
-    whole = "wall_s" if made.overlap == "serial" else ""
-    for name, seconds in stages.items():
-        yield of(f"{name}_s", seconds, Unit.SECONDS, "lower", part_of=whole)
-    yield of("wall_s", made.wall_s, Unit.SECONDS, "lower")
-    share = gather_s / sum(stages.values())
-    yield of("aggregation_share", share, Unit.FRACTION, "neither")
-    for name, key in (("cache_hit_rate", "cache_rows"), ("host_hit_rate", "host_rows")):
-        count = hits[key]
-        rate = None if count is None else count / rows
-        yield of(name, rate, Unit.FRACTION, "neither")
-    yield of("read_amplification", details["amplification"], Unit.FRACTION, "lower")
-    yield of("cpu_s_per_million_rows", _cpu_s(made) / rows * 1e6, Unit.SECONDS, "lower")
-    yield of("last_loss", details["last_loss"], Unit.FRACTION, "neither")
-    yield of("epoch_s", made.wall_s / made.steps * made.steps_per_epoch, Unit.SECONDS, "lower")
-
-
 def gnn_tables(made: Training, record: RunRecord) -> dict[str, pa.Table]:
     """Return the tables of a run by name."""
     start_ns = record.windows[0].start_ns
@@ -494,7 +446,7 @@ def gnn_tables(made: Training, record: RunRecord) -> dict[str, pa.Table]:
             for name in _PLACES
         },
         "storage_bytes": _parts(places["storage_bytes"] or 0, jitter),
-        "loss": np.array(_details(made)["losses"] or [np.nan] * made.steps),
+        "loss": np.array(_facts(made)["losses"] or [np.nan] * made.steps),
     }
     tables = {"steps": pa.table(table)}
     if made.profile == "tracefs":

@@ -22,7 +22,6 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison
 from wattload.core.units import Unit
 from wattload.reports.blocks import Section
-from wattload.reports.quantity import one_unit
 from wattload.reports.render.page import AFTER_WORKLOADS
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
@@ -31,6 +30,7 @@ from wattload.reports.sections.first import first_section
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen
+from wattload.results.quantity import one_unit
 
 GOLDENS = Path(__file__).parent / "goldens"
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}

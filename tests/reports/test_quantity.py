@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from wattload.core.units import Unit
-from wattload.reports.quantity import (
+from wattload.results.quantity import (
     MISSING,
     Scale,
     block_text,

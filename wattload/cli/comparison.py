@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from wattload.cli.summary import NOT_MEASURED
 from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.units import Unit
-from wattload.reports.quantity import bounded_quantity, counted, number, quantity
 from wattload.reports.runs.load import Run
 from wattload.reports.sanitize import sanitize
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.summary import answer
 from wattload.reports.stats.sweeps import Point, points
+from wattload.results.quantity import bounded_quantity, counted, number, quantity
 
 if TYPE_CHECKING:
     from rich.table import Table

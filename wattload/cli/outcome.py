@@ -15,7 +15,7 @@ from wattload.core.faults import host_fault
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.units import format_percent, format_rate, format_seconds
-from wattload.reports.quantity import MISSING, counted
+from wattload.results.quantity import MISSING, counted
 from wattload.session.search_result import Measurement, Pooled, SearchResult, percent
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import ConfigError, RecordError, TargetError
 from wattload.core.power import Scope, weakest
 from wattload.core.record.energy import EnergyRecord
@@ -33,7 +32,8 @@ from wattload.core.units import (
     format_seconds,
 )
 from wattload.core.workload import WorkloadPlan
-from wattload.reports.quantity import bounded_quantity, quantity
+from wattload.results.quantity import bounded_quantity, quantity
+from wattload.results.reading import read_judged
 from wattload.run.compose import groups, options, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.preflight import exceeds_limit, lacking_bytes, space_of, writes_of

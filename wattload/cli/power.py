@@ -41,7 +41,7 @@ from wattload.power.nvme.state import power_state_facts
 from wattload.power.sampler.polling import Schedule
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select
-from wattload.reports.quantity import bounded_quantity
+from wattload.results.quantity import bounded_quantity
 
 if TYPE_CHECKING:
     from wattload.power.control.change import Change

@@ -18,20 +18,6 @@ from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_seconds
-from wattload.reports.quantity import (
-    MISSING,
-    block_text,
-    counted,
-    cpu_per_byte,
-    label,
-    listed,
-    number,
-    quantity,
-    scale_for,
-    scaled,
-    whole,
-    with_unit,
-)
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     OTHER_SCOPES,
@@ -58,6 +44,20 @@ from wattload.reports.runs.random_reads import (
 )
 from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_words
+from wattload.results.quantity import (
+    MISSING,
+    block_text,
+    counted,
+    cpu_per_byte,
+    label,
+    listed,
+    number,
+    quantity,
+    scale_for,
+    scaled,
+    whole,
+    with_unit,
+)
 
 NOT_MEASURED = "not measured"
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
+from wattload.core.base_models import Frozen
 from wattload.core.errors import MissingExtraError
 from wattload.core.host.counters import BlockStat
 from wattload.core.installation import install_command
@@ -348,7 +349,9 @@ class DataFacts:
 class Outcome:
     """The results of a workload's run. Rank 0's are kept, except latencies and traced operations.
 
-    ``details`` is JSON with what a reader needs to judge the metrics (drawn sizes, tensor counts).
+    ``facts`` are those that ``wattload.results`` declares for the workload; its metrics, and the
+    checks that follow from them, are computed from these. A workload without such facts has its own
+    ``metrics`` and ``details``, which is JSON with what a reader needs to judge them.
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
@@ -360,6 +363,7 @@ class Outcome:
         ValueError: a table's name is that of another trace, or has other characters.
     """
 
+    facts: Frozen | None = None
     metrics: Sequence[Metric] = ()
     paths: Sequence[DataPath] = ()
     checks: Sequence[Check] = ()

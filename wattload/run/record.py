@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wattload import __version__
-from wattload.core.checks.evaluation import evaluate, rechecked
+from wattload.core.checks.evaluation import evaluate
 from wattload.core.checks.io import device_bytes, initiator_of
 from wattload.core.clock import utc_text
 from wattload.core.errors import ForeignFileError, RecordError, RunError, WattloadError
@@ -32,17 +32,17 @@ from wattload.core.record.file import (
     write_record_in,
 )
 from wattload.core.record.host import RankRecord
-from wattload.core.record.load import KEPT_METRIC, LoadRecord, mean_kept_fraction
+from wattload.core.record.load import LoadRecord
 from wattload.core.record.phase import PhaseWindow, Total, TraceFile, phase_windows
-from wattload.core.record.results import Check, Latency, Metric, latencies_of
+from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
-from wattload.core.units import Unit
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.energy.trace import TraceBuilder
 from wattload.power.sampler.aborted_record import finish_aborted, finish_in
 from wattload.power.sampler.samples import read_samples
+from wattload.results.reading import checks_of, judged, metrics_of
 from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
 from wattload.run.energy import (
@@ -247,7 +247,7 @@ def build_record(
         ranks=tuple(report.rank for report in reports),
         spans=tuple(item.span for item in marked),
         windows=windows,
-        metrics=(*findings.outcome.metrics, *_load_metrics(loads)),
+        metrics=tuple(findings.outcome.metrics),
         counters=(*application_counters(windows), *block_counters(marked)),
         totals=(_moved(windows), _drive_energy(power, windows)),
         power=power,
@@ -286,7 +286,7 @@ def with_recomputed_energies(stored: StoredRecord, folder: Path) -> RunRecord:
     energy = _drive_energy(power, record.windows)
     totals = tuple(energy if each.name == energy.name else each for each in record.totals)
     record = record.model_copy(update={"power": power, "totals": totals})
-    record = rechecked(record)
+    record = judged(record)
     return record.model_copy(update={"limits": limits_of(record)})
 
 
@@ -392,7 +392,8 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         block_bytes_asked=outcome.block_bytes
         or (block_bytes if isinstance(block_bytes, int) else None),
         paths=tuple(findings.outcome.paths),
-        details=dict(findings.outcome.details),
+        facts=outcome.facts.model_dump(mode="json") if outcome.facts is not None else {},
+        details=dict(outcome.details),
         remarks=_remarks(findings.outcome),
         data=None if data is None else _data_record(data),
     )
@@ -412,24 +413,6 @@ def _data_record(data: DataFacts) -> DataRecord:
         data_bytes=data.data_bytes,
         reused=data.reused,
         parameters=dict(data.parameters),
-    )
-
-
-def _load_metrics(loads: Sequence[LoadRecord]) -> tuple[Metric, ...]:
-    """Return the metric of what the workload left to the load, if there was one."""
-    if not loads:
-        return ()
-    kept = mean_kept_fraction(loads)
-    reasons = (load.missing.get("kept_fraction", "") for load in loads)
-    return (
-        Metric.of(
-            KEPT_METRIC,
-            kept,
-            Unit.FRACTION,
-            "higher",
-            "work of the load per second during the workload over that before it",
-            reason=next(filter(None, reasons), ""),
-        ),
     )
 
 
@@ -478,8 +461,9 @@ def _share_time(windows: Sequence[PhaseWindow]) -> bool:
 
 def _judged(record: RunRecord, findings: Findings) -> RunRecord:
     record = with_effective_paths(record)
-    checks = (*findings.outcome.checks, *findings.verification, *evaluate(record))
-    record = record.model_copy(update={"checks": checks})
+    record = record.model_copy(update={"metrics": metrics_of(record)})
+    own = (*findings.outcome.checks, *findings.verification, *checks_of(record))
+    record = record.model_copy(update={"checks": (*own, *evaluate(record))})
     return record.model_copy(update={"limits": limits_of(record)})
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import CHECK_FAILED, ConfigError, TargetError
 from wattload.core.files import FOLDER_MODE, open_folder
 from wattload.core.record.run import Comparison
 from wattload.core.workload import Communicator
+from wattload.results.reading import read_judged
 from wattload.run.compose import compose, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.lifecycle import preview_run

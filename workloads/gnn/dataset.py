@@ -159,15 +159,12 @@ def _present_bytes(target: Target, key: str) -> int:
     return sum(each.stat().st_blocks * 512 for each in folder.iterdir() if each.is_file())
 
 
-def facts_of(dataset: Dataset) -> dict[str, Any]:
-    """Return the shape of a graph as plain data for the record."""
+def shape_facts(dataset: Dataset) -> dict[str, Any]:
+    """Return the facts that the shape of a graph is, by name."""
     shape = dataset.shape
     return {
         "graph": shape.name,
         "nodes": {each.name: each.count for each in shape.node_types},
         "edges": {shape.title(each): each.edge_count for each in shape.relations},
-        "rows_total": shape.row_count,
-        "edges_total": shape.edge_count,
         "largest_degree": max(each.largest_degree for each in shape.relations),
-        "topology_bytes": dataset.topology_bytes,
     }

@@ -7,7 +7,7 @@ the loader's own, all within the limit of the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,18 +29,28 @@ from wattload.core.workload import Outcome, Phase, RunContext
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.direct.feature_rows import random_rows_per_s
 from wattload.loaders.engine.library import MEMORY
-from wattload.loaders.feature_rows import GatherResult, Memory, read_bytes_of
+from wattload.loaders.feature_rows import GatherResult, read_bytes_of
+from wattload.loaders.feature_rows import Memory as RowMemory
 from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
 from wattload.loaders.graph.seeds import most_drawn
 from wattload.loaders.graph.torch_sampler import TorchSampler, fits
-from wattload.workloads.gnn.checks import outcome_checks
+from wattload.results.gnn import (
+    PHASE,
+    REQUESTS,
+    STEPS,
+    Ceilings,
+    GraphFacts,
+    GraphSettings,
+    Memory,
+    ProfiledSteps,
+    TrainingGpu,
+)
 from wattload.workloads.gnn.config import CPU, EMULATED, GPU
-from wattload.workloads.gnn.dataset import facts_of
+from wattload.workloads.gnn.dataset import shape_facts
+from wattload.workloads.gnn.facts import latency, read_bytes, summed, table
 from wattload.workloads.gnn.job import Job
-from wattload.workloads.gnn.metrics import PHASE, metrics
 from wattload.workloads.gnn.places import Comparer, GpuPlace, HostPlace, PinnedPlace, pinned
-from wattload.workloads.gnn.results import COUNTS, STAGES, Results
 from wattload.workloads.gnn.steps import Drawn, Sleeping, Step, Steps, Training
 from wattload.workloads.gnn.training import CpuTraining, GpuTraining
 
@@ -62,9 +72,9 @@ def trained(job: Job, context: RunContext) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Profiled:
-    """What drives saw of some steps, as plain data, and each request if there is a trace."""
+    """What drives saw of some steps, and each request if there is a trace."""
 
-    facts: Mapping[str, Any]
+    facts: ProfiledSteps
     requests: pa.Table | None
 
 
@@ -163,39 +173,21 @@ class _Run:
         evict(self._paths)
         self._comparer.finish()
         self._measure_ceilings()
-        results = Results(steps, ROW_BYTES, overlaps=job.is_ahead)
-        per_epoch = self._seeds.steps_per_epoch(config.batch_seeds)
-        checks = outcome_checks(
-            results,
-            every=config.compare_every,
-            recomputes=isinstance(job.dataset, GraphFiles),
-            read_bytes_per_row=self._read_bytes_per_row,
-        )
-        tables = {"steps": results.table()}
+        tables = {STEPS.name: table(steps)}
         if profiled is not None and profiled.requests is not None:
-            tables["io_requests"] = profiled.requests
+            tables[REQUESTS.name] = profiled.requests
+        read = read_bytes(steps)
         return Outcome(
-            metrics=tuple(
-                metrics(
-                    results,
-                    steps_per_epoch=per_epoch,
-                    not_transferred=self._not_transferred(),
-                    not_trained="training was emulated",
-                )
-            ),
+            facts=self._facts(steps, profiled, memory),
             paths=(path,),
-            checks=tuple(filter(None, (cold, self._written, *checks))),
-            details=self._details(results, profiled, memory, per_epoch),
+            checks=tuple(filter(None, (cold, self._written))),
             remarks=tuple(self._remarks()),
             latencies=latencies_of(
-                results.latency,
-                phase=PHASE,
-                kind="read",
-                operation_bytes=results.operation_bytes or ROW_BYTES,
+                latency(steps), phase=PHASE, kind="read", operation_bytes=read or ROW_BYTES
             ),
             tables=tables,
             queue_depth=config.outstanding if job.loader.name == "direct" else None,
-            block_bytes=results.operation_bytes if job.loader.name == "direct" else None,
+            block_bytes=read if job.loader.name == "direct" else None,
         )
 
     def _run(self, numbers: range) -> list[Step]:
@@ -249,7 +241,7 @@ class _Run:
             self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
         )
 
-    def _make_places(self, opened: ExitStack) -> tuple[Sequence[Any], tuple[Memory, ...]]:
+    def _make_places(self, opened: ExitStack) -> tuple[Sequence[Any], tuple[RowMemory, ...]]:
         """Return the memory of one batch, or of two that alternate."""
         job, rows, comparer = self._job, self._batch_rows, self._comparer
         count = 2 if job.is_ahead else 1
@@ -340,14 +332,13 @@ class _Run:
         self._context.progress.end()
         if traced.result is None:
             return None
-        results = Results(steps, ROW_BYTES, overlaps=self._job.is_ahead)
-        counted = results.counted("storage_rows") is not None
-        facts = {
-            **traced.result.as_json(),
-            "steps": len(steps),
-            "own_reads": results.reads if counted else None,
-            "own_read_bytes": results.storage_bytes,
-        }
+        own = [step.gathered.operations for step in steps]
+        facts = ProfiledSteps(
+            seen=traced.result,
+            steps=len(steps),
+            own_reads=None if None in own else sum(own),
+            own_read_bytes=sum(step.gathered.storage_bytes for step in steps),
+        )
         return _Profiled(facts, traced.requests)
 
     @property
@@ -355,97 +346,53 @@ class _Run:
         """The bytes that a reader of blocks moves for a row."""
         return max(read_bytes_of(file, ROW_BYTES) for file in self._job.dataset.feature_files)
 
-    def _not_transferred(self) -> str:
+    def _facts(
+        self, steps: Sequence[Step], profiled: _Profiled | None, memory: Memory
+    ) -> GraphFacts:
         job = self._job
-        if job.loader.fills_gpu:
-            return f"loader={job.loader.name} gathers into the memory of the GPU"
-        return "nothing is transferred: the rows stay in host memory"
-
-    def _details(
-        self,
-        results: Results,
-        profiled: _Profiled | None,
-        memory: Mapping[str, Any],
-        per_epoch: int,
-    ) -> dict[str, Any]:
-        job, config = self._job, self._job.config
-        read_rows = results.counted("storage_rows")
-        read_rows = results.rows if read_rows is None else read_rows
         gpu = job.gpu if self._device.type == "cuda" else None
-        return {
-            **facts_of(job.dataset),
-            "source": config.source,
-            "row_bytes": ROW_BYTES,
-            "feature_bytes": job.feature_bytes,
-            "batch_seeds": config.batch_seeds,
-            "fanouts": list(config.fanouts),
-            "layers": config.layers,
-            "hidden": config.hidden,
-            "learning_rate": config.learning_rate,
-            "steps": results.count,
-            "warmup_steps": config.warmup_steps,
-            "overlap": config.overlap,
-            "training": "emulated" if job.trainer == EMULATED else "torch",
-            "trainer": job.trainer,
-            "gpu": {"address": gpu.address, "name": gpu.name} if gpu else None,
-            "sampler": self.sampler_name,
-            "sampler_device": GPU if self.sampler_name == "torch" else CPU,
-            "sampler_threads": None if self.sampler_name == "torch" else job.sampler_threads,
-            "outstanding": config.outstanding,
-            "memory": memory,
-            "stages": {name: results.stage_s(name) for name in STAGES},
-            "transfer_gpu_s": results.gpu_s("transfer_gpu_s"),
-            "training_gpu_s": results.gpu_s("training_gpu_s"),
-            "wall_s": results.wall_s,
-            "eviction_s": results.eviction_s,
-            "rows": results.rows,
-            **{name: results.counted(name) for name in COUNTS},
-            "storage_bytes": results.storage_bytes,
-            "row_payload_bytes": results.rows * ROW_BYTES,
-            "operations": results.reads,
-            "read_bytes": results.operation_bytes,
-            "amplification": results.storage_bytes / (read_rows * ROW_BYTES) if read_rows else None,
-            "major_faults": results.counted("major_faults"),
-            "cpu_s": results.cpu_s,
-            "losses": results.losses,
-            "first_loss": results.losses[0] if results.losses else None,
-            "last_loss": results.losses[-1] if results.losses else None,
-            "training_seeds": self._seeds.count,
-            "steps_per_epoch": per_epoch,
-            "is_whole_epoch": results.count >= per_epoch,
-            "compared_rows": results.compared_rows,
-            "wrong_rows": 0,
-            "compare_every": config.compare_every,
-            "ceilings": self._ceilings,
-            "ceiling_reason": self._ceiling_reason or None,
-            "advice": getattr(job.loader, "advice", None),
-            "io_profile": None if profiled is None else profiled.facts,
-            "software": {"torch": torch.__version__},
-        }
+        return GraphFacts(
+            settings=GraphSettings.model_validate(job.config),
+            **shape_facts(job.dataset),
+            row_bytes=ROW_BYTES,
+            training_seeds=self._seeds.count,
+            trainer=job.trainer,
+            emulated_step_s=job.step_s if job.trainer == EMULATED else None,
+            gpu=TrainingGpu(address=gpu.address, name=gpu.name) if gpu else None,
+            sampler=self.sampler_name,
+            sampler_threads=None if self.sampler_name == "torch" else job.sampler_threads,
+            torch=torch.__version__,
+            memory=memory,
+            **summed(steps),
+            read_bytes_per_row=self._read_bytes_per_row,
+            ceilings=Ceilings(**self._ceilings),
+            ceiling_reason=self._ceiling_reason,
+            profile=None if profiled is None else profiled.facts,
+        )
 
-    def _memory_facts(self) -> Mapping[str, Any]:
+    def _memory_facts(self) -> Memory:
         job, loader = self._job, self._job.loader_memory(self._batch_rows)
         limited = self._memory.method is not None
         available = self._memory.available_bytes()
         on_gpu = self._device.type == "cuda"
         batch_bytes = self._batch_rows * ROW_BYTES
-        return {
-            "share": job.config.memory_share,
-            "budget_bytes": job.budget_bytes(),
-            "method": self._memory.method or DROP_CACHE,
-            "reason": self._memory.reason,
-            "limit_bytes": self._memory.limit_bytes if limited else None,
-            "peak_bytes": self._memory.peak_bytes(),
-            "own_bytes": None if available is None else self._memory.limit_bytes - available,
-            "page_cache_bytes": available,
-            "topology_bytes": job.dataset.topology_bytes,
-            "batch_bytes": job.batch_bytes(self._batch_rows),
+        return Memory(
+            share=job.config.memory_share,
+            budget_bytes=job.budget_bytes(),
+            method=self._memory.method or DROP_CACHE,
+            reason=self._memory.reason,
+            limit_bytes=self._memory.limit_bytes if limited else None,
+            peak_bytes=self._memory.peak_bytes(),
+            own_bytes=None if available is None else self._memory.limit_bytes - available,
+            page_cache_bytes=available,
+            topology_bytes=job.dataset.topology_bytes,
+            batch_bytes=job.batch_bytes(self._batch_rows),
             **asdict(loader),
-            "gpu_batch_bytes": batch_bytes * (2 if job.loader.fills_gpu and job.is_ahead else 1)
+            gpu_batch_bytes=batch_bytes * (2 if job.loader.fills_gpu and job.is_ahead else 1)
             if on_gpu
             else 0,
-            "gpu_topology_bytes": job.dataset.topology_bytes if self.sampler_name == "torch" else 0,
-        }
+            gpu_topology_bytes=job.dataset.topology_bytes if self.sampler_name == "torch" else 0,
+        )
 
     def _remarks(self) -> Iterator[str]:
         job = self._job

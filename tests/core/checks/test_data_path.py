@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.checks.evaluation import rechecked
 from wattload.core.checks.io import data_path
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
+from wattload.results import reading
 from wattload.run.record import with_effective_paths
 
 READS = 61_440
@@ -132,7 +132,7 @@ def test_a_missing_proof_bars_the_verdict() -> None:
     (path,) = record.workload.paths
     bare = path.model_copy(update={"counts": None})
     workload = record.workload.model_copy(update={"paths": (bare,)})
-    checks = rechecked(record.model_copy(update={"workload": workload})).checks
+    checks = reading.judged(record.model_copy(update={"workload": workload})).checks
     assert [check.bars_verdict for check in checks if check.name == "data_path"] == [True]
 
 

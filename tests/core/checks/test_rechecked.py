@@ -13,9 +13,10 @@ import pytest
 import wattload.workloads
 from tests.record_figures import OF_WORKLOAD
 from tests.records import Scenario, WorkloadName, make_run
-from wattload.core.checks.evaluation import declared_checks, rechecked
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
+from wattload.results.reading import declared_checks, judged
+from wattload.results.registry import results_of
 from wattload.run.compose import compose, workload_class
 
 ROOT = Path(__file__).parents[3]
@@ -32,12 +33,12 @@ def changed(record: RunRecord, **changes: Any) -> RunRecord:
 
 
 def failed(record: RunRecord) -> set[str]:
-    checks = rechecked(record).checks
+    checks = judged(record).checks
     return {check.name for check in checks if check.verdict == "fail"}
 
 
 def barred(record: RunRecord) -> set[str]:
-    return {check.name for check in rechecked(record).checks if check.bars_verdict}
+    return {check.name for check in judged(record).checks if check.bars_verdict}
 
 
 def without(record: RunRecord, name: str) -> RunRecord:
@@ -125,7 +126,7 @@ def test_a_stored_failure_of_a_rule_that_is_gone_still_fails() -> None:
 def test_a_record_of_an_unknown_workload_gets_no_verdict() -> None:
     record = record_of()
     other = changed(record, workload=record.workload.model_copy(update={"name": "os"}))
-    (check,) = (c for c in rechecked(other).checks if c.name == "workload_checks")
+    (check,) = (c for c in judged(other).checks if c.name == "workload_checks")
     assert check.bars_verdict
     assert "does not have the run's workload" in check.sentence
 
@@ -135,11 +136,19 @@ def test_a_name_from_a_record_imports_nothing_but_a_workload(name: str) -> None:
     assert declared_checks(name) is None
 
 
+def declared_faults(workload: str) -> dict[str, str]:
+    """Return the checks that runs of a workload store, and the fault that fails each."""
+    results = results_of(workload)
+    if results is not None:
+        return {check.name: check.fault for check in results.observed}
+    declared = declared_checks(workload)
+    assert declared is not None
+    return {name: check.fault for name, check in declared.items()}
+
+
 def test_every_workload_declares_its_checks_under_its_own_name() -> None:
     for module in iter_modules(wattload.workloads.__path__):
-        declared = declared_checks(module.name)
-        assert declared is not None
-        assert all(check.fault for check in declared.values())
+        assert all(declared_faults(module.name).values())
         config, _ = compose([f"workload={module.name}", "target.path=/tmp"])
         assert workload_class(config).name == module.name
 
@@ -147,7 +156,7 @@ def test_every_workload_declares_its_checks_under_its_own_name() -> None:
 def test_every_check_that_is_made_outside_of_the_recomputed_ones_is_declared() -> None:
     """An undeclared check could be removed from a record, and nothing would miss it."""
     named = {
-        module.name: set(declared_checks(module.name) or {})
+        module.name: set(declared_faults(module.name))
         for module in iter_modules(wattload.workloads.__path__)
     }
     everywhere = set().union(*named.values())

@@ -15,10 +15,10 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
 from wattload.reports.charts.arms import arm_bar, arms_figure, sweep_figure
 from wattload.reports.charts.themes import light
-from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import LETTERS, make_subject
+from wattload.results.quantity import MISSING
 
 FAST, SLOW = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9], [5e8, 5.05e8, 4.95e8, 5e8, 5.1e8]
 PAST = "forced despite: different work: scale differ"

@@ -10,7 +10,7 @@ import pytest
 
 from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range, split_svg
 from wattload.reports.charts.themes import light
-from wattload.reports.quantity import Scale
+from wattload.results.quantity import Scale
 
 JOULES = Scale(1, "J")
 

@@ -8,7 +8,7 @@ from wattload.core.record.results import latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.reports.charts.lines import latency_figure
 from wattload.reports.charts.themes import light
-from wattload.reports.quantity import MISSING
+from wattload.results.quantity import MISSING
 
 
 def record(*, count: int = 20_000, times: int = 1, kind: str = "read") -> RunRecord:

@@ -10,7 +10,7 @@ from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.charts.arms import parts_figures, stages_figure
-from wattload.reports.quantity import MISSING
+from wattload.results.quantity import MISSING
 
 
 def test_stages_are_the_timed_phases_and_their_sum_is_the_time_in_them() -> None:

@@ -16,10 +16,10 @@ from tests.reports.conftest import arm, one
 from wattload.core.units import Unit
 from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
-from wattload.reports.quantity import quantity
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import ThroughputTrace
+from wattload.results.quantity import quantity
 
 
 def lines(svg: str) -> dict[str, list[tuple[float, float]]]:

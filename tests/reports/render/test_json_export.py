@@ -17,10 +17,10 @@ from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
 from tests.reports.sessions import simulated
 from wattload.core.units import Unit
-from wattload.reports.quantity import number, quantity, scale_for, scaled
 from wattload.reports.render.json_export import document, finite, json_data, json_report
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.stats.subject import make_subject
+from wattload.results.quantity import number, quantity, scale_for, scaled
 
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028 & ]]>"
 

@@ -17,11 +17,11 @@ from wattload.core.units import Unit
 from wattload.reports.charts.arms import arms_figure, parts_figures
 from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
 from wattload.reports.charts.lines import latency_figure
-from wattload.reports.quantity import MISSING, Scale
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import Subject, make_subject
+from wattload.results.quantity import MISSING, Scale
 
 BEYOND = [1.7e308, -1e308, 1e200, 1e-200, 5e-324]
 RATES = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9]

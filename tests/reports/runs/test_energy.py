@@ -12,7 +12,6 @@ from tests.reports.random_reads import GPUS, random_run
 from wattload.core.power import Evidence, Scope
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
-from wattload.reports.quantity import MISSING
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     Energy,
@@ -25,6 +24,7 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import load_runs
 from wattload.reports.sections.energy import energy_blocks
+from wattload.results.quantity import MISSING
 
 CHECKPOINT = Scenario(workload="checkpoint", seconds=10.0, virtual=False)
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.records import Scenario, make_run
 from tests.reports.gnn import ROW_BYTES, ROWS, Training, gnn_record, gnn_run, write_gnn_run
+from wattload.core.errors import RecordError
 from wattload.core.power import Scope
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.gnn import (
@@ -38,18 +39,17 @@ def test_other_workloads_and_records_without_steps_have_none() -> None:
     other, _ = make_run(Scenario())
     assert graph_training(other) is None
     assert payload_bytes(other) is None
-    assert graph_training(gnn_record(Training(details={"steps": None}))) is None
 
 
-def test_details_of_other_kinds_are_missing_not_zero() -> None:
-    broken = {"wall_s": "fast", "rows": -3, "storage_rows": None, "stages": [1], "losses": "no",
-              "memory": None, "io_profile": 7,
-              "ceilings": {"engine_rows_per_s": float("nan")}}  # fmt: skip
-    run = found(details=broken)
-    assert (run.wall_s, run.step_s, run.storage_rows_per_s) == (None, None, None)
-    assert (run.rows_per_s, run.engine_rows_per_s, run.memory.budget_bytes) == (None, None, None)
-    assert (run.stages_s, run.losses, run.profile.sizes) == ({}, (), ())
-    assert run.largest_stage == ""
+@pytest.mark.parametrize(
+    "broken",
+    [{"steps": None}, {"rows": -3}, {"stages_s": [1]}, {"losses": "no"}, {"memory": None},
+     {"ceilings": {"engine_rows_per_s": float("nan")}}],
+)  # fmt: skip
+def test_facts_of_other_kinds_are_refused_in_one_sentence(broken: dict[str, Any]) -> None:
+    (name,) = broken
+    with pytest.raises(RecordError, match=rf"the facts of run run-1 are not those of gnn: {name}"):
+        gnn_record(Training(facts=broken))
 
 
 def test_rates_are_rows_over_the_seconds_of_aggregation() -> None:
@@ -63,17 +63,16 @@ def test_what_a_cgroup_leaves_to_the_page_cache() -> None:
     memory = found(loader="gpu_queue").memory
     assert memory.left_bytes == 1_843_200_000 - 56_282_016 - 819_200_000 - 41_000_000
     assert found(method="drop_cache").memory.left_bytes is None
-    full = {**gnn_record(Training()).workload.details["memory"], "budget_bytes": 1_000_000}
-    assert found(details={"memory": full}).memory.left_bytes == 0
+    full = {**gnn_record(Training()).workload.facts["memory"], "budget_bytes": 1_000_000}
+    assert found(facts={"memory": full}).memory.left_bytes == 0
 
 
 def test_work_is_the_bytes_of_rows_and_settings_in_effect() -> None:
     mapped, queued = (gnn_record(Training(loader=loader)) for loader in ("mmap", "gpu_queue"))
     assert payload_bytes(mapped) == payload_bytes(queued) == 20 * ROWS * ROW_BYTES
     assert mapped.windows[0].read_bytes != queued.windows[0].read_bytes
-    record = gnn_record(Training(settings={"graph": None, "fanouts": None}))
-    settings = effective_settings(record)
-    assert (settings["workload.graph"], settings["workload.fanouts"]) == ("igb_small", "[10, 5, 5]")
+    record = gnn_record(Training(settings={"graph": None}))
+    assert effective_settings(record)["workload.graph"] == "igb_small"
 
 
 def test_the_longest_stage_limits_and_is_named_with_its_share() -> None:
@@ -91,16 +90,15 @@ def test_the_longest_stage_limits_and_is_named_with_its_share() -> None:
 
 def test_a_ceiling_that_rates_exceed_is_none() -> None:
     low = {"ceilings": {"engine_rows_per_s": 5e5, "host_rows_per_s": 5e5, "pull_rows_per_s": 3e6}}
-    words, _ = stage_limit([gnn_record(Training(details=low))])
+    words, _ = stage_limit([gnn_record(Training(facts=low))])
     assert plain(words).endswith("times the engine's own reads, which are no ceiling")
-    assert found(details=low).host_factors == pytest.approx([3e6 / 1.05e6], rel=0.02)
+    assert found(facts=low).host_factors == pytest.approx([3e6 / 1.05e6], rel=0.02)
 
 
 def test_fan_outs_of_relations_are_lists() -> None:
     of_relations = found(fanouts=([10, 5], [10, 5], [5, 0]))
     assert "fan-outs [10,5]-[10,5]-[5,0] by relation" in of_relations.load_words
     assert found(fanouts=(10, 0)).fanouts == (10, 0)
-    assert found(details={"fanouts": [10, None]}).fanouts == ()
 
 
 def test_arms_say_what_they_spent_steps_on_and_where_they_trained() -> None:

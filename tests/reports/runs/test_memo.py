@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattload.reports.runs.load import cache_by_identity
+from wattload.results.identity_cache import cache_by_identity
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -13,10 +13,10 @@ from wattload.core.power import PowerBin
 from wattload.core.record.energy import WHOLE_RUN, PowerStatistics, SamplerRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Fold, Table
-from wattload.reports.quantity import MISSING, number
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.energy import energy_blocks, power_table, sampling_table
+from wattload.results.quantity import MISSING, number
 
 
 @pytest.fixture

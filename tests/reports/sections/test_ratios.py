@@ -8,13 +8,13 @@ import pytest
 
 from tests.reports.sessions import against_itself, run, session, turn
 from wattload.reports.blocks import Fold, Notice, Section, Table
-from wattload.reports.quantity import TIMES
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.sections.method import comparison_rules
 from wattload.reports.sections.ratios import confidence_fold, noise_section, quantities_table
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
+from wattload.results.quantity import TIMES
 
 FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
 AB = Group(workload="unet3d", arms={"A": (), "B": ()})

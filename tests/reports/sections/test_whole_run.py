@@ -21,9 +21,9 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
-from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.runs import hosts_table, idle_table, whole_run_table, whole_tables
+from wattload.results.quantity import MISSING
 
 HOST, DEVICE = "box", "SERIALA01"
 OWN, INTERVAL = "nvme_25h", "nvme_ipm"

@@ -13,13 +13,13 @@ from tests.reports.parsing import Page
 from tests.reports.sessions import session, turn
 from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
-from wattload.reports.quantity import TIMES
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.ratios import points_table
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import differences, different_work
 from wattload.reports.stats.subject import ARMS, Group, Subject, make_subject
 from wattload.reports.stats.sweeps import points
+from wattload.results.quantity import TIMES
 
 FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
 UNMADE = Check(name="cold", verdict="not_checked", sentence="Nobody looked.", mandatory=True)

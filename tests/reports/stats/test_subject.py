@@ -13,11 +13,11 @@ from wattload.core.errors import ConfigError
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Block, Fold, Table
-from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import energy_blocks
 from wattload.reports.stats.settings import flat
 from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE, make_subject
+from wattload.results.quantity import MISSING
 
 
 @pytest.fixture

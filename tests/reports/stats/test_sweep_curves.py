@@ -13,13 +13,13 @@ from wattload.core.histogram import Histogram
 from wattload.core.record.results import Metric, latencies_of
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table
-from wattload.reports.quantity import MISSING
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.sweeps import load_curves, scalings
+from wattload.results.quantity import MISSING
 
 DEPTHS = (1, 2, 8)
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.reports.sessions import session
-from wattload.core.checks.evaluation import rechecked
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import make_subject
+from wattload.results.reading import judged
 
 NEAR = [1.0, 1.004, 0.997, 1.002, 0.999, 1.001]
 FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
@@ -37,7 +37,7 @@ def throughput(runs: list[Run], key: str = "throughput_bytes_per_s") -> Row:
 
 def changed(runs: list[Run], index: int, **update: Any) -> list[Run]:
     own = runs[index]
-    other = replace(own, record=rechecked(own.record.model_copy(update=update)))
+    other = replace(own, record=judged(own.record.model_copy(update=update)))
     return [*runs[:index], other, *runs[index + 1 :]]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.context import Context, LocalCommunicator, directory_target
-from wattload.core.record.results import Check
+from tests.records import Scenario, make_run
+from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.results import Check, Metric
 from wattload.core.workload import Accelerator, Communicator, Device, Outcome
 from wattload.loaders.direct.config import Config as Direct
 from wattload.loaders.feature_rows import FeatureLoaderConfig
@@ -16,6 +19,9 @@ from wattload.loaders.gpu_queue.config import Config as Queue
 from wattload.loaders.graph import shapes
 from wattload.loaders.graph.shapes import GraphShape, NodeType, Relation
 from wattload.loaders.mmap.config import Config as Mapped
+from wattload.results.facts import Run
+from wattload.results.figures import evaluated
+from wattload.results.gnn import CHECKS, FIGURES, GraphFacts
 from wattload.workloads.gnn.config import Config
 from wattload.workloads.gnn.workload import Gnn
 
@@ -64,13 +70,37 @@ def context_of(folder: Path, *names: str, communicator: Communicator | None = No
     return Context(targets=tuple(targets), communicator=communicator or LocalCommunicator())
 
 
-def made(workload: Gnn, context: Context) -> tuple[Outcome, dict[str, Check]]:
+def made(workload: Gnn, context: Context) -> tuple[Outcome, Results]:
     workload.plan(context)
     workload.prepare(context)
     outcome = workload.run(context)
-    return outcome, {check.name: check for check in outcome.checks}
+    return outcome, Results.of(outcome)
 
 
-def metric(outcome: Outcome, name: str) -> float | None:
-    [found] = [each for each in outcome.metrics if each.name == name]
-    return found.value
+@dataclass(frozen=True)
+class Results:
+    """The facts of an outcome, and what follows from them."""
+
+    facts: GraphFacts
+    metrics: dict[str, Metric]
+    checks: dict[str, Check]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Results:
+        facts = outcome.facts
+        assert isinstance(facts, GraphFacts)
+        first, *_, last = outcome.tables["steps"].to_pylist() * 2
+        span = PhaseSpan(
+            name="gnn", parent=None, host="box", rank=0, timed=True, start_ns=first["start_ns"],
+            end_ns=last["end_ns"], read_bytes=facts.storage_bytes, written_bytes=0,
+            operations=facts.operations, cpu_s=0.0,
+        )  # fmt: skip
+        base, _ = make_run(Scenario())
+        record = base.model_copy(update={"spans": (span,), "windows": phase_windows([span])})
+        run = Run(record, facts)
+        checks = [*outcome.checks, *(check for source in CHECKS for check in source(run))]
+        return cls(
+            facts,
+            {metric.name: metric for metric in evaluated(FIGURES, run)},
+            {check.name: check for check in checks},
+        )

@@ -13,9 +13,9 @@ from tests.workloads.gnn.making import (
     LOADERS,
     NODES,
     SMALL,
+    Results,
     context_of,
     made,
-    metric,
     small_graph,
     workload_of,
 )
@@ -24,6 +24,7 @@ from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Queue
 from wattload.loaders.graph import shapes
 from wattload.loaders.graph.synthetic import SyntheticGraph
+from wattload.results.gnn import PLACES
 from wattload.workloads.gnn.training import CpuTraining
 
 __all__ = ["small_graph"]
@@ -35,58 +36,60 @@ def features_of(folder: Path) -> Path:
     return path
 
 
+Made = tuple[Outcome, Results]
+
+
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     """An outcome by each loader, and one of steps ahead, of the same files."""
     context = context_of(tmp_path_factory.mktemp("outcomes"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(shapes.SHAPES, "igb_tiny", SMALL)
-        found = {name: made(workload_of(loader), context)[0] for name, loader in LOADERS.items()}
-        found["ahead"] = made(workload_of(overlap="ahead"), context)[0]
+        found = {name: made(workload_of(loader), context) for name, loader in LOADERS.items()}
+        found["ahead"] = made(workload_of(overlap="ahead"), context)
     return found
 
 
-def test_all_loaders_train_on_the_same_batches(outcomes: dict[str, Outcome]) -> None:
-    losses = {name: outcome.details["losses"] for name, outcome in outcomes.items()}
+def test_all_loaders_train_on_the_same_batches(outcomes: dict[str, Made]) -> None:
+    losses = {name: results.facts.losses for name, (_, results) in outcomes.items()}
     first = losses["direct"]
     assert len(first) == 4
     assert all(each == first for each in losses.values()), losses
-    rows = {outcome.details["rows"] for outcome in outcomes.values()}
-    assert len(rows) == 1
-    for name, outcome in outcomes.items():
-        details, checks = outcome.details, {check.name: check for check in outcome.checks}
-        assert checks["compared_rows"].verdict == "pass", name
-        assert details["compared_rows"] >= details["rows"] // 16
+    assert len({results.facts.rows for _, results in outcomes.values()}) == 1
+    for name, (outcome, results) in outcomes.items():
+        facts = results.facts
+        assert results.checks["compared_rows"].verdict == "pass", name
+        assert facts.compared_rows >= facts.rows // 16
         assert outcome.tables["steps"].num_rows == 4
-        assert sum(outcome.tables["steps"]["rows"].to_pylist()) == details["rows"]
+        assert sum(outcome.tables["steps"]["rows"].to_pylist()) == facts.rows
         if name == "mmap":
-            assert details["storage_rows"] is None
-            assert metric(outcome, "storage_rows_per_s") is None
+            assert facts.storage_rows is None
+            assert results.metrics["storage_rows_per_s"].value is None
             continue
-        assert checks["row_counts"].verdict == "pass", name
-        parts = ("storage_rows", "host_rows", "cache_rows", "joined_rows")
-        assert sum(details[part] for part in parts) == details["rows"]
-        assert details["storage_bytes"] == details["storage_rows"] * ROW
-    assert outcomes["gpu_queue"].details["host_rows"] > 0
-    memory = outcomes["gpu_queue"].details["memory"]
-    assert memory["host_rows_bytes"] == int(0.2 * NODES) * ROW
-    assert memory["budget_bytes"] == int(1.5 * NODES * ROW)
-    if memory["method"] != "drop_cache":
-        assert memory["own_bytes"] + memory["page_cache_bytes"] == memory["limit_bytes"]
-    assert outcomes["direct"].details["host_rows"] == 0
-    assert {check.name for check in outcomes["ahead"].checks} >= {"overlapped_times"}
+        assert results.checks["row_counts"].verdict == "pass", name
+        assert sum(getattr(facts, place) for place in PLACES) == facts.rows
+        assert facts.storage_bytes == (facts.storage_rows or 0) * ROW
+    queued = outcomes["gpu_queue"][1].facts
+    assert (queued.host_rows or 0) > 0
+    memory = queued.memory
+    assert memory.host_rows_bytes == int(0.2 * NODES) * ROW
+    assert memory.budget_bytes == int(1.5 * NODES * ROW)
+    if memory.own_bytes is not None:
+        assert memory.own_bytes + (memory.page_cache_bytes or 0) == memory.limit_bytes
+    assert outcomes["direct"][1].facts.host_rows == 0
+    assert "overlapped_times" in outcomes["ahead"][1].checks
 
 
-def test_serial_stages_add_up_to_the_steps(outcomes: dict[str, Outcome]) -> None:
+def test_serial_stages_add_up_to_the_steps(outcomes: dict[str, Made]) -> None:
     for name in LOADERS:
-        outcome = outcomes[name]
-        [check] = [check for check in outcome.checks if check.name == "stage_times"]
+        _, results = outcomes[name]
+        check = results.checks["stage_times"]
         assert check.verdict == "pass", check.sentence
-        stages = [metric.value for metric in outcome.metrics if metric.part_of == "wall_s"]
-        wall_s = metric(outcome, "wall_s")
+        stages = [each.value for each in results.metrics.values() if each.part_of == "wall_s"]
+        wall_s = results.metrics["wall_s"].value
         assert wall_s is not None
         assert sum(value or 0.0 for value in stages) == pytest.approx(wall_s, rel=0.02)
-        assert metric(outcome, "transfer_s") is None
+        assert results.metrics["transfer_s"].value is None
 
 
 @pytest.mark.parametrize("damage", ["flipped", "swapped", "stale"])
@@ -116,18 +119,18 @@ def test_rows_that_are_not_those_of_their_numbers_end_the_run(tmp_path: Path, da
 
 
 def test_stripes_over_targets_are_one_graph(tmp_path: Path) -> None:
-    one = made(workload_of(), context_of(tmp_path))[0]
-    two = made(workload_of(Queue(requester="cpu")), context_of(tmp_path, "a", "b"))[0]
-    assert one.details["losses"] == two.details["losses"]
+    _, one = made(workload_of(), context_of(tmp_path))
+    _, two = made(workload_of(Queue(requester="cpu")), context_of(tmp_path, "a", "b"))
+    assert one.facts.losses == two.facts.losses
     assert len(list(tmp_path.rglob("features-1.bin"))) == 1
 
 
 def test_emulated_training_sleeps_and_has_no_loss(tmp_path: Path) -> None:
-    outcome, _ = made(workload_of(training="emulated"), context_of(tmp_path))
-    details = outcome.details
-    assert (details["training"], details["losses"], details["last_loss"]) == ("emulated", [], None)
-    assert details["stages"]["training_s"] >= 4 * 0.001
-    assert metric(outcome, "last_loss") is None
+    _, results = made(workload_of(training="emulated"), context_of(tmp_path))
+    facts = results.facts
+    assert (facts.trainer, facts.losses, facts.emulated_step_s) == ("emulated", (), 0.001)
+    assert facts.stages_s["training"] >= 4 * 0.001
+    assert results.metrics["last_loss"].value is None
     with pytest.raises(
         ConfigError, match=r"accelerator\.step_s\.gnn, which accelerator h100 lacks"
     ):
@@ -143,15 +146,15 @@ def test_without_a_control_group_caches_are_dropped_and_the_record_says_so(
         raise memory_limit.MemoryLimitError("no group here; run as root")
 
     monkeypatch.setattr(memory_limit, "_find_place", refuse)
-    outcome, checks = made(workload_of(LOADERS["mmap"]), context_of(tmp_path))
-    memory = outcome.details["memory"]
-    assert (memory["method"], memory["limit_bytes"]) == ("drop_cache", None)
-    assert memory["reason"] == "no group here; run as root"
-    assert outcome.details["eviction_s"] > 0
-    assert checks["stage_times"].verdict == "pass"
+    outcome, results = made(workload_of(LOADERS["mmap"]), context_of(tmp_path))
+    memory = results.facts.memory
+    assert (memory.method, memory.limit_bytes) == ("drop_cache", None)
+    assert memory.reason == "no group here; run as root"
+    assert results.facts.eviction_s > 0
+    assert results.checks["stage_times"].verdict == "pass"
     assert any("no group here" in remark for remark in outcome.remarks)
     # Nothing that an earlier step has read is still there: each batch comes from storage again.
-    assert outcome.details["storage_bytes"] >= outcome.details["row_payload_bytes"]
+    assert results.facts.storage_bytes >= results.facts.rows * ROW
 
 
 @pytest.mark.parametrize(
@@ -176,8 +179,8 @@ def test_the_least_share_that_is_named_is_enough(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         workload_of(memory_share=0.01).plan(context_of(tmp_path))
     least = float(str(error.value).split("at least ")[1].split(",")[0])
-    outcome, _ = made(workload_of(memory_share=least), context_of(tmp_path))
-    assert outcome.details["memory"]["share"] == least
+    _, results = made(workload_of(memory_share=least), context_of(tmp_path))
+    assert results.facts.memory.share == least
 
 
 def test_rows_that_a_loader_keeps_are_in_the_budget(tmp_path: Path) -> None:

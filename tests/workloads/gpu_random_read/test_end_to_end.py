@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.run.running import launched, record_of, run, until
-from wattload.core.checks.evaluation import rechecked
 from wattload.core.record.run import RunRecord
 from wattload.loaders.gpu_queue.failures import DRIVER
+from wattload.results.reading import judged
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ QUEUE = "wattload.loaders.gpu_queue"
 
 
 def verdicts(record: RunRecord) -> dict[str, str]:
-    return {check.name: check.verdict for check in rechecked(record).checks}
+    return {check.name: check.verdict for check in judged(record).checks}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_run_is_proved_by_its_counts(record: RunRecord) -> None:
 def assert_read_from_devices(record: RunRecord) -> None:
     """The devices moved what was read, unless none below the folder of the tests counts."""
     name = f"device_bytes_{PHASE}_read"
-    [check] = [each for each in rechecked(record).checks if each.name == name]
+    [check] = [each for each in judged(record).checks if each.name == name]
     assert check.figures["application_bytes"] == record.moved_bytes(PHASE, "read") > 0
     counted = [
         each.read_bytes

@@ -15,9 +15,9 @@ import pytest
 from tests.loaders.gpu.conftest import LIBRARIES, stub_environment, stub_libraries
 from tests.loaders.gpu.plans import GPU
 from tests.run.running import environment, launched, record_of, run, until
-from wattload.core.checks.evaluation import rechecked
 from wattload.core.host.gpus import list_gpus
 from wattload.core.record.file import read_record
+from wattload.results.reading import judged
 
 pytestmark = [
     pytest.mark.slow,
@@ -68,7 +68,7 @@ def test_any_path_that_bounces_is_a_warning(
 ) -> None:
     done = run(tmp_path, *WORDS, "loader=cufile", "loader.mode=auto", **stub_environment)
     record = record_of(tmp_path)
-    verdicts = {check.name: check.verdict for check in rechecked(record).checks}
+    verdicts = {check.name: check.verdict for check in judged(record).checks}
     assert done.returncode == 0, done.stderr
     assert (record.workload.paths[0].path_effective, verdicts["data_path"]) == (
         "posix_bounce",

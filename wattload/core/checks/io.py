@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from wattload.core.checks.conditions import is_paced
 from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
@@ -202,9 +202,16 @@ def data_path(record: RunRecord) -> Sequence[Check]:
     A loader that asks for a direct path has to get it. One that takes any path gets a warning if
     the bytes went through host memory by a library: its user may believe otherwise.
     """
-    must_be_direct = bool(record.workload.details.get("must_be_direct"))
+    details = record.workload.details
+    if not details:
+        return []
     return [
-        _path_check(path.counts, record.workload.details, must_be_direct=must_be_direct)
+        path_check(
+            path.counts,
+            operations=details.get("operations"),
+            block_bytes=details.get("read_bytes", details.get("block_bytes")),
+            must_be_direct=bool(details.get("must_be_direct")),
+        )
         for path in record.workload.paths
         if path.counts is not None
     ]
@@ -215,10 +222,11 @@ def initiator_of(counts: PathCounts) -> Literal["cpu", "gpu"]:
     return "gpu" if counts.word == "gpu_pull" else "cpu"
 
 
-def _path_check(counts: PathCounts, details: Mapping[str, Any], *, must_be_direct: bool) -> Check:
+def path_check(
+    counts: PathCounts, *, operations: int | None, block_bytes: int | None, must_be_direct: bool
+) -> Check:
+    """Judge a path by its counts, of so many timed reads of whole blocks."""
     word = counts.word
-    operations = details.get("operations")
-    block_bytes = details.get("read_bytes", details.get("block_bytes"))
     asked = "path direct asked, " if must_be_direct else "path "
     taken = f"{asked}{word} taken by {counts.reads:,} of {counts.reads:,} reads"
     if word == "mixed" and counts.posix_reads:

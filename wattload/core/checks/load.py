@@ -9,13 +9,11 @@ from wattload.core.checks.energy import of_host
 from wattload.core.record.load import (
     ALONE_S,
     CPU_BAND,
-    KEPT_METRIC,
     MEMORY_BAND,
     NONE,
     LoadLevel,
     LoadRecord,
     kept_fraction,
-    mean_kept_fraction,
 )
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
@@ -155,9 +153,6 @@ def _contradictions(record: RunRecord, load: LoadRecord) -> Iterator[str]:
     kept = kept_fraction(load.levels)
     if not _same(load.kept_fraction, kept):
         yield "what it kept of its work does not follow from its levels"
-    metric = record.metric(KEPT_METRIC)
-    if metric is None or not _same(metric.value, mean_kept_fraction(record.loads)):
-        yield f"{KEPT_METRIC} does not follow from the loads"
 
 
 def _share_error(record: RunRecord, level: LoadLevel) -> float:

@@ -100,7 +100,7 @@ class WorkloadSection(Frozen):
     """The workload and its own statements. ``remarks`` are sentences that the page must print.
 
     ``loader`` is the configured one. If ``uses_loader`` is false, the workload does its own I/O and
-    no loader takes part.
+    no loader takes part. ``facts`` are those that ``wattload.results`` declares for the workload.
     """
 
     name: str
@@ -112,6 +112,7 @@ class WorkloadSection(Frozen):
     queue_depth_asked: int | None = None
     block_bytes_asked: int | None = None
     paths: tuple[DataPath, ...] = ()
+    facts: Mapping[str, Any] = Field(default_factory=dict)
     details: Mapping[str, Any] = Field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     data: DataRecord | None = None

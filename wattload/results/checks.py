@@ -1,0 +1,115 @@
+"""Checks: figures of a run, what they must be, and the sentence about them, in one declaration.
+
+A check compares two things that were counted by different means, and names the fault that makes
+them differ. One that follows from a run's facts is evaluated whenever its record is read. One that
+can only be made while a run lasts, such as of the page cache, is stored by the run, and declared
+here as ``Observed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from wattload.core.checks.io import path_check
+from wattload.core.record.results import Check, Verdict, VerifiedBytes
+from wattload.results.facts import F, Run
+
+CheckFigures = Mapping[str, float | int | str | None]
+
+CheckSource = Callable[[Run[F]], Iterable[Check]]
+"""Returns checks of a run: a ``CheckRule``, or a function that makes several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRule(Generic[F]):
+    """One check that follows from the facts of a run.
+
+    ``fault`` is what makes it fail or warn. ``judge`` returns the verdict that ``figures`` support,
+    ``sentence`` words both. Runs that it does not apply to have no such check. A check of data has
+    in ``verified`` how many bytes it covers.
+    """
+
+    name: str
+    fault: str
+    figures: Callable[[Run[F]], CheckFigures]
+    judge: Callable[[CheckFigures], Verdict]
+    sentence: Callable[[CheckFigures, Verdict], str]
+    mandatory: bool = False
+    applies: Callable[[Run[F]], bool] = lambda _: True
+    verified: Callable[[Run[F]], tuple[VerifiedBytes, ...]] = lambda _: ()
+
+    def __call__(self, run: Run[F]) -> Iterator[Check]:
+        """Yield the check of a run that it applies to."""
+        if not self.applies(run):
+            return
+        figures = self.figures(run)
+        verdict = self.judge(figures)
+        yield Check(
+            name=self.name,
+            verdict=verdict,
+            sentence=self.sentence(figures, verdict),
+            figures=dict(figures),
+            mandatory=self.mandatory,
+            verified=self.verified(run),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed(Generic[F]):
+    """A check that a complete run makes while it lasts, and stores.
+
+    ``fault`` is what makes it fail. A run that it applies to and that lacks it gets no verdict. One
+    that could not be made bars the verdict too, unless it is ``optional``, such as one that a file
+    system can't answer.
+    """
+
+    name: str
+    fault: str
+    optional: bool = False
+    applies: Callable[[Run[F]], bool] = lambda _: True
+
+
+def cold_cache(applies: Callable[[Run[F]], bool] = lambda _: True) -> Observed[F]:
+    """Return the declaration of ``loaders.data.cold_cache.cold_cache_check``."""
+    return Observed(
+        name="cold_cache",
+        fault="data was in the page cache before it was read, so the drive was not",
+        optional=True,
+        applies=applies,
+    )
+
+
+def written_extents(applies: Callable[[Run[F]], bool] = lambda _: True) -> Observed[F]:
+    """Return the declaration of ``core.storage.extents.written_extents_check``."""
+    return Observed(
+        name="written_extents",
+        fault="files have holes or unwritten extents, which are read without the drive",
+        optional=True,
+        applies=applies,
+    )
+
+
+def data_path(
+    operations: Callable[[Run[F]], int],
+    block_bytes: Callable[[Run[F]], int | None],
+    must_be_direct: Callable[[Run[F]], bool] = lambda _: False,
+) -> CheckSource[F]:
+    """Return the checks of paths by their counts, of so many timed reads of whole blocks.
+
+    The fault: reads took another path than the one that the record names, or than a loader asked
+    for that has to get it.
+    """
+
+    def checks(run: Run[F]) -> Iterator[Check]:
+        for path in run.record.workload.paths:
+            if path.counts is not None:
+                yield path_check(
+                    path.counts,
+                    operations=operations(run),
+                    block_bytes=block_bytes(run),
+                    must_be_direct=must_be_direct(run),
+                )
+
+    return checks

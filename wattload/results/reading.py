@@ -1,0 +1,184 @@
+"""Facts, figures, checks and view of a record, by the name of its workload.
+
+A record whose workload is unknown here has none of them, and keeps the figures that it was written
+with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from pydantic import ValidationError
+
+from wattload.core.base_models import first_fault
+from wattload.core.checks.evaluation import evaluate
+from wattload.core.errors import RecordError
+from wattload.core.record.file import StoredRecord, read_stored
+from wattload.core.record.load import KEPT_METRIC, mean_kept_fraction
+from wattload.core.record.results import Check, Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.core.workload import DeclaredCheck
+from wattload.results.facts import Run
+from wattload.results.figures import evaluated
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.registry import results_of
+from wattload.results.view import View
+
+_WORKLOADS = "wattload.workloads"
+
+
+@cache_by_identity
+def run_of(record: RunRecord) -> Run[Any] | None:
+    """Return a run with its facts; ``None`` if it has none, or if its workload is unknown here.
+
+    Raises:
+        RecordError: the facts are not those of the workload.
+    """
+    results = results_of(record.workload.name)
+    if results is None or not record.workload.facts:
+        return None
+    try:
+        facts = results.facts.model_validate(
+            {**record.workload.facts, "settings": record.config.get("workload")}
+        )
+    except ValidationError as error:
+        place, message, _ = first_fault(error)
+        raise RecordError(
+            f"the facts of run {record.run_id} are not those of {results.name}: {place}: {message}"
+        ) from error
+    return Run(record, facts)
+
+
+def view_of(record: RunRecord) -> View[Any]:
+    return view_named(record.workload.name)
+
+
+def view_named(workload: str) -> View[Any]:
+    """Return how a workload is shown; the default for one that is unknown here."""
+    results = results_of(workload)
+    return View() if results is None else results.view
+
+
+def metrics_of(record: RunRecord) -> tuple[Metric, ...]:
+    """Return the figures of a run, computed from its facts; without any, those stored."""
+    results, run = results_of(record.workload.name), run_of(record)
+    own: Iterable[Metric] = (each for each in record.metrics if each.name != KEPT_METRIC)
+    if results is not None and run is not None:
+        own = evaluated(results.figures, run)
+    return (*own, *_load_metrics(record))
+
+
+def _load_metrics(record: RunRecord) -> Iterator[Metric]:
+    """Yield the figure of what the workload left to the load, if there was one."""
+    if record.loads:
+        reasons = (load.missing.get("kept_fraction", "") for load in record.loads)
+        yield Metric.of(
+            KEPT_METRIC,
+            mean_kept_fraction(record.loads),
+            Unit.FRACTION,
+            "higher",
+            "work of the load per second during the workload over that before it",
+            reason=next(filter(None, reasons), ""),
+        )
+
+
+def checks_of(record: RunRecord) -> tuple[Check, ...]:
+    """Return the checks that follow from a run's facts."""
+    results, run = results_of(record.workload.name), run_of(record)
+    if results is None or run is None:
+        return ()
+    return tuple(check for source in results.checks for check in source(run))
+
+
+def judged(record: RunRecord) -> RunRecord:
+    """Return a record with the figures and checks that this version computes from it.
+
+    Checks that only the run could make are kept. One that a complete run must have, and that is
+    missing or was not made, bars the verdict.
+    """
+    own = checks_of(record)
+    record = record.model_copy(update={"metrics": metrics_of(record)})
+    made = (*own, *evaluate(record))
+    names = {check.name for check in made}
+    kept = [check for check in record.checks if check.name not in names]
+    checks = (*_with_declared(record, kept, names), *made)
+    return record.model_copy(update={"checks": checks})
+
+
+def _with_declared(
+    record: RunRecord, kept: Sequence[Check], made: Collection[str]
+) -> Iterator[Check]:
+    """Yield stored checks, mandatory where that is declared, and those that the record lacks."""
+    declared = _declared(record)
+    for check in kept:
+        is_due = (declared or {}).get(check.name, False) and check.verdict == "not_checked"
+        yield check.model_copy(update={"mandatory": True}) if is_due else check
+    if record.status != "complete":
+        return
+    if declared is None:
+        yield Check(
+            name="workload_checks",
+            verdict="not_checked",
+            sentence="This wattload does not have the run's workload, so the checks that its runs "
+            "must have are unknown.",
+            mandatory=True,
+        )
+        return
+    for name in declared.keys() - {*made, *(check.name for check in kept)}:
+        yield Check(
+            name=name,
+            verdict="not_checked",
+            sentence="The record lacks this check, which every complete run of its kind makes.",
+            mandatory=True,
+        )
+
+
+def _declared(record: RunRecord) -> Mapping[str, bool] | None:
+    """Return the checks that a run stores, and whether each must be made; ``None`` if unknown."""
+    results, run = results_of(record.workload.name), run_of(record)
+    if results is not None:
+        if run is None:
+            return {}
+        return {each.name: not each.optional for each in results.observed if each.applies(run)}
+    declared = declared_checks(record.workload.name)
+    if declared is None:
+        return None
+    loader, settings = record.workload.loader, record.config.get("workload")
+    return {
+        name: check.is_due(loader)
+        for name, check in declared.items()
+        if check.is_of(loader, settings)
+    }
+
+
+def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
+    """Return what a workload without results declares, by name of the check.
+
+    ``workload`` comes from a record: only modules of wattload are imported.
+    """
+    package = import_module(_WORKLOADS)
+    modules = {module.name: module.ispkg for module in iter_modules(package.__path__)}
+    if workload not in modules:
+        return None
+    module = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
+    if find_spec(module) is None:
+        return None
+    declared: Mapping[str, DeclaredCheck] | None = getattr(import_module(module), "CHECKS", None)
+    return declared
+
+
+def read_judged(path: Path) -> StoredRecord:
+    """Return the record in ``path`` with its figures and checks as this version computes them.
+
+    Raises:
+        RecordError: as ``read_stored``; or the facts are not those of the workload.
+    """
+    stored = read_stored(path)
+    return replace(stored, record=judged(stored.record))

@@ -1,0 +1,46 @@
+"""The results of workloads by name: modules of this package, or entry points of other packages.
+
+A record names a workload and nothing more: no module is imported because a record says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Any
+
+from wattload.results.declaration import Results
+
+ENTRY_POINTS = "wattload.results"
+_PACKAGE = "wattload.results"
+
+
+@cache
+def results_of(workload: str) -> Results[Any] | None:
+    """Return what is declared of a workload's results; ``None`` for one that is unknown here."""
+    if workload in _modules():
+        return _declared(import_module(f"{_PACKAGE}.{workload}"))
+    found = next(iter(entry_points(group=ENTRY_POINTS, name=workload)), None)
+    return _declared(found.load()) if found is not None else None
+
+
+def every_results() -> Iterator[Results[Any]]:
+    """Yield the results of all workloads that are known here."""
+    names = {*_modules(), *(each.name for each in entry_points(group=ENTRY_POINTS))}
+    for name in sorted(names):
+        if (found := results_of(name)) is not None:
+            yield found
+
+
+@cache
+def _modules() -> frozenset[str]:
+    package = import_module(_PACKAGE)
+    return frozenset(module.name for module in iter_modules(package.__path__))
+
+
+def _declared(module: object) -> Results[Any] | None:
+    found = getattr(module, "RESULTS", None)
+    return found if isinstance(found, Results) else None
