@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import stat
 import sys
@@ -25,9 +24,6 @@ from wattload.core.errors import DataError, PowerError, WattloadError
 from wattload.core.files import open_folder
 from wattload.power.sampler.protocol import encode, refusal
 from wattload.power.sampler.sample_writer import SampleFile, SampleLines
-
-MAX_MEMORY_BYTES = 512 << 20
-"""The most that this process may use for another user's files."""
 
 _FIRST_TO_DIE = "1000"
 """``proc(5)``: this process is killed before the sampler if memory runs out."""
@@ -132,9 +128,6 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
             f"the sampler can't act for user {uid}; run it as root with CAP_SETUID and "
             "CAP_SETGID, or as that user"
         ) from error
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def load_code() -> None:
@@ -143,7 +136,13 @@ def load_code() -> None:
     from wattload.core.record.energy import PowerStateRecord
     from wattload.core.record.run import RunRecord
 
-    for name in ("wattload.power.sampler.aborted_record", "wattload.power.sources.replay"):
+    for name in (
+        "wattload.power.sampler.aborted_record",
+        "wattload.power.sources.replay",
+        "pyarrow.compute",
+        "pyarrow.csv",
+        "pyarrow.parquet",
+    ):
         import_module(name)
     for model in (PowerStateRecord, RunRecord, SourceFacts):
         model.model_rebuild()  # pydantic imports more of itself for its first models
@@ -194,9 +193,6 @@ def serve(messages: BinaryIO, answers: BinaryIO) -> None:
             answer = helper.handle(message)
         except WattloadError as error:
             answer = refusal(error)
-        except MemoryError:
-            limit = f"{MAX_MEMORY_BYTES >> 20} MiB of memory"
-            answer = refusal(PowerError(f"the files of the run need more than {limit}"))
         except Exception as error:
             # Whatever a user's files contain, the sampler gets one answer to each question.
             answer = refusal(PowerError(f"{type(error).__name__}: {error}"))

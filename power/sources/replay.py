@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,8 +77,7 @@ class ReplaySource:
         self._period_s = period_s
         self._facts = self._build_facts(None)
         self._trace: RecordedTrace | None = None
-        self._seen: tuple[int, int, int] | None = None
-        self._is_broken = False
+        self._seen: tuple[int, int] | None = None
         self._shift_ns = 0
         self._next_row: int | None = None
 
@@ -95,7 +93,6 @@ class ReplaySource:
             DataError: it is not a valid trace.
         """
         self._config.check()
-        self._seen = _identity(self._path)
         trace = read_trace(self._path, growing=self._is_attached)
         column = _TIME_COLUMN.get(self._config.align, trace.time_column)
         if trace.time_column != column:
@@ -105,7 +102,6 @@ class ReplaySource:
             )
         self._trace = trace
         self._facts = self._build_facts(trace)
-        self._is_broken = False
 
     def start(self) -> None:
         """Align the trace with the current time; later steps of the wall clock have no effect."""
@@ -114,19 +110,23 @@ class ReplaySource:
         if self._config.align == WALL:
             self._shift_ns = now.monotonic_ns - now.realtime_ns
         elif self._config.align == START:
-            self._shift_ns = now.monotonic_ns - trace.time_ns[0]
-        self._next_row = bisect_left(trace.time_ns, now.monotonic_ns - self._shift_ns)
+            self._shift_ns = now.monotonic_ns - int(trace.time_ns[0])
+        self._next_row = int(trace.time_ns.searchsorted(now.monotonic_ns - self._shift_ns))
 
     def read(self) -> Sequence[Sample]:
         """Return the readings that have become due since the last read."""
         self._opened()
         if self._next_row is None:
             raise PowerError(f"{self._path.name} was read before its replay was started")
-        if self._is_attached and not self._refresh():
-            return self._failed_samples()
-        return self._due_samples(
-            self._opened(), self._next_row, time.monotonic_ns() - self._shift_ns
-        )
+        if self._is_attached:
+            self._refresh()
+        trace, first = self._opened(), self._next_row
+        # The position is a row, not a time: a meter may write a reading later than it took it.
+        due_ns = time.monotonic_ns() - self._shift_ns
+        self._next_row = max(first, int(trace.time_ns.searchsorted(due_ns, side="right")))
+        return [
+            sample for row in range(first, self._next_row) for sample in self._samples(trace, row)
+        ]
 
     def stop(self) -> Sequence[WindowEnergy]:
         """Return nothing: the energy is integrated from the readings."""
@@ -159,7 +159,7 @@ class ReplaySource:
             resolution_w, accuracy = head.resolution_w, head.accuracy_percent
             subject = f" of {head.device}" if head.device else ""
             detail = (
-                f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {head.origin}, "
+                f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {trace.origin}, "
                 f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
                 + (f"; {head.note}" if head.note else "")
             )
@@ -178,63 +178,28 @@ class ReplaySource:
             is_attached=self._is_attached,
         )
 
-    def _refresh(self) -> bool:
-        """Read the file again if it has changed; return whether it is still a valid trace."""
-        if self._is_broken:
-            return False
+    def _refresh(self) -> None:
+        """Read the file again if it has changed; one that was spoilt adds no readings."""
         try:
-            seen = _identity(self._path)
+            found = self._path.stat()
+            seen = (found.st_size, found.st_mtime_ns)
             if seen != self._seen:
-                self._trace = read_trace(self._path, growing=True)
                 self._seen = seen
-        except DataError as error:
+                self._trace = read_trace(self._path, growing=True)
+        except (DataError, OSError) as error:
             _LOG.warning("%s", error)
-            self._is_broken = True
-        return not self._is_broken
-
-    def _due_samples(self, trace: RecordedTrace, first: int, until_ns: int) -> list[Sample]:
-        """Return the samples of the rows from ``first`` up to a time on the trace's clock.
-
-        The position is a row, not a time: a meter may write a reading later than it took it.
-        """
-        last = bisect_right(trace.time_ns, until_ns)
-        self._next_row = max(first, last)
-        return [sample for row in range(first, last) for sample in self._samples(trace, row)]
 
     def _samples(self, trace: RecordedTrace, row: int) -> list[Sample]:
-        time_ns, evidence = trace.time_ns[row] + self._shift_ns, trace.evidence_of(row)
-        samples = []
-        for channel, column in trace.values.items():
-            value = column[row]
-            if not math.isnan(value):
-                samples.append(self._sample(time_ns, channel, value, evidence))
-            elif channel in _REQUIRED:
-                samples.append(self._sample(time_ns, channel, None, evidence))
-        return samples
-
-    def _failed_samples(self) -> list[Sample]:
-        channels = [channel for channel in self._opened().values if channel in _REQUIRED]
-        now_ns, evidence = time.monotonic_ns(), self._facts.evidence
-        return [self._sample(now_ns, channel, None, evidence) for channel in channels]
-
-    def _sample(
-        self, time_ns: int, channel: Channel, value: float | None, evidence: Evidence
-    ) -> Sample:
-        return Sample(
-            time_ns=time_ns,
-            spread_ns=0,
-            source=NAME,
-            device=self._device.key,
-            channel=channel,
-            value=value,
-            evidence=evidence,
-        )
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    """Return values that change with a file's content; raises ``DataError`` if it is gone."""
-    try:
-        found = path.stat(follow_symlinks=False)
-    except OSError as error:
-        raise DataError(f"{path} can't be replayed: {error.strerror}") from error
-    return found.st_ino, found.st_size, found.st_mtime_ns
+        return [
+            Sample(
+                time_ns=int(trace.time_ns[row]) + self._shift_ns,
+                spread_ns=0,
+                source=NAME,
+                device=self._device.key,
+                channel=channel,
+                value=None if math.isnan(column[row]) else float(column[row]),
+                evidence=trace.evidence_of(row),
+            )
+            for channel, column in trace.values.items()
+            if channel in _REQUIRED or not math.isnan(column[row])
+        ]

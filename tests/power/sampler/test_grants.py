@@ -87,7 +87,7 @@ def test_unknown_user_or_group_is_a_configuration_error(
     "field",
     [
         {"replay": {"path": "/etc/shadow", "align": "start", "device": ""}},
-        {"replay": {"path": "../another/replay.csv"}},
+        {"replay": {"path": "../another/replay-a.csv"}},
         {"quarch": {"module": "tcp::qtl1999-02-020", "host": "10.0.0.1"}},
         {"sampler_socket": "/run/other.sock"},
     ],

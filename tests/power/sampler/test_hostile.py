@@ -247,13 +247,13 @@ def test_replayed_trace_is_read_with_the_rights_of_the_run_s_user(bench: Bench) 
     give(own)
     opened: dict[str, object] = {
         "command": "open",
-        "request": {"source": "replay", "replay": {"path": "replay.csv"}},
+        "request": {"source": "replay", "replay": {"path": "replay-own.csv"}},
         "devices": ["nvme0"],
         "block_devices": [],
     }
-    secret.rename(run / "replay.csv")
+    secret.rename(run / "replay-own.csv")
     _, answer = as_nobody(path, hello("mine"), opened)
     assert "can't be replayed: Permission denied" in str(answer["error"])
     (run / "record.json").unlink(missing_ok=True)
-    own.rename(run / "replay.csv")
+    own.rename(run / "replay-own.csv")
     wait_for(lambda: as_nobody(path, hello("mine"), opened)[1]["ok"] is True)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +10,10 @@ from wattload.core.errors import DataError, PowerError
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, Scope
 from wattload.power.config import PowerConfig, ReplayConfig
 from wattload.power.sources.replay_trace import (
-    STAGED_NAME,
     read_trace,
     stage,
     stage_again,
     unstage,
-    write_trace,
 )
 
 MEASURED = "# evidence: measured\n"
@@ -51,7 +48,7 @@ def test_head_says_what_no_column_can(tmp_path: Path) -> None:
     assert (trace.head.device, trace.head.scope, trace.head.note) == ("S1", Scope.NODE, "cold room")
     assert (trace.head.accuracy_percent, trace.head.resolution_w) == (2, 0.01)
     assert list(trace.time_ns) == [123456789012345678]
-    assert trace.head.origin.startswith("trace.csv (sha256 ")
+    assert trace.origin.startswith("trace.csv (sha256 ")
 
 
 def test_reading_is_known_no_better_than_its_row_and_the_head_say(tmp_path: Path) -> None:
@@ -84,7 +81,7 @@ COUNTER = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n"
         (MEASURED + "time_s,power_w\n", "has no readings"),
         ("time_s,power_w\n0,5\n", "does not state its evidence"),
         ("# evidence: guessed\ntime_s,power_w\n0,5\n", "evidence: Input should be"),
-        ("# evidence\ntime_s,power_w\n0,5\n", "line 1: a head line must be"),
+        ("# evidence\ntime_s,power_w\n0,5\n", "a head line must be"),
         ("# volts: 12\n" + WATTS, "unknown head line 'volts'"),
         ("# window_s: 1\n" + WATTS, "sensor.instant.window_s"),
         ("# sensor: boxcar\n" + WATTS, "sensor.boxcar.window_s: Field required"),
@@ -96,19 +93,27 @@ COUNTER = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n"
         (MEASURED + "time_s,power_w,energy_j\n0,5,5\n", "must have power_w or energy_j"),
         (MEASURED + "time_s,energy_j\n0,5\n", "only with it"),
         (COUNTER + "time_s,power_w\n0,5\n", "only with it"),
-        (WATTS + "0.3\n", "line 6: has 1 values for 2 columns"),
-        (WATTS + "0.3,abc\n", "line 6: power_w must be a number, got 'abc'"),
-        (WATTS + "0.3,inf\n", "line 6: power_w must be finite"),
-        (WATTS + ",5\n", "line 6: time_s is empty"),
-        (WATTS + "0.1,5\n", "line 6: time goes back by 0.1 s"),
-        (WATTS + '0.3,"5\n', "line 6|line 7"),
-        (MEASURED + "monotonic_ns,power_w\n1.5e300,5\n", "line 3: monotonic_ns"),
-        (MEASURED + "time_s,power_w,power_state\n0,5,32\n", "line 3: power_state must be 0 to 31"),
-        (MEASURED + "time_s,power_w,power_state\n0,5,1.5\n", "line 3: power_state"),
-        (MEASURED + "time_s,power_w,temperature_k\n0,5,0\n", "line 3: temperature_k"),
-        ("time_s,power_w,evidence\n0,5,sure\n", "line 2: evidence must be one of"),
-        (COUNTER + "time_s,energy_j\n0,9\n1,8\n", "line 6: energy_j decreases from 9 to 8 J"),
-        (COUNTER + "# wrap_j: 5\ntime_s,energy_j\n0,9\n", "line 6: energy_j must be within wrap_j"),
+        (WATTS + "0.3\n", "Expected 2 columns, got 1: 0.3"),
+        (WATTS + "0.3,abc\n", "power_w must be a number: Failed to parse string: 'abc'"),
+        (WATTS + "0.3,inf\n", "reading 4: power_w must be finite"),
+        (WATTS + ",5\n", "reading 4: time_s is empty"),
+        (WATTS + "0.1,5\n", "reading 4: time goes back"),
+        (
+            MEASURED + "monotonic_ns,power_w\n1.5e300,5\n",
+            "monotonic_ns must be a number: .* '1.5e300'",
+        ),
+        (
+            MEASURED + "time_s,power_w,power_state\n0,5,32\n",
+            "reading 1: power_state must be 0 to 31",
+        ),
+        (MEASURED + "time_s,power_w,power_state\n0,5,1.5\n", "reading 1: power_state"),
+        (MEASURED + "time_s,power_w,temperature_k\n0,5,0\n", "reading 1: temperature_k"),
+        ("time_s,power_w,evidence\n0,5,sure\n", "reading 1: evidence must be one of"),
+        (COUNTER + "time_s,energy_j\n0,9\n1,8\n", "reading 2: energy_j decreases"),
+        (
+            COUNTER + "# wrap_j: 5\ntime_s,energy_j\n0,9\n",
+            "reading 1: energy_j must be within wrap_j",
+        ),
     ],
 )
 def test_malformed_file_is_one_sentence_with_its_place(
@@ -123,21 +128,15 @@ def test_malformed_file_is_one_sentence_with_its_place(
 def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(b"# evidence: measured\n\xff\xfe")
-    with pytest.raises(DataError, match="not a CSV trace in UTF-8"):
+    with pytest.raises(DataError, match="not a readable trace"):
         read_trace(path)
 
 
-def test_absent_file_other_ending_link_and_folder_are_refused(tmp_path: Path) -> None:
+def test_absent_file_and_other_ending_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
         read_trace(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"must end in \.csv or \.parquet"):
         read_trace(tmp_path / "trace.xlsx")
-    (tmp_path / "link.csv").symlink_to("/etc/passwd")
-    with pytest.raises(DataError, match="can't be replayed"):
-        read_trace(tmp_path / "link.csv")
-    os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(DataError, match="is not a regular file"):
-        read_trace(tmp_path / "pipe.csv")
 
 
 def test_last_line_that_has_no_end_is_not_there_yet_in_a_growing_file(tmp_path: Path) -> None:
@@ -174,10 +173,10 @@ def test_parquet_says_the_same_in_its_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"time_s": [0, 1], "power_w": ["5", "abc"]}, "row 2: power_w must be a number"),
-        ({"time_s": [1, 0], "power_w": [5, 5]}, "row 2: time goes back"),
-        ({"time_s": [0], "power_w": [[5]]}, "row 1: power_w must be a number"),
-        ({"time_s": [None], "power_w": [5]}, "row 1: time_s is empty"),
+        ({"time_s": [0, 1], "power_w": ["5", "abc"]}, "power_w must be a number: .*'abc'"),
+        ({"time_s": [1, 0], "power_w": [5, 5]}, "reading 2: time goes back"),
+        ({"time_s": [0], "power_w": [[5]]}, "power_w must be a number: Unsupported cast"),
+        ({"time_s": [None], "power_w": [5]}, "reading 1: time_s is empty"),
     ],
 )
 def test_malformed_parquet_is_one_sentence_with_its_row(
@@ -188,38 +187,8 @@ def test_malformed_parquet_is_one_sentence_with_its_row(
 
 
 def test_parquet_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a readable Parquet file"):
+    with pytest.raises(DataError, match="not a readable trace"):
         read_trace(written(tmp_path, "PAR1 but not really", "trace.parquet"))
-
-
-def test_trace_that_is_written_reads_as_it_was(tmp_path: Path) -> None:
-    first = read_trace(
-        parquet(
-            tmp_path,
-            {
-                "unix_s": [1.7e9, 1.7e9 + 0.125],
-                "energy_j": [0.1, None],
-                "temperature_k": [None, 300.5],
-                "evidence": ["measured", "estimated"],
-            },
-            evidence="measured",
-            sensor="counter",
-            quantum_j="0.001",
-            wrap_j="262144",
-            accuracy_percent="0.5",
-            device="S1",
-        )
-    )
-    path = tmp_path / "copy.csv"
-    write_trace(first, path)
-    again = read_trace(path)
-    assert again.head == first.head
-    assert again.head.origin.startswith("trace.parquet")
-    assert list(again.time_ns) == list(first.time_ns)
-    assert list(again.evidence) == list(first.evidence)
-    for channel, column in first.values.items():
-        assert repr(list(again.values[channel])) == repr(list(column))
-    assert [each.name for each in tmp_path.glob(".*")] == []
 
 
 def requested(path: Path, align: str = "start") -> PowerConfig:
@@ -238,18 +207,19 @@ def test_trace_lies_in_the_runs_folder_and_no_path_is_sent(tmp_path: Path, run: 
     path.write_text(MEASURED + "time_s,power_w\n0,5\n")
     sent = stage(requested(path), run)
     assert sent.replay is not None
-    assert sent.replay.path == STAGED_NAME
+    assert sent.replay.path == "replay-meter.csv"
+    assert (run / "replay-meter.csv").read_bytes() == path.read_bytes()
     found = unstage(sent, run)
     assert found.replay is not None
     trace = read_trace(Path(found.replay.path))
-    assert trace.head.origin.startswith("meter.csv (sha256 ")
+    assert trace.origin.startswith("meter.csv (sha256 ")
 
 
 def test_link_to_a_trace_is_the_users_to_follow(tmp_path: Path, run: Path) -> None:
     (tmp_path / "meter.csv").write_text(MEASURED + "time_s,power_w\n0,5\n")
     (tmp_path / "link.csv").symlink_to("meter.csv")
     stage(requested(tmp_path / "link.csv"), run)
-    assert (run / STAGED_NAME).is_file()
+    assert (run / "replay-link.csv").is_file()
 
 
 def test_other_sources_have_nothing_to_stage(run: Path) -> None:
@@ -260,9 +230,11 @@ def test_other_sources_have_nothing_to_stage(run: Path) -> None:
     assert list(run.iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["/etc/shadow", "../replay.csv", "replay.parquet", ""])
+@pytest.mark.parametrize(
+    "path", ["/etc/shadow", "../replay-a.csv", "replay-/../a.csv", "a.parquet", ""]
+)
 def test_sampler_reads_no_file_of_a_clients_choosing(run: Path, path: str) -> None:
-    with pytest.raises(PowerError, match=r"replays only replay\.csv in the run's folder"):
+    with pytest.raises(PowerError, match=r"replays only replay-\* in the run's folder"):
         unstage(requested(Path(path)), run)
 
 
@@ -273,7 +245,7 @@ def test_log_that_has_grown_is_brought_over(tmp_path: Path, run: Path) -> None:
     with path.open("a") as file:
         file.write("1700000000.5,5\n")
     stage_again(requested(path, "wall"), run)
-    assert list(read_trace(run / STAGED_NAME).time_ns) == [1_700_000_000_500_000_000]
+    assert list(read_trace(run / "replay-log.csv").time_ns) == [1_700_000_000_500_000_000]
 
 
 def test_recording_of_another_run_is_brought_over_once(tmp_path: Path, run: Path) -> None:
