@@ -103,19 +103,19 @@ def test_change_that_a_killed_run_left_is_reported(tmp_path: Path) -> None:
     journal = ChangeJournal(tmp_path / "state")
     journal.write(LEFT)
     finding = changes(tmp_path)["power settings restored"]
-    assert (finding.verdict, finding.mend) == (Verdict.PARTLY, "wattload power restore")
-    assert finding.says == (
+    assert (finding.verdict, finding.fix) == (Verdict.PARTLY, "wattload power restore")
+    assert finding.detail == (
         "nvme0 (MODEL0001), which run run-1 had set from power state 0 to power state 1: "
         "not undone yet"
     )
     journal.write(replace(LEFT, left=Setting(value=2)))
-    assert "left at power state 2" in changes(tmp_path)["power settings restored"].says
+    assert "left at power state 2" in changes(tmp_path)["power settings restored"].detail
     (path,) = journal.folder.glob("*.json")
     path.write_text("{")
-    assert "not a valid journal entry" in changes(tmp_path)["power settings restored"].says
+    assert "not a valid journal entry" in changes(tmp_path)["power settings restored"].detail
     journal.folder.chmod(0o777)
     finding = changes(tmp_path)["power settings restored"]
-    assert (finding.verdict, finding.mend) == (Verdict.NO, "")
+    assert (finding.verdict, finding.fix) == (Verdict.NO, "")
 
 
 def test_change_of_a_run_that_goes_on_or_of_a_user_is_not_left(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_change_of_a_run_that_goes_on_or_of_a_user_is_not_left(tmp_path: Path) -
 def test_unit_that_restores_at_boot_is_looked_for(tmp_path: Path, unit: str) -> None:
     finding = changes(tmp_path)["power restore at boot"]
     assert finding.verdict is Verdict.NO
-    assert "wattload-power-restore.service is not installed" in finding.says
+    assert "wattload-power-restore.service is not installed" in finding.detail
     (tmp_path / "units/wattload-power-restore.service").touch()
     finding = changes(tmp_path)["power restore at boot"]
-    assert finding.mend == "sudo systemctl enable wattload-power-restore.service"
+    assert finding.fix == "sudo systemctl enable wattload-power-restore.service"
     finding = changes(tmp_path, enabled=unit)["power restore at boot"]
-    assert (finding.verdict, finding.says) == (Verdict.YES, f"{unit} is enabled")
+    assert (finding.verdict, finding.detail) == (Verdict.YES, f"{unit} is enabled")
 
 
 def test_host_without_a_drive_needs_no_restore_at_boot(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_command_changes_something_and_is_for_what_is_missing(
 ) -> None:
     main(["doctor", str(tmp_path), "--json"])
     for finding in json.loads(capsys.readouterr().out):
-        assert not finding["mend"] or finding["verdict"] != "yes", finding
-        assert not any(look in finding["mend"] for look in LOOKS), finding
+        assert not finding["fix"] or finding["verdict"] != "yes", finding
+        assert not any(look in finding["fix"] for look in LOOKS), finding
 
 
 def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) 
     command = [sys.executable, "-m", "wattload", "doctor", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found = {finding["name"]: finding for finding in json.loads(done.stdout)}
-    assert found["O_DIRECT"]["says"].startswith(f"works in {tmp_path}; ")
+    assert found["O_DIRECT"]["detail"].startswith(f"works in {tmp_path}; ")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_seccomp_filter_and_the_sysctl_have_different_commands(
     monkeypatch.setattr(software, "LIVE", roots)
     monkeypatch.setattr(software, "backend_unavailable", lambda name: "not permitted")
     (finding,) = software.io_findings()
-    assert words in finding.mend if words else finding.mend == ""
+    assert words in finding.fix if words else finding.fix == ""
 
 
 def test_the_verdict_on_o_direct_is_what_a_run_finds(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_findings_are_printed_with_their_commands() -> None:
     console = Console(file=out, width=60, highlight=False)
     show(
         [
-            Finding(name="fio", verdict=Verdict.NO, says="[none]", adds="a bench", mend="get fio"),
-            Finding(name="torch", verdict=Verdict.YES, says="2.13", adds="loader=torch"),
+            Finding("fio", "a bench", Verdict.NO, "[none]", "get fio"),
+            Finding("torch", "loader=torch", Verdict.YES, "2.13"),
         ],
         console,
     )
@@ -203,7 +203,7 @@ def test_findings_are_printed_with_their_commands() -> None:
 def test_a_command_is_printed_on_one_line_of_a_narrow_terminal() -> None:
     command = "docker compose -f docker/compose.yaml run --rm [wattload] doctor"
     out = io.StringIO()
-    finding = Finding(name="fio", verdict=Verdict.PARTLY, says="none", adds="it", mend=command)
+    finding = Finding("fio", "it", Verdict.PARTLY, "none", command)
     show([finding], Console(file=out, width=40, highlight=False))
     assert out.getvalue().splitlines()[-1] == f"        $ {command}"
 
@@ -211,7 +211,7 @@ def test_a_command_is_printed_on_one_line_of_a_narrow_terminal() -> None:
 def test_a_target_that_can_not_be_used_is_the_first_finding(tmp_path: Path) -> None:
     finding = next(iter(storage_findings(tmp_path / "nowhere")))
     assert (finding.name, finding.verdict) == ("target directory", Verdict.NO)
-    assert "does not exist" in finding.says
+    assert "does not exist" in finding.detail
 
 
 def test_o_direct_that_is_refused_reports_it(
@@ -220,13 +220,13 @@ def test_o_direct_that_is_refused_reports_it(
     monkeypatch.setattr("wattload.core.storage.direct_io.statx_alignment", lambda _: (0, 0))
     finding = by_name(storage_findings(tmp_path))["O_DIRECT"]
     assert finding.verdict is Verdict.NO
-    assert "does not support O_DIRECT" in finding.says
+    assert "does not support O_DIRECT" in finding.detail
 
 
 def test_a_drive_of_its_own_has_counters_and_an_admin_queue(tmp_path: Path) -> None:
     write(tmp_path / "dev/nvme0", "")
     findings = storage(tmp_path, "gen5_in_gen4_slot")
-    assert findings["device counters"].says == "nvme0n1"
+    assert findings["device counters"].detail == "nvme0n1"
     assert findings["NVMe controllers"].verdict is Verdict.YES
     assert findings["admin queue of nvme0"].verdict is Verdict.YES
     assert "target" not in findings
@@ -235,9 +235,9 @@ def test_a_drive_of_its_own_has_counters_and_an_admin_queue(tmp_path: Path) -> N
 def test_a_virtual_disk_is_a_caveat_and_no_nvme(tmp_path: Path) -> None:
     findings = storage(tmp_path, "virtio")
     assert findings["target"].verdict is Verdict.PARTLY
-    assert "guest-cold" in findings["target"].says
+    assert "guest-cold" in findings["target"].detail
     assert findings["NVMe controllers"].verdict is Verdict.NO
-    assert "power=declared" in findings["NVMe controllers"].says
+    assert "power=declared" in findings["NVMe controllers"].detail
 
 
 def test_counters_that_are_hidden_say_why(tmp_path: Path) -> None:
@@ -247,14 +247,14 @@ def test_counters_that_are_hidden_say_why(tmp_path: Path) -> None:
     (roots.sys / "class/block/vda").resolve().joinpath("stat").unlink()
     finding = by_name(storage_findings(folder, roots))["device counters"]
     assert finding.verdict is Verdict.NO
-    assert "does not show stat" in finding.says
+    assert "does not show stat" in finding.detail
 
 
 def test_a_file_system_without_device_has_no_counters(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/mountinfo", "1 0 0:9 / / rw - tmpfs tmpfs rw\n")
     roots = Roots(proc=tmp_path / "proc", sys=tmp_path / "sys")
     finding = by_name(storage_findings(tmp_path, roots))["device counters"]
-    assert (finding.verdict, finding.says) == (
+    assert (finding.verdict, finding.detail) == (
         Verdict.NO,
         "tmpfs is memory: there is no block device under it",
     )
@@ -263,7 +263,7 @@ def test_a_file_system_without_device_has_no_counters(tmp_path: Path) -> None:
 def test_a_container_without_the_node_is_shown_how_to_get_it(tmp_path: Path) -> None:
     finding = storage(tmp_path, "gen5_in_gen4_slot")["admin queue of nvme0"]
     assert finding.verdict is Verdict.NO
-    assert "compose.power.yaml" in finding.mend
+    assert "compose.power.yaml" in finding.fix
 
 
 @pytest.mark.parametrize("capabilities", [NO_ADMIN, ""])
@@ -273,7 +273,7 @@ def test_a_node_without_the_capability_gives_the_table_only(
     write(tmp_path / "dev/nvme0", "")
     finding = storage(tmp_path, "gen5_in_gen4_slot", capabilities)["admin queue of nvme0"]
     assert finding.verdict is Verdict.PARTLY
-    assert "CAP_SYS_ADMIN" in finding.says
+    assert "CAP_SYS_ADMIN" in finding.detail
 
 
 def test_a_node_that_does_not_open_reports_what_stays(tmp_path: Path) -> None:
@@ -281,13 +281,13 @@ def test_a_node_that_does_not_open_reports_what_stays(tmp_path: Path) -> None:
     (tmp_path / "dev/nvme0").symlink_to("nvme0")  # fails to open for root too
     finding = storage(tmp_path, "gen5_in_gen4_slot")["admin queue of nvme0"]
     assert finding.verdict is Verdict.NO
-    assert "temperature are readable" in finding.says
+    assert "temperature are readable" in finding.detail
 
 
 def test_gpus_are_counted(tmp_path: Path) -> None:
     roots = Roots(sys=tmp_path)
-    assert by_name(power_findings(roots, nvml(2)))["NVML"].says == "2 GPUs"
-    assert by_name(power_findings(roots, nvml(1)))["NVML"].says == "1 GPU"
+    assert by_name(power_findings(roots, nvml(2)))["NVML"].detail == "2 GPUs"
+    assert by_name(power_findings(roots, nvml(1)))["NVML"].detail == "1 GPU"
     assert by_name(power_findings(roots, nvml(0)))["NVML"].verdict is Verdict.NO
 
 
@@ -297,8 +297,8 @@ def test_nvml_without_driver_or_module_reports_which(tmp_path: Path) -> None:
 
     roots = Roots(sys=tmp_path)
     driverless = by_name(power_findings(roots, nvml(0, starts=False)))["NVML"]
-    assert "Driver Not Loaded" in driverless.says
-    assert "[gpu]" in by_name(power_findings(roots, missing))["NVML"].mend
+    assert "Driver Not Loaded" in driverless.detail
+    assert "[gpu]" in by_name(power_findings(roots, missing))["NVML"].fix
 
 
 def power(roots: Roots, environment: dict[str, str] | None = None) -> dict[str, Finding]:
@@ -309,15 +309,15 @@ def power(roots: Roots, environment: dict[str, str] | None = None) -> dict[str, 
 def test_rapl_is_there_when_its_counters_are_readable(tmp_path: Path) -> None:
     bare = Roots(sys=tmp_path, proc=tmp_path / "proc")
     absent = power(bare)["RAPL"]
-    assert (absent.verdict, absent.mend) == (Verdict.NO, "sudo modprobe intel_rapl_msr")
+    assert (absent.verdict, absent.fix) == (Verdict.NO, "sudo modprobe intel_rapl_msr")
     write(bare.proc / "cpuinfo", "flags\t\t: fpu vme hypervisor lahf_lm\n")
-    assert power(bare)["RAPL"].mend == ""
+    assert power(bare)["RAPL"].fix == ""
     roots = powercap_tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"})
-    assert power(roots)["RAPL"].says == "package-0, package-0 dram"
+    assert power(roots)["RAPL"].detail == "package-0, package-0 dram"
     counter = roots.sys / "class/powercap/intel-rapl:0/energy_uj"
     counter.write_text("nonsense")
     broken = power(roots)["RAPL"]
-    assert (broken.verdict, broken.mend) == (Verdict.NO, "")
+    assert (broken.verdict, broken.fix) == (Verdict.NO, "")
 
 
 def test_rapl_for_root_alone_is_mended_by_root(
@@ -330,21 +330,21 @@ def test_rapl_for_root_alone_is_mended_by_root(
 
     monkeypatch.setattr("os.open", refuse)
     finding = power(roots)["RAPL"]
-    assert "only root can read" in finding.says
-    assert finding.mend == "sudo -E wattload doctor"
+    assert "only root can read" in finding.detail
+    assert finding.fix == "sudo -E wattload doctor"
 
 
 def test_sensors_of_the_kernel_are_listed_by_their_names(tmp_path: Path) -> None:
     absent = power(Roots(sys=tmp_path))["hwmon"]
-    assert (absent.verdict, absent.mend) == (Verdict.NO, "")
+    assert (absent.verdict, absent.fix) == (Verdict.NO, "")
     (tmp_path / "bus/acpi/devices/ACPI000D:00").mkdir(parents=True)
     absent = power(Roots(sys=tmp_path))["hwmon"]
-    assert (absent.verdict, absent.mend) == (Verdict.NO, "sudo modprobe acpi_power_meter")
+    assert (absent.verdict, absent.fix) == (Verdict.NO, "sudo modprobe acpi_power_meter")
     few = power(hwmon_tree(tmp_path / "few", INA226, ACPI))["hwmon"]
-    assert (few.verdict, few.says) == (Verdict.YES, "ina226/power1, power_meter/power1")
+    assert (few.verdict, few.detail) == (Verdict.YES, "ina226/power1, power_meter/power1")
     rails = {f"power{number}_input": 1 for number in range(1, 11)}
     many = power(hwmon_tree(tmp_path / "many", {"name": "psu", **rails}))["hwmon"]
-    assert many.says.endswith("psu/power7 and 2 more")
+    assert many.detail.endswith("psu/power7 and 2 more")
 
 
 class Bmc:
@@ -365,7 +365,7 @@ WATTS = bytes.fromhex("00 dc d4 00 96 00 90 01 e6 00 00 00 00 00 e8 03 00 00 40"
 
 
 @pytest.mark.parametrize(
-    ("reply", "verdict", "says", "mend"),
+    ("reply", "verdict", "detail", "fix"),
     [
         (WATTS, Verdict.YES, "by DCMI, now 212 W", ""),
         (b"\xc1", Verdict.NO, "offers no DCMI power reading", ""),
@@ -373,24 +373,24 @@ WATTS = bytes.fromhex("00 dc d4 00 96 00 90 01 e6 00 00 00 00 00 e8 03 00 00 40"
     ],
 )
 def test_bmc_is_queried_for_the_nodes_power(
-    tmp_path: Path, reply: bytes | PowerError, verdict: Verdict, says: str, mend: str
+    tmp_path: Path, reply: bytes | PowerError, verdict: Verdict, detail: str, fix: str
 ) -> None:
     absent = power(Roots(sys=tmp_path, proc=tmp_path))["IPMI"]
-    assert absent.mend == "sudo modprobe -a ipmi_si ipmi_devintf"
+    assert absent.fix == "sudo modprobe -a ipmi_si ipmi_devintf"
     write(tmp_path / "ipmi0", "")
     found = power_findings(
         Roots(sys=tmp_path), nvml(0), ipmi=tmp_path / "ipmi0", open_link=lambda: Bmc(reply)
     )
     finding = by_name(found)["IPMI"]
-    assert (finding.verdict, finding.mend) == (verdict, mend)
-    assert says in finding.says
+    assert (finding.verdict, finding.fix) == (verdict, fix)
+    assert detail in finding.detail
 
 
 def test_credentials_of_a_bmc_are_looked_for_and_never_shown(tmp_path: Path) -> None:
     roots = Roots(sys=tmp_path)
     half = power(roots, {USER_VARIABLE: "monitor"})["Redfish"]
-    assert half.says.startswith("WATTLOAD_REDFISH_PASSWORD not set")
-    assert "WATTLOAD_REDFISH_PASSWORD" in half.mend
+    assert half.detail.startswith("WATTLOAD_REDFISH_PASSWORD not set")
+    assert "WATTLOAD_REDFISH_PASSWORD" in half.fix
     both = power(roots, {USER_VARIABLE: "monitor", PASSWORD_VARIABLE: "s3cret"})["Redfish"]
     assert both.verdict is Verdict.YES
     assert "s3cret" not in str(both)
@@ -400,11 +400,11 @@ def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.Monk
     monkeypatch.setattr(software, "find_spec", lambda _: None)
     monkeypatch.setattr(workload, "find_spec", lambda _: None)
     findings = by_name(software_findings(lambda _: None))
-    assert findings["torch"].mend == install_command(["torch"])
-    assert "[torch]" in findings["torch"].mend
-    assert findings["MPI"].says == "the module mpi4py is not installed: one process only"
-    assert findings["fio"].mend == "sudo apt-get install fio"
-    assert findings["container engine"].says == "neither docker nor podman is installed"
+    assert findings["torch"].fix == install_command(["torch"])
+    assert "[torch]" in findings["torch"].fix
+    assert findings["MPI"].detail == "the module mpi4py is not installed: one process only"
+    assert findings["fio"].fix == "sudo apt-get install fio"
+    assert findings["container engine"].detail == "neither docker nor podman is installed"
     assert all(finding.verdict is Verdict.NO for finding in findings.values())
 
 
@@ -412,11 +412,11 @@ def test_a_module_without_distribution_is_installed_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workload, "find_spec", lambda _: object())
-    assert by_name(software_findings(lambda _: None))["dali"].says == "installed"
+    assert by_name(software_findings(lambda _: None))["dali"].detail == "installed"
 
 
 @pytest.mark.parametrize(
-    ("answer", "launcher", "verdict", "says"),
+    ("answer", "launcher", "verdict", "detail"),
     [
         ((True, "MPICH\tVersion: 5.0"), "/bin/mpirun", Verdict.YES, "MPICH Version: 5.0, /bin/mpi"),
         ((True, "MPICH 5"), None, Verdict.PARTLY, "no mpirun"),
@@ -428,13 +428,13 @@ def test_mpi_is_library_and_launcher(
     answer: tuple[bool, str],
     launcher: str | None,
     verdict: Verdict,
-    says: str,
+    detail: str,
 ) -> None:
     monkeypatch.setattr(software, "find_spec", lambda _: object())
     monkeypatch.setattr(software, "first_line_of", lambda _: answer)
     finding = by_name(software_findings(lambda name: launcher if name == "mpirun" else None))["MPI"]
     assert finding.verdict is verdict
-    assert says in finding.says
+    assert detail in finding.detail
 
 
 def test_an_engine_has_to_answer(tmp_path: Path) -> None:
@@ -446,11 +446,11 @@ def test_an_engine_has_to_answer(tmp_path: Path) -> None:
         return str(program) if name == "podman" else None
 
     finding = by_name(software_findings(find))["container engine"]
-    assert (finding.verdict, finding.says) == (Verdict.YES, "podman, storage overlay")
+    assert (finding.verdict, finding.detail) == (Verdict.YES, "podman, storage overlay")
     program.write_text("#!/bin/sh\necho no daemon >&2; exit 1\n")
     finding = by_name(software_findings(find))["container engine"]
     assert finding.verdict is Verdict.PARTLY
-    assert finding.says == "podman is installed but does not answer: no daemon"
+    assert finding.detail == "podman is installed but does not answer: no daemon"
 
 
 def test_programs_next_to_python_come_first() -> None:
@@ -473,7 +473,7 @@ def test_a_directory_that_is_not_there_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("mend", "is_root", "expected"),
+    ("fix", "is_root", "expected"),
     [
         ("sudo modprobe x", False, "sudo modprobe x"),
         ("sudo modprobe x", True, "modprobe x"),
@@ -484,9 +484,9 @@ def test_a_directory_that_is_not_there_is_refused(
     ],
 )
 def test_a_command_is_printed_as_it_works_here(
-    tmp_path: Path, mend: str, is_root: bool, expected: str
+    tmp_path: Path, fix: str, is_root: bool, expected: str
 ) -> None:
-    found = runnable(mend, is_root=is_root, find=lambda name: f"/my venv/{name}", run=tmp_path)
+    found = runnable(fix, is_root=is_root, find=lambda name: f"/my venv/{name}", run=tmp_path)
     assert found == expected
     (tmp_path / "systemd/system").mkdir(parents=True)
     assert runnable("sudo systemctl start x", is_root=False, run=tmp_path).endswith("start x")

@@ -71,11 +71,11 @@ def test_a_machine_with_everything_has_all_paths(dgx: Roots) -> None:
     findings = found(dgx)
     assert list(findings) == [COMPAT, NVIDIA_FS, P2PDMA]
     assert all(only(each).verdict is Verdict.YES for each in findings.values())
-    assert "not GPUDirect Storage" in only(findings[COMPAT]).adds
+    assert "not GPUDirect Storage" in only(findings[COMPAT]).needed_for
 
 
 @pytest.mark.parametrize(
-    ("file", "says", "mend"),
+    ("file", "detail", "fix"),
     [
         ({"proc/sys/kernel/osrelease": "5.15.0-91-generic"}, "Linux 5.15.0-91", ""),
         ({"proc/kallsyms": "0 T start_kernel"}, "CONFIG_PCI_P2PDMA", ""),
@@ -88,46 +88,46 @@ def test_a_machine_with_everything_has_all_paths(dgx: Roots) -> None:
     ],
 )
 def test_each_thing_that_p2pdma_lacks_is_named_with_its_step(
-    file: dict[str, str], says: str, mend: str, dgx: Roots
+    file: dict[str, str], detail: str, fix: str, dgx: Roots
 ) -> None:
     for name, text in file.items():
         write(dgx.top / name, text)
     findings = found(dgx)
     lacking = only(findings.pop(P2PDMA))
     assert lacking.verdict is Verdict.NO
-    assert says in lacking.says
-    assert mend in lacking.mend
-    assert bool(mend) is bool(lacking.mend)
+    assert detail in lacking.detail
+    assert fix in lacking.fix
+    assert bool(fix) is bool(lacking.fix)
     assert all(only(each).verdict is Verdict.YES for each in findings.values())
 
 
 def test_a_closed_and_old_driver_has_two_steps(dgx: Roots) -> None:
     write(dgx.proc / "driver/nvidia/version", CLOSED)
     closed, old = found(dgx)[P2PDMA]
-    assert "closed" in closed.says
-    assert "driver 535.104, 565 or newer" in old.says
-    assert closed.mend == old.mend == "sudo apt-get install nvidia-open"
+    assert "closed" in closed.detail
+    assert "driver 535.104, 565 or newer" in old.detail
+    assert closed.fix == old.fix == "sudo apt-get install nvidia-open"
 
 
 def test_without_nvidia_fs_the_module_is_loaded_or_installed(dgx: Roots) -> None:
     (dgx.proc / "driver/nvidia-fs/stats").unlink()
-    assert only(found(dgx)[NVIDIA_FS]).mend == "sudo apt-get install nvidia-gds"
+    assert only(found(dgx)[NVIDIA_FS]).fix == "sudo apt-get install nvidia-gds"
     modules = dgx.top / "lib/modules/6.8.0-1024-nvidia/modules.dep"
     write(modules, "updates/dkms/nvidia-fs.ko.zst: kernel/nvidia.ko\n")
-    assert only(found(dgx)[NVIDIA_FS]).mend == "sudo modprobe nvidia-fs"
+    assert only(found(dgx)[NVIDIA_FS]).fix == "sudo modprobe nvidia-fs"
 
 
 def test_a_driver_that_does_not_count_proves_nothing(dgx: Roots) -> None:
     write(dgx.sys / "module/nvidia_fs/parameters/rw_stats_enabled", "0\n")
     has, hides = found(dgx)[NVIDIA_FS]
     assert (has.verdict, hides.verdict) == (Verdict.YES, Verdict.PARTLY)
-    assert "rw_stats_enabled" in hides.mend
+    assert "rw_stats_enabled" in hides.fix
 
 
 def test_an_iommu_that_translates_is_in_the_way_of_both_direct_paths(dgx: Roots) -> None:
     write(dgx.sys / "kernel/iommu_groups/4/type", "DMA-FQ\n")
     findings = found(dgx)
-    assert "iommu=pt" in only(findings[BOTH]).says
+    assert "iommu=pt" in only(findings[BOTH]).detail
     assert list(findings) == [COMPAT, BOTH]
     assert only(findings[COMPAT]).verdict is Verdict.YES
 
@@ -135,38 +135,38 @@ def test_an_iommu_that_translates_is_in_the_way_of_both_direct_paths(dgx: Roots)
 def test_a_machine_without_nvme_drives_is_one_finding(dgx: Roots) -> None:
     shutil.rmtree(dgx.sys / "class/nvme")
     findings = [each for own in found(dgx).values() for each in own]
-    assert [each.name for each in findings if "no NVMe drive" in each.says] == [BOTH]
+    assert [each.name for each in findings if "no NVMe drive" in each.detail] == [BOTH]
 
 
 def test_without_a_gpu_nothing_is_said_of_cufile(tmp_path: Path) -> None:
     finding = only([*gpu_path_findings(roots=Roots(sys=tmp_path, proc=tmp_path, top=tmp_path))])
-    assert (finding.verdict, finding.says, finding.mend) == (Verdict.NO, "no NVIDIA GPU", "")
-    assert finding.adds == "workload=gpu_read"
+    assert (finding.verdict, finding.detail, finding.fix) == (Verdict.NO, "no NVIDIA GPU", "")
+    assert finding.needed_for == "workload=gpu_read"
 
 
 def test_a_container_without_udev_has_not_even_compat(dgx: Roots) -> None:
     for entry in (dgx.top / "run/udev/data").iterdir():
         entry.unlink()
     finding = only(found(dgx)[COMPAT])
-    assert "5027" in finding.says
-    assert "udevadm trigger" in finding.mend
+    assert "5027" in finding.detail
+    assert "udevadm trigger" in finding.fix
 
 
 def test_an_old_libcufile_has_no_p2pdma(dgx: Roots) -> None:
-    assert "libcufile 1.11, 1.13" in only(found(dgx, "1.11")[P2PDMA]).says
+    assert "libcufile 1.11, 1.13" in only(found(dgx, "1.11")[P2PDMA]).detail
     assert only(found(dgx, None)[P2PDMA]).verdict is Verdict.YES
 
 
 def test_no_answer_is_one_finding_with_its_reason(dgx: Roots) -> None:
     findings = found(dgx, refusal="libcufile 1.20 did not answer in 20 s")
     assert list(findings) == ["cuFile"]
-    assert only(findings["cuFile"]).says == "libcufile 1.20 did not answer in 20 s"
+    assert only(findings["cuFile"]).detail == "libcufile 1.20 did not answer in 20 s"
 
     def refuse() -> Probe:
         raise ConfigError("no CUDA driver (libcuda.so.1)")
 
     (finding,) = gpu_path_findings(refuse, dgx)
-    assert finding.says == "no CUDA driver (libcuda.so.1)"
+    assert finding.detail == "no CUDA driver (libcuda.so.1)"
 
 
 @pytest.mark.usefixtures("stubs")
@@ -183,17 +183,17 @@ def test_a_gpu_can_ask_where_kernels_can_be_compiled(
     assert queue.verdict is Verdict.YES
     monkeypatch.setattr(workload, "find_spec", lambda _: None)
     (queue,) = gpu_queue_findings(dgx)
-    assert (queue.verdict, queue.says) == (
+    assert (queue.verdict, queue.detail) == (
         Verdict.NO,
         "cuda-bindings and NVRTC not installed",
     )
-    assert "[cuda]" in queue.mend
+    assert "[cuda]" in queue.fix
 
 
 def test_without_a_gpu_the_cpu_runs_the_queue(tmp_path: Path) -> None:
     (queue,) = gpu_queue_findings(Roots(sys=tmp_path, proc=tmp_path, top=tmp_path))
     assert queue.verdict is Verdict.PARTLY
-    assert "loader.requester=cpu" in queue.says
+    assert "loader.requester=cpu" in queue.detail
 
 
 def test_drives_of_a_user_space_driver_are_named(dgx: Roots) -> None:
@@ -201,4 +201,4 @@ def test_drives_of_a_user_space_driver_are_named(dgx: Roots) -> None:
     write(driver / "0000:41:00.0/class", "0x010802\n")
     write(driver / "0000:42:00.0/class", "0x030200\n")
     *_, vfio = gpu_queue_findings(dgx)
-    assert vfio.says == "vfio-pci holds 0000:41:00.0: Linux reads no file from these drives"
+    assert vfio.detail == "vfio-pci holds 0000:41:00.0: Linux reads no file from these drives"

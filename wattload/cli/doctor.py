@@ -47,7 +47,7 @@ from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.units import format_bytes
 from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
-from wattload.loaders.gpu.paths_here import Lack, PathName, paths_here
+from wattload.loaders.gpu.paths_here import PathName, paths_here
 from wattload.loaders.gpu.probe import Probe, probe
 from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
 from wattload.power.control.host import PowerHost
@@ -68,18 +68,12 @@ _COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
 
 _TIMEOUT_S = 30.0
 
-_ENGINE_ADDS = "loader=direct at the speed of the drive, at little CPU"
-
-_CUFILE_ANY = "loader=cufile: GPUDirect Storage, or cuFile's path through host memory"
-
-_CUFILE_ADDS: dict[PathName, str] = {
+_CUFILE_NEEDED_FOR: dict[PathName, str] = {
     "compat": "loader=cufile through host memory: not GPUDirect Storage",
     "nvidia-fs": "GPUDirect Storage by NVIDIA's kernel module: loader=cufile loader.mode=direct",
     "PCI P2PDMA": "GPUDirect Storage by the kernel alone: loader=cufile loader.mode=direct",
 }
-_DIRECT_ADDS = "GPUDirect Storage: loader=cufile loader.mode=direct"
-_QUEUE_ADDS = "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue"
-_VFIO_ADDS = "nothing here: drives of user-space drivers, which wattload does not have"
+_DIRECT_NEEDED_FOR = "GPUDirect Storage: loader=cufile loader.mode=direct"
 
 _NVME_CLASS = "0x0108"
 """Of PCI functions: non-volatile memory controllers."""
@@ -89,18 +83,6 @@ _METERS: dict[Kind, str] = {
     "resctrl": "resctrl counts what the L3 caches and memory exchange",
 }
 _PERF_STEP = "sudo sysctl kernel.perf_event_paranoid=0"
-
-_GPU_ADDS = "the GPUs' power and energy (power=nvml), not the drive's"
-
-_HWMON_ADDS = (
-    "the drive's power if power.hwmon.rails names its rails, else the node's (power=hwmon)"
-)
-
-_RAPL_ADDS = "the processors' energy (power=rapl), not the drive's"
-
-_IPMI_ADDS = "the whole node's power (power=ipmi), not the drive's"
-
-_REDFISH_ADDS = "the power of the node, and of drives that the BMC reports (power=redfish)"
 
 _PERIOD_S = 1.0
 
@@ -161,16 +143,14 @@ def run(arguments: argparse.Namespace) -> int:
         *io_findings(),
         *gpu_path_findings(),
         *gpu_queue_findings(),
-        memory_traffic_finding(),
-        memory_limit_finding(),
-        block_trace_finding(),
+        *measuring_findings(),
         *power_findings(),
         *change_findings(),
         *software_findings(),
     ]
-    findings = [replace(finding, mend=runnable(finding.mend)) for finding in found]
+    findings = [replace(finding, fix=runnable(finding.fix)) for finding in found]
     if arguments.json:
-        document = [finding.document() for finding in findings]
+        document = [asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
     from rich.console import Console
@@ -187,10 +167,10 @@ def show(findings: Sequence[Finding], console: Console) -> None:
     indent = width + 2
     for finding in findings:
         start = Text(f"{finding.verdict:<{width}}  ", style=_COLOURS[finding.verdict])
-        texts = [Text.assemble((finding.name, "bold"), f": {finding.says}")]
+        texts = [Text.assemble((finding.name, "bold"), f": {finding.detail}")]
         if finding.verdict != "yes":
             purpose = "needed for" if finding.verdict == "no" else "limits"
-            texts.append(Text(f"{purpose} {finding.adds}", style="dim"))
+            texts.append(Text(f"{purpose} {finding.needed_for}", style="dim"))
         if not console.is_terminal:
             rows = texts
         else:
@@ -199,9 +179,9 @@ def show(findings: Sequence[Finding], console: Console) -> None:
         console.print(Text.assemble(start, rows[0]), soft_wrap=True)
         for row in rows[1:]:
             console.print(Text.assemble(" " * indent, row), soft_wrap=True)
-        if finding.mend:
+        if finding.fix:
             # A command is on one line, however narrow the terminal: it must survive copying.
-            console.print(f"{'':{indent}}$ {finding.mend}", soft_wrap=True, markup=False)
+            console.print(f"{'':{indent}}$ {finding.fix}", soft_wrap=True, markup=False)
 
 
 class Verdict(StrEnum):
@@ -212,22 +192,31 @@ class Verdict(StrEnum):
     NO = "no"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One capability of this host.
+Answer = tuple[Verdict, str, str]
+"""What a probe found, and a command that makes the capability available, if one can."""
 
-    ``says`` is the observation and ``adds`` what the capability is needed for. ``mend`` is a
-    command that makes it available; empty if no command can.
-    """
+
+def yes(detail: str, fix: str = "") -> Answer:
+    return Verdict.YES, detail, fix
+
+
+def partly(detail: str, fix: str = "") -> Answer:
+    return Verdict.PARTLY, detail, fix
+
+
+def no(detail: str, fix: str = "") -> Answer:
+    return Verdict.NO, detail, fix
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One capability of this host, and what it is needed for."""
 
     name: str
+    needed_for: str
     verdict: Verdict
-    says: str
-    adds: str
-    mend: str = ""
-
-    def document(self) -> dict[str, str]:
-        return {key: str(value) for key, value in asdict(self).items()}
+    detail: str
+    fix: str = ""
 
 
 def first_line_of(command: Sequence[str]) -> tuple[bool, str]:
@@ -243,48 +232,42 @@ def first_line_of(command: Sequence[str]) -> tuple[bool, str]:
 
 
 def runnable(
-    mend: str, *, is_root: bool | None = None, find: FindProgram | None = None, run: Path = _RUN
+    fix: str, *, is_root: bool | None = None, find: FindProgram | None = None, run: Path = _RUN
 ) -> str:
     """Return a command as it works here: root needs no sudo, and sudo does not know a venv.
 
     It is empty where systemd, which it starts a service with, is not in charge.
     """
-    if "systemctl" in mend and not (run / "systemd/system").is_dir():
+    if "systemctl" in fix and not (run / "systemd/system").is_dir():
         return ""
     if os.geteuid() == 0 if is_root is None else is_root:
-        return mend.removeprefix("sudo ").removeprefix("-E ")
-    if mend.startswith("sudo -E wattload "):
+        return fix.removeprefix("sudo ").removeprefix("-E ")
+    if fix.startswith("sudo -E wattload "):
         own = (find or find_program)("wattload") or "wattload"
-        return mend.replace("wattload", shlex.quote(own), 1)
-    return mend
+        return fix.replace("wattload", shlex.quote(own), 1)
+    return fix
 
 
 def io_findings() -> Iterator[Finding]:
     """Yield whether the engine is built, can use io_uring, and can pin its buffers."""
+    engine = partial(
+        Finding, "I/O engine", "loader=direct at the speed of the drive, at little CPU"
+    )
     try:
         reason = backend_unavailable(IO_URING)
     except MissingExtraError as error:
-        yield Finding(
-            name="I/O engine",
-            verdict=Verdict.NO,
-            says=str(error),
-            adds=_ENGINE_ADDS,
-            mend="make setup",
-        )
+        yield engine(*no(str(error), "make setup"))
         return
     if reason is not None:
-        yield Finding(
-            name="I/O engine",
-            verdict=Verdict.PARTLY,
-            says=f"{reason}; loader.engine=auto uses {PREAD}: blocking threads",
-            adds=_ENGINE_ADDS,
-            mend=_allow_io_uring(LIVE),
-        )
+        detail = f"{reason}; loader.engine=auto uses {PREAD}: blocking threads"
+        yield engine(*partly(detail, _allow_io_uring(LIVE)))
         return
+    yield engine(*yes("io_uring is available"))
     yield Finding(
-        name="I/O engine", verdict=Verdict.YES, says="io_uring is available", adds=_ENGINE_ADDS
+        "locked memory",
+        "buffers that the kernel looks up once instead of for each operation",
+        *_locked_memory(),
     )
-    yield _locked_memory()
 
 
 def _allow_io_uring(roots: Roots) -> str:
@@ -295,18 +278,14 @@ def _allow_io_uring(roots: Roots) -> str:
     return _WITH_PROFILE if filtered and not mounted() else ""
 
 
-def _locked_memory() -> Finding:
+def _locked_memory() -> Answer:
     """Return how much memory can be pinned; registered buffers save a lookup per operation."""
-    adds = "buffers that the kernel looks up once instead of for each operation"
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if limit_bytes == resource.RLIM_INFINITY or _has_capability(_CAP_IPC_LOCK, LIVE):
-        return Finding(name="locked memory", verdict=Verdict.YES, says="unlimited", adds=adds)
-    return Finding(
-        name="locked memory",
-        verdict=Verdict.PARTLY,
-        says=f"{format_bytes(limit_bytes)} can be pinned; larger buffers are not registered",
-        adds=adds,
-        mend="" if mounted() else "ulimit -l unlimited",
+        return yes("unlimited")
+    return partly(
+        f"{format_bytes(limit_bytes)} can be pinned; larger buffers are not registered",
+        "" if mounted() else "ulimit -l unlimited",
     )
 
 
@@ -317,105 +296,102 @@ def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> 
     is one in all, with the reason.
     """
     if not list_gpus(roots):
-        yield Finding(
-            name="GPU reads", verdict=Verdict.NO, says="no NVIDIA GPU", adds="workload=gpu_read"
-        )
+        yield Finding("GPU reads", "workload=gpu_read", *no("no NVIDIA GPU"))
         return
-    cufile = partial(Finding, name="cuFile", adds=_CUFILE_ANY, verdict=Verdict.NO)
     try:
         found = ask()
+        refusal: object = found.cufile_refusal
     except (ConfigError, MissingExtraError, RunError) as error:
-        yield cufile(says=str(error))
-        return
-    if found.cufile_refusal is not None:
-        yield cufile(says=str(found.cufile_refusal))
+        refusal = error
+    if refusal is not None:
+        needed_for = "loader=cufile: GPUDirect Storage, or cuFile's path through host memory"
+        yield Finding("cuFile", needed_for, *no(str(refusal)))
         return
     paths = paths_here(found.cufile, roots)
     for path in paths:
-        finding = partial(Finding, adds=_CUFILE_ADDS[path.name])
-        name = f"cuFile by {path.name}"
+        path_finding = partial(Finding, f"cuFile by {path.name}", _CUFILE_NEEDED_FOR[path.name])
         if not path.lacks:
-            says = f"libcufile {found.cufile or 'of an unknown version'} has what it needs"
-            yield finding(name=name, verdict=Verdict.YES, says=says)
+            version = found.cufile or "of an unknown version"
+            yield path_finding(*yes(f"libcufile {version} has what it needs"))
         for lack in path.lacks:
             names = [each.name for each in paths if lack in each.lacks]
             if len(names) == 1:
-                yield _lacking(finding, name, Verdict.NO, lack)
+                yield path_finding(*no(lack.what, lack.step))
             elif names[0] == path.name:
-                shared = partial(Finding, adds=_DIRECT_ADDS)
-                yield _lacking(shared, f"cuFile by {' or '.join(names)}", Verdict.NO, lack)
-        yield from (_lacking(finding, name, Verdict.PARTLY, lack) for lack in path.notes)
-
-
-def _lacking(finding: Callable[..., Finding], name: str, verdict: Verdict, lack: Lack) -> Finding:
-    return finding(name=name, verdict=verdict, says=lack.what, mend=lack.step)
+                name = f"cuFile by {' or '.join(names)}"
+                yield Finding(name, _DIRECT_NEEDED_FOR, *no(lack.what, lack.step))
+        yield from (path_finding(*partly(lack.what, lack.step)) for lack in path.notes)
 
 
 def gpu_queue_findings(roots: Roots = LIVE) -> Iterator[Finding]:
     """Yield whether a GPU can ask for reads, and which drives a user-space driver may hold."""
-    queue = partial(Finding, name="GPU queue", adds=_QUEUE_ADDS)
-    missing = [each for each in (BINDINGS, NVRTC) if not each.is_installed]
-    if not list_gpus(roots):
-        says = "no NVIDIA GPU; loader.requester=cpu runs the same queue from CPU threads"
-        yield queue(verdict=Verdict.PARTLY, says=says)
-    elif missing:
-        says = f"{' and '.join(each.software for each in missing)} not installed"
-        yield queue(verdict=Verdict.NO, says=says, mend=install_command(["cuda"]))
-    else:
-        says = "the GPU pulls blocks that pollers have read into host memory"
-        yield queue(verdict=Verdict.YES, says=says)
+    yield Finding(
+        "GPU queue",
+        "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue",
+        *_gpu_queue(roots),
+    )
     held = [
         path.name
         for path in (roots.sys / "bus/pci/drivers/vfio-pci").glob("*:*")
         if read_text(path / "class").startswith(_NVME_CLASS)
     ]
     if held:
-        says = f"vfio-pci holds {', '.join(sorted(held))}: Linux reads no file from these drives"
-        yield Finding(name="VFIO", verdict=Verdict.PARTLY, says=says, adds=_VFIO_ADDS)
+        detail = f"vfio-pci holds {', '.join(sorted(held))}: Linux reads no file from these drives"
+        needed_for = "nothing here: drives of user-space drivers, which wattload does not have"
+        yield Finding("VFIO", needed_for, *partly(detail))
 
 
-def memory_traffic_finding(found: FoundMeter | None = None) -> Finding:
-    """Return which meter counts the memory traffic of a load, and what refuses a better one."""
-    found = found or find_meter()
-    finding = partial(
-        Finding, name="memory traffic", adds="the memory traffic of all programs under load=busy"
+def _gpu_queue(roots: Roots) -> Answer:
+    missing = [each for each in (BINDINGS, NVRTC) if not each.is_installed]
+    if not list_gpus(roots):
+        return partly("no NVIDIA GPU; loader.requester=cpu runs the same queue from CPU threads")
+    if missing:
+        names = " and ".join(each.software for each in missing)
+        return no(f"{names} not installed", install_command(["cuda"]))
+    return yes("the GPU pulls blocks that pollers have read into host memory")
+
+
+def measuring_findings() -> Iterator[Finding]:
+    """Yield what this host can measure or limit besides power."""
+    yield Finding(
+        "memory traffic",
+        "the memory traffic of all programs under load=busy",
+        *memory_traffic(find_meter()),
     )
-    mend = "" if mounted() or NEEDS_PERMISSION not in found.remarks else _PERF_STEP
+    yield Finding(
+        "memory limit",
+        "workload=gnn with the memory of a larger graph's share",
+        *memory_limit(probe_memory_limit()),
+    )
+    yield Finding(
+        "block trace", "request sizes, depth and latency at the drive in gnn", *block_trace(LIVE)
+    )
+
+
+def memory_traffic(found: FoundMeter) -> Answer:
+    """Return which meter counts the memory traffic of a load, and what refuses a better one."""
+    fix = "" if mounted() or NEEDS_PERMISSION not in found.remarks else _PERF_STEP
     remarks = "; ".join(found.remarks)
     if found.meter is None:
         reason = remarks or "no counters of the memory controllers or of resctrl"
-        says = f"{reason}; a load counts its own copies"
-        return finding(verdict=Verdict.PARTLY, says=says, mend=mend)
+        return partly(f"{reason}; a load counts its own copies", fix)
     found.meter.close()
-    says = "; ".join(filter(None, (_METERS[found.meter.kind], remarks)))
-    return finding(verdict=Verdict.YES, says=says, mend=mend)
+    return yes("; ".join(filter(None, (_METERS[found.meter.kind], remarks))), fix)
 
 
-def memory_limit_finding(found: LimitProbe | None = None) -> Finding:
-    found = found or probe_memory_limit()
-    finding = partial(
-        Finding, name="memory limit", adds="workload=gnn with the memory of a larger graph's share"
-    )
+def memory_limit(found: LimitProbe) -> Answer:
     if found.place is None:
-        says = f"{found.reason}; the page cache is dropped before each step instead"
-        return finding(verdict=Verdict.PARTLY, says=says)
+        return partly(f"{found.reason}; the page cache is dropped before each step instead")
     kind = {"cgroup1": "version 1", "cgroup2": "version 2"}[found.place.method]
-    says = f"a control group ({kind}) in {found.place.parent}"
-    return finding(verdict=Verdict.YES, says=says)
+    return yes(f"a control group ({kind}) in {found.place.parent}")
 
 
-def block_trace_finding(roots: Roots = LIVE) -> Finding:
-    """Return whether the requests of block devices can be traced."""
-    finding = partial(
-        Finding, name="block trace", adds="request sizes, depth and latency at the drive in gnn"
-    )
+def block_trace(roots: Roots) -> Answer:
     try:
-        folder = find_tracefs(roots)
+        return yes(f"by tracefs in {find_tracefs(roots)}")
     except TraceError as error:
-        says = f"{error}; the devices' counters give means alone"
-        mend = "sudo mount -t tracefs tracefs /sys/kernel/tracing" if error.is_unmounted else ""
-        return finding(verdict=Verdict.PARTLY, says=says, mend=mend)
-    return finding(verdict=Verdict.YES, says=f"by tracefs in {folder}")
+        fix = "sudo mount -t tracefs tracefs /sys/kernel/tracing" if error.is_unmounted else ""
+        return partly(f"{error}; the devices' counters give means alone", fix)
 
 
 def power_findings(
@@ -427,84 +403,74 @@ def power_findings(
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Finding]:
     """Yield the power meters of this host other than the drives themselves."""
-    yield _nvml(load)
-    yield _hwmon(roots)
-    yield _rapl(roots)
-    yield _ipmi(ipmi, open_link, roots)
-    yield _redfish(environment)
+    yield Finding("NVML", "the GPUs' power and energy (power=nvml), not the drive's", *_nvml(load))
+    yield Finding(
+        "hwmon",
+        "the drive's power if power.hwmon.rails names its rails, else the node's (power=hwmon)",
+        *_hwmon(roots),
+    )
+    yield Finding("RAPL", "the processors' energy (power=rapl), not the drive's", *_rapl(roots))
+    yield Finding(
+        "IPMI",
+        "the whole node's power (power=ipmi), not the drive's",
+        *_ipmi(ipmi, open_link, roots),
+    )
+    yield Finding(
+        "Redfish",
+        "the power of the node, and of drives that the BMC reports (power=redfish)",
+        *_redfish(environment),
+    )
 
 
-def _nvml(load: Callable[[str], Any]) -> Finding:
-    finding = partial(Finding, name="NVML", adds=_GPU_ADDS)
+def _nvml(load: Callable[[str], Any]) -> Answer:
     try:
         pynvml = load("pynvml")
     except ImportError:
-        return finding(
-            verdict=Verdict.NO,
-            says="the module pynvml is not installed",
-            mend=install_command(["gpu"]),
-        )
+        return no("the module pynvml is not installed", install_command(["gpu"]))
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return finding(
-            verdict=Verdict.NO,
-            says=f"no NVIDIA driver answers: {error}",
-        )
+        return no(f"no NVIDIA driver answers: {error}")
     try:
         count = pynvml.nvmlDeviceGetCount()
     finally:
         pynvml.nvmlShutdown()
-    return finding(
-        verdict=Verdict.YES if count else Verdict.NO,
-        says=f"{count} GPU{'' if count == 1 else 's'}",
-    )
+    return yes(f"{count} GPU{'' if count == 1 else 's'}") if count else no("0 GPUs")
 
 
-def _hwmon(roots: Roots) -> Finding:
-    finding = partial(Finding, name="hwmon", adds=_HWMON_ADDS)
+def _hwmon(roots: Roots) -> Answer:
     channels = list_channels(roots)
     if not channels:
-        return finding(
-            verdict=Verdict.NO,
-            says="the kernel has no sensor of power or energy",
-            mend="sudo modprobe acpi_power_meter" if _has_acpi_power_meter(roots) else "",
+        # ACPI000D is a power meter that the firmware describes, and whose driver is missing.
+        described = any((roots.sys / "bus/acpi/devices").glob("ACPI000D:*"))
+        return no(
+            "the kernel has no sensor of power or energy",
+            "sudo modprobe acpi_power_meter" if described else "",
         )
     shown = ", ".join(channel.key for channel in channels[:_CHANNELS_SHOWN])
     more = f" and {len(channels) - _CHANNELS_SHOWN} more" * (len(channels) > _CHANNELS_SHOWN)
-    return finding(verdict=Verdict.YES, says=f"{shown}{more}")
+    return yes(f"{shown}{more}")
 
 
-def _has_acpi_power_meter(roots: Roots) -> bool:
-    """Return whether the firmware describes a power meter (ACPI000D), whose driver is missing."""
-    return any((roots.sys / "bus/acpi/devices").glob("ACPI000D:*"))
-
-
-def _rapl(roots: Roots) -> Finding:
-    finding = partial(Finding, name="RAPL", adds=_RAPL_ADDS)
+def _rapl(roots: Roots) -> Answer:
     try:
         sources = find_zones(roots, period_s=_PERIOD_S)
     except PowerError:
-        return finding(
-            verdict=Verdict.NO,
-            says="the kernel has no RAPL zone; most virtual machines have none",
-            mend="" if _is_virtual(roots) else "sudo modprobe intel_rapl_msr",
+        return no(
+            "the kernel has no RAPL zone; most virtual machines have none",
+            "" if _is_virtual(roots) else "sudo modprobe intel_rapl_msr",
         )
     for source in sources:
         try:
             source.open()
         except PowerPermissionError:
-            return finding(
-                verdict=Verdict.NO,
-                says=f"only root can read the counters, and this is user {os.geteuid()}",
-                mend=_as_root(),
-            )
+            user = os.geteuid()
+            return no(f"only root can read the counters, and this is user {user}", _as_root())
         except PowerError as error:
-            return finding(verdict=Verdict.NO, says=str(error))
+            return no(str(error))
         finally:
             source.close()
-    names = ", ".join(source.facts().device for source in sources)
-    return finding(verdict=Verdict.YES, says=names)
+    return yes(", ".join(source.facts().device for source in sources))
 
 
 def _as_root() -> str:
@@ -523,44 +489,37 @@ def _text_or_empty(path: Path) -> str:
         return ""
 
 
-def _ipmi(path: Path, open_link: OpenLink, roots: Roots) -> Finding:
+def _ipmi(path: Path, open_link: OpenLink, roots: Roots) -> Answer:
     """Read the BMC once, which takes milliseconds."""
-    finding = partial(Finding, name="IPMI", adds=_IPMI_ADDS)
     if not path.exists():
-        return finding(
-            verdict=Verdict.NO,
-            says=f"{path} does not exist: no BMC, or its driver is not loaded",
-            mend="" if _is_virtual(roots) else "sudo modprobe -a ipmi_si ipmi_devintf",
+        return no(
+            f"{path} does not exist: no BMC, or its driver is not loaded",
+            "" if _is_virtual(roots) else "sudo modprobe -a ipmi_si ipmi_devintf",
         )
     source = IpmiSource(period_s=_PERIOD_S, open_link=open_link)
     try:
         source.open()
         (sample,) = source.read()
     except PowerPermissionError as error:
-        return finding(verdict=Verdict.NO, says=str(error), mend=_as_root())
+        return no(str(error), _as_root())
     except PowerError as error:
-        return finding(verdict=Verdict.NO, says=str(error))
+        return no(str(error))
     finally:
         source.close()
     watts = "busy at the moment" if sample.value is None else f"now {sample.value:g} W"
-    return finding(verdict=Verdict.YES, says=f"{path} reports the node's power by DCMI, {watts}")
+    return yes(f"{path} reports the node's power by DCMI, {watts}")
 
 
-def _redfish(environment: Mapping[str, str]) -> Finding:
+def _redfish(environment: Mapping[str, str]) -> Answer:
     """Return whether there are credentials; a run's settings name the BMC."""
-    finding = partial(Finding, name="Redfish", adds=_REDFISH_ADDS)
     lacking = [name for name in (USER_VARIABLE, PASSWORD_VARIABLE) if name not in environment]
     if lacking:
-        return finding(
-            verdict=Verdict.NO,
-            says=f"{' and '.join(lacking)} not set: no BMC can be read over HTTPS",
-            mend=f"read -rsp 'password: ' {PASSWORD_VARIABLE} && "
+        return no(
+            f"{' and '.join(lacking)} not set: no BMC can be read over HTTPS",
+            f"read -rsp 'password: ' {PASSWORD_VARIABLE} && "
             f"export {PASSWORD_VARIABLE} {USER_VARIABLE}=monitor",
         )
-    return finding(
-        verdict=Verdict.YES,
-        says="user and password are set; name the BMC with power.redfish.url=https://bmc.example",
-    )
+    return yes("user and password are set; name the BMC with power.redfish.url=https://bmc.example")
 
 
 def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iterator[Finding]:
@@ -571,24 +530,27 @@ def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iter
     The changes of a run that goes on, and those of ``power set``, are not left behind.
     """
     here = host or PowerHost()
-    found = partial(
-        Finding,
-        name="power settings restored",
-        adds="runs in a drive's own power state after one was killed together with its sampler",
+    yield Finding(
+        "power settings restored",
+        "runs in a drive's own power state after one was killed together with its sampler",
+        *_settings_restored(here.journal),
     )
-    try:
-        left = list(_left_changes(here.journal))
-    except PowerError as error:
-        yield found(verdict=Verdict.NO, says=str(error))
-    else:
-        if left:
-            says, mend = "; ".join(left), "wattload power restore"
-            yield found(verdict=Verdict.PARTLY, says=says, mend=mend)
-        else:
-            says = f"no change is open in the journal {here.journal.folder}"
-            yield found(verdict=Verdict.YES, says=says)
     if here.list_names() and not mounted():
-        yield _restore_at_boot(units)
+        yield Finding(
+            "power restore at boot",
+            "drives that a killed run left in another power state: a restart restores them",
+            *_restore_at_boot(units),
+        )
+
+
+def _settings_restored(journal: ChangeJournal) -> Answer:
+    try:
+        left = list(_left_changes(journal))
+    except PowerError as error:
+        return no(str(error))
+    if left:
+        return partly("; ".join(left), "wattload power restore")
+    return yes(f"no change is open in the journal {journal.folder}")
 
 
 def _left_changes(journal: ChangeJournal) -> Iterator[str]:
@@ -608,26 +570,17 @@ def _left_changes(journal: ChangeJournal) -> Iterator[str]:
             yield sentence_of(entry, state)
 
 
-def _restore_at_boot(units: Path) -> Finding:
+def _restore_at_boot(units: Path) -> Answer:
     """Return whether a systemd unit undoes at boot what the journal holds."""
-    finding = partial(
-        Finding,
-        name="power restore at boot",
-        adds="drives that a killed run left in another power state: a restart restores them",
-    )
     for unit in (_RESTORE_UNIT, _SAMPLER_UNIT):
         if any((wants / unit).is_symlink() for wants in units.glob("*.wants")):
-            return finding(verdict=Verdict.YES, says=f"{unit} is enabled")
+            return yes(f"{unit} is enabled")
     if (units / _RESTORE_UNIT).exists():
-        return finding(
-            verdict=Verdict.NO,
-            says=f"{_RESTORE_UNIT} is installed but not enabled",
-            mend=f"sudo systemctl enable {_RESTORE_UNIT}",
+        return no(
+            f"{_RESTORE_UNIT} is installed but not enabled",
+            f"sudo systemctl enable {_RESTORE_UNIT}",
         )
-    return finding(
-        verdict=Verdict.NO,
-        says=f"{_RESTORE_UNIT} is not installed; see docs/power.md, Power states",
-    )
+    return no(f"{_RESTORE_UNIT} is not installed; see docs/power.md, Power states")
 
 
 def find_program(name: str) -> str | None:
@@ -638,10 +591,14 @@ def find_program(name: str) -> str | None:
 
 def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
     yield from _loader_extras()
-    yield _mpi(find)
+    yield Finding("MPI", "several processes: mpirun -n N wattload run ...", *_mpi(find))
     if not mounted():
-        yield _fio(find)
-        yield _engine(find)
+        yield Finding("fio", "make bench: compares our engine with fio's", *_fio(find))
+        yield Finding(
+            "container engine",
+            "runs in a container: docker compose -f docker/compose.yaml run --rm wattload run ...",
+            *_container_engine(find),
+        )
 
 
 def _loader_extras() -> Iterator[Finding]:
@@ -656,17 +613,13 @@ def _loader_extras() -> Iterator[Finding]:
             requirements.setdefault(requirement.extra, {})[requirement] = None
             users.setdefault(requirement.extra, {})[f"loader={config.name}"] = None
     for extra, needed in sorted(requirements.items()):
-        finding = partial(Finding, name=extra, adds=", ".join(users[extra]))
         missing = [requirement for requirement in needed if not requirement.is_installed]
         if missing:
             modules = ", ".join(requirement.module for requirement in missing)
-            yield finding(
-                verdict=Verdict.NO,
-                says=f"the module {modules} is not installed",
-                mend=command_for(missing),
-            )
+            answer = no(f"the module {modules} is not installed", command_for(missing))
         else:
-            yield finding(verdict=Verdict.YES, says=_version(next(iter(needed)).module))
+            answer = yes(_version(next(iter(needed)).module))
+        yield Finding(extra, ", ".join(users[extra]), *answer)
 
 
 def _version(module: str) -> str:
@@ -676,31 +629,18 @@ def _version(module: str) -> str:
         return "installed"
 
 
-def _mpi(find: FindProgram) -> Finding:
-    finding = partial(Finding, name="MPI", adds="several processes: mpirun -n N wattload run ...")
-    mend = install_command(["mpi"])
+def _mpi(find: FindProgram) -> Answer:
+    fix = install_command(["mpi"])
     if find_spec("mpi4py") is None:
-        return finding(
-            verdict=Verdict.NO,
-            says="the module mpi4py is not installed: one process only",
-            mend=mend,
-        )
+        return no("the module mpi4py is not installed: one process only", fix)
     # Importing mpi4py starts MPI, so do it in another process.
     loads, line = first_line_of([sys.executable, "-c", _MPI_QUESTION])
     if not loads:
-        return finding(
-            verdict=Verdict.NO,
-            says=f"mpi4py does not find an MPI library: {line}",
-            mend=mend,
-        )
+        return no(f"mpi4py does not find an MPI library: {line}", fix)
     launcher = find("mpirun")
     if launcher is None:
-        return finding(
-            verdict=Verdict.PARTLY,
-            says=f"{_bare(line)}, but there is no mpirun",
-            mend=mend,
-        )
-    return finding(verdict=Verdict.YES, says=f"{_bare(line)}, {launcher}")
+        return partly(f"{_bare(line)}, but there is no mpirun", fix)
+    return yes(f"{_bare(line)}, {launcher}")
 
 
 def _bare(line: str) -> str:
@@ -708,41 +648,22 @@ def _bare(line: str) -> str:
     return " ".join(line.replace("\0", " ").split())
 
 
-def _fio(find: FindProgram) -> Finding:
-    adds = "make bench: compares our engine with fio's"
+def _fio(find: FindProgram) -> Answer:
     path = find("fio")
     works, line = first_line_of([path, "--version"]) if path else (False, "fio is not installed")
-    return Finding(
-        name="fio",
-        verdict=Verdict.YES if works else Verdict.NO,
-        says=line,
-        adds=adds,
-        mend="" if works else "sudo apt-get install fio",
-    )
+    return yes(line) if works else no(line, "sudo apt-get install fio")
 
 
-def _engine(find: FindProgram) -> Finding:
-    finding = partial(
-        Finding,
-        name="container engine",
-        adds="runs in a container: docker compose -f docker/compose.yaml run --rm wattload run ...",
-    )
-    found = [name for name in _ENGINES if find(name)]
-    if not found:
-        return finding(
-            verdict=Verdict.NO,
-            says="neither docker nor podman is installed",
-            mend="sudo apt-get install docker.io",
-        )
-    program = found[0]
+def _container_engine(find: FindProgram) -> Answer:
+    program = next(filter(find, _ENGINES), None)
+    if program is None:
+        return no("neither docker nor podman is installed", "sudo apt-get install docker.io")
     answers, line = first_line_of([find(program) or program, "info", "--format", _ENGINES[program]])
     if not answers:
-        return finding(
-            verdict=Verdict.PARTLY,
-            says=f"{program} is installed but does not answer: {line}",
-            mend=f"sudo systemctl start {program}",
+        return partly(
+            f"{program} is installed but does not answer: {line}", f"sudo systemctl start {program}"
         )
-    return finding(verdict=Verdict.YES, says=f"{program}, storage {line}")
+    return yes(f"{program}, storage {line}")
 
 
 def storage_findings(
@@ -754,112 +675,78 @@ def storage_findings(
         check_writable(target)
     except TargetError as error:
         yield Finding(
-            name="target directory",
-            verdict=Verdict.NO,
-            says=str(error),
-            adds="the directory that a run reads and writes",
+            "target directory", "the directory that a run reads and writes", *no(str(error))
         )
     else:
-        yield _direct_io(target)
-        yield _counters(target, roots)
-        yield from _caveats(target)
-    yield _controllers(roots)
-    yield from (_admin_queue(name, roots, devices) for name in list_controllers(roots))
+        yield Finding(
+            "O_DIRECT",
+            "loader=direct, and reads that do not come from the page cache",
+            *_direct_io(target),
+        )
+        yield Finding(
+            "device counters",
+            "proof that bytes reached the device, and its queue depth",
+            *_counters(target, roots),
+        )
+        for warning in target.facts.warnings:
+            yield Finding("target", "figures for the drive alone", *partly(warning))
+    names = list_controllers(roots)
+    none = "this host has none; power=declared uses a data sheet's watts instead"
+    yield Finding(
+        "NVMe controllers",
+        "a drive's power states, health and own power figures",
+        *(yes(", ".join(names)) if names else no(none)),
+    )
+    for name in names:
+        yield Finding(
+            f"admin queue of {name}",
+            "setting and watching power states, SMART, watts if the drive reports them",
+            *_admin_queue(devices / name, roots),
+        )
 
 
-def _direct_io(target: Target) -> Finding:
-    adds = "loader=direct, and reads that do not come from the page cache"
+def _direct_io(target: Target) -> Answer:
     found = target.direct_io
     if found is None:
-        return Finding(
-            name="O_DIRECT",
-            verdict=Verdict.NO,
-            says=f"{target.path}: {target.direct_io_missing}",
-            adds=adds,
-        )
-    return Finding(
-        name="O_DIRECT",
-        verdict=Verdict.YES,
-        says=f"works in {target.path}; offsets in multiples of {found.offset_align_bytes} B, "
-        f"buffers of {found.memory_align_bytes} B (by {found.found_by})",
-        adds=adds,
+        return no(f"{target.path}: {target.direct_io_missing}")
+    return yes(
+        f"works in {target.path}; offsets in multiples of {found.offset_align_bytes} B, "
+        f"buffers of {found.memory_align_bytes} B (by {found.found_by})"
     )
 
 
-def _counters(target: Target, roots: Roots) -> Finding:
-    adds = "proof that bytes reached the device, and its queue depth"
+def _counters(target: Target, roots: Roots) -> Answer:
     names = counting_devices(target)
     try:
         for name in names:
             read_block_stat(name, roots)
     except TargetError as error:
-        names, why = (), str(error)
-    else:
-        why = target.facts.missing.get("stack", "the file system has no block device here")
+        return no(str(error))
     if not names:
-        return Finding(
-            name="device counters",
-            verdict=Verdict.NO,
-            says=why,
-            adds=adds,
-        )
-    return Finding(name="device counters", verdict=Verdict.YES, says=", ".join(names), adds=adds)
+        missing = target.facts.missing
+        return no(missing.get("stack", "the file system has no block device here"))
+    return yes(", ".join(names))
 
 
-def _caveats(target: Target) -> Iterator[Finding]:
-    for warning in target.facts.warnings:
-        yield Finding(
-            name="target",
-            verdict=Verdict.PARTLY,
-            says=warning,
-            adds="figures for the drive alone",
-        )
-
-
-def _controllers(roots: Roots) -> Finding:
-    names = list_controllers(roots)
-    adds = "a drive's power states, health and own power figures"
-    if names:
-        return Finding(
-            name="NVMe controllers", verdict=Verdict.YES, says=", ".join(names), adds=adds
-        )
-    return Finding(
-        name="NVMe controllers",
-        verdict=Verdict.NO,
-        says="this host has none; power=declared uses a data sheet's watts instead",
-        adds=adds,
-    )
-
-
-def _admin_queue(name: str, roots: Roots, devices: Path) -> Finding:
+def _admin_queue(node: Path, roots: Roots) -> Answer:
     """Try to open the controller's device node, without sending a command."""
-    node = devices / name
-    finding = partial(
-        Finding,
-        name=f"admin queue of {name}",
-        adds="setting and watching power states, SMART, watts if the drive reports them",
-    )
     try:
         os.close(os.open(node, os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
-        return finding(
-            verdict=Verdict.NO,
-            says=f"{node} does not exist; a container needs the device node",
-            mend=_WITH_POWER.format(node=node),
+        return no(
+            f"{node} does not exist; a container needs the device node",
+            _WITH_POWER.format(node=node),
         )
     except OSError as error:
-        return finding(
-            verdict=Verdict.NO,
-            says=f"{node}: {error.strerror}; model, serial, link and temperature are readable",
-            mend=_as_root(),
+        return no(
+            f"{node}: {error.strerror}; model, serial, link and temperature are readable",
+            _as_root(),
         )
     if _has_capability(_CAP_SYS_ADMIN, roots):
-        return finding(verdict=Verdict.YES, says=f"{node} opens")
-    return finding(
-        verdict=Verdict.PARTLY,
-        says=f"{node} opens, but without CAP_SYS_ADMIN: the power state table only, no state or "
-        "SMART",
-        mend=_as_root(),
+        return yes(f"{node} opens")
+    return partly(
+        f"{node} opens, but without CAP_SYS_ADMIN: the power state table only, no state or SMART",
+        _as_root(),
     )
 
 
