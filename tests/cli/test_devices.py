@@ -13,10 +13,10 @@ from rich.console import Console
 from tests.cli.test_doctor import WATTS
 from tests.core.storage.mounting import mounted
 from tests.data.sysfs.tree import expand, write
+from tests.model_host.drive import Model, ModelDrive, store
+from tests.model_host.power import Meter
 from tests.power.nvme.dumps import DUMPS
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
-from tools.model_host.drive import Model, ModelDrive, store
-from tools.model_host.power import Meter
 from wattload.__main__ import main
 from wattload.cli.devices import ControllerView, find_targets, show, view_controllers, view_meters
 from wattload.core.errors import PowerPermissionError

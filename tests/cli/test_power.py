@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, ModelDrive, RawState, load, sent, store
+from tests.model_host.power import Meter, centiwatts
+from tests.model_host.settings import Knobs
 from tests.power.sampler_bench import ROOT
-from tools.model_host.drive import Model, ModelDrive, RawState, load, sent, store
-from tools.model_host.power import Meter, centiwatts
-from tools.model_host.settings import Knobs
 from wattload.__main__ import main
 from wattload.cli.power import add_arguments, run
 from wattload.core.errors import ConfigError, PowerError, PowerStateError

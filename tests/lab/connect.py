@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.lab import nvme_tcp
 from tests.lab.virtual_ssd.design import Design
-from tools.model_host.drive import Model, ModelDrive, store
+from tests.model_host.drive import Model, ModelDrive, store
 
 NAME = "tcp"
 SERIAL = "MODEL0001"

@@ -11,7 +11,7 @@ import struct
 import threading
 from dataclasses import dataclass, field
 
-from tools.model_host.drive import INVALID_FIELD, ModelDrive
+from tests.model_host.drive import INVALID_FIELD, ModelDrive
 from wattload.power.nvme.admin import AdminCommand
 
 SUBSYSTEM = "nqn.2026-11.test.wattload:model"

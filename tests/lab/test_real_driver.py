@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.model_host.drive import FIVE_STATES, Model, load, store
 from tests.power.sampler_bench import ROOT
 from tests.records import Scenario, make_run
-from tools.model_host.drive import FIVE_STATES, Model, load, store
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE, read_record

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tests.model_host.host import ROOT, RUN_ID, ModelHost, wait_for
 from tests.records import Scenario, make_run
-from tools.model_host.host import ROOT, RUN_ID, ModelHost, wait_for
 from wattload.power.sampler.client import SamplerClient
 
 __all__ = ["ROOT", "RUN_ID", "Bench", "is_running", "wait_for"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.model_host.drive import Model, ModelDrive, store
+from tests.model_host.drive import Model, ModelDrive, store
 from wattload.core.clock import boot_id
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Entry, Owner, Setting

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.model_host.drive import (
+from tests.model_host.drive import (
     NOT_CHANGEABLE,
     Model,
     ModelDrive,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.model_host.drive import INVALID_FIELD, Model, ModelDrive, load, sent, store
-from tools.model_host.settings import Knobs
+from tests.model_host.drive import INVALID_FIELD, Model, ModelDrive, load, sent, store
+from tests.model_host.settings import Knobs
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control import change

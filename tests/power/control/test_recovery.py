@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
+from tests.model_host.power import Meter
+from tests.model_host.settings import Knobs
 from tests.power.control.recovery_host import LEFT, Host
-from tools.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
-from tools.model_host.power import Meter
-from tools.model_host.settings import Knobs
 from wattload.core.clock import boot_id
 from wattload.core.errors import PowerError
 from wattload.power.control.journal import Entry, Owner, Setting

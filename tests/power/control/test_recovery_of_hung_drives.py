@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, ModelDrive, store
 from tests.power.control.recovery_host import LEFT, Host
 from tests.power.sampler_bench import wait_for
-from tools.model_host.drive import Model, ModelDrive, store
 from wattload.core.errors import PowerError
 from wattload.power.control.change import PowerStateControl
 from wattload.power.control.host import PowerHost

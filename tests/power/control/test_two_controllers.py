@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
+from tests.model_host.power import Meter, centiwatts
 from tests.power.control.recovery_host import LEFT, Host
 from tests.power.sampler_bench import RUN_ID, Bench
-from tools.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
-from tools.model_host.power import Meter, centiwatts
 from wattload.core.errors import PowerError
 from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, ModelDrive, load, sent, store
+from tests.model_host.settings import Knobs
 from tests.power.control.recovery_host import Host
-from tools.model_host.drive import Model, ModelDrive, load, sent, store
-from tools.model_host.settings import Knobs
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.model_host.drive import FIVE_STATES, Model, ModelDrive, store
+from tests.model_host.drive import FIVE_STATES, Model, ModelDrive, store
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import (
     IOCTL_ADMIN_CMD,

@@ -4,90 +4,131 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.model_host.drive import effects_bytes, smart_bytes
+from tests.model_host import packing
+from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import log_command
-from wattload.power.nvme.logs import decode_effects, decode_firmware_slot, freezing_commands
-from wattload.power.nvme.smart import decode_smart
+from wattload.power.nvme.identify import decode_controller
+from wattload.power.nvme.logs import (
+    decode_effects,
+    decode_firmware_slot,
+    decode_supported_pages,
+    freezing_commands,
+    read_freezing_commands,
+    read_supported_pages,
+)
+from wattload.power.nvme.smart import (
+    decode_endurance_group,
+    read_endurance_group,
+    read_media_written_bytes,
+)
 
-COUNT = st.integers(0, 2**128 - 1)
+WIDE = st.integers(0, 2**128 - 1)
+BYTE = st.integers(0, 0xFF)
 DWORD = st.integers(0, 2**32 - 1)
+GB = 10**9
+
+COUNTERS = ("estimate", "read", "written", "media_written", "reads", "writes", "media_errors",
+            "log_entries", "capacity", "unallocated")  # fmt: skip
 
 
-def test_smart_fields_stand_where_the_specification_has_them() -> None:
-    log = decode_smart(
-        smart_bytes(
-            temperature=323,
-            counters=(4, 5, 6, 7, 8, 9, 10, 11, 12, 13),
-            warning=2,
-            warning_minutes=21,
-            critical=22,
-            sensor=300,
-            t1=1,
-            t2=2,
-            s1=3,
-            s2=4,
-            olec=77,
-        )
-    )
-    assert (log.critical_warning, log.temperature_k) == (2, 323)
-    assert (log.available_spare_percent, log.spare_threshold_percent) == (100, 10)
-    assert log.percentage_used == 3
-    assert (log.read_bytes, log.written_bytes) == (4 * 512_000, 5 * 512_000)
-    assert (log.read_commands, log.write_commands, log.busy_minutes) == (6, 7, 8)
-    assert (log.power_cycles, log.power_on_hours, log.unsafe_shutdowns) == (9, 10, 11)
-    assert (log.media_errors, log.error_log_entries) == (12, 13)
-    assert (log.warning_temperature_minutes, log.critical_temperature_minutes) == (21, 22)
-    assert log.sensors_k == (300, *[None] * 7)
-    assert (log.thermal_transitions_1, log.thermal_transitions_2) == (1, 2)
-    assert (log.thermal_seconds_1, log.thermal_seconds_2) == (3, 4)
-    assert log.lifetime_energy_wh == 77
-
-
-def test_smart_log_of_zeros_reports_no_temperature_energy_or_power() -> None:
-    log = decode_smart(bytes(512))
-    assert (log.temperature_k, log.lifetime_energy_wh, log.interval_power_w) == (None,) * 3
-
-
-@pytest.mark.parametrize(
-    ("ipm", "watts"),
-    [(0x0001_2710, 1.0), (0x0002_07D0, 20.0), (0x0000_07D0, None), (0x0003_07D0, None),
-     (0x0001_0000, None), (0x00F2_07D0, 20.0)],
+@settings(deadline=None)
+@given(
+    counters=st.fixed_dictionaries(dict.fromkeys(COUNTERS, WIDE)), warning=BYTE, spare=BYTE,
+    threshold=BYTE, used=BYTE, fill=st.sampled_from((0, 0xFF)),
 )  # fmt: skip
-def test_interval_power_has_two_scales_and_ignores_its_type(ipm: int, watts: float | None) -> None:
-    assert decode_smart(smart_bytes(ipm=ipm)).interval_power_w == watts
-
-
-@settings(deadline=None)
-@given(st.tuples(*[COUNT] * 10), st.integers(0, 0xFFFF), DWORD, DWORD)
-def test_smart_counters_of_128_bits_come_back(
-    counters: tuple[int, ...], temperature: int, t1: int, s2: int
+def test_endurance_group_comes_back(
+    *, counters: dict[str, int], warning: int, spare: int, threshold: int, used: int, fill: int
 ) -> None:
-    log = decode_smart(smart_bytes(temperature=temperature, counters=counters, t1=t1, s2=s2))
-    assert log.read_bytes == counters[0] * 512_000
-    assert log.error_log_entries == counters[9]
-    assert log.temperature_k == (temperature or None)
-    assert (log.thermal_transitions_1, log.thermal_seconds_2) == (t1, s2)
+    raw: dict[str, int | bytes] = {
+        "warning": warning, "spare": spare, "threshold": threshold, "used": used,
+        **{name: packing.wide(value) for name, value in counters.items()},
+    }  # fmt: skip
+    group = decode_endurance_group(packing.pack(packing.ENDURANCE, 512, raw, fill=fill))
+    assert (group.critical_warning, group.percentage_used) == (warning, used)
+    assert (group.available_spare_percent, group.spare_threshold_percent) == (spare, threshold)
+    assert group.endurance_estimate_bytes == (counters["estimate"] * GB or None)
+    assert group.read_bytes == counters["read"] * GB
+    assert group.written_bytes == counters["written"] * GB
+    assert group.media_written_bytes == counters["media_written"] * GB
+    assert (group.read_commands, group.write_commands) == (counters["reads"], counters["writes"])
+    assert group.media_errors == counters["media_errors"]
+    assert group.error_log_entries == counters["log_entries"]
+    assert group.capacity_bytes == (counters["capacity"] or None)
+    expected = counters["unallocated"] if counters["capacity"] else None
+    assert group.unallocated_bytes == expected
 
 
-def test_cut_logs_are_refused() -> None:
-    with pytest.raises(PowerError, match="512 bytes, got 511"):
-        decode_smart(bytes(511))
-    with pytest.raises(PowerError, match="4096 bytes, got 12"):
-        decode_effects(bytes(12))
+def test_group_is_asked_for_by_its_number() -> None:
+    data = packing.pack(packing.ENDURANCE, 512, {"media_written": packing.wide(7)})
+    device = Answers(logs={0x09: data})
+    assert read_endurance_group(device, 3).media_written_bytes == 7 * GB
+    assert device.sent[0].cdw11 == 3 << 16
+
+
+def test_media_bytes_are_ocp_s_where_the_guid_proves_it() -> None:
+    group = packing.pack(packing.ENDURANCE, 512, {"media_written": packing.wide(7)})
+    raw: dict[str, int | bytes] = {"written": packing.wide(123), "guid": packing.OCP_SMART_GUID}
+    ocp = packing.pack(packing.OCP_SMART, 512, raw)
+    both = Answers(logs={0x09: group, 0xC0: ocp})
+    assert read_media_written_bytes(both, 1, ocp_uuid_index=2) == 123
+    assert both.sent[0].cdw14 == 2
+    foreign = Answers(logs={0x09: group, 0xC0: b"\x7f" * 512})
+    assert read_media_written_bytes(foreign, 1) == 7 * GB
+    with pytest.raises(PowerError, match="neither the OCP log C0h nor endurance groups"):
+        read_media_written_bytes(foreign, 0)
 
 
 @settings(deadline=None)
-@given(st.sets(st.integers(0, 255)))
-def test_commands_that_hold_up_others_are_found(opcodes: set[int]) -> None:
-    assert freezing_commands(decode_effects(effects_bytes(tuple(opcodes)))) == opcodes
+@given(st.dictionaries(st.integers(0, 511), DWORD, max_size=40))
+def test_effects_come_back_whatever_reserved_bits_say(raw: dict[int, int]) -> None:
+    log = decode_effects(packing.words(raw, 512, 4096))
+    assert (len(log.admin), len(log.io)) == (256, 256)
+    for number, effects in enumerate((*log.admin, *log.io)):
+        word = raw.get(number, 0)
+        assert (
+            effects.supported, effects.changes_data, effects.changes_namespace,
+            effects.changes_namespace_list, effects.changes_controller, effects.takes_uuid,
+        ) == tuple(bool(word & 1 << bit) for bit in (0, 1, 2, 3, 4, 19))  # fmt: skip
+        assert (effects.relaxations, effects.restriction) == (word >> 14 & 3, word >> 16 & 7)
+        assert effects.disturbs_io == bool(word & (0b11110 | 7 << 16))
 
 
-def test_logs_are_read_without_clearing_events() -> None:
-    command = log_command(0x02, 512)
-    assert command.cdw10 == 0x02 | 1 << 15 | 127 << 16
-    assert command.namespace == 0xFFFFFFFF
-    assert command.data_bytes == 512
+@pytest.mark.parametrize("bit", [1, 2, 3, 4, 16, 17, 18])
+def test_command_with_any_effect_on_io_is_not_for_sampling(bit: int) -> None:
+    words = packing.words({0x02: 1 | 1 << bit, 0x0A: 1, 256 + 0x0A: 1 << bit}, 512, 4096)
+    assert freezing_commands(decode_effects(words)) == {0x02}
+
+
+def test_effects_are_read_only_where_the_drive_has_the_log() -> None:
+    words = packing.words({0x0A: 1 | 1 << 16}, 512, 4096)
+    device = Answers(logs={0x05: words})
+    without = decode_controller(packing.controller())
+    assert read_freezing_commands(device, without) == frozenset()
+    assert device.sent == []
+    having = decode_controller(packing.controller(lpa=1 << 1))
+    assert read_freezing_commands(device, having) == {0x0A}
+
+
+@settings(deadline=None)
+@given(st.dictionaries(BYTE, DWORD, max_size=40))
+def test_supported_pages_come_back(raw: dict[int, int]) -> None:
+    listed = decode_supported_pages(packing.words(raw, 256, 1024))
+    assert listed == {page for page, word in raw.items() if word & 1}
+
+
+def test_list_of_pages_is_read_only_where_the_drive_keeps_one() -> None:
+    device = Answers(logs={0x00: packing.words({0x25: 1, 0x02: 3, 0x07: 2}, 256, 1024)})
+    assert read_supported_pages(device, decode_controller(packing.controller())) is None
+    having = decode_controller(packing.controller(lpa=1 << 5))
+    assert read_supported_pages(device, having) == frozenset({0x25, 0x02})
+
+
+@pytest.mark.parametrize("decode", [decode_endurance_group, decode_effects, decode_supported_pages])
+def test_log_of_another_length_is_refused(decode: object) -> None:
+    assert callable(decode)
+    with pytest.raises(PowerError, match="bytes, got 8"):
+        decode(bytes(8))
 
 
 def test_long_logs_and_specific_identifiers_use_dword_11() -> None:

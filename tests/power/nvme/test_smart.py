@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.power.nvme import packing
+from tests.model_host import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.smart import decode_smart, read_smart
@@ -110,3 +110,17 @@ def test_log_is_read_without_clearing_events() -> None:
 def test_log_of_another_length_is_refused() -> None:
     with pytest.raises(PowerError, match="the SMART log has 512 bytes, got 513"):
         decode_smart(bytes(513))
+
+
+def test_smart_log_of_zeros_reports_no_temperature_energy_or_power() -> None:
+    log = decode_smart(bytes(512))
+    assert (log.temperature_k, log.lifetime_energy_wh, log.interval_power_w) == (None,) * 3
+
+
+@pytest.mark.parametrize(
+    ("ipm", "watts"),
+    [(0x0001_2710, 1.0), (0x0002_07D0, 20.0), (0x0000_07D0, None), (0x0003_07D0, None),
+     (0x0001_0000, None), (0x00F2_07D0, 20.0)],
+)  # fmt: skip
+def test_interval_power_has_two_scales_and_ignores_its_type(ipm: int, watts: float | None) -> None:
+    assert decode_smart(packing.pack(packing.SMART, 512, {"ipm": ipm})).interval_power_w == watts

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.power.nvme import packing
+from tests.model_host import packing
+from tests.model_host.drive import FIVE_STATES, Model, ModelDrive, store
+from tests.model_host.power import Meter, ocp_bytes
 from tests.power.nvme.admin import Answers
-from tools.model_host.drive import FIVE_STATES, Model, ModelDrive, store
-from tools.model_host.power import Meter, ocp_bytes
 from wattload.core.errors import PowerError
 from wattload.core.record.controller import ControllerState
 from wattload.power.nvme.identify import decode_controller, decode_power_state

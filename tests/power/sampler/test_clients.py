@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, load, store
 from tests.power.nobody import (
     folder_for_all,
     lines_of,
 )
 from tests.power.sampler.hostile import connect, hello, is_served, raw
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
-from tools.model_host.drive import Model, load, store
 from wattload.core.errors import PowerError
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig

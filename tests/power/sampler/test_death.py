@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import ModelDrive, load, store
 from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
-from tools.model_host.drive import ModelDrive, load, store
 from wattload.core.errors import PowerError
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.model_host.drive import Model, ModelDrive, load, store
+from tests.model_host.drive import Model, ModelDrive, load, store
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal, Key

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model
 from tests.power.nobody import (
     NOBODY,
     folder_for_all,
@@ -24,7 +25,6 @@ from tests.power.nobody import (
 from tests.power.nobody import as_nobody as start_as_nobody
 from tests.power.sampler.hostile import as_nobody, connect, hello, raw
 from tests.power.sampler_bench import ROOT, RUN_ID, Bench
-from tools.model_host.drive import Model
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.sampler.access import CLIENT_FIELDS, Access, Peer, SamplerHost, power_config

@@ -61,7 +61,7 @@ import runpy, sys
 from wattload.power.sampler import connection
 connection._SILENCE_LIMIT_S, connection.LIFE_LIMIT_S = 1.0, 2.0
 sys.argv[0] = "program"
-runpy.run_module("tools.model_host.program", run_name="__main__")
+runpy.run_module("tests.model_host.program", run_name="__main__")
 """
 
 
@@ -87,7 +87,7 @@ def watch(trigger, module, limit):
 limit = (Path(sys.argv.pop(1)), *sys.argv.pop(1).split("."))
 threading.Thread(target=watch, args=limit, daemon=True).start()
 sys.argv[0] = "program"
-runpy.run_module("tools.model_host.program", run_name="__main__")
+runpy.run_module("tests.model_host.program", run_name="__main__")
 """
 
 

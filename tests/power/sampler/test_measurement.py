@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, load
+from tests.model_host.power import Meter, centiwatts
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
-from tools.model_host.drive import Model, load
-from tools.model_host.power import Meter, centiwatts
 from wattload.core.power import Channel, Evidence
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import DeclaredProfile, PowerConfig

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, load, store
+from tests.model_host.settings import Knobs
 from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
-from tools.model_host.drive import Model, load, store
-from tools.model_host.settings import Knobs
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.core.record.file import RECORD_FILE, read_record

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, ModelDrive, store
+from tests.model_host.power import Meter, centiwatts
 from tests.power.energy_facts import facts
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
-from tools.model_host.drive import Model, ModelDrive, store
-from tools.model_host.power import Meter, centiwatts
 from wattload.core.errors import PowerDataLostError, PowerError
 from wattload.core.power import (
     Bounds,

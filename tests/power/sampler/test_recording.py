@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.model_host.drive import NOT_CHANGEABLE, Model, RawState, load, sent, store
 from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
-from tools.model_host.drive import NOT_CHANGEABLE, Model, RawState, load, sent, store
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
 from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE

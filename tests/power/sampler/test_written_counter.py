@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, ModelDrive, store
+from tests.model_host.power import Meter
 from tests.power.sampler_bench import Bench, wait_for
 from tests.power.sources.nvme_models import change
-from tools.model_host.drive import Model, ModelDrive, store
-from tools.model_host.power import Meter
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Evidence
 from wattload.power.config import PowerConfig

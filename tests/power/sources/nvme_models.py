@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tools.model_host.drive import Model, ModelDrive, load, store
-from tools.model_host.power import Meter
+from tests.model_host.drive import Model, ModelDrive, load, store
+from tests.model_host.power import Meter
 from wattload.core.power import Channel, PowerSource, Sample
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal

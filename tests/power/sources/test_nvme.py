@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
+from tests.model_host.drive import INVALID_FIELD, Model, ModelDrive, RawState, store
+from tests.model_host.power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, device, sources, values
-from tools.model_host.drive import INVALID_FIELD, Model, ModelDrive, RawState, store
-from tools.model_host.power import Meter, centiwatts
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Bounds, Channel, Evidence, PowerSource
 from wattload.power.config import PowerConfig

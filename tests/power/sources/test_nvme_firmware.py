@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.nvme import packing
+from tests.model_host import packing
+from tests.model_host.drive import Model, RawState
+from tests.model_host.power import Meter
 from tests.power.sources.nvme_models import change, sources, values
-from tools.model_host.drive import Model, RawState
-from tools.model_host.power import Meter
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, PowerSource
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
+from tests.model_host.drive import Model, ModelDrive, RawState
+from tests.model_host.power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, sources, values
-from tools.model_host.drive import Model, ModelDrive, RawState
-from tools.model_host.power import Meter, centiwatts
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, PowerSource
 from wattload.power.nvme.admin import AdminCommand, Completion

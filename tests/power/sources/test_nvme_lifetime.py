@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
+from tests.model_host.drive import Model
+from tests.model_host.power import Meter
 from tests.power.sources.nvme_models import change, sources, values
-from tools.model_host.drive import Model
-from tools.model_host.power import Meter
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource
 from wattload.power.sources import nvme_drive

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
+from tests.model_host.drive import Model, ModelDrive, sent
+from tests.model_host.power import Meter, centiwatts, measurement_bytes
 from tests.power.sources.nvme_models import change, device, meter, sources, values
-from tools.model_host.drive import Model, ModelDrive, sent
-from tools.model_host.power import Meter, centiwatts, measurement_bytes
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
 from wattload.core.record.energy import EnergyRecord

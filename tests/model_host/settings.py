@@ -1,6 +1,6 @@
 """What caps a model drive's power beside its power states: APST, the power limit, OCP's watts.
 
-Packed and read by the model's own reading of the specification, like the rest of it.
+Packed and read as the specification has them, like the rest of it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
+from tests.model_host import packing
 from wattload.power.nvme.admin import AdminCommand
 
 INVALID_FIELD = 0x4002
 INVALID_LIMIT = 0x403E
-OCP_UUID = UUID("c194d55b-e094-4794-a21d-29998f56be6f")
-OTHER_UUID = UUID("00000000-0000-4000-8000-000000000001")
+OTHER_UUID = UUID("00000000-0000-4000-8000-000000000001").bytes
 
 Answer = tuple[int, int, bytes]
 
@@ -113,5 +113,5 @@ def attributes(knobs: Knobs) -> int:
 
 def uuid_list(knobs: Knobs) -> bytes:
     """Return the UUID list with OCP's at its place, others before it."""
-    uuids = [OTHER_UUID] * (knobs.ocp_index - 1) + [OCP_UUID] * bool(knobs.ocp_index)
-    return bytes(32) + b"".join(bytes(16) + uuid.bytes for uuid in uuids)
+    others = [OTHER_UUID] * (knobs.ocp_index - 1)
+    return packing.uuid_list([*others, *[packing.OCP_UUID] * bool(knobs.ocp_index)])

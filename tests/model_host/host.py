@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.model_host.drive import Model, load, store
+from tests.model_host.drive import Model, load, store
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 from wattload.power.config import PowerConfig
@@ -27,7 +27,7 @@ DEADLINE_S = 10.0
 CLIENT = """
 import os, sys, time
 from pathlib import Path
-from tools.model_host.host import RUN_ID, ModelHost
+from tests.model_host.host import RUN_ID, ModelHost
 from wattload.power.config import PowerConfig
 
 bench = ModelHost(Path(sys.argv[1]))
@@ -68,7 +68,7 @@ class ModelHost:
 
     @property
     def program(self) -> Sequence[str]:
-        module = "tools.model_host.program"
+        module = "tests.model_host.program"
         return (sys.executable, "-P", "-m", module, "--models", str(self.models))
 
     def set_up(self, **drives: Model) -> None:

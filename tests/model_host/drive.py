@@ -1,7 +1,7 @@
 """A model of an NVMe drive that keeps its state in a file, for hardware that no test machine has.
 
-It packs bytes by its own reading of the specification (``struct`` formats below), so that a decoder
-is not tested with its own mistakes. The file outlives any process, as a drive does.
+Its bytes are packed from the specification's tables (``packing``), so that a decoder is not tested
+with its own mistakes. The file outlives any process, as a drive does.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.model_host import settings as model_settings
-from tools.model_host.power import Meter, measurement_bytes, ocp_bytes
-from tools.model_host.settings import Knobs
+from tests.model_host import packing
+from tests.model_host import settings as model_settings
+from tests.model_host.power import Meter, measurement_bytes, ocp_bytes
+from tests.model_host.settings import Knobs
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.power.nvme.admin import AdminCommand, Completion
 
@@ -52,27 +53,12 @@ class RawState:
     miiell: int = 0
 
     def pack(self) -> bytes:
-        return struct.pack(
-            "<HxBII4BHBxHBBBBBBxxH",
-            self.mp,
-            self.mxps | self.nops << 1,
-            self.enlat,
-            self.exlat,
-            self.rrt,
-            self.rrl,
-            self.rwt,
-            self.rwl,
-            self.idlp,
-            self.ips << 6,
-            self.actp,
-            self.apw | self.aps << 6,
-            self.epfrt,
-            self.fqvt,
-            self.epfvt,
-            self.epfrts | self.fqvts << 4,
-            self.epfvts,
-            self.miiell,
-        )
+        raw = asdict(self)
+        flags = raw.pop("mxps") | raw.pop("nops") << 1
+        apw_aps = raw.pop("apw") | raw.pop("aps") << 6
+        scales = raw.pop("epfrts") | raw.pop("fqvts") << 4
+        raw["ips"] <<= 6
+        return packing.psd(flags=flags, apw_aps=apw_aps, epfrts_fqvts=scales, **raw)
 
 
 FIVE_STATES = (
@@ -230,14 +216,7 @@ class ModelDrive:
     def _log(self, model: Model, command: AdminCommand) -> tuple[int, int, bytes]:
         page = command.cdw10 & 0xFF
         pages = {
-            0x02: smart_bytes(
-                temperature=model.temperature_k,
-                counters=(0, model.meter.data_units_written),
-                olec=model.meter.olec,
-                ipm=model.meter.ipm,
-                t1=model.meter.throttled[0],
-                s2=model.meter.throttled[1],
-            ),
+            0x02: smart_bytes(model),
             0x03: b"\x12",
             0x05: effects_bytes(model.freezing),
         }
@@ -284,27 +263,27 @@ def sent(folder: Path, name: str = "nvme0") -> list[str]:
 
 
 def identify_bytes(model: Model) -> bytes:
-    data = bytearray(4096)
-    struct.pack_into(
-        "<HH20s40s8s", data, 0, model.vendor_id, 0x1AF4, model.serial.encode().ljust(20),
-        b"Model drive".ljust(40), b"1.0".ljust(8),
-    )  # fmt: skip
-    struct.pack_into("<HI", data, 78, model.controller_id, 0x00020300)
     attributes = bool(model.endurance_group) << 4 | model.meter.measures << 21
-    attributes |= model_settings.attributes(model.knobs)
-    struct.pack_into("<I", data, 96, attributes)
-    struct.pack_into("<BB", data, 392, model.meter.interval_ms, 4 if model.meter.interval_ms else 0)
-    data[261] = bool(model.freezing) << 1 | ("0" in model.meter.pages) << 5
-    data[263] = len(model.states) - 1
-    data[265] = model.apst
-    struct.pack_into("<HH", data, 266, 343, 353)
-    data[280:296] = (len(model.namespaces) << 30).to_bytes(16, "little")
-    struct.pack_into("<I", data, 516, len(model.namespaces))
-    struct.pack_into("<H", data, 520, model.selects << 4)
-    data[525] = 1
-    for index, state in enumerate(model.states):
-        data[2048 + 32 * index : 2080 + 32 * index] = state.pack()
-    return bytes(data)
+    interval = model.meter.interval_ms
+    return packing.controller(
+        [state.pack() for state in model.states],
+        vid=model.vendor_id,
+        sn=model.serial.encode().ljust(20),
+        mn=b"Model drive".ljust(40),
+        fr=b"1.0".ljust(8),
+        cntlid=model.controller_id,
+        ver=0x00020300,
+        ctratt=attributes | model_settings.attributes(model.knobs),
+        lpa=bool(model.freezing) << 1 | ("0" in model.meter.pages) << 5,
+        apsta=model.apst,
+        wctemp=343,
+        cctemp=353,
+        tnvmcap=packing.wide(len(model.namespaces) << 30),
+        ipmsr=interval | 4 << 8 if interval else 0,
+        nn=len(model.namespaces),
+        oncs=model.selects << 4,
+        vwc=1,
+    )
 
 
 def _namespace(model: Model, number: int) -> tuple[int, int, bytes]:
@@ -317,21 +296,22 @@ def _namespace(model: Model, number: int) -> tuple[int, int, bytes]:
     return 0, 0, bytes(data)
 
 
-def smart_bytes(*, temperature: int = 0, counters: tuple[int, ...] = (), **late: int) -> bytes:
-    """Pack a SMART log: ``counters`` are the ten of 16 bytes each from byte 32 on."""
-    data = bytearray(512)
-    struct.pack_into("<BHBBB", data, 0, late.get("warning", 0), temperature, 100, 10, 3)
-    for index, count in enumerate(counters):
-        data[32 + 16 * index : 48 + 16 * index] = count.to_bytes(16, "little")
-    struct.pack_into("<II", data, 192, late.get("warning_minutes", 0), late.get("critical", 0))
-    struct.pack_into("<H", data, 200, late.get("sensor", 0))
-    struct.pack_into("<4I", data, 216, *(late.get(name, 0) for name in ("t1", "t2", "s1", "s2")))
-    struct.pack_into("<QI", data, 232, late.get("olec", 0), late.get("ipm", 0))
-    return bytes(data)
+def smart_bytes(model: Model) -> bytes:
+    meter = model.meter
+    values: dict[str, int | bytes] = {
+        "temperature": model.temperature_k,
+        "spare": 100,
+        "threshold": 10,
+        "used": 3,
+        "units_written": packing.wide(meter.data_units_written),
+        "tmt1_count": meter.throttled[0],
+        "tmt2_seconds": meter.throttled[1],
+        "olec": meter.olec,
+        "ipm": meter.ipm,
+    }
+    return packing.pack(packing.SMART, 512, values)
 
 
 def effects_bytes(freezing: tuple[int, ...]) -> bytes:
-    words = [1] * 256
-    for opcode in freezing:
-        words[opcode] = 1 | 1 << 16
-    return struct.pack("<256I", *words).ljust(4096, b"\0")
+    words = dict.fromkeys(range(256), 1) | dict.fromkeys(freezing, 1 | 1 << 16)
+    return packing.words(words, 256, 4096)

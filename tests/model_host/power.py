@@ -1,14 +1,13 @@
 """What a model drive measures of its own power, and how it packs that: log 25h and OCP's C0h.
 
-By its own reading of the layouts (``struct`` formats), not by the decoders that it tests.
+Packed from the specification's tables (``packing``), not by the decoders that it tests.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
-OCP_GUID = bytes.fromhex("C5AF1028EABFF2A49C4F6F7CC914D5AF")
+from tests.model_host import packing
 
 
 def centiwatts(watts: float) -> int:
@@ -64,33 +63,25 @@ class Meter:
 def measurement_bytes(meter: Meter) -> bytes:
     active = meter.setting & 0xF == 1 and not meter.deaf
     attributes = active | meter.holes << 1 | meter.estimated << 2 | 1 << 3 | meter.kind << 12
-    head = struct.pack(
-        "<BBHIIHHQHHHHI4xIIQB7x",
-        0,
-        meter.generation,
-        attributes,
-        64 + 8 * len(meter.bins),
-        meter.count,
-        len(meter.bins),
-        0,
-        0,
-        8,
-        250,
-        256,
-        0,
-        0,
-        meter.aipwr,
-        meter.mipwr,
-        0,
-        meter.error_percent,
+    return packing.measurement(
+        meter.bins,
+        pmgn=meter.generation,
+        pma=attributes,
+        pmc=meter.count,
+        nphds=256,
+        aipwr=meter.aipwr,
+        mipwr=meter.mipwr,
+        ipwrpe=meter.error_percent,
     )
-    return head + b"".join(struct.pack("<II", count, lower) for count, lower in meter.bins)
 
 
 def ocp_bytes(meter: Meter) -> bytes:
-    data = bytearray(512)
-    data[:16] = meter.media_written_bytes.to_bytes(16, "little")
-    struct.pack_into("<Q", data, 200, meter.state_changes)
-    struct.pack_into("<HH", data, 260, 30, meter.ocp_watts)
-    struct.pack_into("<H16s", data, 494, meter.ocp_version, OCP_GUID)
-    return bytes(data)
+    values: dict[str, int | bytes] = {
+        "written": packing.wide(meter.media_written_bytes),
+        "state_changes": meter.state_changes,
+        "peak": 30,
+        "average": meter.ocp_watts,
+        "version": meter.ocp_version,
+        "guid": packing.OCP_SMART_GUID,
+    }
+    return packing.pack(packing.OCP_SMART, 512, values)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.model_host.drive import ModelDrive, load
+from tests.model_host.drive import ModelDrive, load
 from wattload.core.errors import WattloadError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
