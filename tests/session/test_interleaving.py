@@ -429,40 +429,6 @@ def test_a_sweep_s_journal_torn_by_a_crash_takes_no_later_line_with_it(tmp_path:
     ]
 
 
-def test_a_session_whose_first_line_is_torn_has_the_name_that_its_runs_have(bench: Bench) -> None:
-    bench.stop_before = 3
-    with pytest.raises(KeyboardInterrupt):
-        run(bench, "repeat=2")
-    bench.stop_before = None
-    first = bench.made[0].session_id
-    torn(bench, 0)
-    run(bench, "repeat=2")
-    assert bench.order() == "a b B B A"
-    assert {each.session_id for each in bench.made} == {first}
-    run(bench, "repeat=4")
-    assert {each.session_id for each in bench.made} == {first}
-
-
-def test_a_session_whose_name_is_lost_reports_it_once_and_keeps_its_next(
-    bench: Bench,
-) -> None:
-    bench.stop_before = 0
-    with pytest.raises(KeyboardInterrupt):
-        run(bench, "repeat=2")
-    torn(bench, -1)
-    bench.reporter.notes.clear()
-    bench.stop_before = 4
-    with pytest.raises(KeyboardInterrupt):
-        run(bench, "repeat=2")
-    (name,) = {each.session_id for each in bench.made}
-    assert f"starts over as {name}" in "\n".join(bench.reporter.notes)
-    bench.reporter.notes.clear()
-    bench.stop_before = None
-    run(bench, "repeat=2")
-    assert {each.session_id for each in bench.made} == {name}
-    assert "starts over as" not in "\n".join(bench.reporter.notes)
-
-
 def test_the_guard_against_wear_sees_what_is_left_to_run(bench: Bench) -> None:
     run(bench, "repeat=2")
     run(bench, "repeat=4")

@@ -11,12 +11,6 @@ import re
 from wattload.core.errors import ConfigError
 from wattload.core.settings import shown
 
-LONGEST_OVERRIDE = 32_768
-"""Characters; the parser needs seconds for more."""
-DEEPEST_OVERRIDE = 16
-LONGEST_NUMBER = 400
-"""Digits; a 64-bit integer has 19, a double at most 309 before its point."""
-
 _TEXT_KEYS = frozenset({"label", "runs", "target.serial", "target.overwrite", "loader.engine"})
 """Settings whose value is text, even if it looks like a number, or like no value (null)."""
 
@@ -33,9 +27,9 @@ def quote_text(override: str) -> str:
     """Return an override in Hydra's grammar: text outside of it is quoted.
 
     Raises:
-        ConfigError: it is too long, too deeply nested, has too many digits, or is not UTF-8.
+        ConfigError: it is not UTF-8.
     """
-    _refuse(override)
+    _refuse_other_encodings(override)
     key, equals, value = override.partition("=")
     if not equals:
         return override
@@ -60,37 +54,13 @@ def plain_text(value: str) -> str:
     return str(OverridesParser.create().parse_override(f"label={value}").value())
 
 
-def _refuse(override: str) -> None:
-    key, _, value = override.partition("=")
+def _refuse_other_encodings(override: str) -> None:
     try:
         override.encode()
     except UnicodeEncodeError:
         raise ConfigError(
             f"{shown(override)} is not valid UTF-8; write settings and paths in UTF-8"
         ) from None
-    if len(override) > LONGEST_OVERRIDE:
-        raise ConfigError(
-            f"{key} has a value of {len(value)} characters; at most {LONGEST_OVERRIDE} are allowed"
-        )
-    if _depth(value) > DEEPEST_OVERRIDE:
-        raise ConfigError(
-            f"{key} has a value of more than {DEEPEST_OVERRIDE} nested brackets; lists and "
-            "dictionaries of settings are flat"
-        )
-    digits = max(map(len, re.findall(r"\d+", value)), default=0)
-    if digits > LONGEST_NUMBER and key.strip() not in _TEXT_KEYS:
-        raise ConfigError(
-            f"{key} has a number of {digits} digits; an integer has 64 bits, which are at "
-            "most 19 digits"
-        )
-
-
-def _depth(value: str) -> int:
-    depth = deepest = 0
-    for letter in value:
-        depth += (letter in "[{(") - (letter in "]})")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _quoted_element(key: str, element: str) -> str:

@@ -311,12 +311,7 @@ class Interleaving(Schedule):
         self._left = {point.key for point in self.left(done)}
         if not process.is_root:
             return
-        journal = self.journal
-        if journal.begin():
-            process.note(
-                f"{journal.path} has lost the session's name, and none of its runs has it: the "
-                f"session starts over as {journal.session_id}"
-            )
+        self.journal.begin()
         process.note("\n".join(announcement(self._turns, self._first.repeat)))
         pairs = [
             (turn, point)

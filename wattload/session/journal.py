@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from wattload.core.errors import ForeignFileError, RecordError
 from wattload.core.files import FOLDER_MODE, choose_folder
 from wattload.core.host.facts import software_facts
-from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.core.record.file import RECORD_FILE
 from wattload.power.control.journal import default_state_folder
 from wattload.run.compose import require_target_kind
 from wattload.run.config import RunConfig
@@ -80,25 +80,16 @@ class SessionJournal:
     def of_session(cls, runs: Path, given: Sequence[str]) -> Self:
         """Return the journal of the interleaved session that ``given`` identifies.
 
-        The session's name is in the journal's first line. If that line is torn, it is taken from
-        the records of its runs; if they have none, the session gets a new name.
+        The session's name is in the journal's first line; a new session gets a new one.
         """
         key = hashlib.sha256("\x1f".join(given).encode()).hexdigest()[:8]
         path = runs / JOURNAL_NAME.format(key=key)
-        return cls(runs, _session_id(runs, path) or secrets.token_hex(4), path)
+        return cls(runs, _session_id(path) or secrets.token_hex(4), path)
 
-    def begin(self) -> bool:
-        """Write the session's name into its journal, so that a resumed session keeps it.
-
-        Returns whether an earlier name was lost: the journal is not empty, and neither its lines
-        nor its runs have a name.
-        """
-        if any("session" in entry for entry in _entries_with_spare(self.path)):
-            return False
-        was_begun = self.path.exists() and self.path.stat().st_size > 0
-        is_lost = was_begun and _session_id(self.runs, self.path) is None
-        self._append({"session": self.session_id})
-        return is_lost
+    def begin(self) -> None:
+        """Write the session's name into its journal, so that a resumed session keeps it."""
+        if _session_id(self.path) is None:
+            self._append({"session": self.session_id})
 
     def _read(self) -> Iterator[tuple[str, str]]:
         for entry in _entries_with_spare(self.path):
@@ -197,21 +188,9 @@ def _is_at_line_start(file: BinaryIO) -> bool:
     return file.read(1) == b"\n"
 
 
-def _session_id(runs: Path, path: Path) -> str | None:
-    """Return the name of a journal's session, from its own lines or else its runs' records."""
-    entries = list(_entries_with_spare(path))
-    named = (entry["session"] for entry in entries if "session" in entry)
-    recorded = (
-        _recorded_session_id(runs / entry["folder"]) for entry in entries if "folder" in entry
-    )
-    return next((name for name in chain(named, recorded) if name), None)
-
-
-def _recorded_session_id(run: Path) -> str | None:
-    try:
-        return read_record(run).comparison.session_id
-    except RecordError:
-        return None
+def _session_id(path: Path) -> str | None:
+    named = (entry["session"] for entry in _entries_with_spare(path) if "session" in entry)
+    return next(named, None)
 
 
 def _entries_with_spare(path: Path) -> Iterator[dict[str, str]]:
