@@ -27,7 +27,7 @@ COVERAGE_FLOOR := 85
 # Tests run in as many processes as there are cores. --dist loadscope keeps a module's fixtures in one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadscope
 
-.PHONY: help setup loaders run test test-fast test-all lint check size bench lab lab-all lab-truth lab-example clean
+.PHONY: help setup loaders run test test-fast test-all lint check size docs bench lab lab-all lab-truth lab-example clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
@@ -36,6 +36,7 @@ help:
 	@echo "make test-all   every test; of make test's, with a coverage floor of $(COVERAGE_FLOOR) %"
 	@echo "make setup      only the environment in .venv"
 	@echo "make loaders    add DALI, dlio-benchmark, DGL and NVRTC, for loader=dali, dlio, dgl and gpu_queue (1 GB of disk)"
+	@echo "make docs       the JSON Schema of a record, docs/record.schema.json"
 	@echo "make bench [ONLY=engine,unet3d]   speed of the suite itself, as ratios to fio, DLIO and torch"
 	@echo "make size       lines and statements, by package and by workload"
 	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
@@ -82,6 +83,9 @@ check: lint
 
 size:
 	@python3 tools/size.py
+
+docs: setup
+	@$(BIN)/python -m tools.schema
 
 bench: setup
 	@$(BIN)/python -m benchmarks.run --target "$(TARGET)" --runs "$(RUNS)" --only "$(ONLY)" \

@@ -160,7 +160,7 @@ def test_a_seal_taken_out_with_the_version_leaves_none(tmp_path: Path) -> None:
 def test_the_published_schema_is_the_records_own() -> None:
     published = json.loads(SCHEMA.read_text("utf-8"))
     assert published == RunRecord.model_json_schema(mode="serialization"), (
-        "docs/record.schema.json is out of date: write it from RunRecord.model_json_schema"
+        "docs/record.schema.json is out of date: make docs"
     )
 
 
