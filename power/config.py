@@ -256,7 +256,7 @@ class PowerConfig:
     state: int | None = setting(
         None, "NVMe power state to set.", least=0, most=LAST_POWER_STATE, unset="unchanged"
     )
-    period_s: float = setting(0.1, "Time between two reads.", above=0, most=MAX_SECONDS)
+    period_s: float = setting(0.1, "Time between two reads.", least=0.01, most=60)
     idle_s: float | None = setting(
         None,
         "Length of the idle baseline before the run.",

@@ -117,7 +117,7 @@ class PowerStateControl:
         drive's other controllers, which the locks cover too.
         """
         serial, names = self.controller.serial, (self._device.name, *other_names)
-        self._locks.enter_context(self._journal.lock(serial, needed=needed))
+        self._locks.enter_context(self._journal.lock(serial, needed=needed, run_id=self._run_id))
         self._locks.enter_context(lock_controllers(serial, sorted(set(names))))
         self._locked_names = names
 

@@ -189,7 +189,7 @@ class ChangeJournal:
                 folder.sync()
 
     @contextmanager
-    def lock(self, serial: str, *, needed: bool) -> Iterator[None]:
+    def lock(self, serial: str, *, needed: bool, run_id: str = "") -> Iterator[None]:
         """Lock a controller for one run: a second run on the same drive would invalidate both.
 
         The kernel releases the lock when this process ends for any reason. A process that can't
@@ -200,18 +200,22 @@ class ChangeJournal:
         Raises:
             PowerError: another run holds the lock.
         """
-        name = f"lock-{quote(serial, safe='')}"
+        name, user_name = (f"{kind}-{quote(serial, safe='')}" for kind in ("lock", "user"))
+        user = ""
         try:
             with self._made() as folder:
                 try:
                     lock = folder.lock(name)
                 except LockHeldError:
                     time.sleep(_SHORT_HOLD_S)
+                    user = (folder.read(user_name) or b"").decode(errors="replace")
                     lock = folder.lock(name)
+                with suppress(OSError, DataError):
+                    folder.write(user_name, f"run {run_id}" if run_id else "another process")
         except LockHeldError as error:
             raise PowerError(
-                f"controller {serial} is in use by another run; wait until that run has ended, and "
-                "the drive has answered its last command"
+                f"controller {serial} is in use by {user or 'another run'}; wait until it has "
+                "ended, and the drive has answered its last command"
             ) from error
         except (OSError, DataError) as error:
             if not needed:

@@ -1,19 +1,35 @@
 """``python -m wattload.power.sampler``: serve the run that started this process, then exit.
 
-The run is connected to standard input. ``wattload sampler`` serves several users.
+The run is connected to standard input. If the run was killed, this process writes its record.
+``wattload sampler`` is a service.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
+import select
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattload.core.errors import WattloadError
+from wattload.core.errors import ConfigError, WattloadError
 from wattload.core.record.unfinished import remove_unborn, unfinished_runs
-from wattload.power.sampler.access import SamplerHost
-from wattload.power.sampler.service import serve_run
+from wattload.power.sampler.host import SamplerHost
+from wattload.power.sampler.protocol import MessageStream
+from wattload.power.sampler.server import Commands, Sampler, process_of, serve_client
+
+_LAST_BREATH_S = 10.0
+"""How long a run that has closed its connection may take to end."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
+    parser.add_argument("--service", type=int, help="the descriptor of a service that is connected")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,19 +38,78 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m wattload.power.sampler",
         description="Read power during one run, and restore power states however it ends.",
     )
-    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
-    runs = parser.parse_args(argv).runs.absolute()
+    add_options(parser)
     try:
-        serve_run(SamplerHost(runs=runs))
-        remove_unborn(runs)
-        if unfinished_runs([runs]):  # such as one that was killed before it was announced
-            from wattload.power.sampler.aborted_record import finish_abandoned
-
-            finish_abandoned([runs])
+        serve_run(parser.parse_args(argv), SamplerHost())
     except WattloadError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
+
+
+def serve_run(arguments: argparse.Namespace, host: SamplerHost) -> None:
+    """Serve the run that is connected to standard input, until it or a signal ends it.
+
+    Raises:
+        ConfigError: standard input is no connection.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    runs = arguments.runs.absolute()
+    parent = process_of(os.getppid())
+    try:
+        # Children must not hold it: its end shows the run that the sampler has ended.
+        stream = MessageStream(socket.socket(fileno=os.dup(0)))
+    except OSError as error:
+        raise ConfigError("a run starts this program; a service is `wattload sampler`") from error
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - not a path of anybody
+        os.dup2(nothing.fileno(), 0)
+    commands = _commands(arguments.service, host, runs)
+    reason = serve_client(stream, commands, parent=parent)
+    if not reason:
+        return  # a signal has ended this process; the run lives
+    if commands.run_id is not None:
+        write_record(runs / commands.run_id, reason, commands, parent)
+    remove_unborn(runs)
+    if unfinished_runs([runs]):  # such as one that was killed before it opened the sampler
+        from wattload.power.sampler.aborted_record import finish_abandoned
+
+        finish_abandoned([runs])
+
+
+def _commands(service: int | None, host: SamplerHost, runs: Path) -> Commands:
+    if service is not None:
+        from wattload.power.sampler.relay import Relay
+
+        os.set_inheritable(service, False)
+        return Relay(MessageStream(socket.socket(fileno=service)), host, runs)
+
+    from wattload.power.sampler.sample_writer import SampleFile
+
+    return Sampler(
+        host,
+        lambda run_id, period_s: SampleFile.create(
+            runs / run_id, host=host.name, period_s=period_s
+        ),
+    )
+
+
+def write_record(folder: Path, reason: str, commands: Commands, parent: int | None) -> None:
+    """Write the record of a run that was killed, if need be once its process has ended."""
+    from wattload.power.sampler.aborted_record import finish_dead
+
+    why_not = finish_dead(folder, reason, commands.states)
+    if why_not and parent is not None:
+        wait_for_end(parent)
+        why_not = finish_dead(folder, reason, commands.states)
+    if why_not:
+        _LOG.error("run %s has no record: %s", folder.name, why_not)
+
+
+def wait_for_end(process: int) -> None:
+    """Wait for a process that has closed its files, and holds its locks a moment longer."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.poll(_LAST_BREATH_S * 1000)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """Write the record of a run that could not do so itself, from its draft and its ranks' journals.
 
 Its sampler does this for a run that died alone, ``finish_abandoned`` for one that died with it.
-
-The folder belongs to the run's user, so its files are limited before anything in them is parsed:
-their type and size, the number and length of lines, and the number of brackets in a line.
 """
 
 from __future__ import annotations
@@ -11,18 +8,17 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, RecordError, TargetError, WattloadError
-from wattload.core.files import Folder, open_folder
+from wattload.core.files import Folder
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import (
     DRAFT_FILE,
@@ -50,21 +46,9 @@ REASON = "the run and its sampler ended without a record: they were killed, or t
 LAST_PHASES = "The run ended with"
 """The start of the limit that names the phases which a run did not finish."""
 
-MAX_DRAFT_BYTES = 4 << 20
-"""A draft of 64 drives on 100 hosts has less than 1 MiB."""
+MAX_FILE_BYTES = 256 << 20
+"""For a draft or a rank's journal, which has about 300 bytes per phase."""
 
-MAX_JOURNAL_BYTES = 32 << 20
-"""For all journals together. A rank writes about 300 bytes per phase."""
-
-MAX_EVENTS = 100_000
-"""Lines of all journals together; a record of as many spans has 20 MB."""
-
-MAX_LINE_BYTES = 16 << 10
-MAX_JOURNALS = 4096
-MAX_BRACKETS = 64
-"""In one line of a journal; an event has two."""
-
-_MAX_NAME, _MAX_REASON = 100, 4000
 _MAX_NAMED = 20
 """The most lines, files or phases that the record names; the others are counted."""
 
@@ -72,41 +56,19 @@ _SPAN_FIELDS = frozenset(PhaseSpan.model_fields)
 
 
 @dataclass(slots=True)
-class Listing:
-    """The first names of many, and the number of the others."""
-
-    names: list[str] = field(default_factory=list)
-    other_count: int = 0
-
-    def add(self, name: str) -> None:
-        """Keep a name, or count it."""
-        if len(self.names) < _MAX_NAMED:
-            self.names.append(name)
-        else:
-            self.other_count += 1
-
-    def text(self) -> str:
-        """Return the names as text, with the number of those left out; empty if there are none."""
-        others = [f"{self.other_count} more"] if self.other_count else []
-        return ", ".join([*self.names, *others])
-
-
-@dataclass(slots=True)
 class RankEvents:
     """The content of all ranks' journals: finished phases, and those still open at the end."""
 
     spans: list[PhaseSpan] = field(default_factory=list)
-    open_phases: Listing = field(default_factory=Listing)
-    unreadable: Listing = field(default_factory=Listing)
-    is_cut: bool = False
-    """Whether more was journalled than is read."""
+    open_phases: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     failure: tuple[Status, str] | None = None
     """Why the run ended, from the rank that failed first; others may have failed because of it."""
     failed_ns: float = math.inf
 
 
-def finish_aborted(
-    run_folder: Path, status: Status, reason: str, *, states: Sequence[PowerStateRecord] = ()
+def finish_in(
+    folder: Folder, status: Status, reason: str, *, states: Sequence[PowerStateRecord] = ()
 ) -> None:
     """Write ``record.json`` of a run that ended without one; keep an existing one.
 
@@ -114,31 +76,21 @@ def finish_aborted(
     draft's.
 
     Raises:
-        RecordError: there is no valid draft, or the folder is gone or not ours.
+        RecordError: there is no valid draft.
+        OSError: the record can't be written.
     """
-    try:
-        opened = open_folder(run_folder)
-    except (OSError, DataError) as error:
-        raise RecordError(f"the record can't be written to {run_folder}: {error}") from error
-    with opened:
-        finish_in(opened, status, reason, states=states)
-
-
-def finish_in(
-    folder: Folder, status: Status, reason: str, *, states: Sequence[PowerStateRecord] = ()
-) -> None:
-    """Write the record of a run in its open folder; see ``finish_aborted``."""
     if RECORD_FILE in folder.names():
         return
     folder.remove(RESERVE_FILE)
     draft = _read_draft(folder)
     contents = read_journals(folder)
     status, reason = contents.failure or (status, reason)
+    outcomes = " ".join(state.sentence for state in states if state.knob is not None)
     raw_writes = _end_raw_writes(draft, "failed" if status == "failed" else "aborted")
     finished = draft.model_copy(
         update={
             "status": status,
-            "status_reason": reason,
+            "status_reason": f"{reason.rstrip('.')}. {outcomes}" if outcomes else reason,
             "finished_utc": utc_text(),
             "spans": (*draft.spans, *contents.spans),
             "limits": (*draft.limits, *_limits(contents), *raw_writes),
@@ -163,88 +115,44 @@ def _end_raw_writes(draft: RunRecord, status: Literal["failed", "aborted"]) -> l
 def read_journals(folder: Folder) -> RankEvents:
     """Return what the ranks journalled before they ended, without a truncated last line."""
     contents = RankEvents()
-    names = fnmatch.filter(folder.names(), JOURNAL_PATTERN)
-    budget = _Budget(MAX_JOURNAL_BYTES, MAX_EVENTS)
-    contents.is_cut = len(names) > MAX_JOURNALS
-    for name in names[:MAX_JOURNALS]:
+    for name in fnmatch.filter(folder.names(), JOURNAL_PATTERN):
         try:
-            with _opened(folder, name) as file:
-                _read_journal(name, budget.lines_of(file), contents)
+            data = folder.read(name, MAX_FILE_BYTES) or b""
         except (OSError, DataError):
-            contents.unreadable.add(name)
-    contents.is_cut |= budget.is_spent
+            contents.unreadable.append(name)
+        else:
+            _read_journal(name, data.splitlines(keepends=True), contents)
     return contents
-
-
-@dataclass(slots=True)
-class _Budget:
-    """What may still be read of a run's journals."""
-
-    left_bytes: int
-    left_lines: int
-    is_spent: bool = False
-
-    def lines_of(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and the text of each whole line; a longer one than allowed is empty."""
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            self.left_lines -= 1
-            self.left_bytes -= len(line)
-            if self.left_lines < 0 or self.left_bytes < 0:
-                self.is_spent = True
-                return
-            if line.endswith(b"\n"):
-                yield number, line
-            elif len(line) > MAX_LINE_BYTES:
-                yield number, b""
-                self._skip_line(file)
-
-    def _skip_line(self, file: BinaryIO) -> None:
-        while (rest := file.readline(MAX_LINE_BYTES)) and self.left_bytes > 0:
-            self.left_bytes -= len(rest)
-            if rest.endswith(b"\n"):
-                return
 
 
 def _read_draft(folder: Folder) -> RunRecord:
     path = folder.path / DRAFT_FILE
     try:
-        with _opened(folder, DRAFT_FILE) as file:
-            data = file.read(MAX_DRAFT_BYTES + 1)
+        data = folder.read(DRAFT_FILE, MAX_FILE_BYTES)
     except (OSError, DataError) as error:
         raise RecordError(f"the draft {path} can't be read: {error}") from error
-    if len(data) > MAX_DRAFT_BYTES:
-        raise RecordError(f"the draft {path} is longer than {MAX_DRAFT_BYTES} bytes")
+    if data is None:
+        raise RecordError(f"the draft {path} can't be read: it does not exist")
     return decode_record(data.decode("utf-8", errors="replace"), path)
 
 
-def _opened(folder: Folder, name: str) -> BinaryIO:
-    """Open a file of ours; what was planted raises ``OSError`` or ``DataError``."""
-    return os.fdopen(folder.update(name, os.O_RDONLY), "rb")
-
-
-def _read_journal(name: str, lines: Iterator[tuple[int, bytes]], contents: RankEvents) -> None:
+def _read_journal(name: str, lines: Sequence[bytes], contents: RankEvents) -> None:
     begun: Counter[tuple[str, str]] = Counter()
-    for number, line in lines:
-        if not line.strip(b"\n"):
-            contents.unreadable.add(f"{name}, line {number}")
-            continue
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
         event = _event(line)
         if event is None or not _take_event(event, begun, contents):
-            contents.unreadable.add(f"{name}, line {number}")
+            contents.unreadable.append(f"{name}, line {number}")
     rank = Path(name).stem.removeprefix("journal-")
-    for phase, _ in begun.elements():
-        contents.open_phases.add(f"rank {rank} in phase {phase}")
+    contents.open_phases += [f"rank {rank} in phase {phase}" for phase, _ in begun.elements()]
 
 
 def _event(line: bytes) -> Mapping[str, Any] | None:
     """Return the event in a line, ``None`` if it has none."""
-    if line.count(b"{") + line.count(b"[") > MAX_BRACKETS:
-        return None
     try:
         event = json.loads(line.decode("utf-8", errors="replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None
 
@@ -254,7 +162,7 @@ def _take_event(
 ) -> bool:
     """Note an event; return false if it is a span that is not valid."""
     kind = event.get("event")
-    key = (_text(event.get("name")), _text(event.get("parent")))
+    key = (str(event.get("name")), str(event.get("parent")))
     if kind == "failed":
         _take_failure(event, contents)
     elif kind == "begin":
@@ -271,31 +179,27 @@ def _take_event(
     return True
 
 
-def _text(value: object, max_length: int = _MAX_NAME) -> str:
-    """Return a value as text that can be stored: JSON allows half a surrogate pair."""
-    return str(value)[:max_length].encode(errors="replace").decode()
-
-
 def _take_failure(event: Mapping[str, Any], contents: RankEvents) -> None:
     time_ns = event.get("time_ns")
     failed_ns = time_ns if isinstance(time_ns, int) else math.inf
     if contents.failure is not None and failed_ns >= contents.failed_ns:
         return
     status: Status = "failed" if event.get("status") == "failed" else "aborted"
-    contents.failure = status, _text(event.get("reason"), _MAX_REASON)
+    contents.failure = status, str(event.get("reason"))
     contents.failed_ns = failed_ns
 
 
 def _limits(contents: RankEvents) -> Iterator[str]:
-    if contents.open_phases.names:
-        yield f"{LAST_PHASES} {contents.open_phases.text()}: how much moved there is unknown."
-    if contents.unreadable.names:
-        yield f"These journals of ranks could not be read: {contents.unreadable.text()}."
-    if contents.is_cut:
-        yield (
-            f"The journals of ranks have more than {MAX_EVENTS} lines, {MAX_JOURNAL_BYTES} bytes "
-            f"or {MAX_JOURNALS} files: the rest was not read, so spans are missing."
-        )
+    if contents.open_phases:
+        yield f"{LAST_PHASES} {_listed(contents.open_phases)}: how much moved there is unknown."
+    if contents.unreadable:
+        yield f"These journals of ranks could not be read: {_listed(contents.unreadable)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names as text, with the number of the others."""
+    others = [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+    return ", ".join([*names[:_MAX_NAMED], *others])
 
 
 def _merged(
@@ -313,21 +217,20 @@ def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
     of other users are left alone. Returns each unfinished run's folder, and why it was left without
     a record; the reason is empty if it now has one.
     """
-    found = {}
     for path in paths:
         remove_unborn(path)
-    for folder in dict.fromkeys(unfinished_runs(paths)):
-        with abandoned(folder) as opened:
-            found[folder] = opened if isinstance(opened, str) else _finish(opened)
-    return found
+    return {folder: finish_dead(folder, REASON) for folder in unfinished_runs(paths)}
 
 
-def _finish(folder: Folder) -> str:
-    """Write the record of a run; return why that is impossible."""
-    try:
-        finish_in(folder, "aborted", REASON)
-    except (DataError, OSError) as error:
-        return f"it was interrupted, and its record can't be written: {error}"
-    except (WattloadError, ValueError, RecursionError) as error:
-        return f"it was interrupted, and its draft is unusable: {error}; delete its folder"
+def finish_dead(folder: Path, reason: str, states: Sequence[PowerStateRecord] = ()) -> str:
+    """Write the record of a run if no process works in its folder; return why not, else nothing."""
+    with abandoned(folder) as opened:
+        if isinstance(opened, str):
+            return opened
+        try:
+            finish_in(opened, "aborted", reason, states=states)
+        except (DataError, OSError) as error:
+            return f"it was interrupted, and its record can't be written: {error}"
+        except (WattloadError, ValueError, RecursionError) as error:
+            return f"it was interrupted, and its draft is unusable: {error}; delete its folder"
     return ""

@@ -95,7 +95,9 @@ class Drive:
         if self._control is not None:
             self._control.hold(needed=needed, other_names=other_names)
         elif self.serial != self.name:
-            self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
+            self._locks.enter_context(
+                self._journal.lock(self.serial, needed=needed, run_id=self._run_id)
+            )
             names = sorted({self.name, *other_names})
             self._locks.enter_context(lock_controllers(self.serial, names))
 

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from wattload.core.errors import PowerDataLostError, PowerError, TargetError
 from wattload.core.host.counters import read_block_stat
@@ -327,18 +327,12 @@ class BlockCounter:
 
 
 class CostMeter:
-    """The cost of sampling since this was created; rates leave out the quiet time.
+    """The cost of sampling since this was created; rates leave out the quiet time."""
 
-    ``other_cpu_s`` returns the CPU time of the process that writes the samples.
-    """
-
-    def __init__(
-        self, *, is_quiet: bool = False, other_cpu_s: Callable[[], float] = lambda: 0.0
-    ) -> None:
+    def __init__(self, *, is_quiet: bool = False) -> None:
         ADMIN_COST.reset()
-        self._other_cpu_s = other_cpu_s
         self._start_ns = time.monotonic_ns()
-        self._cpu_start_s = self._cpu_now_s()
+        self._cpu_start_s = time.process_time()
         self._quiet_since = (self._start_ns, self._cpu_start_s) if is_quiet else None
         self._quiet_ns = 0
         self._quiet_cpu_s = 0.0
@@ -348,7 +342,7 @@ class CostMeter:
 
     def quiet(self, *, is_on: bool) -> None:
         """Start or end a quiet time, in which the drives are not read and cause no cost."""
-        now = time.monotonic_ns(), self._cpu_now_s()
+        now = time.monotonic_ns(), time.process_time()
         if self._quiet_since is not None:
             self._quiet_ns += now[0] - self._quiet_since[0]
             self._quiet_cpu_s += now[1] - self._quiet_since[1]
@@ -356,10 +350,7 @@ class CostMeter:
 
     def cpu_s(self) -> float:
         """Return the CPU time of sampling since then, in seconds."""
-        return self._cpu_now_s() - self._cpu_start_s
-
-    def _cpu_now_s(self) -> float:
-        return time.process_time() + self._other_cpu_s()
+        return time.process_time() - self._cpu_start_s
 
     def add_tick(self, start_ns: int, end_ns: int) -> None:
         """Count a round over all sources; rounds in a quiet time skip most and don't count."""

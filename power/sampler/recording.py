@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
-from wattload.core.clock import anchor
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import PowerSource, SourceFacts
 from wattload.core.record.energy import PowerStateRecord, SamplerRecord
@@ -16,8 +14,8 @@ from wattload.power.config import PowerConfig
 from wattload.power.control.recovery import recover_changes
 from wattload.power.nvme.admin import DEVICE_NAME
 from wattload.power.registry import NONE
-from wattload.power.sampler.access import Peer, SamplerHost, power_config
 from wattload.power.sampler.drive import Drive, apply_all, hold_all
+from wattload.power.sampler.host import SamplerHost, power_config, require_device_names
 from wattload.power.sampler.polling import (
     BlockCounter,
     CostMeter,
@@ -26,41 +24,35 @@ from wattload.power.sampler.polling import (
     in_background,
     take_last_readings,
 )
-from wattload.power.sampler.protocol import Open
 from wattload.power.sampler.replies import (
     ControllerReading,
     FinishReply,
     OpenReply,
     StatusReply,
 )
-from wattload.power.sampler.run_folder import RunFolder, Steps
-from wattload.power.sampler.sample_writer import SampleLines
+from wattload.power.sampler.sample_writer import BackgroundWriter, RoundTarget, SampleLines
 from wattload.power.sampler.written_counter import WrittenCounter
 from wattload.power.sources import replay
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select, watch_states
 
-if TYPE_CHECKING:
-    from wattload.core.record.run import Status
-
 _LOG = logging.getLogger(__name__)
 
 
 class Recording:
-    """The life of one run in the sampler: enter, open, start, ticks, then finish or end.
+    """The life of one run in the sampler: open, start, ticks, then finish or end.
 
-    After ``end`` nothing is set, locked or open, whatever the order of calls. Commands that touch
-    the run's folder are ``Steps``; drives are always restored without waiting for that folder.
-
-    Raises:
-        PowerError: the process for the run's folder can't be started.
+    After ``end`` nothing is set, locked or open, whatever the order of calls. ``make_target``
+    returns where the samples go, for their period.
     """
 
-    def __init__(self, host: SamplerHost, peer: Peer, run_id: str) -> None:
-        self._host = host
+    def __init__(
+        self, host: SamplerHost, run_id: str, make_target: Callable[[float], RoundTarget]
+    ) -> None:
         self.run_id = run_id
-        self.folder = RunFolder(host, peer, run_id)
-        self._stage = "greeted"
+        self._host = host
+        self._make_target = make_target
+        self._stage = "created"
         self._period_s = 0.0
         self._drives: list[Drive] = []
         self._sources: Sequence[PowerSource] = ()
@@ -69,6 +61,7 @@ class Recording:
         self._not_counted: dict[str, str] = {}
         self._reader = SourceReader(())
         self._lines = SampleLines()
+        self._writer: BackgroundWriter | None = None
         self._schedule: Schedule | None = None
         self._cost: CostMeter | None = None
 
@@ -78,42 +71,44 @@ class Recording:
         return self._schedule.due_ns if self._schedule and self._stage == "sampling" else None
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether it has been opened, and not ended."""
-        return self._stage in ("open", "sampling")
+    def states(self) -> tuple[PowerStateRecord, ...]:
+        """The power states and settings of the drives, as far as they are known."""
+        return tuple(drive.record(self._host.name) for drive in self._drives)
 
-    def enter(self) -> Steps[None]:
-        """Check the run's folder; raises ``PowerError``."""
-        return self.folder.enter()
-
-    def open(self, command: Open) -> Steps[OpenReply]:
+    def open(
+        self,
+        request: Mapping[str, Any],
+        devices: Sequence[str],
+        block_devices: Sequence[str],
+        replayed: Mapping[str, Any] | None = None,
+    ) -> OpenReply:
         """Undo what earlier runs left behind, set the power state, open the sources.
+
+        ``replayed`` has the facts of a trace that the client of a service reads itself.
 
         Raises:
             PowerError: the request can't be met; nothing has changed.
         """
-        self._expect("greeted")
-        self._stage = "opening"
+        self._expect("created")
         try:
-            report = yield from self._open(command)
+            reply = self._open(request, devices, block_devices, replayed)
         except BaseException:
             self.end()
             raise
         self._stage = "open"
-        return report
+        return reply
 
-    def start(self) -> Steps[None]:
+    def start(self) -> None:
         self._expect("open")
-        yield from self.folder.start(period_s=self._period_s, clock=anchor().model_dump())
-        self._expect("open")
+        self._writer = BackgroundWriter(self._make_target(self._period_s))
         self._reader.start()
-        self._cost = CostMeter(is_quiet=self._reader.is_quiet, other_cpu_s=self.folder.cpu_s)
+        self._cost = CostMeter(is_quiet=self._reader.is_quiet)
         self._schedule = Schedule(self._period_s, time.monotonic_ns())
         self._stage = "sampling"
 
     def tick(self) -> None:
         """Read every source and counter once and pass the samples on."""
-        if self._schedule is None or self._cost is None:
+        if self._schedule is None or self._cost is None or self._writer is None:
             raise PowerError("sampling has not started")
         start_ns = time.monotonic_ns()
         samples = self._reader.read()
@@ -122,7 +117,7 @@ class Recording:
         if not self._reader.is_quiet:
             for written in self._written:
                 samples.extend(written.read())
-        self.folder.write(self._lines.of(samples))
+        self._writer.write(self._lines.of(samples))
         end_ns = time.monotonic_ns()
         self._cost.add_tick(start_ns, end_ns)
         self._schedule.advance(end_ns)
@@ -138,7 +133,7 @@ class Recording:
 
     def status(self) -> StatusReply:
         """Return the progress; samples count as soon as they are passed on."""
-        sample_count, lost_count = self.folder.sample_counts
+        sample_count, lost_count = self._writer.counts if self._writer else (0, 0)
         return StatusReply(
             state=self._stage,
             tick_count=self._schedule.tick_count if self._schedule else 0,
@@ -148,7 +143,7 @@ class Recording:
             cpu_s=self._cost.cpu_s() if self._cost else 0.0,
         )
 
-    def finish(self) -> Steps[FinishReply]:
+    def finish(self) -> FinishReply:
         """Take a last reading, read the controllers, restore, and release everything."""
         self._expect("open", "sampling")
         if self._stage == "sampling":
@@ -162,60 +157,58 @@ class Recording:
         energies = self._reader.stop()
         controllers = self._read_controllers()
         self._release()
-        sample_count, lost_count = yield from self.folder.finish()
-        counts = {"sample_count": sample_count, "lost_sample_count": lost_count}
-        return FinishReply(
+        sample_count, lost_count = self._writer.close() if self._writer else (0, 0)
+        reply = FinishReply(
             host=self._host.name,
-            samples_file=self._host.samples_name if self._schedule else None,
-            states=self._states(),
+            states=self.states,
             controllers=controllers,
             own_energies=tuple(energies),
             data_lost=self._reader.data_lost,
-            cost=cost.model_copy(update=counts) if cost else None,
-            **{**status.model_dump(exclude={"state"}), **counts},
+            cost=cost,
+            **status.model_dump(exclude={"state"}),
         )
+        return reply.with_counts(sample_count, lost_count)
 
     def _cost_record(self) -> SamplerRecord | None:
-        if self._cost is None or self._schedule is None:
+        if self._cost is None or self._schedule is None or self._writer is None:
             return None
         return self._cost.record(
             host=self._host.name,
             period_s=self._period_s,
             schedule=self._schedule,
-            sample_counts=self.folder.sample_counts,
+            sample_counts=self._writer.counts,
         )
 
     def end(self) -> None:
         """Restore and release everything; safe to call at any time and twice."""
         if self._stage != "ended":
             self._release()
+            if self._writer is not None:
+                self._writer.close()
 
-    def write_record(self, status: Status, reason: str) -> Steps[None]:
-        """Write the record of a run that has none; failures are logged."""
-        states = self._states()
-        outcomes = " ".join(state.sentence for state in states if state.knob is not None)
-        try:
-            yield from self.folder.write_record(
-                status=status,
-                reason=f"{reason.rstrip('.')}. {outcomes}".strip(),
-                states=[state.model_dump(mode="json") for state in states],
-            )
-        except WattloadError as error:
-            _LOG.error("run %s has no record: %s", self.run_id, error)
-
-    def _open(self, command: Open) -> Steps[OpenReply]:
-        config = power_config(command.request, command.devices, self._host)
+    def _open(
+        self,
+        request: Mapping[str, Any],
+        names: Sequence[str],
+        block_devices: Sequence[str],
+        replayed: Mapping[str, Any] | None,
+    ) -> OpenReply:
+        require_device_names([*names, *block_devices])
+        config = power_config(request, names, self._host)
         recoveries = recover_changes(self._host)
-        self._open_drives(command, config)
+        self._open_drives(names, config)
         controllers = self._read_controllers()
         apply_all(self._drives, config, holds_system=self._host.holds_system)
-        self._open_counters(command.block_devices)
+        self._open_counters(block_devices)
         if config.source != NONE:
             self._open_written_counters()
-        devices = self._power_devices(command)
-        replayed = yield from self._replayed(config, devices)
-        self._expect("opening")
-        selection = select(devices, config, host=self._host.name, elsewhere=replayed)
+        devices = self._power_devices(names)
+        elsewhere = (
+            {replay.NAME: [replay.ReplayedElsewhere(SourceFacts.model_validate(replayed))]}
+            if replayed
+            else {}
+        )
+        selection = select(devices, config, host=self._host.name, elsewhere=elsewhere)
         watchers = watch_states(selection, devices, config)
         self._sources = in_background([*selection.sources, *watchers])
         self._reader = SourceReader(self._sources)
@@ -224,35 +217,15 @@ class Recording:
             host=self._host.name,
             choice=selection.choice,
             sources=selection.records,
-            states=self._states(),
+            states=self.states,
             controllers=controllers,
-            leftovers=tuple(recovery.sentence for recovery in recoveries),
+            recovered=tuple(recovery.sentence for recovery in recoveries),
             not_counted=self._not_counted,
         )
 
-    def _replayed(
-        self, config: PowerConfig, devices: Sequence[PowerDevice]
-    ) -> Steps[Mapping[str, Sequence[PowerSource]]]:
-        """Open a requested trace, which only the process in the run's folder may read."""
-        if replay.NAME not in (config.source, *config.beside):
-            return {}
-        answer = yield from self.folder.replay(
-            replay=asdict(config.replay) if config.replay else None,
-            period_s=config.period_s,
-            devices=[
-                {"key": device.key, "name": device.name, "is_nvme": device.is_nvme}
-                for device in devices
-            ],
-        )
-        try:
-            facts = SourceFacts.model_validate(answer.get("facts"))
-        except ValueError as error:
-            raise PowerError(f"the trace has unreadable facts: {error}") from error
-        return {replay.NAME: [replay.ReplayedElsewhere(facts)]}
-
-    def _open_drives(self, command: Open, config: PowerConfig) -> None:
+    def _open_drives(self, names: Sequence[str], config: PowerConfig) -> None:
         """Open and lock the run's drives: concurrent runs would share bandwidth and energy."""
-        for name in command.devices:
+        for name in names:
             if not DEVICE_NAME.fullmatch(name):
                 continue
             drive = Drive(
@@ -289,7 +262,7 @@ class Recording:
             if written.no_media:
                 self._not_counted[drive.name] = written.no_media
 
-    def _power_devices(self, command: Open) -> list[PowerDevice]:
+    def _power_devices(self, names: Sequence[str]) -> list[PowerDevice]:
         serials = {drive.name: drive.serial for drive in self._drives}
         return [
             PowerDevice(
@@ -299,14 +272,11 @@ class Recording:
                 journal=self._host.journal,
                 run_id=self.run_id,
             )
-            for name in command.devices
+            for name in names
         ]
 
     def _read_controllers(self) -> dict[str, ControllerReading]:
         return {drive.name: drive.read() for drive in self._drives}
-
-    def _states(self) -> tuple[PowerStateRecord, ...]:
-        return tuple(drive.record(self._host.name) for drive in self._drives)
 
     def _release(self) -> None:
         """Undo and close everything, the power state first, because later steps may fail.

@@ -1,22 +1,14 @@
-"""The sampler's replies to ``open``, ``status`` and ``finish``, as JSON.
-
-They are apart from ``protocol``, which ``helper`` imports and which has to load fast.
-"""
+"""The sampler's replies to ``open``, ``status``, ``finish`` and ``abort``, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
+from typing import Any, Self
 
 from wattload.core.base_models import Frozen
 from wattload.core.power import WindowEnergy
 from wattload.core.record.controller import PowerCapabilities, PowerStateFacts
 from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord, SamplerRecord
-
-SAMPLES_NAME = r"^samples-[A-Za-z0-9._-]+\.jsonl$"
-"""A name in the run's folder without a path: the run reads this file, and removes it."""
 
 
 class ControllerReading(Frozen):
@@ -38,20 +30,18 @@ class ControllerReading(Frozen):
 class OpenReply(Frozen):
     """What can be sampled, and what was set. Controllers are keyed by name (``nvme0``).
 
-    ``choice`` says which sources were selected for the drives and why. ``recovered``, in the
-    protocol ``leftovers``, has sentences about changes that earlier runs left behind.
+    ``choice`` says which sources were selected for the drives and why. ``recovered`` has sentences
+    about changes that earlier runs left behind.
     ``not_counted`` gives the reason for each block device whose throughput over time is unknown,
     and for each drive that does not report the bytes that it wrote to its media.
     """
-
-    model_config = ConfigDict(serialize_by_alias=True)
 
     host: str
     choice: str
     sources: tuple[PowerSourceRecord, ...]
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
-    recovered: tuple[str, ...] = Field(alias="leftovers")
+    recovered: tuple[str, ...]
     not_counted: Mapping[str, str]
 
 
@@ -73,7 +63,6 @@ class FinishReply(Frozen):
     """
 
     host: str
-    samples_file: Annotated[str, Field(pattern=SAMPLES_NAME)] | None
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
     own_energies: tuple[WindowEnergy, ...]
@@ -84,3 +73,15 @@ class FinishReply(Frozen):
     cpu_s: float
     data_lost: tuple[str, ...] = ()
     cost: SamplerRecord | None = None
+
+    def with_counts(self, sample_count: int, lost_count: int) -> Self:
+        """Return the reply with the samples that were written and lost in the end."""
+        counts = {"sample_count": sample_count, "lost_sample_count": lost_count}
+        cost = self.cost.model_copy(update=counts) if self.cost else None
+        return self.model_copy(update={**counts, "cost": cost})
+
+
+class AbortReply(Frozen):
+    """What was restored after a run that failed."""
+
+    states: tuple[PowerStateRecord, ...]

@@ -1,33 +1,31 @@
-"""The sampler's options and its start, as a service or as the process of one run."""
+"""A sampler service: a socket, and a process for each run that connects.
+
+The permissions of the socket decide who may connect. Runs on different drives are independent of
+each other; the lock of a drive admits one run at a time.
+"""
 
 from __future__ import annotations
 
 import argparse
+import grp
 import logging
 import os
-import queue
+import signal
 import socket
+import stat
 import sys
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from wattload import __version__
-from wattload.core.errors import ConfigError, WattloadError
-from wattload.power.sampler.access import Access, SamplerHost
-from wattload.power.sampler.protocol import PROTOCOL_VERSION
-from wattload.power.sampler.server import SamplerServer
+from wattload.core.errors import ConfigError, PowerError, WattloadError
+from wattload.power.sampler.host import SamplerHost
+from wattload.power.sampler.protocol import PROTOCOL_VERSION, MessageStream
 
 DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
-_MAX_LOGGED = 2000
-_MAX_WAITING = 1000
-_DRAIN_LIMIT_S = 2.0
-_DRAIN_POLL_S = 0.005
-_STDERR = 2
-_Failure = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+_WAITING_CLIENTS = 32
+_LOG = logging.getLogger(__name__)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -37,21 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_SOCKET,
         help=f"the Unix socket to listen on; default: {DEFAULT_SOCKET}",
     )
-    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
-    parser.add_argument(
-        "--user",
-        action="append",
-        default=[],
-        help=(
-            "a user who may connect besides root and the sampler's own, by name or "
-            "number; repeatable"
-        ),
-    )
     parser.add_argument(
         "--group",
-        action="append",
-        default=[],
-        help="a group whose members may connect, by name or number; repeatable",
+        help="the group whose members may connect, by name or number; default: only this user",
     )
     parser.add_argument(
         "--device",
@@ -67,64 +53,157 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(arguments: argparse.Namespace, host: SamplerHost) -> int:
-    """Serve several users until a signal; return 0.
+    """Serve runs until a signal; return 0.
 
     Raises:
-        ConfigError: a user, a group or the runs folder does not exist.
+        ConfigError: the group does not exist.
         PowerError: the socket can't be created, or others may change the journal.
     """
     from wattload.power.control.recovery import recover_changes
+    from wattload.power.sampler.server import ENDING_SIGNALS
 
-    access = Access.named(arguments.user, arguments.group)
-    if not host.runs.is_dir():
-        raise ConfigError(f"--runs must be an existing folder, got {host.runs}")
+    gid = None if arguments.group is None else _gid(arguments.group)
     host.journal.check()
-    with _background_log():
-        # Files in the users' folders belong to them and must not be writable for others.
-        os.umask(0o022)
-        _print_summary(host, arguments.socket, access)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _stop)
+    try:
+        _print_summary(host, arguments.socket, arguments.group)
         for recovery in recover_changes(host):
-            logging.getLogger(__name__).warning("%s", recovery.sentence)
-        SamplerServer(host, access).serve(arguments.socket)
+            _LOG.warning("%s", recovery.sentence)
+        with listening(arguments.socket, gid) as listener:
+            _accept(listener, host)
+    except _StopError as stop:
+        _LOG.info("ended by %s", stop)
     return 0
 
 
-def serve_run(host: SamplerHost) -> None:
-    """Serve the run that is connected to standard input, until it or a signal ends it.
-
-    Raises:
-        ConfigError: standard input is no connection.
-    """
+def _accept(listener: socket.socket, host: SamplerHost) -> None:
+    """Start a process for each client until a signal; then end these processes."""
+    children: set[int] = set()
     try:
-        # Children must not hold it: its end shows the run that the sampler has ended.
-        client = socket.socket(fileno=os.dup(0))
-    except OSError as error:
-        raise ConfigError("a run starts this program; a service is `wattload sampler`") from error
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - not a path of anybody
-        os.dup2(nothing.fileno(), 0)
-    with _background_log():
-        SamplerServer(host, Access()).serve_client(client)
+        while True:
+            stream, _ = listener.accept()
+            with stream:
+                children -= set(_ended_children())
+                children.add(_start(stream, listener, host))
+    finally:
+        for child in children - set(_ended_children()):
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+
+
+class _StopError(Exception):
+    """A signal has ended the service."""
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _StopError(signal.Signals(number).name)
+
+
+def _ended_children() -> Iterator[int]:
+    with suppress(ChildProcessError):
+        while child := os.waitpid(-1, os.WNOHANG)[0]:
+            yield child
+
+
+def _start(stream: socket.socket, listener: socket.socket, host: SamplerHost) -> int:
+    """Fork a process that serves a client; this one has neither threads nor open devices."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        listener.close()
+        _serve_run(MessageStream(stream), host)
+        status = 0
+    except BaseException:
+        _LOG.exception("a client is dropped")
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+def _serve_run(stream: MessageStream, host: SamplerHost) -> None:
+    from wattload.power.sampler.server import Sampler, serve_client
+
+    serve_client(stream, Sampler(host, lambda run_id, period_s: _SampleStream(stream)))
+
+
+class _SampleStream:
+    """Streams samples to the client."""
+
+    def __init__(self, stream: MessageStream) -> None:
+        self._stream = stream
+
+    def write(self, lines: Sequence[str]) -> bool:
+        try:
+            self._stream.send({"samples": lines})
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """The connection stays: commands follow."""
 
 
 @contextmanager
-def _background_log() -> Iterator[None]:
-    log = BackgroundLog()
-    log.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[log])
+def listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
+    """Listen on a path until the block ends, then remove it; members of ``gid`` may connect.
+
+    Raises:
+        PowerError: the socket can't be created, or a sampler listens there already.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            _remove_stale(path)
+            mask = os.umask(0o177)  # nobody connects before the group is set
+            try:
+                listener.bind(str(path))
+            finally:
+                os.umask(mask)
+            if gid is not None:
+                os.chown(path, -1, gid)
+                path.chmod(0o660)
+        except OSError as error:
+            raise PowerError(f"the socket {path} can't be created: {error}") from error
+        try:
+            listener.listen(_WAITING_CLIENTS)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a sampler that was killed, but no other kind of file."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == 0:
+                raise PowerError(f"a sampler already listens on {path}")
+        path.unlink()
+
+
+def _gid(group: str) -> int:
+    if group.isdecimal():
+        return int(group)
     try:
-        yield
-    finally:
-        log.drain()
+        return grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise ConfigError(
+            f"unknown group {group!r}; give a group's name or number, or create it: "
+            "groupadd --system wattload"
+        ) from error
 
 
-def _print_summary(host: SamplerHost, path: Path, access: Access) -> None:
+def _print_summary(host: SamplerHost, path: Path, group: str | None) -> None:
     """Print what is served, to whom, and with which rights."""
     served = host.served_names()
     lines = [
         f"wattload sampler {__version__}, protocol {PROTOCOL_VERSION}, as user {os.geteuid()}",
-        f"socket       {path} (mode {access.socket_mode:04o})",
-        f"for          {access.describe()}",
-        f"run folders  below {host.runs}",
+        f"socket       {path}",
+        f"for          user {os.geteuid()}" + (f", group {group}" if group else ""),
         f"journal      {host.journal.folder}",
         *(f"{name:<11}  {host.serial_of(name)}: {_access_text(host, name)}" for name in served),
     ]
@@ -132,8 +211,7 @@ def _print_summary(host: SamplerHost, path: Path, access: Access) -> None:
         lines.append(
             "controllers  none on this host: only other sources and block devices are sampled"
         )
-    lines += _warnings()
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join([*lines, *_warnings()]) + "\n")
     sys.stdout.flush()
 
 
@@ -157,51 +235,3 @@ def _warnings() -> list[str]:
             "in /opt/wattload"
         )
     ]
-
-
-class BackgroundLog(logging.Handler):
-    """Writes the log in a thread: it may be on a run's file system, and that may hang.
-
-    Messages are dropped while ``_MAX_WAITING`` wait.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._waiting: queue.Queue[bytes] = queue.Queue(_MAX_WAITING)
-        threading.Thread(target=self._write, name="log", daemon=True).start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(queue.Full):
-            self._waiting.put_nowait((self.format(record) + "\n").encode(errors="replace"))
-
-    def drain(self) -> None:
-        """Wait until the messages are written, at most ``_DRAIN_LIMIT_S``."""
-        deadline_s = time.monotonic() + _DRAIN_LIMIT_S
-        while self._waiting.unfinished_tasks and time.monotonic() < deadline_s:
-            time.sleep(_DRAIN_POLL_S)
-
-    def _write(self) -> None:
-        while True:
-            line = self._waiting.get()
-            # Not by sys.stderr, whose lock would keep the whole process when it ends.
-            with suppress(OSError):
-                os.write(_STDERR, line)
-            self._waiting.task_done()
-
-
-class OneLineFormatter(logging.Formatter):
-    """Limits a message to one printable line: a client may have written part of it."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = _printable(record.message[:_MAX_LOGGED])
-        return super().formatMessage(record)
-
-    def formatException(self, ei: _Failure) -> str:
-        lines = super().formatException(ei).split("\n")
-        return "\n".join(f"| {_printable(line)}" for line in lines)
-
-
-def _printable(text: str) -> str:
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )

@@ -16,9 +16,6 @@ import pytest
 
 from tests.power.sampler_bench import ROOT, wait_for
 from wattload.cli.sampler import add_arguments
-from wattload.core.errors import PowerPermissionError, WattloadError
-from wattload.power.config import PowerConfig, ReplayConfig
-from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.protocol import PROTOCOL_VERSION
 
 UNIT = ROOT / "docs" / "wattload-sampler.service"
@@ -26,11 +23,10 @@ UNIT = ROOT / "docs" / "wattload-sampler.service"
 
 @contextmanager
 def sampler(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    (tmp_path / "runs").mkdir(exist_ok=True)
     process = subprocess.Popen(
         [
             sys.executable, "-m", "wattload", "sampler", "--socket", str(tmp_path / "socket"),
-            "--runs", str(tmp_path / "runs"), *options,
+            *options,
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -62,15 +58,14 @@ def failed(tmp_path: Path, *options: str) -> tuple[int, str]:
 
 
 def test_it_reports_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> None:
-    with sampler(tmp_path, "--user", "4242", "--group", "4343", "--device", "nvme99") as process:
+    with sampler(tmp_path, "--group", str(os.getgid()), "--device", "nvme99") as process:
         path = ready(tmp_path, process)
         process.terminate()
         out, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
     assert f"protocol {PROTOCOL_VERSION}, as user" in out
-    assert f"{path} (mode 0666)" in out
-    assert "user 4242, group 4343" in out
-    assert f"below {tmp_path / 'runs'}" in out
+    assert f"socket       {path}\n" in out
+    assert f"user {os.geteuid()}, group {os.getgid()}\n" in out
     assert str(tmp_path / "state") in out
     assert "controllers  none on this host" in out
     assert not path.exists()
@@ -79,9 +74,7 @@ def test_it_reports_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--user", "no such user"), "unknown user 'no such user'"),
         (("--group", "no such group"), "groupadd --system"),
-        (("--runs", "/no/such/folder"), "--runs must be an existing folder"),
         (("label=x",), "a sampler takes settings of power only (power.KEY=VALUE), got 'label=x'"),
         (("power.no=1",), "power.no"),
     ],
@@ -93,13 +86,6 @@ def test_what_is_wrong_is_one_sentence(
     assert status == 2
     assert words in error
     assert "Traceback" not in error
-
-
-def test_socket_must_be_where_others_can_not_put_theirs(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    status, error = failed(tmp_path)
-    assert status == 1
-    assert "others could replace the socket" in error
 
 
 def test_state_folder_that_others_may_write_to_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -115,9 +101,8 @@ def test_unit_permits_no_mount_and_few_capabilities() -> None:
     lines = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if line[:1].isalpha())
     assert lines["SystemCallFilter"].startswith("~@mount ")
     assert lines["NoNewPrivileges"] == lines["RestrictNamespaces"] == "yes"
-    assert lines["CapabilityBoundingSet"].split() == [
-        "CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN",
-    ]  # fmt: skip
+    assert lines["CapabilityBoundingSet"] == "CAP_SYS_ADMIN"
+    assert lines["Group"] in lines["ExecStart"]
 
 
 def test_profile_of_the_container_permits_no_mount() -> None:
@@ -153,25 +138,6 @@ def test_profile_of_runs_permits_io_uring_and_otherwise_little_more() -> None:
     assert {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38} in others
 
 
-def test_administrator_s_settings_are_used_and_no_run_s(tmp_path: Path) -> None:
-    """The trace that the service was given is looked for, and another one refused."""
-    trace = tmp_path / "meter.csv"
-    settings = ("power=replay", f"power.replay.path={trace}")
-    with sampler(tmp_path, *settings) as process:
-        path = ready(tmp_path, process)
-        run = tmp_path / "runs" / "run-1"
-        run.mkdir()
-        with SamplerClient.connect(path) as client:
-            client.hello("run-1")
-            with pytest.raises(WattloadError, match=str(trace)):
-                client.open(PowerConfig(source="replay"), devices=["vda"], block_devices=[])
-            client.abort("failed", "r")
-            client.hello("run-1")
-            other = PowerConfig(source="replay", replay=ReplayConfig(path="/etc/shadow"))
-            with pytest.raises(PowerPermissionError, match=r"a run may not set power\.replay here"):
-                client.open(other, devices=["vda"], block_devices=[])
-
-
 def test_example_of_a_unit_starts_what_there_is() -> None:
     (line,) = [each for each in UNIT.read_text().splitlines() if each.startswith("ExecStart=")]
     program, command, *options = shlex.split(line.removeprefix("ExecStart="))
@@ -180,7 +146,6 @@ def test_example_of_a_unit_starts_what_there_is() -> None:
     add_arguments(parser)
     arguments = parser.parse_args(options)
     assert arguments.group
-    assert arguments.runs.is_absolute()
 
 
 def test_help_is_quick_to_import() -> None:

@@ -250,30 +250,17 @@ def test_a_killed_run_is_finished_as_aborted(host: Path, with_sampler: bool) -> 
 
 
 @pytest.mark.thorough
-def test_a_sampler_finishes_runs_of_the_containers_that_share_it(host: Path) -> None:
-    """The second of two runs is refused at once; the first, once killed, leaves its record."""
+def test_a_sampler_serves_the_containers_that_share_it(host: Path) -> None:
+    """A killed container leaves its sampler to others, and its record to the next command."""
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
-    other = host / "other-target"
-    other.mkdir()
-    if os.geteuid() == 0:
-        os.chown(other, ORDINARY_USER, ORDINARY_USER)
     try:
         folder, container = start(host, "first", **device)
-        busy = compose(
-            host, *RUN, "workload=null", "label=second", power=True, TARGET=str(other), **device
-        )
         subprocess.run(["docker", "kill", container], check=True)
-        for _ in range(300):
-            if (folder / "record.json").exists():
-                break
-            time.sleep(0.1)
         after = compose(host, *RUN, "workload=null", "label=third", power=True, **device)
     finally:
         compose(host, "down", "--volumes", "--remove-orphans", power=True, **device)
-    assert busy.returncode == 1
-    assert f"the sampler is busy with run {folder.name}; wait for its end" in busy.stderr
-    assert json.loads((folder / "record.json").read_text())["status"] == "aborted"
     assert after.returncode == 0, after.stderr
+    assert json.loads((folder / "record.json").read_text())["status"] == "aborted"
 
 
 @pytest.mark.parametrize(
@@ -338,7 +325,7 @@ def test_the_image_runs_as_an_ordinary_user(host: Path) -> None:
 
 
 def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> None:
-    """No drive is needed: the socket, the user check and the recording are the same without."""
+    """No drive is needed: the socket and the recording are the same without."""
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
     try:
         done = compose(host, *RUN, "workload=null", "label=sampled", power=True, **device)
@@ -363,7 +350,7 @@ def test_the_sampler_alone_has_privilege(host: Path) -> None:
     services = json.loads(done.stdout)["services"]
     run, sampler = services["wattload"], services["sampler"]
     assert run["cap_drop"] == sampler["cap_drop"] == ["ALL"]
-    assert sorted(sampler["cap_add"]) == ["KILL", "SETGID", "SETUID", "SYS_ADMIN"]
+    assert sorted(sampler["cap_add"]) == ["SYS_ADMIN"]
     assert any(each.startswith("seccomp") for each in sampler["security_opt"])
     assert not {"cap_add", "devices", "privileged"} & set(run)
     assert run["user"].split(":")[0] != "0"

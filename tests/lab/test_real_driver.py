@@ -51,8 +51,8 @@ from wattload.power.config import PowerConfig
 
 runs, device = Path(sys.argv[1]), sys.argv[2]
 client = SamplerClient.spawn(runs)
-client.hello("run-1")
 client.open(
+"run-1",
     PowerConfig(state=1, period_s=0.1, allow_system_drive=True),
     devices=[device],
     block_devices=[device + "n1"],
@@ -198,8 +198,7 @@ def test_guest_root_can_not_be_told_and_needs_leave(model: str) -> None:
 def test_run_in_state_1_is_verified_sampled_and_restored(model: str, runs: Path) -> None:
     assert len(FIVE_STATES) == 5
     with SamplerClient.spawn(runs) as client:
-        client.hello("run-1")
-        opened = client.open(PERMITTED, devices=[model], block_devices=[f"{model}n1"])
+        opened = client.open("run-1", PERMITTED, devices=[model], block_devices=[f"{model}n1"])
         assert opened.states[0].verified == 1
         assert opened.not_counted == {
             model: f"{model} has neither the OCP log C0h nor endurance groups"
@@ -216,8 +215,7 @@ def test_run_in_state_1_is_verified_sampled_and_restored(model: str, runs: Path)
         finished = client.finish()
     assert (finished.states[0].after, finished.states[0].restored) == (1, 0)
     assert state_by_nvme_cli(model) == 0
-    assert finished.samples_file is not None
-    samples = list(read_samples(runs / "run-1" / finished.samples_file))
+    samples = list(read_samples(*(runs / "run-1").glob("samples-*.jsonl")))
     assert {s.value for s in samples if s.channel is Channel.UPPER_W} == {18.0}
     written = [s.value for s in samples if s.channel is Channel.WRITTEN_BYTES]
     assert written[0] is not None
@@ -227,8 +225,7 @@ def test_run_in_state_1_is_verified_sampled_and_restored(model: str, runs: Path)
 
 def test_change_by_another_tool_is_seen(model: str, runs: Path) -> None:
     with SamplerClient.spawn(runs) as client:
-        client.hello("run-1")
-        client.open(PowerConfig(period_s=0.1), devices=[model], block_devices=[])
+        client.open("run-1", PowerConfig(period_s=0.1), devices=[model], block_devices=[])
         client.start()
         subprocess.run(
             ["nvme", "set-feature", f"/dev/{model}", "-f", "2", "-v", "2"],
@@ -237,9 +234,8 @@ def test_change_by_another_tool_is_seen(model: str, runs: Path) -> None:
         )
         ticks = client.status().tick_count
         wait_for(lambda: client.status().tick_count > ticks + 1)
-        finished = client.finish()
-    assert finished.samples_file is not None
-    samples = list(read_samples(runs / "run-1" / finished.samples_file))
+        client.finish()
+    samples = list(read_samples(*(runs / "run-1").glob("samples-*.jsonl")))
     states = [s.value for s in samples if s.channel is Channel.POWER_STATE]
     assert (states[0], states[-1]) == (0, 2)
 
@@ -268,9 +264,7 @@ def test_killed_process_group_leaves_the_old_state_and_a_record(model: str, runs
 
 def test_killed_sampler_s_state_is_recovered(model: str, runs: Path) -> None:
     client = SamplerClient.spawn(runs)
-    client.hello("run-1")
-    client.open(PERMITTED, devices=[model], block_devices=[])
-    assert client.pid is not None
+    client.open("run-1", PERMITTED, devices=[model], block_devices=[])
     os.kill(client.pid, signal.SIGKILL)
     with pytest.raises(PowerError, match="the sampler ended with status -9"):
         client.start()

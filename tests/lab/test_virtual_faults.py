@@ -76,8 +76,8 @@ def sample(runs: Path, *misbehave: Callable[[], None]) -> tuple[FinishReply, lis
     """Sample the drive in PS1 before and after each thing that happens; return what was told."""
     name = controller()
     with SamplerClient.spawn(runs) as client:
-        client.hello("run-1")
         client.open(
+            "run-1",
             PowerConfig(state=1, period_s=0.2, allow_system_drive=True),
             devices=[name],
             block_devices=[f"{name}n1"],
@@ -88,8 +88,7 @@ def sample(runs: Path, *misbehave: Callable[[], None]) -> tuple[FinishReply, lis
             happen()
             tick(client)
         finished = client.finish()
-    assert finished.samples_file is not None
-    return finished, list(read_samples(runs / "run-1" / finished.samples_file))
+    return finished, list(read_samples(*(runs / "run-1").glob("samples-*.jsonl")))
 
 
 def tick(client: SamplerClient) -> None:

@@ -31,10 +31,10 @@ from tests.model_host.host import RUN_ID, ModelHost
 from wattload.power.config import PowerConfig
 
 bench = ModelHost(Path(sys.argv[1]))
-client = bench.spawn()
-client.hello(RUN_ID)
+client = bench.spawn(Path(sys.argv[2]) if sys.argv[2:3] and sys.argv[2][0] == "/" else None)
 limited = {"limit_w": 12.5, "apst": False} if "--limited" in sys.argv else {"state": 1}
-client.open(PowerConfig(period_s=0.02, **limited), devices=["nvme0"], block_devices=[])
+config = PowerConfig(period_s=0.02, **limited)
+client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
 client.start()
 while client.status().tick_count < 3:
     time.sleep(0.01)
@@ -67,6 +67,11 @@ class ModelHost:
         return self.runs / RUN_ID
 
     @property
+    def samples(self) -> Path:
+        """The samples of the first run."""
+        return self.run / "samples-host-1.jsonl"
+
+    @property
     def program(self) -> Sequence[str]:
         module = "tests.model_host.program"
         return (sys.executable, "-P", "-m", module, "--models", str(self.models))
@@ -83,24 +88,24 @@ class ModelHost:
         folder.mkdir(parents=True)
         return folder
 
-    def spawn(self) -> SamplerClient:
-        program = (*self.program, "--once")
-        client = SamplerClient.spawn(self.runs, self.folder / "sampler.log", program=program)
+    def spawn(self, service: Path | None = None) -> SamplerClient:
+        """Start a sampler of a run, or one that uses the service on a socket."""
+        client = SamplerClient.spawn(
+            self.runs, self.folder / "sampler.log", service=service, program=self.program
+        )
         self.clients.append(client)
         return client
 
     def opened(self, config: PowerConfig | None = None, *devices: str) -> SamplerClient:
         client = self.spawn()
-        client.hello(RUN_ID)
-        client.open(
-            config or PowerConfig(period_s=0.02), devices=devices or ["nvme0"], block_devices=[]
-        )
+        config = config or PowerConfig(period_s=0.02)
+        client.open(RUN_ID, config, devices=devices or ["nvme0"], block_devices=[])
         return client
 
     def service(self, *options: str) -> Path:
-        """Start a sampler that serves client after client; returns its socket."""
+        """Start a sampler service; returns its socket."""
         path = self.folder / "socket"
-        command = [*self.program, "--socket", str(path), "--runs", str(self.runs), *options]
+        command = [*self.program, "--socket", str(path), *options]
         with (
             (self.folder / "service.out").open("w") as out,
             (self.folder / "service.log").open("w") as log,

@@ -12,8 +12,9 @@ from wattload.core.errors import WattloadError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
-from wattload.power.sampler.access import SamplerHost
-from wattload.power.sampler.service import add_options, serve, serve_run
+from wattload.power.sampler import __main__ as sampler
+from wattload.power.sampler.host import SamplerHost
+from wattload.power.sampler.service import add_options, serve
 from wattload.power.sources import nvme
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find as find_nvme
@@ -44,12 +45,12 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     add_options(parser)
     parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--runs", type=Path, help="serve the run that starts this program")
+    parser.add_argument("--service", type=int)
     arguments = parser.parse_args()
     _folder = arguments.models
     host = SamplerHost(
-        runs=arguments.runs,
-        is_service=not arguments.once,
+        is_service=arguments.runs is None,
         devices=None if arguments.device is None else frozenset(arguments.device),
         allows_system_drive=arguments.allow_system_drive,
         journal=ChangeJournal(_folder / "state"),
@@ -59,8 +60,8 @@ def main() -> int:
         serial_of=serial_of,
         holds_system=holds_system,
     )
-    if arguments.once:
-        serve_run(host)
+    if arguments.runs is not None:
+        sampler.serve_run(arguments, host)
         return 0
     return serve(arguments, host)
 

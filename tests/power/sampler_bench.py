@@ -14,7 +14,6 @@ __all__ = ["ROOT", "RUN_ID", "Bench", "is_running", "wait_for"]
 
 def is_running(client: SamplerClient) -> bool:
     """Return whether the process of a sampler that was started here still runs."""
-    assert client.pid is not None
     try:
         return os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:

@@ -74,8 +74,7 @@ def write_samples(folder: Path, bin_count: int, sensor: str) -> None:
     """Write the samples of the run and of a minute around it."""
     rng = np.random.default_rng(1)
     descriptor = os.open(folder / SAMPLES, os.O_CREAT | os.O_WRONLY, 0o600)
-    clock = {"monotonic_ns": 0, "realtime_ns": 0, "boottime_ns": 0, "raw_ns": 0}
-    file, lines = SampleFile(descriptor, host="box", period_s=0.1, clock=clock), SampleLines()
+    file, lines = SampleFile(descriptor, host="box", period_s=0.1), SampleLines()
     lead = LEAD_S * 10
     for tick in range(-lead, bin_count + lead):
         time_ns = START_NS + tick * BIN_NS + 3_000_000
@@ -143,9 +142,8 @@ def report(sensor: str) -> PowerReport:
     return PowerReport(
         host="box",
         devices=("nvme0",),
-        opened=OpenReply(choice="a model", sources=sources, leftovers=(), not_counted={}, **common),
+        opened=OpenReply(choice="a model", sources=sources, recovered=(), not_counted={}, **common),
         finished=FinishReply(
-            samples_file=SAMPLES,
             own_energies=(),
             tick_count=1,
             missed_tick_count=0,

@@ -54,12 +54,11 @@ def report(before: int | None, after: int | None, *, finished: bool = True) -> P
         sources=(source,),
         states=(),
         controllers=reading(before),
-        leftovers=(),
+        recovered=(),
         not_counted={},
     )
     ended = FinishReply(
         host="box",
-        samples_file=None,
         states=(),
         controllers=reading(after),
         own_energies=(),

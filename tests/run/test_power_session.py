@@ -42,7 +42,7 @@ class Client:
         self.source = facts("meter", evidence, sensor, accuracy_percent=1.0)
         self.quiet_calls: list[bool] = []
 
-    def open(self, config: PowerConfig, **devices: Any) -> OpenReply:
+    def open(self, run_id: str, config: PowerConfig, **devices: Any) -> OpenReply:
         source = PowerSourceRecord(
             host="box", facts=self.source, name="meter", device="SERIAL1", used=True, sentence="-"
         )
@@ -52,7 +52,7 @@ class Client:
             sources=(source,),
             states=(),
             controllers={},
-            leftovers=("PS1 was left by an earlier run",),
+            recovered=("PS1 was left by an earlier run",),
             not_counted={},
         )
 
@@ -62,7 +62,7 @@ class Client:
 
         now_ns = time.monotonic_ns()
         descriptor = os.open(self._folder / SAMPLES, os.O_WRONLY | os.O_CREAT)
-        file = SampleFile(descriptor, host="box", period_s=0.1, clock={})
+        file = SampleFile(descriptor, host="box", period_s=0.1)
         for step in range(100):
             time_ns = now_ns - NS_PER_S // 2 + step * NS_PER_S // 10
             ends_ns = now_ns + (7 if self._calms else 700) * NS_PER_S // 10
@@ -92,7 +92,6 @@ class Client:
             raise PowerError("the sampler ended")
         return FinishReply(
             host="box",
-            samples_file=SAMPLES,
             states=(),
             controllers={},
             own_energies=(),
@@ -112,7 +111,7 @@ class Sampler:
         self.said = client
         self.recovered: list[str] = []
 
-    def client(self, run_id: str) -> SamplerClient:
+    def client(self) -> SamplerClient:
         return cast("SamplerClient", self._client)
 
     def lost(self, run_id: str) -> None:
@@ -306,7 +305,7 @@ def _opened(*evidence: Evidence, used: bool = True, is_recorded: bool = False) -
         ),
         states=(),
         controllers={},
-        leftovers=(),
+        recovered=(),
         not_counted={},
     )
 

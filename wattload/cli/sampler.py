@@ -23,10 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve runs until a signal; returns 0."""
-    from wattload.power.sampler.access import SamplerHost
+    from wattload.power.sampler.host import SamplerHost
 
     host = SamplerHost(
-        runs=arguments.runs.absolute(),
         is_service=True,
         devices=None if arguments.device is None else frozenset(arguments.device),
         allows_system_drive=arguments.allow_system_drive,

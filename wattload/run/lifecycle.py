@@ -255,10 +255,10 @@ class RunLifecycle:
         reason = interruption or str(error) or type(error).__name__
         if self._journal is not None:
             self._journal.write("failed", {"status": status, "reason": reason})
-        if self._process.sampling is not None:
-            self._process.sampling.abort(status, reason)
+        sampling = self._process.sampling
+        states = sampling.abort() if sampling is not None else ()
         if self._draft is not None:
-            place = record_failure(self._folder, self._draft, status, reason)
+            place = record_failure(self._folder, self._draft, status, reason, states)
             if place != self._folder:
                 self._process.note(
                     f"the record of this run is in {place}, because {self._folder} can't be written"

@@ -16,7 +16,7 @@ from typing import Self
 
 from wattload.core.errors import DataError, PowerError
 from wattload.core.power import Boxcar, Scope, SourceFacts
-from wattload.core.record.run import Status
+from wattload.core.record.energy import PowerStateRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
 from wattload.power.energy.integration import integrate, tail_end
@@ -96,7 +96,7 @@ class Sampling:
     """The sampler of this host, for all runs of this process, one after the other.
 
     The process starts a sampler, which ends with it. If ``service`` or ``WATTLOAD_SAMPLER_SOCKET``
-    names the socket of a sampler service, the process connects to that instead.
+    names the socket of a sampler service, that reads and sets the drives.
     """
 
     def __init__(self, runs: Path, service: str | None) -> None:
@@ -106,27 +106,22 @@ class Sampling:
 
     @classmethod
     def begin(cls, runs: Path, service: str | None = None) -> Self:
-        """Start or reach the sampler now, before loading libraries that do not survive a fork."""
+        """Start the sampler now, before loading libraries that do not survive a fork."""
         sampling = cls(runs.absolute(), service)
-        sampling._client = sampling._connect()
+        sampling.client()
         return sampling
-
-    def _connect(self) -> SamplerClient:
-        if self._service:
-            return SamplerClient.connect(Path(self._service))
-        make_runs_folder(self._runs)
-        return SamplerClient.spawn(self._runs)
 
     @property
     def pid(self) -> int | None:
-        """The sampler's process ID if this process started it, else ``None``."""
+        """The sampler's process ID, ``None`` while there is none."""
         return self._client.pid if self._client is not None else None
 
-    def client(self, run_id: str) -> SamplerClient:
-        """Return the client, registered for this run; a lost sampler is restarted."""
+    def client(self) -> SamplerClient:
+        """Return the client; a lost sampler is restarted."""
         if self._client is None:
-            self._client = self._connect()
-        self._client.hello(run_id)
+            make_runs_folder(self._runs)
+            service = Path(self._service) if self._service else None
+            self._client = SamplerClient.spawn(self._runs, service=service)
         return self._client
 
     def lost(self, run_id: str) -> None:
@@ -136,22 +131,21 @@ class Sampling:
             print(f"warning: {leftover.sentence}", file=sys.stderr)
 
     def close(self) -> None:
-        """End the connection, and with it a sampler that this process started."""
+        """End the sampler."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    def abort(self, status: Status, reason: str) -> None:
-        """Have the sampler restore all settings and write the record of an unfinished run.
-
-        A sampler to which the run was not announced has nothing to do.
-        """
+    def abort(self) -> tuple[PowerStateRecord, ...]:
+        """Restore all settings of an unfinished run and return the drives' power states."""
+        states: tuple[PowerStateRecord, ...] = ()
         try:
             if self._client is not None and self._client.has_run:
-                self._client.abort(status, reason)
+                states = self._client.abort()
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)
         self.close()
+        return states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,11 +252,11 @@ class PowerSession:
         """
         staged = config
         if config.replay is not None:
-            from wattload.power.sources.replay_trace import stage
+            from wattload.power.sources.replay_trace import stage, unstage
 
-            staged = stage(config, folder)  # first: an announced run keeps others out
-        client = sampling.client(folder.name)
-        opened = client.open(staged, devices=devices, block_devices=block_devices)
+            staged = unstage(stage(config, folder), folder)
+        client = sampling.client()
+        opened = client.open(folder.name, staged, devices=devices, block_devices=block_devices)
         for sentence in opened.recovered:
             print(f"warning: {sentence}", file=sys.stderr)
         return cls(

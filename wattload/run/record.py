@@ -23,7 +23,7 @@ from wattload.core.histogram import Histogram
 from wattload.core.host.facts import software_facts
 from wattload.core.io import PathCounts
 from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import PowerSection, Recomputation
+from wattload.core.record.energy import PowerSection, PowerStateRecord, Recomputation
 from wattload.core.record.file import (
     DRAFT_FILE,
     RECORD_FILE,
@@ -40,7 +40,7 @@ from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.energy.trace import TraceBuilder
-from wattload.power.sampler.aborted_record import finish_aborted, finish_in
+from wattload.power.sampler.aborted_record import finish_in
 from wattload.power.sampler.samples import read_samples
 from wattload.results.reading import checks_of, judged, metrics_of
 from wattload.run.compose import workload_class
@@ -157,7 +157,9 @@ def conclude(
         ) from error
 
 
-def record_failure(folder: Path, draft: str, status: Status, reason: str) -> Path:
+def record_failure(
+    folder: Path, draft: str, status: Status, reason: str, states: Sequence[PowerStateRecord]
+) -> Path:
     """Make sure that a run that failed has a record, and return the record's folder.
 
     That is a folder of this user if the run's folder is full or gone.
@@ -166,12 +168,13 @@ def record_failure(folder: Path, draft: str, status: Status, reason: str) -> Pat
         OSError: it can't be written there either.
     """
     try:
-        finish_aborted(folder, status, reason)
+        with open_folder(folder) as opened:
+            finish_in(opened, status, reason, states=states)
     except (WattloadError, OSError):
         place = spare_folder(folder.name)
         with open_folder(place) as spare:
             spare.write(DRAFT_FILE, draft)
-            finish_in(spare, status, reason)
+            finish_in(spare, status, reason, states=states)
             spare.remove(DRAFT_FILE)
         return place
     return folder

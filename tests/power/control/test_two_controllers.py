@@ -114,8 +114,7 @@ def test_run_on_both_controllers_changes_and_restores_each(bench: Bench) -> None
 
 def test_drive_measures_itself_once_for_both_controllers(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
-    opened = client.open(PowerConfig(), devices=list(TWO_PORTS), block_devices=[])
+    opened = client.open(RUN_ID, PowerConfig(), devices=list(TWO_PORTS), block_devices=[])
     reported = [each for each in opened.sources if each.name == "nvme_25h"]
     assert [each.used for each in reported] == [True, False]
     assert (

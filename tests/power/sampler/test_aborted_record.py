@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from wattload.core.files import open_folder
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.record.phase import PhaseSpan
-from wattload.power.sampler import aborted_record
-from wattload.power.sampler.aborted_record import finish_aborted, read_journals
+from wattload.core.record.run import Status
+from wattload.power.sampler.aborted_record import finish_in, read_journals
 
 SPAN = PhaseSpan(
     name="read", parent=None, host="h", rank=0, timed=True, start_ns=1, end_ns=5, read_bytes=7,
@@ -36,6 +37,11 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def finish(run: Path, status: Status, reason: str, states: Sequence[PowerStateRecord] = ()) -> None:
+    with open_folder(run) as folder:
+        finish_in(folder, status, reason, states=states)
+
+
 def journal(run: Path, rank: int, *events: dict[str, object]) -> None:
     text = "".join(json.dumps(event) + "\n" for event in events)
     (run / f"journal-{rank}.jsonl").write_text(text)
@@ -52,7 +58,7 @@ def begin(name: str, parent: str | None = None) -> dict[str, object]:
 def test_record_is_the_draft_with_what_the_ranks_did(run: Path) -> None:
     journal(run, 0, begin("read"), span())
     journal(run, 1, span(rank=1), {"event": "something else"})
-    finish_aborted(run, "aborted", "killed")
+    finish(run, "aborted", "killed")
     record = read_record(run)
     assert (record.status, record.status_reason) == ("aborted", "killed")
     assert record.finished_utc is not None
@@ -63,13 +69,13 @@ def test_record_is_the_draft_with_what_the_ranks_did(run: Path) -> None:
 def test_first_rank_that_said_why_it_failed_is_believed(run: Path) -> None:
     journal(run, 0, {"event": "failed", "status": "failed", "reason": "the target is full"})
     journal(run, 1, {"event": "failed", "status": "aborted", "reason": "interrupted"})
-    finish_aborted(run, "aborted", "the run ended without finishing")
+    finish(run, "aborted", "the run ended without finishing")
     record = read_record(run)
     assert (record.status, record.status_reason) == ("failed", "the target is full")
 
 
 def test_states_replace_the_draft_s_by_serial(run: Path) -> None:
-    finish_aborted(run, "failed", "x", states=[state("B", 0)])
+    finish(run, "failed", "x", [state("B", 0)])
     assert [(each.serial, each.restored) for each in read_record(run).power.states] == [
         ("A", 5),
         ("B", 0),
@@ -78,7 +84,7 @@ def test_states_replace_the_draft_s_by_serial(run: Path) -> None:
 
 def test_existing_record_is_left_alone(run: Path) -> None:
     (run / RECORD_FILE).write_text("mine")
-    finish_aborted(run, "aborted", "killed")
+    finish(run, "aborted", "killed")
     assert (run / RECORD_FILE).read_text() == "mine"
 
 
@@ -87,14 +93,14 @@ def test_run_without_a_draft_is_an_error(run: Path, text: str | None) -> None:
     draft = run / "draft.json"
     draft.unlink() if text is None else draft.write_text(text)
     with pytest.raises(RecordError):
-        finish_aborted(run, "aborted", "killed")
+        finish(run, "aborted", "killed")
     assert not (run / RECORD_FILE).exists()
 
 
 def test_open_phases_are_limits_and_never_zeros(run: Path) -> None:
     journal(run, 0, begin("epoch"), begin("read", "epoch"), span(parent="epoch"))
     journal(run, 3, begin("read"), begin("read"), span(rank=3))
-    finish_aborted(run, "aborted", "killed")
+    finish(run, "aborted", "killed")
     record = read_record(run)
     assert len(record.spans) == 2
     assert record.limits[-1] == (
@@ -109,14 +115,14 @@ def test_cut_last_line_is_left_out(run: Path) -> None:
     with open_folder(run) as folder:
         reported = read_journals(folder)
     assert reported.spans == [SPAN]
-    assert reported.unreadable.names == []
+    assert reported.unreadable == []
 
 
 def test_damaged_lines_are_named_and_the_others_kept(run: Path) -> None:
     text = "\n".join(["{", "[]", json.dumps(span(read_bytes=-1)), json.dumps(span()), ""])
     (run / "journal-0.jsonl").write_text(text)
     (run / "journal-1.jsonl").mkdir()
-    finish_aborted(run, "aborted", "killed")
+    finish(run, "aborted", "killed")
     record = read_record(run)
     assert record.spans == (SPAN,)
     assert record.limits[-1] == (
@@ -132,28 +138,23 @@ def test_first_failure_by_the_clock_is_the_run_s(run: Path) -> None:
             rank,
             {"event": "failed", "time_ns": time_ns, "status": "failed", "reason": f"rank {rank}"},
         )
-    finish_aborted(run, "aborted", "killed")
+    finish(run, "aborted", "killed")
     record = read_record(run)
     assert (record.status, record.status_reason) == ("failed", "rank 10")
 
 
-def test_what_is_too_much_is_left_out_and_the_record_says_so(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(aborted_record, "MAX_EVENTS", 3)
-    journal(run, 0, *([span()] * 5))
-    finish_aborted(run, "aborted", "killed")
-    record = read_record(run)
-    assert len(record.spans) == 3
-    assert "the rest was not read, so spans are missing" in record.limits[-1]
-
-
-def test_lines_that_are_too_long_or_deep_are_named_and_no_more_than_twenty(run: Path) -> None:
-    long, deep = "x" * (aborted_record.MAX_LINE_BYTES + 1), "[" * 100
-    text = "\n".join([long, deep, *["{"] * 30, json.dumps(span()), ""])
+def test_lines_that_are_unreadable_are_named_and_no_more_than_twenty(run: Path) -> None:
+    text = "\n".join(["[" * 100_000, *["{"] * 31, json.dumps(span()), ""])
     (run / "journal-0.jsonl").write_text(text)
-    finish_aborted(run, "aborted", "killed")
+    finish(run, "aborted", "killed")
     record = read_record(run)
     assert len(record.spans) == 1
     assert "line 1, journal-0.jsonl, line 2" in record.limits[-1]
     assert record.limits[-1].endswith("line 20, 12 more.")
+
+
+def test_what_became_of_a_setting_is_in_the_reason(run: Path) -> None:
+    missing = dict.fromkeys(("saved", "saved_after"), "it was not read")
+    changed = state("A", 0).model_copy(update={"knob": "power.state", "missing": missing})
+    finish(run, "aborted", "killed", [changed])
+    assert read_record(run).status_reason == "killed. it was put back"

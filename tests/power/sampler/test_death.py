@@ -72,28 +72,27 @@ def test_journals_of_the_ranks_go_into_the_record(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_ending_signal_restores_and_tells_the_run(bench: Bench, number: signal.Signals) -> None:
+def test_ending_signal_restores_and_leaves_the_record_to_the_run(
+    bench: Bench, number: signal.Signals
+) -> None:
     client = bench.opened(PowerConfig(state=1))
     client.start()
-    assert client.pid is not None
     os.kill(client.pid, number)
     wait_for(lambda: bench.state() == 0)
-    with pytest.raises(PowerError, match=f"the sampler was ended by {number.name}"):
+    with pytest.raises(PowerError, match="the sampler ended with status 0 before it answered"):
         client.finish()
-    os.kill(client.pid, number)
     client.close()
-    assert bench.record().status == "aborted"
+    assert not (bench.run / RECORD_FILE).exists()
 
 
 def test_idle_sampler_ends_at_once(bench: Bench) -> None:
     client = bench.spawn()
-    assert client.pid is not None
-    with pytest.raises(PowerError, match="send hello first"):
+    with pytest.raises(PowerError, match="send open first"):
         client.status()
     os.kill(client.pid, signal.SIGTERM)
     wait_for(lambda: not is_running(client))
     with pytest.raises(PowerError, match="the sampler ended with status 0 before it answered"):
-        client.hello(RUN_ID)
+        client.status()
 
 
 def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
@@ -101,7 +100,6 @@ def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
 ) -> None:
     client = bench.opened(PowerConfig(state=1))
     client.start()
-    assert client.pid is not None
     os.kill(client.pid, signal.SIGKILL)
     wait_for(lambda: not is_running(client))
     with pytest.raises(PowerError, match=r"ended with status -9 before it answered finish.*log"):
@@ -131,7 +129,7 @@ def test_sampler_with_a_bug_restores_before_it_ends(bench: Bench) -> None:
     store(bench.models / "nvme0.json", model)
     wait_for(lambda: not is_running(client))
     assert bench.state() == 0
-    assert bench.record().status_reason.startswith("the sampler failed")
+    assert not (bench.run / RECORD_FILE).exists()  # the run lives, and writes its own
     log = bench.folder / "sampler.log"
     wait_for(lambda: "ZeroDivisionError: a bug" in log.read_text())
     with pytest.raises(PowerError, match="the sampler ended with status 1"):
@@ -151,20 +149,8 @@ def test_spawned_sampler_has_its_own_session_and_no_descriptor_of_the_run(bench:
     with (bench.folder / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         client = bench.spawn()
-        assert client.pid is not None
         links = [str(each.readlink()) for each in Path(f"/proc/{client.pid}/fd").iterdir()]
     assert os.getsid(client.pid) == client.pid != os.getsid(0)
     assert str(bench.folder / "open") not in links
-    own = ("/dev/null", str(bench.folder / "sampler.log"))
-    foreign = {link for link in links if link.startswith("/")} - set(own)
-    # The lock of its socket, in a folder that is removed as soon as the run is connected.
-    assert all(link.endswith("/s.lock (deleted)") for link in foreign)
-
-
-def test_sampler_leaves_no_socket_behind(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    private = bench.folder / "tmp"
-    private.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(private))
-    client = bench.spawn()
-    assert list(private.iterdir()) == []
-    client.close()
+    own = {"/dev/null", str(bench.folder / "sampler.log")}
+    assert {link for link in links if link.startswith("/")} <= own

@@ -46,7 +46,7 @@ def sample(source: str, device: str, channel: Channel, value: float, ago_s: floa
 
 def written(path: Path, *samples: Sample) -> Path:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    file = SampleFile(descriptor, host="box", period_s=0.1, clock={})
+    file = SampleFile(descriptor, host="box", period_s=0.1)
     file.write(SampleLines().of(samples))
     file.close()
     return path

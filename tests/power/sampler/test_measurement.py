@@ -46,8 +46,7 @@ def is_journalled(bench: Bench) -> bool:
 
 def test_all_that_a_drive_reports_is_sampled_in_parallel(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
-    opened = client.open(PowerConfig(period_s=0.02), devices=["nvme0"], block_devices=[])
+    opened = client.open(RUN_ID, PowerConfig(period_s=0.02), devices=["nvme0"], block_devices=[])
     used = {source.name: source.used for source in opened.sources if source.device == "MODEL0001"}
     assert used == {
         "nvme_ipm": True,
@@ -70,7 +69,7 @@ def test_all_that_a_drive_reports_is_sampled_in_parallel(bench: Bench) -> None:
     assert energy.evidence is Evidence.SELF_REPORTED
     assert energy.energy_j == pytest.approx(12.5 * (energy.end_ns - energy.start_ns) / 1e9)
     assert [(each.lower_w, each.count) for each in energy.histogram] == [(12.5, 4)]
-    samples = list(read_samples(bench.run / str(finished.samples_file)))
+    samples = list(read_samples(bench.samples))
     watts = [each for each in samples if each.channel is Channel.POWER_W]
     assert {(each.source, each.value) for each in watts} == {("nvme_ipm", 9.25)}
     assert energy.start_ns < watts[0].time_ns < energy.end_ns < watts[-1].time_ns
@@ -87,13 +86,12 @@ def test_run_that_is_killed_leaves_no_measurement_running(bench: Bench) -> None:
 
 def test_only_the_power_state_is_watched_with_another_source(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
     profile = DeclaredProfile(name="Drive X", citation="data sheet", max_w=20)
     config = PowerConfig(source="declared", profile=profile, period_s=0.02)
-    client.open(config, devices=["nvme0"], block_devices=[])
+    client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
     client.start()
     assert not is_measuring(bench)
     finished = client.finish()
     assert not finished.own_energies
-    samples = read_samples(bench.run / str(finished.samples_file))
+    samples = read_samples(bench.samples)
     assert {each.source for each in samples} == {"declared", "nvme", "smart"}

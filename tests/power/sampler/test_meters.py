@@ -35,8 +35,7 @@ def test_bmc_that_hangs_delays_no_sample_and_is_read_at_the_end(
     redfish = RedfishConfig(url=bmc.url, ca_file=str(bmc.certificate.certificate))
     config = PowerConfig(source="nvme", period_s=0.01, beside=["redfish"], redfish=redfish)
     client = bench.spawn()
-    client.hello(RUN_ID)
-    opened = client.open(config, devices=["nvme0"], block_devices=[])
+    opened = client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
     scopes = {each.facts.scope for each in opened.sources if each.used and each.facts}
     assert scopes == {Scope.DRIVE, Scope.NODE}
     bmc.gate.clear()

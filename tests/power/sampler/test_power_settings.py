@@ -86,8 +86,7 @@ def test_clock_is_set_on_request_alone(bench: Bench) -> None:
     assert model(bench).knobs.clock_offset_ms == -10_000_000
     bench.add_run("run-2")
     client = bench.spawn()
-    client.hello("run-2")
-    client.open(PowerConfig(set_timestamp=True), devices=["nvme0"], block_devices=[])
+    client.open("run-2", PowerConfig(set_timestamp=True), devices=["nvme0"], block_devices=[])
     (state,) = client.finish().states
     (setting,) = state.settings
     assert (setting.option, setting.unit) == ("power.set_timestamp", "ms")
@@ -115,14 +114,12 @@ def test_killed_run_leaves_no_setting_changed(bench: Bench) -> None:
 
 def test_killed_sampler_s_settings_are_undone_by_the_next_run(bench: Bench) -> None:
     client = bench.opened(PowerConfig(limit_w=12.5, apst=False))
-    assert client.pid is not None
     os.kill(client.pid, signal.SIGKILL)
     wait_for(lambda: not is_running(client))
     assert model(bench).knobs.limit == 1250 | 2 << 16
     bench.add_run("run-2")
     second = bench.spawn()
-    second.hello("run-2")
-    opened = second.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+    opened = second.open("run-2", PowerConfig(state=1), devices=["nvme0"], block_devices=[])
     reported = " ".join(opened.recovered)
     assert "restored to power limit none" in reported
     assert "restored to APST on" in reported
@@ -134,36 +131,30 @@ def test_two_runs_on_one_drive_are_one_too_many(bench: Bench) -> None:
     bench.add_run("run-2")
     first = bench.opened()
     second = bench.spawn()
-    second.hello("run-2")
-    with pytest.raises(PowerError, match="MODEL0001 is in use by another run"):
-        second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
-    second.abort("failed", "the drive is in use")
+    with pytest.raises(PowerError, match="MODEL0001 is in use by run run-1"):
+        second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
+    second.abort()
     first.finish()
     bench.add_run("run-3")
-    second.hello("run-3")
-    second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    second.open("run-3", PowerConfig(), devices=["nvme0"], block_devices=[])
     second.finish()
 
 
 def test_run_that_died_with_its_sampler_gives_the_drive_back(bench: Bench) -> None:
     first = bench.opened()
-    assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
     wait_for(lambda: not is_running(first))
     bench.add_run("run-2")
     second = bench.spawn()
-    second.hello("run-2")
-    second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
     second.finish()
 
 
 def test_refusal_is_reported_in_the_run_s_record(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(PowerStateError, match=r"12\.345 W can't be encoded"):
-        client.open(PowerConfig(limit_w=12.345), devices=["nvme0"], block_devices=[])
-    client.abort("failed", "no such limit")
-    state = bench.record().power.states[-1]
+        client.open(RUN_ID, PowerConfig(limit_w=12.345), devices=["nvme0"], block_devices=[])
+    (state,) = client.abort()
     assert (state.knob, state.settings) == ("power.limit_w", ())
     assert_untouched(bench)
 
@@ -191,8 +182,7 @@ def test_drive_that_vanishes_is_reported_and_undone_when_it_is_back(bench: Bench
     store(bench.models / "nvme0.json", away)
     bench.add_run("run-2")
     second = bench.spawn()
-    second.hello("run-2")
-    opened = second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    opened = second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
     assert "restored to power limit none" in opened.recovered[0]
     assert_untouched(bench)
     second.finish()

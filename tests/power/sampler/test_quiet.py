@@ -28,7 +28,6 @@ from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.nvme.admin import AdminCommand, Completion, OpenDevice
 from wattload.power.sampler.polling import SourceReader
-from wattload.power.sampler.protocol import Quiet, encode, parse
 from wattload.power.sampler.samples import read_samples
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find
@@ -208,19 +207,11 @@ def test_data_may_be_found_lost_at_the_end_only() -> None:
     assert reading.data_lost == ("quarch lost its end",)
 
 
-def test_quiet_says_on_or_off_and_nothing_else() -> None:
-    assert parse(encode({"command": "quiet", "on": True})) == Quiet(is_on=True)
-    for wrong in (None, 1, "yes"):
-        with pytest.raises(PowerError, match="on must be true or false"):
-            parse(encode({"command": "quiet", "on": wrong}))
-
-
 def test_a_drive_is_not_asked_in_the_quiet_and_once_at_its_end(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
-    with pytest.raises(PowerError, match="belongs after open or sampling"):
+    with pytest.raises(PowerError, match="there is no run"):
         client.quiet(is_on=True)
-    client.open(PowerConfig(period_s=0.02), devices=["nvme0"], block_devices=[])
+    client.open(RUN_ID, PowerConfig(period_s=0.02), devices=["nvme0"], block_devices=[])
     client.quiet(is_on=True)
     client.start()
     wait_for(lambda: client.status().tick_count >= 5)
@@ -231,10 +222,7 @@ def test_a_drive_is_not_asked_in_the_quiet_and_once_at_its_end(bench: Bench) -> 
     before = client.status().sample_count
     finished = client.finish()
     assert finished.sample_count > before
-    assert finished.samples_file is not None
     states = [
-        sample
-        for sample in read_samples(bench.run / finished.samples_file)
-        if sample.channel is Channel.POWER_STATE
+        sample for sample in read_samples(bench.samples) if sample.channel is Channel.POWER_STATE
     ]
     assert states

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,10 @@ from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import DeclaredProfile, PowerConfig
 from wattload.power.control.journal import ChangeJournal
-from wattload.power.sampler.access import Peer, SamplerHost
+from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.recording import Recording
+from wattload.power.sampler.sample_writer import SampleFile
 from wattload.power.sampler.samples import read_samples
 
 
@@ -27,10 +28,9 @@ def a_disk() -> str:
 
 def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
     disk = a_disk()
     opened = client.open(
-        PowerConfig(period_s=0.02, state=1), devices=["nvme0"], block_devices=[disk]
+        RUN_ID, PowerConfig(period_s=0.02, state=1), devices=["nvme0"], block_devices=[disk]
     )
     assert bench.state() == 1
     assert "took nvme for nvme0" in opened.choice
@@ -49,9 +49,8 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     (state,) = finished.states
     assert (state.after, state.restored) == (1, 0)
     assert "restored to 0" in state.sentence
-    assert finished.samples_file == "samples-host-1.jsonl"
     assert finished.controllers["nvme0"].fields["power_state"] == 1
-    samples = list(read_samples(bench.run / finished.samples_file))
+    samples = list(read_samples(bench.samples))
     assert len(samples) == finished.sample_count
     assert finished.lost_sample_count == 0
     channels = {(sample.device, sample.channel) for sample in samples}
@@ -78,9 +77,8 @@ def test_controllers_are_read_as_they_were_found(tmp_path: Path) -> None:
     bench.set_up(nvme0=Model(apst=True))
     try:
         client = bench.spawn()
-        client.hello(RUN_ID)
         config = PowerConfig(state=2, apst=False)
-        opened = client.open(config, devices=["nvme0"], block_devices=[])
+        opened = client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
         before = opened.controllers["nvme0"].fields
         assert (before["power_state"], before["apst_enabled"]) == (0, True)
         after = client.finish().controllers["nvme0"].fields
@@ -101,65 +99,52 @@ def test_one_sampler_serves_run_after_run(bench: Bench) -> None:
     for run_id in (RUN_ID, "run-2"):
         if run_id != RUN_ID:
             bench.add_run(run_id)
-        client.hello(run_id)
-        client.open(PowerConfig(state=2), devices=["nvme0"], block_devices=[])
+        client.open(run_id, PowerConfig(state=2), devices=["nvme0"], block_devices=[])
         client.start()
         assert client.finish().states[0].restored == 0
         assert (bench.runs / run_id / "samples-host-1.jsonl").exists()
 
 
-def test_abort_restores_and_writes_the_record(bench: Bench) -> None:
+def test_abort_restores_and_reports_it(bench: Bench) -> None:
     client = bench.opened(PowerConfig(state=1))
     client.start()
-    client.abort("failed", "the target is full")
+    (state,) = client.abort()
     assert bench.state() == 0
-    record = bench.record()
-    assert record.status == "failed"
-    assert record.status_reason.startswith("the target is full")
-    assert record.power.states[-1].restored == 0
+    assert state.restored == 0
+    assert not (bench.run / RECORD_FILE).exists()  # the run writes it
 
 
 def test_client_knows_whether_there_is_a_run_to_abort(bench: Bench) -> None:
     client = bench.spawn()
     assert not client.has_run
-    with pytest.raises(PowerError):
-        client.hello("no-such-run")
-    assert not client.has_run
-    client.hello(RUN_ID)
+    client.open(RUN_ID, PowerConfig(), devices=["nvme0"], block_devices=[])
     assert client.has_run
-    client.open(PowerConfig(), devices=["nvme0"], block_devices=[])
     client.start()
     client.finish()
-    assert not client.has_run
-    bench.add_run("run-2")
-    client.hello("run-2")
-    client.abort("failed", "the target is full")
     assert not client.has_run
 
 
 def test_run_that_has_a_record_keeps_it(bench: Bench) -> None:
     client = bench.opened()
     (bench.run / RECORD_FILE).write_text("the run's own")
-    client.abort("aborted", "interrupted")
+    client.close()
     assert (bench.run / RECORD_FILE).read_text() == "the run's own"
 
 
 def test_state_out_of_range_is_refused_and_nothing_is_set(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(PowerStateError, match=r"no power state 7; operational states: 0 \(25 W"):
-        client.open(PowerConfig(state=7), devices=["nvme0"], block_devices=[])
+        client.open(RUN_ID, PowerConfig(state=7), devices=["nvme0"], block_devices=[])
     assert sent(bench.models) == []
 
 
 def test_refusal_of_the_drive_reaches_the_run(bench: Bench) -> None:
     store(bench.models / "nvme0.json", Model(refuses=NOT_CHANGEABLE))
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(PowerStateError, match="Feature Not Changeable"):
-        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
-    client.abort("failed", "the drive refuses")
-    assert bench.record().power.states[-1].verified is None
+        client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+    (state,) = client.abort()
+    assert state.verified is None
 
 
 def test_second_drive_s_refusal_restores_the_first(tmp_path: Path) -> None:
@@ -167,9 +152,8 @@ def test_second_drive_s_refusal_restores_the_first(tmp_path: Path) -> None:
     bench.set_up(nvme0=Model(), nvme1=Model(serial="TWO", refuses=NOT_CHANGEABLE))
     try:
         client = bench.spawn()
-        client.hello(RUN_ID)
         with pytest.raises(PowerStateError, match="nvme1"):
-            client.open(PowerConfig(state=1), devices=["nvme0", "nvme1"], block_devices=[])
+            client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0", "nvme1"], block_devices=[])
         assert sent(bench.models) == ["0x2 1", "0x2 0"]
     finally:
         bench.clean()
@@ -178,23 +162,20 @@ def test_second_drive_s_refusal_restores_the_first(tmp_path: Path) -> None:
 def test_system_drive_needs_permission(bench: Bench) -> None:
     (bench.models / "nvme0.system").touch()
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(PowerStateError, match="holds root or swap"):
-        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+        client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0"], block_devices=[])
 
 
 def test_state_without_a_controller_is_refused(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(PowerError, match="there is no NVMe controller under the target"):
-        client.open(PowerConfig(state=1), devices=[], block_devices=[a_disk()])
+        client.open(RUN_ID, PowerConfig(state=1), devices=[], block_devices=[a_disk()])
 
 
 def test_closed_drive_leaves_a_run_without_drive_power(bench: Bench) -> None:
     store(bench.models / "nvme0.json", Model(privileged=False))
     client = bench.spawn()
-    client.hello(RUN_ID)
-    opened = client.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    opened = client.open(RUN_ID, PowerConfig(), devices=["nvme0"], block_devices=[])
     assert "found no source for nvme0" in opened.choice
     assert "CAP_SYS_ADMIN" in opened.states[0].sentence
     assert "CAP_SYS_ADMIN" in opened.controllers["nvme0"].missing["smart"]
@@ -204,15 +185,13 @@ def test_closed_drive_leaves_a_run_without_drive_power(bench: Bench) -> None:
 def test_closed_drive_cannot_be_set(bench: Bench) -> None:
     store(bench.models / "nvme0.json", Model(privileged=False))
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(PowerError, match=r"power\.state=1 is not available: .*CAP_SYS_ADMIN"):
-        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+        client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0"], block_devices=[])
 
 
 def test_absent_drive_is_reported(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
-    opened = client.open(PowerConfig(), devices=["nvme5"], block_devices=["no-such-disk"])
+    opened = client.open(RUN_ID, PowerConfig(), devices=["nvme5"], block_devices=["no-such-disk"])
     assert opened.controllers["nvme5"].fields == {}
     assert opened.controllers["nvme5"].power_states is None
     assert "no-such-disk" in opened.not_counted
@@ -240,13 +219,11 @@ def test_power_none_touches_no_drive(bench: Bench) -> None:
 
 def test_leftovers_of_an_earlier_run_are_undone_and_reported(bench: Bench) -> None:
     client = bench.opened(PowerConfig(state=1))
-    assert client.pid is not None
     os.kill(client.pid, 9)
     wait_for(lambda: not is_running(client))
     assert bench.state() == 1
     second = bench.spawn()
-    second.hello(RUN_ID)
-    opened = second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    opened = second.open(RUN_ID, PowerConfig(), devices=["nvme0"], block_devices=[])
     assert bench.state() == 0
     (sentence,) = opened.recovered
     assert "restored to power state 0" in sentence
@@ -256,11 +233,10 @@ def test_two_runs_do_not_set_one_drive(bench: Bench) -> None:
     bench.opened(PowerConfig(state=1))
     bench.add_run("run-2")
     second = bench.spawn()
-    second.hello("run-2")
-    with pytest.raises(PowerError, match="in use by another run"):
-        second.open(PowerConfig(state=2), devices=["nvme0"], block_devices=[])
+    with pytest.raises(PowerError, match="in use by run run-1"):
+        second.open("run-2", PowerConfig(state=2), devices=["nvme0"], block_devices=[])
     with pytest.raises(PowerError, match="the run is ended"):
-        second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+        second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
     assert bench.state() == 1
 
 
@@ -282,9 +258,8 @@ def test_drive_that_vanishes_leaves_gaps_and_its_entry(bench: Bench) -> None:
 
 def test_request_of_wrong_type_is_a_configuration_error(bench: Bench) -> None:
     client = bench.spawn()
-    client.hello(RUN_ID)
     with pytest.raises(ConfigError, match=r"power\.source must be one of"):
-        client.open(PowerConfig(source="meter"), devices=[], block_devices=[])
+        client.open(RUN_ID, PowerConfig(source="meter"), devices=[], block_devices=[])
 
 
 def test_samples_file_is_made_once(bench: Bench) -> None:
@@ -294,13 +269,11 @@ def test_samples_file_is_made_once(bench: Bench) -> None:
         client.start()
 
 
-def test_unknown_run_is_refused(bench: Bench) -> None:
+def test_a_run_without_a_folder_has_no_samples(bench: Bench) -> None:
     client = bench.spawn()
-    with pytest.raises(PowerError, match=r"run folder .* is not available"):
-        client.hello("another-run")
-    (bench.runs / "linked").symlink_to(bench.run)
-    with pytest.raises(PowerError, match="linked is not a run folder"):
-        client.hello("linked")
+    client.open("another-run", PowerConfig(), devices=["nvme0"], block_devices=[])
+    with pytest.raises(PowerError, match=r"samples file .*another-run.* can't be created"):
+        client.start()
 
 
 def test_drive_with_one_state_runs_in_it(tmp_path: Path) -> None:
@@ -316,53 +289,22 @@ def test_drive_with_one_state_runs_in_it(tmp_path: Path) -> None:
 
 
 def test_sampler_that_cannot_start_names_its_log(bench: Bench) -> None:
-    from wattload.power.sampler.client import SamplerClient
-
     program = (*bench.program, "--no-such-option")
+    log = bench.folder / "the.log"
     with (
-        SamplerClient.spawn(bench.runs, bench.folder / "the.log", program=program) as client,
-        pytest.raises(PowerError, match=r"ended with status 2 before it answered hello.*the\.log"),
+        SamplerClient.spawn(bench.runs, log, program=program) as client,
+        pytest.raises(PowerError, match=r"ended with status 2 before it answered status.*the\.log"),
     ):
-        client.hello(RUN_ID)
+        client.status()
     with pytest.raises(PowerError, match="can't be started"):
-        SamplerClient.spawn(bench.runs, bench.folder / "the.log", program=("/no/such/program",))
+        SamplerClient.spawn(bench.runs, log, program=("/no/such/program",))
 
 
-@pytest.mark.parametrize("planted", ["link", "pipe", "folder"])
-@pytest.mark.parametrize("place", [".sampler.log", "state/sampler.log"])
-def test_no_log_is_written_into_what_somebody_planted(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, planted: str, place: str
-) -> None:
-    """A runs folder may be shared; in the state folder, there is then no log."""
-    from wattload.power.sampler.client import SamplerClient
-
-    thesis = bench.folder / "thesis"
-    thesis.write_text("three years of work")
-    (bench.runs / "state").mkdir(mode=0o700)
-    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(bench.runs / "state"))
-    if planted == "link":
-        (bench.runs / place).symlink_to(thesis)
-    elif planted == "pipe":
-        os.mkfifo(bench.runs / place)
-    else:
-        (bench.runs / place).mkdir()
-    with SamplerClient.spawn(bench.runs) as client:
-        assert client.pid is not None
-    assert thesis.read_text() == "three years of work"
-    assert (bench.runs / "state" / "sampler.log").is_file() == (
-        place == ".sampler.log" or planted == "link"
-    )
-
-
-def test_service_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
-    from wattload.power.sampler.client import SamplerClient
-
-    with pytest.raises(PowerError, match="WATTLOAD_SAMPLER_SOCKET"):
-        SamplerClient.connect(tmp_path / "socket")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "deaf"))
-        with pytest.raises(PowerError, match="no sampler answers"):
-            SamplerClient.connect(tmp_path / "deaf")
+def test_without_a_place_for_a_log_there_is_none(bench: Bench) -> None:
+    with SamplerClient.spawn(
+        bench.runs, Path("/proc/no/sampler.log"), program=bench.program
+    ) as client:
+        client.open(RUN_ID, PowerConfig(), devices=["nvme0"], block_devices=[])
 
 
 class Step:
@@ -394,9 +336,8 @@ class Step:
 def test_what_breaks_in_one_step_keeps_no_other_from_being_done(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    (tmp_path / "run-1").mkdir()
-    host = SamplerHost(runs=tmp_path, journal=ChangeJournal(tmp_path / "state"))
-    recording: Any = Recording(host, Peer(os.getpid(), os.geteuid(), os.getegid()), "run-1")
+    host = SamplerHost(journal=ChangeJournal(tmp_path / "state"))
+    recording: Any = Recording(host, "run-1", lambda _: SampleFile(1, host="h", period_s=1.0))
     done: list[str] = []
     both = ("restore", "close")
     recording._drives = [Step("drive", done, error, both)]
@@ -404,8 +345,6 @@ def test_what_breaks_in_one_step_keeps_no_other_from_being_done(
     recording._counters = [Step("counter", done, error, both)]
     recording.end()
     recording.end()
-    recording.folder.end()
-    recording.folder.reap()
     assert done == [
         "restore drive",
         "restore 25h",

@@ -1,101 +1,169 @@
-"""A sampler service: many clients, one after another, and who may use it."""
+"""A sampler service: runs of several users at a time, and what it grants them."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.power.nobody import NOBODY, folder_for_all, needs_root
+from tests.power.nobody import NOBODY, as_nobody, folder_for_all, need_nobody
 from tests.power.sampler_bench import ROOT, RUN_ID, Bench, wait_for
-from tests.second_user import as_other, need_second_user, shared_folder
-from wattload.core.errors import PowerError
+from tests.model_host.drive import Model, load, store
+from wattload.core.errors import ConfigError, PowerError, PowerPermissionError
+from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE
-from wattload.power.config import PowerConfig
-from wattload.power.sampler.access import Access
+from wattload.power.config import PowerConfig, QuarchConfig, RedfishConfig, ReplayConfig
 from wattload.power.sampler.client import SamplerClient
-from wattload.power.sampler.protocol import MAX_LINE_BYTES, PROTOCOL_VERSION
-from wattload.power.sampler.server import listening
+from wattload.power.sampler.host import SamplerHost, power_config
+from wattload.power.sampler.protocol import MessageStream
+from wattload.power.sampler.samples import read_samples
+from wattload.power.sampler.service import listening
 
-AS_NOBODY = """
-import os, socket, sys
-os.setgid(65534); os.setuid(65534)
-stream = socket.socket(socket.AF_UNIX)
-stream.connect(sys.argv[1])
-stream.sendall(sys.argv[2].encode())
-sys.stdout.write(stream.makefile().readline())
+OPEN = """
+import sys
+from pathlib import Path
+from wattload.core.errors import PowerError
+from wattload.power.sampler.client import SamplerClient
+try:
+    SamplerClient.spawn(Path(sys.argv[1]), service=Path(sys.argv[2]))
+except PowerError as error:
+    print(type(error).__name__, error)
 """
 
 
-def connect(bench: Bench, path: Path) -> SamplerClient:
-    client = SamplerClient.connect(path)
-    bench.clients.append(client)
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Bench]:
+    """A host with two drives."""
+    bench = Bench(tmp_path)
+    bench.set_up(nvme0=Model(), nvme1=Model(serial="TWO"))
+    yield bench
+    bench.clean()
+
+
+def opened(bench: Bench, path: Path, run_id: str = RUN_ID, device: str = "nvme0") -> SamplerClient:
+    """Open a run that has set power state 1 through the service."""
+    if not (bench.runs / run_id).exists():
+        bench.add_run(run_id)
+    client = bench.spawn(path)
+    config = PowerConfig(state=1, period_s=0.02)
+    client.open(run_id, config, devices=[device], block_devices=[])
     return client
 
 
-def say(path: Path, data: bytes) -> list[dict[str, object]]:
-    """Send bytes as a separate client and return all answers until the service disconnects."""
-    with socket.socket(socket.AF_UNIX) as stream:
-        stream.settimeout(10)
-        stream.connect(str(path))
-        try:
-            stream.sendall(data)
-            stream.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # the service disconnected on what it had read so far
-        answer = b""
-        try:
-            while received := stream.recv(65536):
-                answer += received
-        except ConnectionResetError:
-            pass
-    return [json.loads(line) for line in answer.splitlines()]
+def test_a_run_through_a_service(bench: Bench) -> None:
+    client = opened(bench, bench.service())
+    assert bench.state() == 1
+    client.start()
+    wait_for(lambda: client.status().tick_count >= 5)
+    client.quiet(is_on=True)
+    client.quiet(is_on=False)
+    finished = client.finish()
+    assert bench.state() == 0
+    assert finished.states[0].restored == 0
+    samples = list(read_samples(bench.samples))
+    assert len(samples) == finished.sample_count
+    assert finished.lost_sample_count == 0
+    assert finished.cost is not None
+    assert finished.cost.sample_count == len(samples)
+    assert not (bench.run / RECORD_FILE).exists()
+    client.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
+    client.finish()
 
 
-def test_service_serves_client_after_client(bench: Bench) -> None:
-    path = bench.service()
-    for run_id in (RUN_ID, "run-2"):
-        if run_id != RUN_ID:
-            bench.add_run(run_id)
-        client = connect(bench, path)
-        client.hello(run_id)
-        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
-        client.start()
-        client.finish()
-        client.close()
-        assert client.pid is None
-        assert bench.state() == 0
-    assert path.exists()
+def test_samples_are_in_the_folder_while_the_run_goes_on(bench: Bench) -> None:
+    client = opened(bench, bench.service())
+    client.start()
+    wait_for(lambda: bench.samples.exists() and len(list(read_samples(bench.samples))) > 6)
 
 
-def test_end_of_a_client_is_the_end_of_its_run_alone(bench: Bench) -> None:
-    path = bench.service()
-    client = connect(bench, path)
-    client.hello(RUN_ID)
-    client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
-    client.close()
+def test_two_drives_serve_two_runs_and_one_drive_serves_one(two: Bench) -> None:
+    path = two.service()
+    first = opened(two, path)
+    second = opened(two, path, "run-2", "nvme1")
+    third = two.spawn(path)
+    with pytest.raises(PowerError, match="MODEL0001 is in use by run run-1; wait until it has"):
+        third.open("run-3", PowerConfig(), devices=["nvme0"], block_devices=[])
+    assert (two.state("nvme0"), two.state("nvme1")) == (1, 1)
+    first.finish()
+    assert (two.state("nvme0"), two.state("nvme1")) == (0, 1)
+    third.open("run-3", PowerConfig(), devices=["nvme0"], block_devices=[])
+    third.finish()
+    second.finish()
+    assert two.state("nvme1") == 0
+
+
+def test_the_end_of_a_client_is_the_end_of_its_run_alone(two: Bench) -> None:
+    path = two.service()
+    first, second = opened(two, path), opened(two, path, "run-2", "nvme1")
+    first.close()
+    wait_for(lambda: two.state("nvme0") == 0)
+    assert two.record().status == "aborted"
+    (state,) = [each for each in two.record().power.states if each.serial == "MODEL0001"]
+    assert (state.verified, state.restored) == (1, 0)
+    assert two.state("nvme1") == 1
+    second.finish()
+
+
+def test_a_run_that_is_killed_is_recorded_and_undone(bench: Bench) -> None:
+    process = bench.killable_client(str(bench.service()))
+    os.killpg(process.pid, signal.SIGKILL)
     wait_for((bench.run / RECORD_FILE).exists)
     assert bench.state() == 0
-    bench.add_run("run-2")
-    connect(bench, path).hello("run-2")
+    assert bench.record().status == "aborted"
+    assert list(read_samples(bench.samples))
 
 
-def test_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> None:
-    client = connect(bench, bench.service())
-    client.hello(RUN_ID)
-    client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
-    bench.processes[-1].kill()
+def test_a_client_that_vanishes_with_its_sampler_is_undone(bench: Bench) -> None:
+    """The next command writes the record from the run's folder."""
+    client = opened(bench, bench.service())
+    os.kill(client.pid, signal.SIGKILL)
+    wait_for(lambda: bench.state() == 0)
+    with pytest.raises(PowerError, match="ended with status -9 before it answered finish"):
+        client.finish()
+    assert not (bench.run / RECORD_FILE).exists()
+
+
+def test_a_client_that_is_stopped_holds_up_no_other(two: Bench) -> None:
+    path = two.service()
+    stopped = opened(two, path)
+    stopped.start()
+    os.kill(stopped.pid, signal.SIGSTOP)
+    opened(two, path, "run-2", "nvme1").finish()
+    two.processes[-1].terminate()
+    wait_for(lambda: two.state("nvme0") == 0)
+    assert two.processes[-1].wait(10) == 0
+    os.kill(stopped.pid, signal.SIGKILL)
+
+
+def test_a_bug_that_one_run_meets_ends_that_run_alone(two: Bench) -> None:
+    path = two.service()
+    first, second = opened(two, path), opened(two, path, "run-2", "nvme1")
+    first.start()
+    model = load(two.models / "nvme0.json")
+    model.crashes = (0x02,)
+    store(two.models / "nvme0.json", model)
+    wait_for(lambda: two.state("nvme0") == 0)
+    with pytest.raises(PowerError, match="the sampler service has ended"):
+        first.finish()
+    second.finish()
+    assert "ZeroDivisionError: a bug" in (two.folder / "service.log").read_text()
+
+
+def test_a_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> None:
+    client = opened(bench, bench.service())
+    service = bench.processes[-1].pid
+    children = Path(f"/proc/{service}/task/{service}/children").read_text().split()
+    for pid in (service, *map(int, children)):
+        os.kill(pid, signal.SIGKILL)
     bench.processes[-1].wait()
+    with pytest.raises(PowerError, match="the sampler service has ended; its restart restores"):
+        client.status()
     assert bench.state() == 1
     bench.service()
     assert bench.state() == 0
@@ -103,201 +171,174 @@ def test_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> None
     wait_for(lambda: "restored to power state 0" in log.read_text())
 
 
-def test_second_client_hears_who_is_served(bench: Bench) -> None:
+def test_a_service_ends_with_a_signal_and_removes_its_socket(bench: Bench) -> None:
     path = bench.service()
-    connect(bench, path).hello(RUN_ID)
-    with pytest.raises(PowerError, match="busy with run run-1"):
-        connect(bench, path).hello(RUN_ID)
+    client = opened(bench, path)
+    bench.processes[-1].send_signal(signal.SIGTERM)
+    assert bench.processes[-1].wait(10) == 0
+    assert bench.state() == 0
+    assert not path.exists()
+    with pytest.raises(PowerError, match="the sampler service has ended"):
+        client.finish()
 
 
-def test_client_that_connects_early_waits_for_its_turn(bench: Bench) -> None:
-    path = bench.service()
-    early = connect(bench, path)
-    bench.add_run("run-2")
-    client = connect(bench, path)
-    client.hello("run-2")
-    with pytest.raises(PowerError, match="busy with run run-2"):
-        early.hello(RUN_ID)
-    client.close()
-    wait_for((bench.runs / "run-2" / RECORD_FILE).exists)
-    early.hello(RUN_ID)
+def test_a_trace_is_replayed_beside_the_service(bench: Bench) -> None:
+    trace = bench.run / "replay.csv"
+    rows = "".join(f"{row / 100},{row}\n" for row in range(1000))
+    trace.write_text("# evidence: measured\ntime_s,power_w\n" + rows)
+    config = PowerConfig(
+        source="replay", period_s=0.02, state=1, replay=ReplayConfig(path=str(trace))
+    )
+    client = bench.spawn(bench.service())
+    client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
+    assert bench.state() == 1
+    client.start()
+    wait_for(lambda: client.status().tick_count >= 6)
+    client.finish()
+    samples = list(read_samples(bench.samples))
+    watts = [s.value for s in samples if (s.source, s.channel) == ("replay", Channel.POWER_W)]
+    assert watts == list(range(len(watts)))
+    assert len(watts) > 3
+    assert Channel.POWER_STATE in {s.channel for s in samples}
 
 
-def test_clients_have_a_number(bench: Bench) -> None:
-    path = bench.service()
-    for _ in range(16):
-        connect(bench, path)
-    with pytest.raises(
-        PowerError, match=r"has 16 connections to the sampler|ended before it answered"
-    ):
-        connect(bench, path).hello(RUN_ID)
-
-
-def test_socket_belongs_to_its_user(bench: Bench) -> None:
-    path = bench.service()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_second_service_does_not_take_the_socket(bench: Bench) -> None:
-    path = bench.service()
-    command = [*bench.program, "--socket", str(path), "--runs", str(bench.runs)]
+def refused(bench: Bench, path: Path) -> str:
     reported = subprocess.run(
-        command,
+        [*bench.program, "--socket", str(path)],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert reported.returncode == 1
-    assert "listens on" in reported.stderr
-    connect(bench, path).hello(RUN_ID)
+    return reported.stderr
 
 
-def test_socket_of_a_killed_service_is_taken_over(bench: Bench) -> None:
+def test_a_second_service_does_not_take_the_socket(bench: Bench) -> None:
+    path = bench.service()
+    assert "listens on" in refused(bench, path)
+    opened(bench, path)
+
+
+def test_the_socket_of_a_killed_service_is_taken_over(bench: Bench) -> None:
     path = bench.service()
     bench.processes[-1].kill()
     bench.processes[-1].wait()
     assert path.exists()
-    bench.service()
-    assert say(path, b"{}\n")[0]["ok"] is False
+    opened(bench, bench.service())
 
 
-def test_service_ends_with_a_signal_and_removes_its_socket(bench: Bench) -> None:
-    path = bench.service()
-    connect(bench, path).hello(RUN_ID)
-    bench.processes[-1].send_signal(signal.SIGTERM)
-    bench.clients[-1].close()
-    assert bench.processes[-1].wait(10) == 0
-    assert not path.exists()
-
-
-def test_socket_that_cannot_be_made_is_one_sentence(bench: Bench) -> None:
-    command = [*bench.program, "--socket", "/proc/nowhere", "--runs", str(bench.runs)]
-    reported = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+def test_a_socket_that_cannot_be_made_is_one_sentence(bench: Bench) -> None:
+    assert refused(bench, Path("/proc/nowhere")).startswith(
+        "the socket /proc/nowhere can't be created"
     )
-    assert reported.returncode == 1
-    assert reported.stderr.startswith("the socket /proc/nowhere can't be created")
+    assert "can't be created" in refused(bench, bench.folder / ("x" * 200))
+    precious = bench.folder / "precious"
+    precious.write_text("three years of work")
+    assert "can't be created" in refused(bench, precious)
+    assert precious.read_text() == "three years of work"
 
 
-@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
-def test_a_lock_that_another_user_has_planted_is_named(kind: str) -> None:
-    need_second_user()
-    with shared_folder() as folder:
-        path = folder / "s"
-
-        def plant() -> None:
-            lock = folder / "s.lock"
-            if kind == "file":
-                lock.touch(0o666)
-            elif kind == "pipe":
-                os.mkfifo(lock, 0o666)
-            else:
-                lock.symlink_to("/etc/passwd")
-
-        as_other(plant)
-        with (
-            pytest.raises(PowerError, match=r"can't be created: .*s\.lock"),
-            listening(path, Access()),
-        ):
-            pass
-        assert not path.exists()
+def test_a_service_that_is_not_there_says_what_to_do(bench: Bench) -> None:
+    with pytest.raises(PowerError, match="WATTLOAD_SAMPLER_SOCKET"):
+        bench.spawn(bench.folder / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(bench.folder / "deaf"))
+        with pytest.raises(PowerError, match="no sampler answers"):
+            bench.spawn(bench.folder / "deaf")
 
 
-@pytest.fixture
-def reachable() -> Iterator[Bench]:
-    """A bench whose folders another user may enter."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a socket to a group")
+def test_the_socket_is_open_to_its_group_alone(tmp_path: Path) -> None:
+    for gid, mode in ((None, 0o600), (4242, 0o660)):
+        with listening(tmp_path / "socket", gid):
+            found = (tmp_path / "socket").stat()
+        assert stat.S_IMODE(found.st_mode) == mode
+        assert gid in (None, found.st_gid)
+
+
+def test_a_user_outside_the_group_is_refused_in_one_sentence() -> None:
+    need_nobody()
     with folder_for_all() as folder:
         bench = Bench(folder)
         bench.set_up()
-        yield bench
+        process = as_nobody(OPEN, str(bench.runs), str(bench.service("--group", "4242")))
+        out, error = process.communicate(timeout=60)
+        assert out.startswith(
+            f"PowerPermissionError user {NOBODY} may not use the sampler service on"
+        ), error
+        assert len(out.splitlines()) == 1
         bench.clean()
 
 
-def as_nobody(path: Path, message: dict[str, object]) -> dict[str, object]:
-    # -I -S: no files of this user's environment, which nobody may not read.
-    reported = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", AS_NOBODY, str(path), json.dumps(message) + "\n"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    answer: dict[str, object] = json.loads(reported)
-    return answer
+def test_another_protocol_is_refused_in_one_sentence(bench: Bench) -> None:
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(bench.service()))
+        messages = MessageStream(stream)
+        messages.send({"command": "open", "protocol": 3, "run_id": "r"})
+        answer = messages.receive()
+    assert "speaks protocol 4, the run 3: start both from the same" in answer["error"]
 
 
-HELLO: dict[str, object] = {"command": "hello", "protocol": PROTOCOL_VERSION, "run_id": RUN_ID}
+@pytest.mark.parametrize("device", ["../sda", "a/b", "..", ""])
+def test_a_device_is_a_name_and_never_a_path(bench: Bench, device: str) -> None:
+    client = bench.spawn(bench.service())
+    for names in (
+        {"devices": [device], "block_devices": []},
+        {"devices": [], "block_devices": [device]},
+    ):
+        with pytest.raises(PowerError, match="a device must match"):
+            client.open(RUN_ID, PowerConfig(), **names)
 
 
-@needs_root
-def test_another_user_is_refused(reachable: Bench) -> None:
-    path = reachable.service()
-    path.chmod(0o666)  # as if only the rights of its folder protected it
-    assert as_nobody(path, HELLO) == {
-        "ok": False,
-        "kind": "PowerError",
-        "error": f"user {NOBODY} may not use this sampler; `wattload sampler --user {NOBODY}`, "
-        "or --group with one of the user's groups, permits it",
-    }
+def test_a_controller_that_is_not_served_is_refused(two: Bench) -> None:
+    client = two.spawn(two.service("--device", "nvme1"))
+    with pytest.raises(
+        PowerPermissionError,
+        match=r"nvme0 is not served .*`wattload sampler --device nvme0` adds it",
+    ):
+        client.open(RUN_ID, PowerConfig(), devices=["nvme0"], block_devices=[])
+    client.open(RUN_ID, PowerConfig(), devices=["nvme1", "vda"], block_devices=[])
 
 
-@needs_root
-def test_allowed_user_s_files_are_that_user_s(reachable: Bench) -> None:
-    path = reachable.service("--user", str(NOBODY))
-    os.chown(reachable.run, NOBODY, NOBODY)
-    assert as_nobody(path, HELLO)["ok"] is True
-    record = reachable.run / RECORD_FILE
-    wait_for(record.exists)
-    assert record.stat().st_uid == NOBODY
+def test_the_system_drive_is_the_administrator_s_to_grant(bench: Bench) -> None:
+    (bench.models / "nvme0.system").touch()
+    config = PowerConfig(state=1, allow_system_drive=True)
+    client = bench.spawn(bench.service())
+    with pytest.raises(PowerPermissionError, match="started without --allow-system-drive"):
+        client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
+    bench.processes[-1].terminate()
+    bench.processes[-1].wait()
+    client = bench.spawn(bench.service("--allow-system-drive"))
+    client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
+    assert bench.state() == 1
 
 
-@needs_root
-def test_allowed_user_speaks_for_his_own_runs_alone(reachable: Bench) -> None:
-    path = reachable.service("--user", str(NOBODY))
-    answer = as_nobody(path, HELLO)
-    assert answer["ok"] is False
-    assert f"belongs to user 0, not to user {NOBODY}" in str(answer["error"])
-    assert not (reachable.run / RECORD_FILE).exists()
+def granted(config: PowerConfig, settings: PowerConfig | None = None) -> PowerConfig:
+    from dataclasses import asdict
+
+    host = SamplerHost(is_service=True, settings=settings)
+    return power_config(asdict(config), [], host)
 
 
-@pytest.fixture(scope="module")
-def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A service that many clients use and that must survive the last one."""
-    bench = Bench(tmp_path_factory.mktemp("talker"))
-    bench.set_up()
-    yield bench.service()
-    bench.clean()
+def test_no_run_chooses_the_hosts_that_a_service_contacts() -> None:
+    redfish = RedfishConfig(url="https://evil.example")
+    quarch = QuarchConfig(module="tcp::evil", host="evil.example")
+    for config in (PowerConfig(redfish=redfish), PowerConfig(source="quarch", quarch=quarch)):
+        with pytest.raises(
+            PowerPermissionError, match=r"a run may not set power\.(redfish|quarch)"
+        ):
+            granted(config)
 
 
-def test_commands_before_hello_are_refused(talker: Path) -> None:
-    for command in ("start", "status", "finish"):
-        (answer,) = say(talker, json.dumps({"command": command}).encode() + b"\n")
-        assert answer["ok"] is False
-        assert "send hello first" in str(answer["error"])
+def test_the_administrator_s_meters_are_used() -> None:
+    own = PowerConfig(quarch=QuarchConfig(module="tcp::qtl1999-02-020"))
+    for requested in (None, QuarchConfig(), own.quarch):
+        config = granted(PowerConfig(source="quarch", quarch=requested), own)
+        assert config.quarch == own.quarch
 
 
-def test_commands_out_of_order_are_refused(talker: Path) -> None:
-    messages = [HELLO, {"command": "start"}, {"command": "finish"}, HELLO]
-    answers = say(talker, b"".join(json.dumps(each).encode() + b"\n" for each in messages))
-    assert [answer["ok"] for answer in answers] == [True, False, False, False]
-    assert "busy with run run-1" in str(answers[3]["error"])
-
-
-def test_oversized_message_ends_the_client_and_not_the_service(talker: Path) -> None:
-    answers = say(talker, b"x" * (MAX_LINE_BYTES * 3))
-    assert [answer["ok"] for answer in answers] in ([False], [])
-    assert say(talker, b"{}\n")[0]["ok"] is False
-
-
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(st.lists(st.binary(max_size=200), max_size=5))
-def test_no_bytes_end_the_service(talker: Path, lines: list[bytes]) -> None:
-    answers = say(talker, b"\n".join(lines) + b"\n")
-    assert all(answer["ok"] is False for answer in answers)
-    assert "command must be one of" in str(say(talker, b"{}\n")[0]["error"])
+@pytest.mark.parametrize("period_s", [0.001, 61.0])
+def test_the_period_has_limits(period_s: float) -> None:
+    with pytest.raises(ConfigError, match=r"power\.period_s"):
+        granted(PowerConfig(period_s=period_s))

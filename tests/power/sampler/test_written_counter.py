@@ -97,8 +97,8 @@ def test_a_run_has_the_counts_of_its_start_and_end_and_none_of_a_quiet_time(benc
     quiet_count = client.status().sample_count
     client.quiet(is_on=False)
     wait_for(lambda: client.status().sample_count > quiet_count)
-    finished = client.finish()
-    samples = read_samples(bench.run / str(finished.samples_file))
+    client.finish()
+    samples = read_samples(bench.samples)
     counts = [each for each in samples if each.channel is Channel.HOST_WRITTEN_BYTES]
     assert len(counts) == 2
     assert quiet_count == 0
