@@ -8,43 +8,35 @@ An entry whose drive has a value that something else has set stays open, with th
 
 An entry makes its reader send a command. So folder and entries must belong to this user or root,
 and nobody else may write to them; an entry is limited and type-checked; and only features that
-wattload sets are restored (``power_settings.check_restorable``).
+wattload sets are restored (``undo.check_restorable``).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-from pydantic_core import from_json
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
+from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, ForeignFileError, PowerError
 from wattload.core.files import Folder, Lock, LockHeldError, lock_device, open_folder, sync_folder
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
-SCHEMA_VERSION = 5
-"""5 adds the value taken, 4 the value that was left. Also read: 3 (with the controller), 2 (any
-feature) and 1 (power states only)."""
-
 _SUFFIX = ".json"
-_STATE_PREFIX = "power-state-"
-"""Feature 02h keeps its name of version 1, so that an older wattload finds the entry too."""
-
-_FEATURE_PREFIX = "feature-"
-
+_PREFIX = "feature-"
 _ENTRY_MODE = 0o600
 _MAX_ENTRY_BYTES = 16 << 10
 """A buffer of 4 KiB in hex, twice."""
 
-_DWORD_MAX = 0xFFFFFFFF
 _CONTROLLER_MARK = "@"
 """Separates the serial from the controller; quoted serials never contain it."""
 
@@ -55,20 +47,25 @@ Owner = Literal["run", "user"]
 """Who made a change: a run (undone at the next start) or ``power set`` (kept until restored)."""
 
 
+_Dword = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
+_Byte = Annotated[int, Field(ge=0, le=0xFF)]
+
+
+@with_config(ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One value of a feature: the dword of Set Features, and for some features a buffer."""
 
-    value: int
+    value: _Dword
     data: bytes = b""
 
 
 class Key(NamedTuple):
-    """What identifies an entry besides its owner: one feature of one controller."""
+    """What identifies an entry besides its owner: one feature of one controller (CNTLID)."""
 
     serial: str
     feature: int
-    controller_id: int | None = None
+    controller_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,26 +73,26 @@ class Entry:
     """One change of a drive's feature that has not been undone yet.
 
     ``old`` is the value to restore, ``new`` the requested one. ``uuid_index`` identifies who
-    defined the feature; 0 is the specification. ``controller_id`` (CNTLID) distinguishes
-    controllers with the same serial; it is ``None`` in entries of older versions. ``boot_id`` shows
-    whether the host has restarted since. ``left`` is the value that the drive had when the change
-    was to be undone, if something else had set it. ``taken`` is the value that the drive took in
-    place of ``new``, as by rounding it.
+    defined the feature; 0 is the specification. ``boot_id`` shows whether the host has restarted
+    since. ``left`` is the value that the drive had when the change was to be undone, if something
+    else had set it. ``taken`` is the value that the drive took in place of ``new``, as by rounding
+    it.
     """
 
     serial: str
+    controller_id: Annotated[int, Field(ge=0, le=0xFFFF)]
     device_name: str
     owner: Owner
-    feature: int = POWER_MANAGEMENT
+    feature: _Byte = POWER_MANAGEMENT
     old: Setting
     new: Setting
-    uuid_index: int = 0
-    controller_id: int | None = None
+    uuid_index: Annotated[int, Field(ge=0, le=0x7F)] = 0
     run_id: str
     boot_id: str
     time_utc: str
     left: Setting | None = None
     taken: Setting | None = None
+    schema_version: Literal[1] = 1
 
     @property
     def sent(self) -> tuple[Setting, ...]:
@@ -138,7 +135,7 @@ class ChangeJournal:
         name = _name_of(entry.key, entry.owner)
         try:
             with self._made() as folder:
-                folder.write(name, json.dumps(_document(entry)), _ENTRY_MODE)
+                folder.write(name, _entry_type().dump_json(entry), _ENTRY_MODE)
         except OSError as error:
             raise PowerError(
                 f"{self.folder / name} can't be written ({error.strerror}), so the drive is not "
@@ -177,7 +174,7 @@ class ChangeJournal:
             names = [] if folder is None else folder.names()
         owned = [name.removesuffix(ending) for name in names if name.endswith(ending)]
         keys = [key for name in owned if (key := _key_of(name)) is not None]
-        return sorted(keys, key=lambda key: (key.serial, key.controller_id or 0, key.feature))
+        return sorted(keys, key=lambda key: (key.serial, key.controller_id, key.feature))
 
     def remove(self, entry: Entry) -> None:
         """Close an entry whose change has been undone. Safe to call twice."""
@@ -293,48 +290,20 @@ def _node_lock(name: str, serial: str) -> Lock | None:
 
 
 def _name_of(key: Key, owner: Owner) -> str:
-    prefix = (
-        _STATE_PREFIX if key.feature == POWER_MANAGEMENT else f"{_FEATURE_PREFIX}{key.feature:02x}-"
-    )
-    which = "" if key.controller_id is None else f"{_CONTROLLER_MARK}{key.controller_id:04x}"
-    return f"{prefix}{quote(key.serial, safe='')}{which}.{owner}{_SUFFIX}"
+    which = f"{quote(key.serial, safe='')}{_CONTROLLER_MARK}{key.controller_id:04x}"
+    return f"{_PREFIX}{key.feature:02x}-{which}.{owner}{_SUFFIX}"
 
 
 def _key_of(name: str) -> Key | None:
     """Return the key that a file name stands for; ``None`` for a foreign file."""
-    feature, dash, which = f"{POWER_MANAGEMENT:02x}", "-", name.removeprefix(_STATE_PREFIX)
-    if which == name:
-        feature, dash, which = name.removeprefix(_FEATURE_PREFIX).partition("-")
-        if not name.startswith(_FEATURE_PREFIX) or not dash:
-            return None
+    feature, dash, which = name.removeprefix(_PREFIX).partition("-")
     serial, mark, controller = which.partition(_CONTROLLER_MARK)
+    if not (name.startswith(_PREFIX) and dash and mark):
+        return None
     try:
-        return Key(unquote(serial), int(feature, 16), int(controller, 16) if mark else None)
+        return Key(unquote(serial), int(feature, 16), int(controller, 16))
     except ValueError:
         return None
-
-
-def _document(entry: Entry) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "serial": entry.serial,
-        "device_name": entry.device_name,
-        "owner": entry.owner,
-        "feature": entry.feature,
-        "old": _setting_document(entry.old),
-        "new": _setting_document(entry.new),
-        "left": None if entry.left is None else _setting_document(entry.left),
-        "taken": None if entry.taken is None else _setting_document(entry.taken),
-        "uuid_index": entry.uuid_index,
-        "controller_id": entry.controller_id,
-        "run_id": entry.run_id,
-        "boot_id": entry.boot_id,
-        "time_utc": entry.time_utc,
-    }
-
-
-def _setting_document(setting: Setting) -> dict[str, Any]:
-    return {"value": setting.value, "data": setting.data.hex()}
 
 
 def _content(folder: Folder, name: str) -> bytes | None:
@@ -365,52 +334,17 @@ def _content(folder: Folder, name: str) -> bytes | None:
     return content
 
 
+@cache
+def _entry_type() -> TypeAdapter[Entry]:
+    return TypeAdapter(Entry)
+
+
 def _entry(path: Path, content: bytes) -> Entry:
     try:
-        document = from_json(content)
-        version = document.pop("schema_version")
-        if version not in range(1, SCHEMA_VERSION + 1):
-            raise PowerError(
-                f"{path} has schema version {version}; this wattload reads 1 to {SCHEMA_VERSION}"
-            )
-        entry = Entry(**(_from_version_1(document) if version == 1 else _decoded(document)))
-        _check_types(entry)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return _entry_type().validate_json(content, strict=True)
+    except ValidationError as error:
+        place, message, _ = first_fault(error)
         raise PowerError(
-            f"{path} is not a valid journal entry ({error}); compare the drive's state "
+            f"{path} is not a valid journal entry ({place}: {message}); compare the drive's state "
             "with `wattload power states`, then remove the file"
         ) from error
-    return entry
-
-
-def _decoded(document: dict[str, Any]) -> dict[str, Any]:
-    for name in ("old", "new", "left", "taken"):
-        setting = document.get(name)
-        if setting is not None:
-            document[name] = Setting(value=setting["value"], data=bytes.fromhex(setting["data"]))
-    return document
-
-
-def _from_version_1(document: dict[str, Any]) -> dict[str, Any]:
-    document["old"] = Setting(value=document.pop("old_state"))
-    document["new"] = Setting(value=document.pop("new_state"))
-    return document
-
-
-def _check_types(entry: Entry) -> None:
-    """Raise ``ValueError`` unless each field has its type and fits its place in a command."""
-    texts = (entry.serial, entry.device_name, entry.run_id, entry.boot_id, entry.time_utc)
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a text is missing")
-    numbers = {
-        "old": (entry.old.value, _DWORD_MAX),
-        "new": (entry.new.value, _DWORD_MAX),
-        "left": (0 if entry.left is None else entry.left.value, _DWORD_MAX),
-        "taken": (0 if entry.taken is None else entry.taken.value, _DWORD_MAX),
-        "feature": (entry.feature, 0xFF),
-        "uuid_index": (entry.uuid_index, 0x7F),
-        "controller_id": (0 if entry.controller_id is None else entry.controller_id, 0xFFFF),
-    }
-    for name, (number, most) in numbers.items():
-        if type(number) is not int or not 0 <= number <= most:
-            raise ValueError(f"{name} must be a number from 0 to {most}")

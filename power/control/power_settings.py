@@ -7,13 +7,12 @@ A run sets at most one of three limits on power: the power state (02h), OCP's li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from wattload.core.clock import boot_id
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
-from wattload.power.control.journal import Entry, Setting
+from wattload.power.control.journal import Setting
 from wattload.power.nvme import features, measurement
 from wattload.power.nvme.admin import AdminDevice, fetch
 from wattload.power.nvme.features import (
@@ -151,82 +150,10 @@ CLOCK = Feature(
     data_bytes=features.TIMESTAMP_BYTES,
     readable=False,
 )
-_KNOWN = {
+KNOWN_FEATURES = {
     feature.identifier: feature
     for feature in (POWER_STATE, TRANSITIONS, POWER_LIMIT, POWER_MEASUREMENT, DSSD_POWER, CLOCK)
 }
-
-
-def feature_of(entry: Entry) -> Feature:
-    """Return the feature of a journal entry; an unknown one is only named."""
-    known = _KNOWN.get(entry.feature)
-    if known is None:
-        name = f"feature {entry.feature:02X}h"
-        known = Feature(identifier=entry.feature, name=name, readable=False)
-    return replace(known, uuid_index=entry.uuid_index)
-
-
-def sentence_of(entry: Entry, what: str) -> str:
-    """Return a sentence about a change: whose it is, and what has become of it."""
-    feature = feature_of(entry)
-    owner = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
-    when = ", before the host restarted" if has_restarted(entry) else ""
-    return (
-        f"{entry.device_name} ({entry.serial}), which {owner} had set from "
-        f"{feature.describe(entry.old)} to {feature.describe(entry.new)}{when}: {what}"
-    )
-
-
-def left_text(entry: Entry, current: Setting) -> str:
-    """Return what becomes of a change whose drive has a value that something else has set."""
-    return (
-        f"left at {feature_of(entry).describe(current)}, which something else has set since; "
-        f"`wattload power restore {entry.device_name} --keep` accepts it"
-    )
-
-
-def has_restarted(entry: Entry) -> bool:
-    return bool(entry.boot_id) and entry.boot_id != boot_id()
-
-
-def is_foreign(
-    feature: Feature, controller: Controller, current: Setting, own: Iterable[Setting]
-) -> bool:
-    """Return whether something else has set a value: it is none of those found or set by us.
-
-    A state in which a drive sleeps is not foreign: the drive enters it by itself, and does not
-    report the state that it will wake to.
-    """
-    if any(feature.same(current, each) for each in own):
-        return False
-    if feature.identifier != POWER_MANAGEMENT:
-        return True
-    descriptor = controller.state(power_state_of(current.value))
-    return descriptor is not None and descriptor.operational
-
-
-def check_restorable(device: AdminDevice, controller: Controller, entry: Entry) -> None:
-    """Raise ``PowerError`` unless an entry can be a change that wattload itself has made.
-
-    Whatever a journal holds, no other command is sent than those that undo a power setting.
-    """
-    known = _KNOWN.get(entry.feature)
-    if known is None:
-        allowed = ", ".join(f"{each:02X}h" for each in sorted(_KNOWN) if each != CLOCK.identifier)
-        raise PowerError(
-            f"the journal names feature {entry.feature:02X}h, and wattload restores only "
-            f"{allowed}: nothing was sent; compare the drive's state with `wattload power "
-            "states`, then remove the entry"
-        )
-    wanted = read_ocp_uuid_index(device, controller) if known is DSSD_POWER else 0
-    for setting in (entry.old, *entry.sent):
-        fits = setting.value & ~known.mask == 0 and len(setting.data) == known.data_bytes
-        if not fits or entry.uuid_index != wanted or (known is DSSD_POWER and not wanted):
-            raise PowerError(
-                f"the journal has a value of {known.name} that wattload never sets: nothing was "
-                "sent; compare the drive's state with `wattload power states`, then remove the "
-                "entry"
-            )
 
 
 def read_setting(device: AdminDevice, feature: Feature, select: Select = Select.CURRENT) -> Setting:

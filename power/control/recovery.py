@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from wattload.core.errors import PowerError, PowerStateError
-from wattload.power.control import change
-from wattload.power.control.change import restore_setting
+from wattload.core.errors import PowerError
+from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import PowerHost
-from wattload.power.control.journal import (
-    ChangeJournal,
-    Entry,
-    Key,
-    Owner,
-    Setting,
-    lock_controllers,
-)
-from wattload.power.control.power_settings import (
-    Feature,
-    SettingValue,
+from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, lock_controllers
+from wattload.power.control.power_settings import CLOCK, SettingValue
+from wattload.power.control.undo import (
+    Undone,
     check_restorable,
     feature_of,
     has_restarted,
-    is_foreign,
-    left_text,
-    read_setting,
     sentence_of,
+    undo,
 )
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.admin_timeout import when_settled
-from wattload.power.nvme.features import POWER_MANAGEMENT, TIMESTAMP
+from wattload.power.nvme.features import POWER_MANAGEMENT
 from wattload.power.nvme.identify import Controller, identify_controller
 
 
@@ -70,7 +59,7 @@ def recover_changes(
     try:
         keys = here.journal.changes(owner)
     except PowerError as error:
-        return [_unread(Key(serial or "", POWER_MANAGEMENT), error)]
+        return [_unread(Key(serial or "", POWER_MANAGEMENT, 0), error)]
     changes = [each for each in keys if serial in (None, each.serial)]
     undone = (_undo(here, each, owner, keep=keep) for each in changes)
     return [recovery for recovery in undone if recovery is not None]
@@ -103,69 +92,34 @@ def _undo_entry(host: PowerHost, entry: Entry, *, keep: bool) -> Recovery:
             lock.enter_context(lock_controllers(entry.serial, [device.name]))
             names.append(device.name)
             if host.journal.read(entry.key, entry.owner) != entry:
-                return _report(entry, None, "another process has undone it in the meantime")
-            if keep:
-                return _keep_open(host.journal, entry, device)
-            return _undo_open(host.journal, entry, device, controller)
+                undone = Undone(current=None, text="another process has undone it in the meantime")
+            else:
+                drive = DriveFeature(device, controller, feature_of(entry))
+                undone = _close(host.journal, entry, drive, keep=keep)
     except _AbsentError as error:
-        if not has_restarted(entry):
-            return _report(entry, None, str(error), closed=False)
-        host.journal.remove(entry)
-        return _report(entry, None, f"{error}, and the host has restarted since: nothing to undo")
+        undone = Undone(current=None, text=str(error), is_closed=has_restarted(entry))
+        if undone.is_closed:
+            host.journal.remove(entry)
+            text = f"{error}, and the host has restarted since: nothing to undo"
+            undone = Undone(current=None, text=text)
     except PowerError as error:
-        return _report(entry, None, str(error), closed=False)
+        undone = Undone(current=None, text=str(error), is_closed=False)
     finally:
         when_settled(names, lock.close)
+    return _report(entry, undone)
 
 
-def _keep_open(journal: ChangeJournal, entry: Entry, device: AdminDevice) -> Recovery:
-    feature = feature_of(entry)
-    current = feature.describe(read_setting(device, feature)) if feature.readable else feature.name
-    journal.remove(entry)
-    return _report(entry, None, f"the present {current} is kept, as requested")
-
-
-def _undo_open(
-    journal: ChangeJournal, entry: Entry, device: AdminDevice, controller: Controller
-) -> Recovery:
-    if entry.feature == TIMESTAMP:
+def _close(journal: ChangeJournal, entry: Entry, drive: DriveFeature, *, keep: bool) -> Undone:
+    feature = drive.feature
+    if keep:
+        current = feature.describe(drive.read()) if feature.readable else feature.name
         journal.remove(entry)
-        return _report(entry, None, "a clock that was set to the host's is not reset")
-    check_restorable(device, controller, entry)
-    feature = feature_of(entry)
-    current = read_setting(device, feature) if feature.readable else entry.new
-    is_back = feature.same(current, entry.old)
-    if is_back and has_restarted(entry):
+        return Undone(current=None, text=f"the present {current} is kept, as requested")
+    if feature.identifier == CLOCK.identifier:
         journal.remove(entry)
-        return _report(
-            entry, current, f"it is back at {feature.describe(current)} without our help"
-        )
-    if is_foreign(feature, controller, current, (entry.old, *entry.sent)):
-        if has_restarted(entry):
-            journal.remove(entry)
-            kept = f"kept at {feature.describe(current)}, as the restart of the host has left it"
-            return _report(entry, None, kept)
-        if entry.left != current:
-            journal.write(replace(entry, left=current))
-        return _report(entry, None, left_text(entry, current), closed=False)
-    try:
-        restored = restore_setting(device, controller, feature, entry.old, current)
-    except PowerStateError:
-        if not (is_back and _stays_back(entry, device, feature)):
-            raise
-        journal.remove(entry)
-        return _report(entry, current, f"it is back at {feature.describe(current)} and stays there")
-    journal.remove(entry)
-    return _report(entry, restored, f"restored to {feature.describe(restored)}")
-
-
-def _stays_back(entry: Entry, device: AdminDevice, feature: Feature) -> bool:
-    """Return whether the drive keeps the old value during its grace period though it refuses it.
-
-    Such a drive has refused the new value too, or the run died before sending it.
-    """
-    time.sleep(change.GRACE_S)
-    return feature.readable and feature.same(read_setting(device, feature), entry.old)
+        return Undone(current=None, text="a clock that was set to the host's is not reset")
+    check_restorable(drive, entry)
+    return undo(drive, journal, entry)
 
 
 class _AbsentError(PowerError):
@@ -193,7 +147,7 @@ def _opened(host: PowerHost, entry: Entry) -> Iterator[tuple[AdminDevice, Contro
                 continue
             if controller.serial != entry.serial:
                 continue
-            if name == renumbered or entry.controller_id in (None, controller.controller_id):
+            if name == renumbered or entry.controller_id == controller.controller_id:
                 yield device, controller
                 return
             if name == entry.device_name and not has_restarted(entry):
@@ -214,12 +168,13 @@ def _by_likelihood(host: PowerHost, entry: Entry) -> list[str]:
     return sorted(host.served_names(), key=unlikeliness)
 
 
-def _report(entry: Entry, restored: Setting | None, what: str, *, closed: bool = True) -> Recovery:
+def _report(entry: Entry, undone: Undone) -> Recovery:
+    current = undone.current
     return Recovery(
         serial=entry.serial,
         run_id=entry.run_id,
         feature=entry.feature,
-        restored=None if restored is None else feature_of(entry).decode(restored.value),
-        closed=closed,
-        sentence=sentence_of(entry, what),
+        restored=None if current is None else feature_of(entry).decode(current.value),
+        closed=undone.is_closed,
+        sentence=sentence_of(entry, undone.text),
     )

@@ -17,14 +17,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wattload import __version__
 from wattload.core.errors import ConfigError, PowerError, WattloadError
-from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import PROTOCOL_VERSION, MessageStream
+
+if TYPE_CHECKING:
+    from wattload.power.sampler.host import SamplerHost
 
 DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
 _WAITING_CLIENTS = 32
+_MAX_PATH_BYTES = 107
+"""``struct sockaddr_un`` has 108 bytes for a path with its final zero byte."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -154,35 +159,39 @@ def listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
     Raises:
         PowerError: the socket can't be created, or a sampler listens there already.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        socket.socket(socket.AF_UNIX) as probe,
+    ):
+        if probe.connect_ex(os.fsencode(path)[:_MAX_PATH_BYTES]) == 0:
+            raise PowerError(f"a sampler already listens on {path}")
+        _remove_socket(path)  # of a sampler that was killed
         try:
-            _remove_stale(path)
-            mask = os.umask(0o177)  # nobody connects before the group is set
-            try:
-                listener.bind(str(path))
-            finally:
-                os.umask(mask)
-            if gid is not None:
-                os.chown(path, -1, gid)
-                path.chmod(0o660)
-        except OSError as error:
-            raise PowerError(f"the socket {path} can't be created: {error}") from error
-        try:
-            listener.listen(_WAITING_CLIENTS)
+            _bind(listener, path, gid)
             yield listener
         finally:
-            path.unlink(missing_ok=True)
+            _remove_socket(path)
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove the socket of a sampler that was killed, but no other kind of file."""
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            return
-        with socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(str(path)) == 0:
-                raise PowerError(f"a sampler already listens on {path}")
-        path.unlink()
+def _bind(listener: socket.socket, path: Path, gid: int | None) -> None:
+    mask = os.umask(0o177)  # nobody connects before the group is set
+    try:
+        listener.bind(str(path))
+        if gid is not None:
+            os.chown(path, -1, gid)
+            path.chmod(0o660)
+        listener.listen(_WAITING_CLIENTS)
+    except OSError as error:
+        raise PowerError(f"the socket {path} can't be created: {error}") from error
+    finally:
+        os.umask(mask)
+
+
+def _remove_socket(path: Path) -> None:
+    """Remove a socket, but no other kind of file."""
+    with suppress(OSError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
 
 
 def _gid(group: str) -> int:

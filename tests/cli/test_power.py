@@ -269,8 +269,8 @@ def test_unit_restores_by_this_command_and_permits_no_more_than_that() -> None:
 
 def test_set_during_a_run_is_refused(host: PowerHost, tmp_path: Path) -> None:
     with (
-        host.journal.lock("MODEL0001", needed=True),
-        pytest.raises(PowerError, match="in use by another run"),
+        host.journal.lock("MODEL0001", needed=True, run_id="run-1"),
+        pytest.raises(PowerError, match="in use by run run-1"),
     ):
         power(host, "set", "nvme0", "1")
     assert sent(tmp_path) == []

@@ -52,7 +52,7 @@ from wattload.loaders.gpu.probe import Probe, probe
 from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
-from wattload.power.control.power_settings import left_text, sentence_of
+from wattload.power.control.undo import left_text, sentence_of
 from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones

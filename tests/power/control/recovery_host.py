@@ -14,6 +14,7 @@ from wattload.power.nvme.admin_timeout import DeviceWithTimeout
 
 LEFT = Entry(
     serial="MODEL0001",
+    controller_id=1,
     device_name="nvme0",
     owner="run",
     old=Setting(value=0),

@@ -215,7 +215,7 @@ def test_one_run_at_a_time_holds_a_drive(
     first, second = two_controls
     first.hold(needed=False)
     for needed in (False, True):
-        with pytest.raises(PowerError, match="MODEL0001 is in use by another run"):
+        with pytest.raises(PowerError, match="MODEL0001 is in use by run run-1"):
             second.hold(needed=needed)
     first.close()
     second.hold(needed=True)

@@ -12,7 +12,7 @@ from tests.model_host.drive import INVALID_FIELD, Model, ModelDrive, load, sent,
 from tests.model_host.settings import Knobs
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
-from wattload.power.control import change
+from wattload.power.control import drive_feature
 from wattload.power.control.change import ClockChange, FeatureChange, PowerStateControl, set_clock
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key, Setting
@@ -58,7 +58,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(change, "GRACE_S", 0.02)
+    monkeypatch.setattr(drive_feature, "GRACE_S", 0.02)
     return Bench(tmp_path)
 
 

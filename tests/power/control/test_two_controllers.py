@@ -15,7 +15,7 @@ from tests.power.sampler_bench import RUN_ID, Bench
 from wattload.core.errors import PowerError
 from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
-from wattload.power.control.journal import Key, Setting
+from wattload.power.control.journal import Key
 
 
 @pytest.fixture
@@ -62,22 +62,6 @@ def test_controller_that_was_numbered_anew_is_known_by_its_name_until_a_restart(
     assert "the host has restarted since: nothing to undo" in host.undo("nvme0")[0].sentence
     host.journal.write(entry)
     assert host.undo("nvme0")[0].restored == 0
-
-
-@pytest.mark.parametrize("device_name", ["nvme0", "nvme1"])
-def test_entry_without_a_controller_is_taken_over_by_the_one_of_its_name(
-    host: Host, device_name: str
-) -> None:
-    host.drive("nvme0", Model(state=1))
-    host.journal.write(replace(LEFT, old=Setting(value=2), owner="user", device_name=device_name))
-    drive = ModelDrive(host.folder, "nvme0")
-    control = PowerStateControl(drive, host.journal, run_id="cli", owner="user")
-    control.set(0, holds_system=lambda _: False)
-    entry = host.journal.read(Key("MODEL0001", 0x02, 1), "user")
-    assert entry is not None
-    taken = device_name == "nvme0"
-    assert entry.old.value == (2 if taken else 1)
-    assert (host.journal.read(LEFT.key, "user") is None) is taken
 
 
 def test_refused_change_gives_an_entry_without_a_controller_back(host: Host) -> None:

@@ -36,7 +36,7 @@ def test_killed_process_group_leaves_an_aborted_record_and_the_old_state(bench: 
     (state,) = [each for each in record.power.states if each.serial == "MODEL0001"]
     assert (state.requested, state.verified, state.after, state.restored) == (1, 1, 1, 0)
     assert list(read_samples(bench.run / "samples-host-1.jsonl"))
-    assert not list((bench.models / "state").glob("power-state-*"))
+    assert not list((bench.models / "state").glob("*.run.json"))
 
 
 def test_worker_that_outlives_the_run_does_not_hide_its_death(bench: Bench) -> None:

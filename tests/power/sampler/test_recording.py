@@ -253,7 +253,7 @@ def test_drive_that_vanishes_leaves_gaps_and_its_entry(bench: Bench) -> None:
     assert "not restored" in finished.states[0].sentence
     samples = list(read_samples(bench.run / "samples-host-1.jsonl"))
     assert samples[-1].value is None
-    assert list((bench.models / "state").glob("power-state-*"))
+    assert list((bench.models / "state").glob("*.run.json"))
 
 
 def test_request_of_wrong_type_is_a_configuration_error(bench: Bench) -> None:

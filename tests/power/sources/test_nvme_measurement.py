@@ -20,7 +20,7 @@ from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, Windo
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.control import change as change_module
+from wattload.power.control import drive_feature
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key
 from wattload.power.control.recovery import recover_changes
@@ -300,7 +300,7 @@ def test_drive_that_refuses_the_start_does_not_end_the_run(tmp_path: Path) -> No
 def test_drive_that_takes_the_start_and_measures_nothing_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_module, "GRACE_S", 0.02)
+    monkeypatch.setattr(drive_feature, "GRACE_S", 0.02)
     source = started(tmp_path, replace(METER, deaf=True))
     reason = stopped(source).reason
     assert "accepted power measurement on but reports power measurement off" in reason
