@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
 _WAITING_CLIENTS = 32
-_MAX_PATH_BYTES = 107
-"""``struct sockaddr_un`` has 108 bytes for a path with its final zero byte."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -159,18 +157,21 @@ def listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
     Raises:
         PowerError: the socket can't be created, or a sampler listens there already.
     """
-    with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
-        socket.socket(socket.AF_UNIX) as probe,
-    ):
-        if probe.connect_ex(os.fsencode(path)[:_MAX_PATH_BYTES]) == 0:
-            raise PowerError(f"a sampler already listens on {path}")
-        _remove_socket(path)  # of a sampler that was killed
+    if _answers(path):
+        raise PowerError(f"a sampler already listens on {path}")
+    _remove_socket(path)  # of a sampler that was killed
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
             _bind(listener, path, gid)
             yield listener
         finally:
             _remove_socket(path)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        return probe.connect_ex(str(path)) == 0
+    return False
 
 
 def _bind(listener: socket.socket, path: Path, gid: int | None) -> None:
