@@ -46,9 +46,6 @@ REASON = "the run and its sampler ended without a record: they were killed, or t
 LAST_PHASES = "The run ended with"
 """The start of the limit that names the phases which a run did not finish."""
 
-MAX_FILE_BYTES = 256 << 20
-"""For a draft or a rank's journal, which has about 300 bytes per phase."""
-
 _MAX_NAMED = 20
 """The most lines, files or phases that the record names; the others are counted."""
 
@@ -117,7 +114,7 @@ def read_journals(folder: Folder) -> RankEvents:
     contents = RankEvents()
     for name in fnmatch.filter(folder.names(), JOURNAL_PATTERN):
         try:
-            data = folder.read(name, MAX_FILE_BYTES) or b""
+            data = folder.read(name) or b""
         except (OSError, DataError):
             contents.unreadable.append(name)
         else:
@@ -128,7 +125,7 @@ def read_journals(folder: Folder) -> RankEvents:
 def _read_draft(folder: Folder) -> RunRecord:
     path = folder.path / DRAFT_FILE
     try:
-        data = folder.read(DRAFT_FILE, MAX_FILE_BYTES)
+        data = folder.read(DRAFT_FILE)
     except (OSError, DataError) as error:
         raise RecordError(f"the draft {path} can't be read: {error}") from error
     if data is None:

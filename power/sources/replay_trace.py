@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from wattload.core.base_models import Frozen, first_fault
-from wattload.core.errors import DataError, PowerError
+from wattload.core.errors import DataError
 from wattload.core.files import open_folder
 from wattload.core.power import Channel, Counter, Evidence, Instant, Scope, Sensor, weakest
 from wattload.core.units import NS_PER_S
@@ -338,7 +338,7 @@ class _Columns:
 
 
 def stage(config: PowerConfig, folder: Path) -> PowerConfig:
-    """Copy a replayed trace to the run's folder; return the configuration for the sampler.
+    """Copy a replayed trace to the run's folder; return the configuration with the copy's path.
 
     Raises:
         DataError: the file is not a valid trace.
@@ -351,7 +351,7 @@ def stage(config: PowerConfig, folder: Path) -> PowerConfig:
     name = f"{STAGED_PREFIX}{path.name}"
     with open_folder(folder) as own:
         own.write(name, content)
-    return replace(config, replay=replace(config.replay, path=name))
+    return replace(config, replay=replace(config.replay, path=str(folder / name)))
 
 
 def stage_again(config: PowerConfig, folder: Path) -> None:
@@ -362,27 +362,3 @@ def stage_again(config: PowerConfig, folder: Path) -> None:
     """
     if config.replay is not None and config.replay.align != START:
         stage(config, folder)
-
-
-def is_staged(config: PowerConfig) -> bool:
-    """Return whether the configured trace is the copy in the run's folder."""
-    if config.replay is None:
-        return False
-    path = config.replay.path
-    return path.startswith(STAGED_PREFIX) and "/" not in path
-
-
-def unstage(config: PowerConfig, folder: Path) -> PowerConfig:
-    """Return the configuration with the path of the copy: the sampler's counterpart of ``stage``.
-
-    Raises:
-        PowerError: the configuration names another file.
-    """
-    if config.replay is None:
-        return config
-    if not is_staged(config):
-        raise PowerError(
-            f"the sampler replays only {STAGED_PREFIX}* in the run's folder, got "
-            f"{config.replay.path!r}"
-        )
-    return replace(config, replay=replace(config.replay, path=str(folder / config.replay.path)))

@@ -252,9 +252,9 @@ class PowerSession:
         """
         staged = config
         if config.replay is not None:
-            from wattload.power.sources.replay_trace import stage, unstage
+            from wattload.power.sources.replay_trace import stage
 
-            staged = unstage(stage(config, folder), folder)
+            staged = stage(config, folder)
         client = sampling.client()
         opened = client.open(folder.name, staged, devices=devices, block_devices=block_devices)
         for sentence in opened.recovered:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.sampler_bench import RUN_ID, Bench, wait_for
+from tests.power.sampler_bench import Bench, wait_for
 from tests.power.sources.qis_mock import MODULE, Module, qis
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel
@@ -18,7 +18,7 @@ from wattload.power.nvme.admin import ADMIN_COST, CommandCost, NvmeAdmin
 from wattload.power.nvme.features import get_command
 from wattload.power.sampler.polling import CostMeter, Schedule
 from wattload.power.sampler.samples import read_samples
-from wattload.power.sources.replay_trace import stage, unstage
+from wattload.power.sources.replay_trace import stage
 
 PERIOD_S = 0.02
 
@@ -27,7 +27,7 @@ def replayed(bench: Bench, rows: str) -> PowerConfig:
     path = bench.folder / "trace.csv"
     path.write_text("# evidence: measured\ntime_s,power_w\n" + rows)
     config = PowerConfig(source="replay", period_s=PERIOD_S, replay=ReplayConfig(path=str(path)))
-    return unstage(stage(config, bench.run), bench.run)
+    return stage(config, bench.run)
 
 
 def test_longest_and_mean_command_are_kept() -> None:

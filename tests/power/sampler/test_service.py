@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_host.drive import Model, load, store
 from tests.power.nobody import NOBODY, as_nobody, folder_for_all, need_nobody
 from tests.power.sampler_bench import ROOT, RUN_ID, Bench, wait_for
-from tests.model_host.drive import Model, load, store
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError
 from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE

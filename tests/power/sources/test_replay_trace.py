@@ -6,14 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wattload.core.errors import DataError, PowerError
+from wattload.core.errors import DataError
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, Scope
 from wattload.power.config import PowerConfig, ReplayConfig
 from wattload.power.sources.replay_trace import (
     read_trace,
     stage,
     stage_again,
-    unstage,
 )
 
 MEASURED = "# evidence: measured\n"
@@ -202,16 +201,14 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_trace_lies_in_the_runs_folder_and_no_path_is_sent(tmp_path: Path, run: Path) -> None:
+def test_trace_is_copied_to_the_runs_folder(tmp_path: Path, run: Path) -> None:
     path = tmp_path / "meter.csv"
     path.write_text(MEASURED + "time_s,power_w\n0,5\n")
-    sent = stage(requested(path), run)
-    assert sent.replay is not None
-    assert sent.replay.path == "replay-meter.csv"
-    assert (run / "replay-meter.csv").read_bytes() == path.read_bytes()
-    found = unstage(sent, run)
-    assert found.replay is not None
-    trace = read_trace(Path(found.replay.path))
+    staged = stage(requested(path), run).replay
+    assert staged is not None
+    assert staged.path == str(run / "replay-meter.csv")
+    assert Path(staged.path).read_bytes() == path.read_bytes()
+    trace = read_trace(Path(staged.path))
     assert trace.origin.startswith("meter.csv (sha256 ")
 
 
@@ -225,17 +222,8 @@ def test_link_to_a_trace_is_the_users_to_follow(tmp_path: Path, run: Path) -> No
 def test_other_sources_have_nothing_to_stage(run: Path) -> None:
     config = PowerConfig(source="none")
     assert stage(config, run) is config
-    assert unstage(config, run) is config
     stage_again(config, run)
     assert list(run.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "path", ["/etc/shadow", "../replay-a.csv", "replay-/../a.csv", "a.parquet", ""]
-)
-def test_sampler_reads_no_file_of_a_clients_choosing(run: Path, path: str) -> None:
-    with pytest.raises(PowerError, match=r"replays only replay-\* in the run's folder"):
-        unstage(requested(Path(path)), run)
 
 
 def test_log_that_has_grown_is_brought_over(tmp_path: Path, run: Path) -> None:
