@@ -65,7 +65,7 @@ def test_a_size_needs_no_rate(capsys: Captured) -> None:
 
 def test_power_that_is_not_given_is_missing_not_zero(capsys: Captured) -> None:
     assert "energy  unknown: power is not given" in said(capsys, "model=8b", "rate=5")
-    assert document(capsys, "model=8b", "rate=5")["energy"] is None
+    assert document(capsys, "model=8b", "rate=5")["energy_j"] is None
 
 
 def test_a_record_gives_rate_and_power_with_their_evidence(
@@ -78,10 +78,7 @@ def test_a_record_gives_rate_and_power_with_their_evidence(
     found = document(capsys, "model=8b", f"record={folder}")
     assert found["rate_bytes_per_s"] == rate
     assert found["rate_source"] == record["run_id"]
-    watts = found["watts"]
-    assert isinstance(watts, dict)
-    assert watts["mean_w"] == energy["mean_w"]
-    assert watts["evidence"] == "measured"
+    assert found["power_w"]["mean"] == energy["mean_w"]
     text = said(capsys, "model=8b", f"record={folder / RECORD_FILE}")
     assert f"measured, {record['run_id']}" in text
 
@@ -102,7 +99,7 @@ def test_a_record_without_power_reports_it_and_takes_what_is_given(
     text = said(capsys, "model=8b", f"record={folder}")
     assert "has no power of all its drives" in text
     assert "add power_w=" in text
-    assert document(capsys, "model=8b", f"record={folder}")["energy"] is None
+    assert document(capsys, "model=8b", f"record={folder}")["energy_j"] is None
     assert "20.00\u00a0W of one drive, given" in said(
         capsys, "model=8b", f"record={folder}", "power_w=20"
     )
@@ -126,12 +123,7 @@ def test_power_that_is_given_is_of_each_drive_of_the_record(
     folder = on_two_drives(run_of(tmp_path, "none"))
     found = document(capsys, "model=8b", f"record={folder}", "power_w=20")
     assert found["drive_count"] == 2
-    assert found["watts"] == {
-        "mean_w": 40.0,
-        "lower_w": None,
-        "upper_w": None,
-        "evidence": "given",
-    }
+    assert found["power_w"] == {"mean": 40.0, "lower": None, "upper": None}
     text = said(capsys, "model=8b", f"record={folder}", "power_w=20", "interval_s=60")
     assert "40.00\u00a0W of one target of 2 drives, given" in text
     assert "targets of 2 drives each" in text
@@ -139,7 +131,7 @@ def test_power_that_is_given_is_of_each_drive_of_the_record(
 
 def test_power_of_one_of_two_drives_is_not_that_of_both(tmp_path: Path, capsys: Captured) -> None:
     folder = on_two_drives(run_of(tmp_path))
-    assert document(capsys, "model=8b", f"record={folder}")["energy"] is None
+    assert document(capsys, "model=8b", f"record={folder}")["energy_j"] is None
 
 
 def test_warnings_of_the_run_are_named(tmp_path: Path, capsys: Captured) -> None:

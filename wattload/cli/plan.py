@@ -10,7 +10,7 @@ import argparse
 import difflib
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -18,13 +18,11 @@ from wattload.core.errors import ConfigError, RecordError, TargetError
 from wattload.core.power import Scope, weakest
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import RECORD_FILE
-from wattload.core.record.run import RunRecord
 from wattload.core.storage.content import Content
 from wattload.core.storage.guard import Inspection
 from wattload.core.storage.targets import Target
 from wattload.core.units import (
     GIB,
-    J_PER_WH,
     Unit,
     format_bytes,
     format_percent,
@@ -39,7 +37,7 @@ from wattload.run.config import RunConfig
 from wattload.run.preflight import exceeds_limit, lacking_bytes, space_of, writes_of
 from wattload.workloads.checkpoint import estimate
 from wattload.workloads.checkpoint.cycle import WRITE_PHASE
-from wattload.workloads.checkpoint.estimate import Drives, Energy, Shape, Watts, drives_needed
+from wattload.workloads.checkpoint.estimate import Drives, Shape, drives_needed
 from wattload.workloads.checkpoint.models import NAMES
 
 WORKLOAD = "checkpoint"
@@ -94,23 +92,23 @@ def run(arguments: argparse.Namespace) -> int:
         return _plan_run(arguments)
     given = _settings(arguments.settings)
     shape = estimate.shape(_model(given), _count(given, "ranks"))
-    power_w = _number(given, "power_w")
-    if "record" in given:
-        if "rate" in given:
-            raise ConfigError("give either rate= or record=: power belongs to one rate")
-        rates = rates_of_record(Path(given["record"]), power_w)
-    else:
-        rate = _number(given, "rate")
-        rates = given_rates(rate * 1e9 if rate is not None else None, power_w)
+    rates = _rates(given)
     drives = _drives_needed(given, shape.total_bytes, rates)
-    seconds = energy = None
+    seconds = energy_j = None
     if rates.rate_bytes_per_s is not None:
-        seconds = estimate.write_seconds(shape.total_bytes, rates.rate_bytes_per_s)
-        energy = estimate.write_energy(seconds, rates.watts) if rates.watts else None
+        seconds = shape.total_bytes / rates.rate_bytes_per_s
+        energy_j = rates.power_w.times(seconds) if rates.power_w else None
     if arguments.json:
-        print(json.dumps(_document(shape, rates, seconds, energy, drives), indent=1))
+        document = {
+            **asdict(shape),
+            **asdict(rates),
+            "seconds": seconds,
+            "energy_j": asdict(energy_j) if energy_j else None,
+            "drives": asdict(drives) if drives else None,
+        }
+        print(json.dumps(document, indent=1))
     else:
-        print("\n".join(plan_lines(shape, rates, seconds, energy, drives)))
+        print("\n".join(plan_lines(shape, rates, seconds, energy_j, drives)))
     return 0
 
 
@@ -432,20 +430,20 @@ def _drives_needed(given: dict[str, str], total_bytes: int, rates: Rates) -> Dri
     )
 
 
-def _document(
-    shape: Shape,
-    rates: Rates,
-    seconds: float | None,
-    energy: Energy | None,
-    drives: Drives | None,
-) -> dict[str, object]:
-    return {
-        **asdict(shape),
-        **asdict(rates),
-        "seconds": seconds,
-        "energy": asdict(energy) if energy else None,
-        "drives": asdict(drives) if drives else None,
-    }
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A mean, or bounds, or only an upper bound."""
+
+    mean: float | None
+    lower: float | None = None
+    upper: float | None = None
+
+    def times(self, factor: float) -> Bounded:
+        parts = (self.mean, self.lower, self.upper)
+        return Bounded(*(None if part is None else part * factor for part in parts))
+
+    def text(self, unit: Unit) -> str:
+        return bounded_quantity(self.mean, self.lower, self.upper, unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,29 +458,37 @@ class Rates:
     rate_bytes_per_s: float | None
     rate_source: str
     drive_count: int = 1
-    watts: Watts | None = None
-    watts_source: str = "not given"
+    power_w: Bounded | None = None
+    power_source: str
     remarks: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
     warned_checks: tuple[str, ...] = ()
 
 
-def given_rates(rate_bytes_per_s: float | None, power_w: float | None) -> Rates:
-    return Rates(
-        rate_bytes_per_s=rate_bytes_per_s,
-        rate_source="given" if rate_bytes_per_s is not None else "not given",
-        watts=_as_given(power_w) if power_w is not None else None,
-        watts_source="given" if power_w is not None else "not given",
-    )
+def _rates(given: dict[str, str]) -> Rates:
+    """Return what is given, or what a run had.
+
+    Raises:
+        ConfigError: a value is invalid, or there are two rates.
+        RecordError: the record is missing, of an unfinished run, or has no write rate.
+    """
+    rate, power_w = _number(given, "rate"), _number(given, "power_w")
+    if "record" not in given:
+        return Rates(
+            rate_bytes_per_s=rate * 1e9 if rate is not None else None,
+            rate_source="given" if rate is not None else "not given",
+            power_w=Bounded(power_w) if power_w is not None else None,
+            power_source="given" if power_w is not None else "not given",
+        )
+    if rate is not None:
+        raise ConfigError("give either rate= or record=: power belongs to one rate")
+    return _rates_of_record(Path(given["record"]), power_w)
 
 
-def rates_of_record(path: Path, power_w: float | None) -> Rates:
+def _rates_of_record(path: Path, power_w: float | None) -> Rates:
     """Return a run's write rate, and its drives' power in that phase unless it is given.
 
     ``power_w`` is the power of one drive; each of the run's drives draws it.
-
-    Raises:
-        RecordError: the record is missing, of an unfinished run, or has no write rate.
     """
     record = read_judged(path / RECORD_FILE if path.is_dir() else path).record
     if record.status != "complete":
@@ -493,80 +499,60 @@ def rates_of_record(path: Path, power_w: float | None) -> Rates:
             f"{path} has no {RATE_METRIC}; a plan needs a run of workload=checkpoint, got one of "
             f"{record.workload.name}"
         )
-    energies = _drive_energies(record)
-    drive_count = max(1, len(energies), len(record.controllers), len(_devices(record)))
-    known = _watts(energies) if len(energies) == drive_count else None
-    watts = _as_given(power_w * drive_count) if power_w is not None else known
+    energies = [
+        energy
+        for energy in record.power.energy
+        if energy.chosen and energy.scope is Scope.DRIVE and energy.phase == WRITE_PHASE
+    ]
+    # The lowest block devices under the targets; not all are NVMe controllers.
+    facts = [target.facts for target in record.targets]
+    devices = {(each.host, device) for each in facts for device in each.devices}
+    drive_count = max(1, len(energies), len(record.controllers), len(devices))
+    power = _power_of(energies) if len(energies) == drive_count else None
+    if power_w is not None:
+        power, source = Bounded(power_w * drive_count), "given"
+    elif power is not None:
+        source = f"{weakest(energy.evidence for energy in energies)}, {record.run_id}"
+    else:
+        source = (
+            f"{record.run_id} has no power of all its drives ({record.power.choice}); add power_w="
+        )
     return Rates(
         rate_bytes_per_s=rate,
         rate_source=record.run_id,
         drive_count=drive_count,
-        watts=watts,
-        watts_source=_watts_source(record, power_w, watts),
+        power_w=power,
+        power_source=source,
         remarks=tuple(r for r in record.workload.remarks if r.startswith(_PARTIAL)),
         failed_checks=tuple(c.name for c in record.checks if c.verdict == "fail"),
         warned_checks=tuple(c.name for c in record.checks if c.verdict == "warn"),
     )
 
 
-def _devices(record: RunRecord) -> set[tuple[str, str]]:
-    """Return the lowest block devices under the targets; not all are NVMe controllers."""
-    facts = (target.facts for target in record.targets)
-    return {(target.host, device) for target in facts for device in target.devices}
-
-
-def _drive_energies(record: RunRecord) -> list[EnergyRecord]:
-    return [
-        energy
-        for energy in record.power.energy
-        if energy.chosen and energy.scope is Scope.DRIVE and energy.phase == WRITE_PHASE
-    ]
-
-
-def _watts(energies: Sequence[EnergyRecord]) -> Watts | None:
+def _power_of(energies: Sequence[EnergyRecord]) -> Bounded | None:
     """Return the power of all drives together, ``None`` if a part is missing."""
-    mean_w = _sum(energies, lambda energy: energy.mean_w)
-    lower_w = _sum(energies, lambda energy: _over(energy.lower_j, energy.seconds))
-    upper_w = _sum(energies, lambda energy: _over(energy.upper_j, energy.seconds))
-    if mean_w is None and upper_w is None:
-        return None
-    evidence = str(weakest(energy.evidence for energy in energies))
+
+    def total(parts: list[float | None]) -> float | None:
+        known = [part for part in parts if part is not None]
+        return sum(known) if known and len(known) == len(parts) else None
+
+    mean_w = total([energy.mean_w for energy in energies])
     if mean_w is not None:
-        return Watts(mean_w=mean_w, lower_w=None, upper_w=None, evidence=evidence)
-    return Watts(mean_w=None, lower_w=lower_w, upper_w=upper_w, evidence=evidence)
-
-
-def _sum(
-    energies: Sequence[EnergyRecord], of: Callable[[EnergyRecord], float | None]
-) -> float | None:
-    parts = [of(energy) for energy in energies]
-    known = [part for part in parts if part is not None]
-    return sum(known) if parts and len(known) == len(parts) else None
+        return Bounded(mean_w)
+    lower_w = total([_over(energy.lower_j, energy.seconds) for energy in energies])
+    upper_w = total([_over(energy.upper_j, energy.seconds) for energy in energies])
+    return None if upper_w is None else Bounded(None, lower_w, upper_w)
 
 
 def _over(energy_j: float | None, seconds: float) -> float | None:
     return energy_j / seconds if energy_j is not None and seconds else None
 
 
-def _watts_source(record: RunRecord, power_w: float | None, watts: Watts | None) -> str:
-    if power_w is not None:
-        return "given"
-    if watts is None:
-        return (
-            f"{record.run_id} has no power of all its drives ({record.power.choice}); add power_w="
-        )
-    return f"{watts.evidence}, {record.run_id}"
-
-
-def _as_given(power_w: float) -> Watts:
-    return Watts(mean_w=power_w, lower_w=None, upper_w=None, evidence="given")
-
-
 def plan_lines(
     shape: Shape,
     rates: Rates,
     seconds: float | None,
-    energy: Energy | None,
+    energy_j: Bounded | None,
     drives: Drives | None,
 ) -> Iterator[str]:
     yield from _size(shape)
@@ -576,7 +562,12 @@ def plan_lines(
     unit = _unit(rates)
     yield _line("rate", f"{format_rate(rates.rate_bytes_per_s)} of {unit}, {rates.rate_source}")
     yield _line("time", f"{format_seconds(seconds)} on {unit} = bytes / rate")
-    yield from _energy(rates, energy)
+    if rates.power_w is None or energy_j is None:
+        yield _line("energy", f"unknown: power is {rates.power_source}")
+    else:
+        yield _line("power", f"{rates.power_w.text(Unit.WATTS)} of {unit}, {rates.power_source}")
+        per_checkpoint = "per checkpoint = power x time, the same for any number of drives"
+        yield _line("energy", f"{energy_j.text(Unit.JOULES)} {per_checkpoint}")
     if drives is not None:
         yield from _drives_line(drives, rates, shape)
     for remark in rates.remarks:
@@ -607,24 +598,6 @@ def _size(shape: Shape) -> Iterator[str]:
         )
     total = f"{format_bytes(shape.total_bytes)} = {shape.total_bytes / GIB:,.3f} GiB"
     yield _line("total", f"{total}; published {shape.published}")
-
-
-def _energy(rates: Rates, energy: Energy | None) -> Iterator[str]:
-    if rates.watts is None or energy is None:
-        yield _line("energy", f"unknown: power is {rates.watts_source}")
-        return
-    yield _line("power", f"{_power(rates.watts)} of {_unit(rates)}, {rates.watts_source}")
-    energy_j, lower_j, upper_j = (
-        None if each is None else each * J_PER_WH
-        for each in (energy.energy_wh, energy.lower_wh, energy.upper_wh)
-    )
-    shown = bounded_quantity(energy_j, lower_j, upper_j, Unit.JOULES)
-    told = f"{shown} per checkpoint = power x time, the same for any number of drives"
-    yield _line("energy", told)
-
-
-def _power(watts: Watts) -> str:
-    return bounded_quantity(watts.mean_w, watts.lower_w, watts.upper_w, Unit.WATTS)
 
 
 def _drives_line(drives: Drives, rates: Rates, shape: Shape) -> Iterator[str]:

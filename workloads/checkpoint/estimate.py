@@ -1,4 +1,4 @@
-"""The arithmetic of a checkpoint that is too large to run: bytes, files, time, energy, drives.
+"""The arithmetic of a checkpoint that is too large to run: bytes, files, drives.
 
 Nothing is measured: rate and power are inputs, or come from a run of another size. The time is
 bytes divided by rate. It ignores that the rate changes as a drive fills, and any network.
@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from wattload.core.errors import ConfigError
-from wattload.core.units import J_PER_WH
 from wattload.workloads.checkpoint.models import (
     MODELS,
     SERVER_NAME,
@@ -42,25 +41,6 @@ class Shape:
     file_count: int | None
     file_count_missing: str
     published: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watts:
-    """The power of the writing system in W: a mean, or bounds, or only an upper bound."""
-
-    mean_w: float | None
-    lower_w: float | None
-    upper_w: float | None
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Energy:
-    """The energy of one checkpoint in Wh; ``None`` where the power is unknown."""
-
-    energy_wh: float | None
-    lower_wh: float | None
-    upper_wh: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,22 +85,6 @@ def shape(model: str, ranks: int | None = None) -> Shape:
     )
 
 
-def write_seconds(total_bytes: int, rate_bytes_per_s: float, drives: int = 1) -> float:
-    """Return the seconds of a checkpoint on ``drives`` drives with this rate each."""
-    return total_bytes / (rate_bytes_per_s * drives)
-
-
-def write_energy(seconds: float, watts: Watts) -> Energy:
-    """Return the energy of these seconds; n drives take n times the power for 1/n of the time."""
-
-    def over(power_w: float | None) -> float | None:
-        return None if power_w is None else power_w * seconds / J_PER_WH
-
-    return Energy(
-        energy_wh=over(watts.mean_w), lower_wh=over(watts.lower_w), upper_wh=over(watts.upper_w)
-    )
-
-
 def drives_needed(
     total_bytes: int, rate_bytes_per_s: float, *, interval_s: float, overhead: float
 ) -> Drives:
@@ -130,7 +94,7 @@ def drives_needed(
     interval). Asynchronous: the drain has to end within the interval, so n is at least bytes /
     (rate x interval). The snapshot does not depend on drives and is ignored.
     """
-    one_s = write_seconds(total_bytes, rate_bytes_per_s)
+    one_s = total_bytes / rate_bytes_per_s
     sync_count = _whole(one_s / (overhead * interval_s))
     async_count = _whole(one_s / interval_s)
     return Drives(

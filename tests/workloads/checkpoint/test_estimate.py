@@ -7,11 +7,8 @@ import pytest
 from wattload.core.errors import ConfigError
 from wattload.core.units import GIB
 from wattload.workloads.checkpoint.estimate import (
-    Watts,
     drives_needed,
     shape,
-    write_energy,
-    write_seconds,
 )
 
 
@@ -70,21 +67,6 @@ def test_a_part_of_the_ranks_has_no_file_count() -> None:
 def test_ranks_that_the_model_lacks_are_refused(ranks: int) -> None:
     with pytest.raises(ConfigError, match=f"ranks must be 1 to 512 for model 405b, got {ranks}"):
         shape("405b", ranks)
-
-
-def test_time_is_bytes_over_rate_and_energy_is_power_over_time() -> None:
-    assert write_seconds(415_000_000_000, 5e9) == 83.0
-    assert write_seconds(415_000_000_000, 5e9, drives=2) == 41.5
-    watts = Watts(mean_w=18.0, lower_w=None, upper_w=None, evidence="given")
-    assert write_energy(100.0, watts).energy_wh == pytest.approx(0.5)
-
-
-def test_bounds_stay_bounds() -> None:
-    bounds = Watts(mean_w=None, lower_w=9.0, upper_w=18.0, evidence="bounds")
-    found = write_energy(100.0, bounds)
-    assert (found.energy_wh, found.lower_wh, found.upper_wh) == (None, 0.25, 0.5)
-    upper = write_energy(100.0, Watts(mean_w=None, lower_w=None, upper_w=18.0, evidence="bounds"))
-    assert (upper.energy_wh, upper.lower_wh, upper.upper_wh) == (None, None, 0.5)
 
 
 def test_drives_hold_the_share_that_may_be_lost() -> None:

@@ -11,13 +11,13 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import DataError
 from wattload.core.files import naming
-from wattload.core.record.results import Check, amount
+from wattload.core.record.results import Check
 from wattload.core.units import format_bytes
 
 _FS_IOC_FIEMAP = 0xC020660B
@@ -164,11 +164,6 @@ def _data_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
             return
         position = os.lseek(descriptor, start, os.SEEK_HOLE)
         yield position - start
-
-
-def are_written(figures: Mapping[str, float | int | str | None]) -> bool:
-    """Return whether the figures of the check are those of files without holes."""
-    return amount(figures, "file_count") > 0 and amount(figures, "unwritten_bytes") == 0
 
 
 def written_extents_check(paths: Iterable[Path], *, remedy: str) -> Check:
