@@ -30,19 +30,18 @@ from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 from wattload.reports.stats.sweeps import Point, points
+from wattload.results.labels import label, workload_title
 from wattload.results.quantity import (
     MISSING,
     Scale,
     counted,
     interval_text,
-    label,
     listed,
     out_of_range,
     percent,
     quantity,
     scale_for,
     scaled,
-    workload_title,
 )
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)

@@ -16,7 +16,8 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.figures import Quantity
-from wattload.results.quantity import ACTIVITIES, listed, out_of_range
+from wattload.results.labels import ACTIVITIES
+from wattload.results.quantity import listed, out_of_range
 
 NOT_RECORDED = "not recorded in any run"
 

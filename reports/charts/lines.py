@@ -31,6 +31,7 @@ from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.stats.subject import LETTERS, named
 from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
 from wattload.reports.stats.sweeps import LoadCurves, ScaleCurve, Scaling
+from wattload.results.labels import label
 from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
@@ -38,7 +39,6 @@ from wattload.results.quantity import (
     Scale,
     block_text,
     counted,
-    label,
     number,
     out_of_range,
     percent,

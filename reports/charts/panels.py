@@ -31,16 +31,8 @@ from wattload.reports.stats.sweeps import (
     ScaleCurve,
     Scaling,
 )
-from wattload.results.quantity import (
-    DIRECTIONS,
-    Scale,
-    label,
-    number,
-    percent,
-    scale_for,
-    scaled,
-    whole,
-)
+from wattload.results.labels import label
+from wattload.results.quantity import DIRECTIONS, Scale, number, percent, scale_for, scaled, whole
 
 PANELS_MAX = 9
 """A chart of more panels is hard to read: its data are then shown as a table only."""

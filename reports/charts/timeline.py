@@ -22,7 +22,8 @@ from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.timeline import Band, Timeline, make_timeline
-from wattload.results.quantity import Scale, label, listed, number, quantity, scale_for, scaled
+from wattload.results.labels import label
+from wattload.results.quantity import Scale, listed, number, quantity, scale_for, scaled
 
 BINS_MAX = 600
 """The most bins of a line: more would not be seen."""

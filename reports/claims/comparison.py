@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -19,18 +19,12 @@ from wattload.reports.claims.papers import (
     Fact,
     Pair,
     Paper,
+    Requirement,
     axis_text,
     papers,
     value_text,
 )
 from wattload.reports.runs.energy import is_simulated
-from wattload.reports.runs.gnn import (
-    EMULATED,
-    GNN,
-    UNVERIFIED_S,
-    graph_training,
-    is_filled_by_gpu,
-)
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.random_reads import (
@@ -49,7 +43,9 @@ from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Group, Subject, power_state_text
 from wattload.reports.stats.sweeps import Point, points
-from wattload.results.quantity import MISSING, label, listed, quantity
+from wattload.results.labels import label
+from wattload.results.quantity import MISSING, listed, quantity
+from wattload.results.reading import run_of, view_of
 
 ClaimVerdict = Literal[
     "agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual", "absolute"
@@ -61,9 +57,6 @@ TOLERANCE = 0.10
 
 WIDEST = 1.25
 """An interval agrees only if its ends are within this factor: wider ones agree with anything."""
-
-_MAPPED = "mmap"
-"""The loader that is the baseline of training on a graph."""
 
 _TARGETS = "targets"
 """A point of a claim that is counted in the records: the drives, which targets may share."""
@@ -262,8 +255,10 @@ class _Place:
                 yield "unmeasured", "no GPU is proved to have asked"
             if claim.parsed.over == "b" and any(map(is_asked_by_gpu, records)):
                 yield "unmeasured", "a GPU asked in this arm"
-        if claim.workload == GNN and not all(map(is_filled_by_gpu, records)):
-            yield "unmeasured", "no GPU is proved to have asked for the rows"
+        for each in self._pair.requires:
+            is_of_arm = each.arm in ("both", claim.parsed.over)
+            if each.absolute and is_of_arm and not all(meets(record, each) for record in records):
+                yield "unmeasured", each.reason
         if value is None:
             yield "unmeasured", "no valid run has this figure"
 
@@ -288,8 +283,8 @@ class _Place:
             yield "unmeasured", f"the arms have the same {self._pair.differ_in}"
         elif claim.workload == GPU_READ:
             yield from self._wrong_path()
-        elif claim.workload == GNN:
-            yield from self._other_training(claim)
+        elif self._pair.requires:
+            yield from self._unmet(claim)
         elif any(cache_bytes_of(run.record) for run in group.runs):
             yield "unmeasured", CACHED
         if row is None:
@@ -317,25 +312,42 @@ class _Place:
         ):
             yield "unmeasured", "b is not proved to read through host memory"
 
-    def _other_training(self, claim: Claim) -> Iterator[tuple[ClaimVerdict, str]]:
-        """Yield how the arms are far from training whose GPU asks for its features, in turns."""
+    def _unmet(self, claim: Claim) -> Iterator[tuple[ClaimVerdict, str]]:
+        """Yield why runs are not what the paper's pair requires."""
         arms = list(self.point.group.arms.values())
         of_a, of_b = arms if self._straight else reversed(arms)
-        if not all(is_filled_by_gpu(run.record) for run in of_a):
-            yield "unmeasured", "no GPU is proved to have asked for the rows of a"
-        is_of_paths = self._pair.between == "paths"
-        if is_of_paths and any(run.record.workload.loader != _MAPPED for run in of_b):
-            yield "unmeasured", f"b does not read by {_MAPPED}"
-        if not is_of_paths and not all(is_filled_by_gpu(run.record) for run in of_b):
-            yield "unmeasured", "no GPU is proved to have asked for the rows of b"
-        found = [each for run in self.point.group.runs if (each := graph_training(run.record))]
-        if is_of_paths and not all(each.memory.is_limited for each in found):
-            yield "unmeasured", "nothing limited the memory of both arms"
-        has_training = claim.figure in ("training_s", UNVERIFIED_S)
-        if has_training and any(EMULATED in (each.training, each.trainer) for each in found):
-            yield "unmeasured", "training is emulated"
-        if any(each.is_ahead for each in found):
-            yield "unmeasured", "stages overlap; those of the paper are in turns"
+        runs = {"a": of_a, "b": of_b, "both": self.point.group.runs}
+        for each in self._pair.requires:
+            is_of_claim = not each.figures or claim.figure in each.figures
+            if is_of_claim and not all(meets(run.record, each) for run in runs[each.arm]):
+                yield "unmeasured", each.reason
+
+
+def meets(record: RunRecord, requirement: Requirement) -> bool:
+    """Return whether a run is what a pair of arms requires."""
+    found = set(_required(record, requirement.what))
+    if requirement.values:
+        return bool(found) and found <= set(requirement.values)
+    return not found & set(requirement.excluded)
+
+
+def _required(record: RunRecord, what: str) -> Iterator[str]:
+    if what == "path":
+        yield from (path.path_effective for path in record.workload.paths)
+        return
+    parts = what.split(".")
+    roots = {"loader": record.workload.loader, "facts": record.workload.facts,
+             "config": record.config}  # fmt: skip
+    value: Any = roots[parts[0]]
+    for part in parts[1:]:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    yield str(value)
+
+
+def is_as_a(pair: Pair, runs: Sequence[Run]) -> bool:
+    """Return whether all runs of an arm took the path of the paper's ``a``."""
+    of_a = [each for each in pair.requires if each.arm == "a"]
+    return bool(runs and of_a) and all(meets(run.record, each) for run in runs for each in of_a)
 
 
 def _drive_count(record: RunRecord) -> int:
@@ -452,7 +464,10 @@ def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -
     the first condition of the pair that matches one order better decides; without one, the order of
     the page is used.
     """
-    for is_of_a in (is_direct, is_asked_by_gpu, is_filled_by_gpu):
+    own = [is_as_a(pair, arm) for arm in (first, second)]
+    if pair.between == "paths" and own[0] != own[1]:
+        return own[0]
+    for is_of_a in (is_direct, is_asked_by_gpu):
         own = [bool(arm) and all(is_of_a(run.record) for run in arm) for arm in (first, second)]
         if pair.between == "paths" and own[0] != own[1]:
             return own[0]
@@ -509,9 +524,9 @@ def _power_states(record: RunRecord) -> Iterator[str]:
 
 
 def _accelerators(record: RunRecord) -> Iterator[str]:
-    training = graph_training(record)
-    if training is not None:
-        yield from filter(None, [training.gpu])
+    own, run = view_of(record).accelerators, run_of(record)
+    if own is not None and run is not None:
+        yield from own(run)
         return
     settings = record.config.get("accelerator")
     count = settings.get("count") if isinstance(settings, Mapping) else None

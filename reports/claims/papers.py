@@ -87,16 +87,43 @@ class Condition(Frozen):
     b: Expected | None = None
 
 
+class Requirement(Frozen):
+    """What runs of an arm must be to measure a pair's claims, or those on some ``figures``.
+
+    ``what`` is ``path``, ``loader``, or a dotted place under ``facts`` or ``config``. Its values in
+    each run must be among ``values``, or not among ``excluded``. ``absolute`` is whether absolute
+    figures need it too.
+    """
+
+    arm: Literal["a", "b", "both"] = "both"
+    what: Text
+    values: tuple[Text, ...] = ()
+    excluded: tuple[Text, ...] = ()
+    figures: tuple[Text, ...] = ()
+    absolute: bool = False
+    reason: Text
+
+    @model_validator(mode="after")
+    def _has_one_list(self) -> Self:
+        if bool(self.values) == bool(self.excluded):
+            raise ValueError(f"{self.what}: give values or excluded, and not both")
+        return self
+
+
 class Pair(Frozen):
     """Two arms that a paper compares, or a single one.
 
     ``between`` is how they differ: in drives (or their power states), or in the path of the bytes.
+    ``remark`` is printed with their claims, and ``unlike`` if no arm is as ``a`` has to be.
     """
 
     between: Literal["drives", "paths"]
     a: Text
     b: Text | None = None
     conditions: tuple[Condition, ...] = ()
+    requires: tuple[Requirement, ...] = ()
+    remark: str = ""
+    unlike: str = ""
 
     @property
     def differ_in(self) -> str:

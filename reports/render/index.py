@@ -24,15 +24,8 @@ from wattload.reports.sections.runs import Line, line_of
 from wattload.reports.sections.wording import moment
 from wattload.reports.stats.conditions import conditions
 from wattload.reports.stats.subject import UNKNOWN_STATE
-from wattload.results.quantity import (
-    MINUS,
-    MISSING,
-    UNIT_SPACE,
-    counted,
-    label,
-    number,
-    quantity,
-)
+from wattload.results.labels import label
+from wattload.results.quantity import MINUS, MISSING, UNIT_SPACE, counted, number, quantity
 from wattload.results.reading import read_judged
 
 PAGE = "report.html"

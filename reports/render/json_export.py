@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from wattload.core.record.run import RunRecord
 from wattload.reports.claims.comparison import (
     ComparedClaims,
     Measured,
@@ -22,7 +20,6 @@ from wattload.reports.claims.comparison import (
 )
 from wattload.reports.claims.papers import Claim, Paper
 from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
-from wattload.reports.runs.gnn import graph_training
 from wattload.reports.runs.gpu_reads import gpu_paths, path_words
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.runs.random_reads import asked_words
@@ -207,15 +204,9 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
             }
             for path in gpu_paths(record)
         ],
-        "graph_training": _graph_training(record),
+        "facts": dict(record.workload.facts),
         "loads": [load.model_dump(mode="json") for load in record.loads],
     }
-
-
-def _graph_training(record: RunRecord) -> dict[str, Any] | None:
-    """Return what a run of training on a graph did, with its memory and I/O profile."""
-    found = graph_training(record)
-    return asdict(found) if found is not None else None
 
 
 def _quantities(subject: Subject) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from itertools import compress
 
 from wattload.reports.blocks import Cell, Table
 from wattload.reports.render.json_export import finite
-from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.sanitize import escape_unseen, sanitize
@@ -34,7 +33,9 @@ from wattload.reports.stats.summary import (
     drive_limits,
     first_screen,
 )
-from wattload.results.quantity import counted, listed, workload_title
+from wattload.results.labels import workload_title
+from wattload.results.quantity import counted, listed
+from wattload.results.reading import view_named
 
 RUN_COLUMNS = (
     "run_id",
@@ -313,8 +314,10 @@ def _first_table(subject: Subject, screen: FirstScreen) -> str:
     """Return a row per workload for two arms, otherwise one per workload and arm."""
     heads: tuple[str, ...]
     workloads = {group.workload for group in subject.groups}
-    counted_by = {RANDOM_READ: "reads per J", GNN: "rows per J"}
-    per_joule = counted_by.get(workloads.pop(), "") if len(workloads) == 1 else ""
+    joule = view_named(min(workloads)).joule if len(workloads) == 1 else None
+    per_joule = f"{joule.many} per J" if joule is not None else ""
+    if workloads == {RANDOM_READ}:
+        per_joule = "reads per J"
     per_joule = per_joule or "MB/s per W"
     if subject.compares:
         titles = ("workload", "speed", "rate, A / B", "drive energy", "energy, A / B")

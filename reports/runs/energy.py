@@ -11,12 +11,12 @@ from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.runs.gnn import rows_of_phase
 from wattload.reports.runs.gpu_reads import topology
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
 from wattload.reports.runs.random_reads import operations_of, random_reads
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import DIGITS, MISSING, bounded_quantity
+from wattload.results.reading import run_of, view_of
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
 """Evidence good enough to decide which arm is better."""
@@ -55,7 +55,7 @@ class Energy:
 
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
     ``reads`` is how many random reads of storage it made meanwhile, ``None`` of other workloads;
-    ``rows`` is how many rows of a graph's features it gathered.
+    ``amount`` is how much it did meanwhile of what a joule pays for, by its view.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
     of another run.
     """
@@ -65,7 +65,7 @@ class Energy:
     moved_bytes: int
     evidence: Evidence
     reads: int | None = None
-    rows: int | None = None
+    amount: int | None = None
     energy_j: float | None = None
     lower_j: float | None = None
     upper_j: float | None = None
@@ -106,10 +106,10 @@ class Energy:
         return self.reads / self.energy_j
 
     @property
-    def rows_per_j(self) -> float | None:
-        if self.rows is None or self.energy_j is None or self.energy_j <= 0:
+    def amount_per_j(self) -> float | None:
+        if self.amount is None or self.energy_j is None or self.energy_j <= 0:
             return None
-        return self.rows / self.energy_j
+        return self.amount / self.energy_j
 
     @property
     def words(self) -> str:
@@ -181,7 +181,7 @@ def _summed(
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
         reads=operations_of(record, phase),
-        rows=rows_of_phase(record, phase),
+        amount=amount_of(record, phase),
         evidence=weakest(part.evidence for part in parts),
         energy_j=None if impossible else _sum(parts, "energy_j"),
         lower_j=_sum(parts, "lower_j"),
@@ -194,6 +194,12 @@ def _summed(
         recorded=any(each.is_recorded for each in facts if each is not None),
         replayed=any(each.is_of_another_run for each in facts if each is not None),
     )
+
+
+def amount_of(record: RunRecord, phase: str) -> int | None:
+    """Return how much a run did in a phase of what a joule pays for, if that is not bytes."""
+    run, joule = run_of(record), view_of(record).joule
+    return (joule.count(run, phase) or None) if run is not None and joule is not None else None
 
 
 def _impossible(part: EnergyRecord) -> str:
@@ -255,7 +261,9 @@ def _used_gpus(record: RunRecord) -> set[tuple[str, str]]:
     found = random_reads(record)
     asking = [] if found is None else [(each.rank, each.address) for each in found.gpus]
     ended = [(rank, str(each.get("gpu") or "")) for rank in hosts for each in topology(record)]
-    return {(hosts.get(rank, ""), address) for rank, address in (*asking, *ended) if address}
+    run = run_of(record)
+    used = () if run is None else view_of(record).gpus(run)
+    return {(hosts.get(rank, ""), address) for rank, address in (*asking, *ended, *used) if address}
 
 
 @cache_by_identity

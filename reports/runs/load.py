@@ -24,6 +24,7 @@ from wattload.reports.runs.search import LeftOut, find_records, record_fault
 from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
 from wattload.reports.sanitize import file_name
 from wattload.results.reading import read_judged
+from wattload.results.registry import results_of
 
 DETAILED_RUNS = 16
 """With more runs the page has only a row for each.
@@ -171,7 +172,7 @@ class _Work:
         self.keep = keep
         self._masker = masker
         self._several = several
-        self._named: dict[Path, tuple[TraceFile, ...]] = {}
+        self._named: dict[Path, tuple[tuple[TraceFile, ...], str]] = {}
         self._latest = lru_cache(maxsize=1)(self._read)
 
     def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
@@ -189,7 +190,7 @@ class _Work:
         return self.keep(made) if self.keep is not None and isinstance(made, Run) else made
 
     def _run(self, stored: StoredRecord, file: Path) -> Run:
-        self._named[file.parent] = stored.record.traces
+        self._named[file.parent] = (stored.record.traces, stored.record.workload.name)
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()
         run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
@@ -202,15 +203,18 @@ class _Work:
 
     def with_traces(self, run: Run, file: Path) -> Run:
         """Return a compact run that reads its traces on demand."""
-        self._named[file.parent] = run.record.traces
+        self._named[file.parent] = (run.record.traces, run.record.workload.name)
         known = (run.traces.notes, run.traces.digests)
         return replace(run, traces=LazyTraces(partial(self._latest, file.parent), known))
 
     def _read(self, folder: Path) -> Traces:
+        files, workload = self._named[folder]
+        results = results_of(workload)
         return read_traces(
             folder,
-            self._named[folder],
+            files,
             self._masker.text if self._masker else str,
+            declared=results.tables if results is not None else (),
             operations=not self._several,
         )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,16 +19,9 @@ from numpy.typing import NDArray
 from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
-from wattload.reports.runs.gnn_traces import (
-    REQUEST_COLUMNS,
-    STEP_COLUMNS,
-    Requests,
-    Steps,
-    requests_of,
-    steps_of,
-)
 from wattload.reports.runs.rounds import COLUMNS as SERIES_COLUMNS
 from wattload.reports.runs.rounds import Rounds, rounds_of
+from wattload.results.tables import TraceTable
 
 if TYPE_CHECKING:
     pass
@@ -55,8 +49,6 @@ _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 
 _SERIES = ("rounds", "seconds")
 """The tables of random writes; those of other workloads have other columns."""
-_STEPS, _REQUESTS = "steps", "io_requests"
-"""The tables of training on a graph."""
 _SIGNAL = ("source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
@@ -154,7 +146,7 @@ class Traces:
 
     A run has a trace of ``operations`` only if its loader sampled them, so a missing one is not
     noted. It is not read if there are so many runs that no page draws it. Only random writes have
-    ``rounds``. Only training on a graph has ``steps`` and, of its I/O profile, ``requests``.
+    ``rounds``. ``tables`` are those that the results of its workload declare, by name and column.
     """
 
     throughput: ThroughputTrace | None
@@ -163,8 +155,7 @@ class Traces:
     digests: Mapping[str, str]
     operations: OperationTrace | None = None
     rounds: Rounds | None = None
-    steps: Steps | None = None
-    requests: Requests | None = None
+    tables: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
 
 
 class LazyTraces(Traces):
@@ -199,12 +190,8 @@ class LazyTraces(Traces):
         return self._read().rounds
 
     @property
-    def steps(self) -> Steps | None:
-        return self._read().steps
-
-    @property
-    def requests(self) -> Requests | None:
-        return self._read().requests
+    def tables(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
+        return self._read().tables
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -229,6 +216,7 @@ def read_traces(
     files: tuple[TraceFile, ...],
     mask: Mask,
     *,
+    declared: Sequence[TraceTable] = (),
     operations: bool = True,
 ) -> Traces:
     """Return the traces that a record names.
@@ -237,12 +225,21 @@ def read_traces(
         folder: the run's.
         files: the traces of its record.
         mask: what text in the traces goes through.
+        declared: the tables of its workload.
         operations: whether to return single operations; without, a file that is not the recorded
             one is still read, to note whether it is damaged.
     """
     notes: list[str] = []
     digests: dict[str, str] = {}
     named = {file.name: file for file in files}
+    drawn = {
+        table.name: table
+        for table in declared
+        if table.drawn
+        and table.name in named
+        and set(table.drawn) <= set(named[table.name].columns)
+    }
+    singles = {"operations", *(name for name, table in drawn.items() if table.of_operations)}
 
     def one(name: str, build: Callable[[Path, Mask], Trace | None]) -> Trace | None:
         if name not in named:
@@ -258,7 +255,7 @@ def read_traces(
         try:
             _refuse_large(path)
             digests[name] = digest_of(path)
-            is_single = name in ("operations", _REQUESTS)
+            is_single = name in singles
             if is_single and not operations and digests[name] == named[name].sha256:
                 return None
             return build(path, mask)
@@ -280,13 +277,7 @@ def read_traces(
             rounds = rounds_of(by_round, by_second)
         except ValueError as error:
             notes.append(f"The traces of rounds and seconds can't be drawn: {error}.")
-    tables = {
-        name
-        for name, columns in ((_STEPS, STEP_COLUMNS), (_REQUESTS, REQUEST_COLUMNS))
-        if name in named and set(columns) <= set(named[name].columns)
-    }
-    steps = one(_STEPS, _steps) if _STEPS in tables else None
-    requests = one(_REQUESTS, _requests) if _REQUESTS in tables else None
+    tables = {name: one(name, partial(_table, table)) for name, table in drawn.items()}
     for name in named.keys() - {*TRACE_NAMES, *series, *tables}:
         one(name, _readable)
     return Traces(
@@ -294,8 +285,11 @@ def read_traces(
         power=power,
         operations=sampled if operations else None,
         rounds=rounds,
-        steps=steps,
-        requests=requests if operations else None,
+        tables={
+            name: columns
+            for name, columns in tables.items()
+            if columns is not None and (operations or not drawn[name].of_operations)
+        },
         notes=tuple(map(mask, notes)),
         digests=digests,
     )
@@ -427,17 +421,20 @@ def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
     }
 
 
-def _steps(path: Path, mask: Mask) -> Steps | None:
-    columns = columns_of(path, STEP_COLUMNS)
-    counted = np.asarray(array_of(columns["storage_bytes"]), dtype=np.float64)
-    times = {name: integers_of(columns[name]) for name in ("start_ns", "end_ns")}
-    return steps_of({**times, "storage_bytes": counted})
-
-
-def _requests(path: Path, mask: Mask) -> Requests | None:
-    columns = columns_of(path, REQUEST_COLUMNS)
-    counts = {name: integers_of(columns[name]) for name in ("issued_ns", "completed_ns", "bytes")}
-    return requests_of({**counts, "is_read": np.asarray(array_of(columns["is_read"]), dtype=bool)})
+def _table(table: TraceTable, path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
+    """Return the columns of a workload's table that pages draw."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, column in columns_of(path, table.drawn).items():
+        kind = table.kind(name)
+        if kind == "string":
+            found[name] = np.array([mask(str(each)) for each in column.to_pylist()])
+        elif kind == "int64" and name in table.interval:
+            found[name] = integers_of(column)
+        else:
+            found[name] = np.asarray(array_of(column), dtype=bool if kind == "bool" else np.float64)
+    if table.interval and (found[table.interval[1]] < found[table.interval[0]]).any():
+        raise ValueError("a row ends before it starts")
+    return found
 
 
 def _readable(path: Path, mask: Mask) -> None:

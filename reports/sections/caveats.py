@@ -17,7 +17,8 @@ from wattload.reports.sections.wording import count_remarks, sentence_of, unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
 from wattload.reports.stats.sweeps import axes, axis_names, setting_values
-from wattload.results.quantity import THIN_SPACE, counted, label, listed
+from wattload.results.labels import label
+from wattload.results.quantity import THIN_SPACE, counted, listed
 
 _MEASURED_UNIT = (
     r"(?:%|times|(?:[kKMGTP]i?B|[kMGTP]?bit)(?:/s)?|B/s|[kM]?IOPS|[num\u00b5\u03bc]?s|min|h"

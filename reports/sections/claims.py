@@ -25,12 +25,12 @@ from wattload.reports.claims.comparison import (
     Measured,
     compare_claims,
     conditions_for,
+    is_as_a,
     match_condition,
     unmeasured_claims,
 )
 from wattload.reports.claims.formula import text_of
 from wattload.reports.claims.papers import Claim, Closure, Consistency, Notation, Paper
-from wattload.reports.runs.gnn import GNN, is_filled_by_gpu
 from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
 from wattload.reports.runs.random_reads import RANDOM_READ, is_asked_by_gpu
 from wattload.reports.sections.wording import anchor, sentence_of
@@ -113,10 +113,9 @@ def _part(part: ComparedClaims) -> Section:
         roles += " SCADA moves blocks from drive to GPU directly, a queue through host memory."
         if not any(is_asked_by_gpu(run.record) for run in part.group.runs):
             roles += " On this page no GPU is proved to have asked."
-    if part.group.workload == GNN:
-        roles += " The published path is from drive to GPU directly, a queue through host memory."
-        if not any(is_filled_by_gpu(run.record) for run in part.group.runs):
-            roles += " On this page no GPU is proved to have asked."
+    roles += f" {pair.remark}" if pair.remark else ""
+    if pair.unlike and not any(is_as_a(pair, runs) for runs in part.group.arms.values()):
+        roles += f" {pair.unlike}"
     return Section(
         anchor=anchor("claims", paper.id, part.group.workload, pair.between),
         title=f"{part.group.workload}: published figures for {pair.a} against {pair.b}",

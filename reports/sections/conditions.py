@@ -16,7 +16,8 @@ from wattload.reports.stats.conditions import (
 from wattload.reports.stats.pairs import one_after_the_other
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
-from wattload.results.quantity import MISSING, listed, workload_title
+from wattload.results.labels import workload_title
+from wattload.results.quantity import MISSING, listed
 
 _NOT_COMPARED = ("name", "missing")
 """The fields of a host that are its name, or reasons for other fields."""

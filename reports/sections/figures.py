@@ -12,12 +12,12 @@ from wattload.reports.blocks import Cell, Table, columns, row
 from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, depth, parents, phases_of
+from wattload.results.labels import label
 from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
     block_text,
     cpu_per_byte,
-    label,
     number,
     quantity,
     whole,

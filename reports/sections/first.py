@@ -36,15 +36,8 @@ from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, Bars, FirstScreen, Scatter, VerdictRow
 from wattload.reports.stats.sweeps import points
-from wattload.results.quantity import (
-    MISSING,
-    Scale,
-    counted,
-    listed,
-    number,
-    one_unit,
-    workload_title,
-)
+from wattload.results.labels import workload_title
+from wattload.results.quantity import MISSING, Scale, counted, listed, number, one_unit
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}

@@ -25,7 +25,8 @@ from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.stats.conditions import compared_group, is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
-from wattload.results.quantity import MISSING, listed, workload_title
+from wattload.results.labels import workload_title
+from wattload.results.quantity import MISSING, listed
 
 
 def cumulative_section(subject: Subject) -> Section | None:

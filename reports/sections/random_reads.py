@@ -46,6 +46,7 @@ from wattload.reports.sections.wording import unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import Point, panels, setting_words
+from wattload.results.labels import workload_title
 from wattload.results.quantity import (
     MISSING,
     counted,
@@ -56,7 +57,6 @@ from wattload.results.quantity import (
     scale_for,
     scaled,
     whole,
-    workload_title,
 )
 
 _MICRO = 1e6

@@ -37,7 +37,8 @@ from wattload.reports.sections.machine import ABSOLUTE_ZERO_C, machine_blocks
 from wattload.reports.sections.provenance import reproduce_blocks
 from wattload.reports.sections.wording import anchor, letter_of, moment, run_badges, sentence_of
 from wattload.reports.stats.subject import ARMS, Subject
-from wattload.results.quantity import MISSING, counted, label, percent, quantity
+from wattload.results.labels import label
+from wattload.results.quantity import MISSING, counted, percent, quantity
 
 _INTEGRATING = "integral"
 """The kind of sensor that integrates power itself, from start to stop."""

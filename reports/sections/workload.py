@@ -36,7 +36,6 @@ from wattload.reports.charts.lines import (
 )
 from wattload.reports.charts.panels import PANELS_MAX, mean_panels, rate_panels, tail_panels
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
-from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
@@ -49,7 +48,6 @@ from wattload.reports.sections.first import (
     tracks_of,
     with_choice,
 )
-from wattload.reports.sections.gnn import more_training_blocks, training_blocks
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.random_reads import asking_blocks, random_read_blocks
 from wattload.reports.sections.random_writes import rate_figures, write_blocks
@@ -59,6 +57,7 @@ from wattload.reports.sections.ratios import (
     points_table,
     quantities_table,
 )
+from wattload.reports.sections.shapes import closing_blocks, opening_blocks
 from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
@@ -73,16 +72,9 @@ from wattload.reports.stats.sweeps import (
     points,
     scalings,
 )
-from wattload.results.quantity import (
-    MISSING,
-    counted,
-    label,
-    listed,
-    one_unit,
-    quantity,
-    whole,
-    workload_title,
-)
+from wattload.results.labels import label, workload_title
+from wattload.results.quantity import MISSING, counted, listed, one_unit, quantity, whole
+from wattload.results.reading import view_named
 
 _STEADY_RULE = (
     "By SNIA's PTS: over five rounds of one minute the rate ranges over at most 20\u00a0% of its "
@@ -117,14 +109,14 @@ def _section(subject: Subject, group: Group) -> Section:
         *_missing_points(subject, group),
         *path_blocks(subject, group),
         *asking_blocks(subject, group),
-        *training_blocks(subject, group, name),
+        *opening_blocks(subject, group, name),
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
     blocks += _over_time(subject, group, name, title, tracks)
     blocks += _folds(subject, group)
     blocks += random_read_blocks(subject, group, name, tracks)
-    blocks += more_training_blocks(subject, group, name, tracks)
+    blocks += closing_blocks(subject, group, name, tracks)
     blocks += more_blocks(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
@@ -204,7 +196,7 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
         return
     if len(group.runs) == 1:
         return  # its figures are on the first screen and in the table
-    is_per_gb = group.workload == WORKLOAD
+    is_per_gb = group.workload == WORKLOAD or not view_named(group.workload).has_size
     directed = [
         entry
         for entry in heads
@@ -228,6 +220,7 @@ def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]
 def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     """Yield latency, the parts of times and steady state in folds, and the curves of a sweep."""
     name, title = anchor("workload", group.workload), workload_title(group.workload)
+    view = view_named(group.workload)
     is_swept = len(points(group)) > 1
     records = _valid_records(subject, group)
     clause = forced_clause(each for each in compare(subject, group) if each.quantity.headline)
@@ -235,7 +228,7 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         found = latency_figure(f"{name}-latency", title, records, group.letters)
         if found is not None:
             yield Fold("Latency", [_marked(found, clause)])
-    if len(panels(group)) > 1 or group.workload == GPU_READ:
+    if len(panels(group)) > 1 or view.always_panels or group.workload == GPU_READ:
         yield from _panels(subject, group, name, title)
     else:
         yield from _curves(subject, group, name, title, is_swept=is_swept)
@@ -244,12 +237,13 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
         stages = stages_figure(f"{name}-stages", title, bars)
         parts = [*([stages] if stages else [])]
-        if group.workload != GNN:  # whose stages have a chart of their own, per step
+        if not view.draws_parts:
             parts += parts_figures(name, title, bars)
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
-    # The verdicts of random writes are their own: a plateau of minutes is not a steady drive.
-    if group.workload != WORKLOAD and (steady := list(_steady(subject, group))):
+    # The verdicts of some workloads are their own: a plateau of minutes is not a steady drive.
+    is_judged = view.judges_steady or group.workload == WORKLOAD
+    if not is_judged and (steady := list(_steady(subject, group))):
         yield Fold("Steady state", steady)
 
 

@@ -13,13 +13,6 @@ from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_bytes, format_percent
 from wattload.reports.runs import energy as energies
-from wattload.reports.runs.gnn import (
-    GNN,
-    batches_words,
-    memory_words,
-    payload_bytes,
-    training_words,
-)
 from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
@@ -34,6 +27,8 @@ from wattload.reports.stats.settings import LOAD, load_name, settings
 from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import counted, listed, quantity
+from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.view import Condition, Served
 
 _WORK_PREFIXES = (
     "workload",
@@ -51,24 +46,6 @@ _ENGINE = "workload engine"
 _STORAGE = "storage"
 _CACHE = "workload cache"
 """The cache in a GPU's memory: drives read only what it does not hold, so reads differ in kind."""
-
-_BATCHES = "workload batches"
-"""Who drew the batches that a model was trained on: others are other work."""
-
-_NOT_WORK: Mapping[str, frozenset[str]] = {
-    GNN: frozenset(
-        f"config workload.{name}"
-        for name in (
-            "overlap", "sampler", "sampler_threads", "outstanding", "profile_steps", "gpus",
-            "training",
-        )
-    )
-}  # fmt: skip
-"""By workload, its settings that say how the work is done: the same work may differ in them.
-
-Batches are the same by every sampler of ours, in whatever order stages are done. What training
-came down to is a condition of its own.
-"""
 
 _FOR_A_TIME = (GPU_READ, "gpu_random_read")
 """Phases that end when their time is over, whatever was read."""
@@ -147,9 +124,7 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield _ENGINE, engine
     if cache_bytes := cache_bytes_of(record):
         yield _CACHE, format_bytes(cache_bytes)
-    yield _BATCHES, batches_words(record)
-    yield "workload training", training_words(record)
-    yield "workload memory limit", memory_words(record)
+    yield from ((each.name, each.value) for each in own_conditions(record))
     writes = random_writes(record)
     if writes is not None:
         yield "workload target", writes.where
@@ -159,6 +134,13 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield from _hosts(record)
     yield from _targets(record)
     yield from _controllers(record)
+
+
+@cache_by_identity
+def own_conditions(record: RunRecord) -> tuple[Condition, ...]:
+    """Return the conditions that a workload adds to those of settings and machine."""
+    run = run_of(record)
+    return () if run is None else tuple(view_of(record).conditions(run))
 
 
 def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -236,6 +218,8 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
     by_arm = {arm: _values(runs) for arm, runs in group.arms.items()}
     full = [arm for arm, runs in group.arms.items() if runs]
     names = dict.fromkeys(name for values in by_arm.values() for name in values)
+    own = [each for run in group.runs for each in own_conditions(run.record)]
+    not_work = view_named(group.workload).not_work | {each.name for each in own if not each.is_work}
     found = []
     for name in names:
         values = {arm: of_arm.get(name, ()) for arm, of_arm in by_arm.items()}
@@ -247,7 +231,7 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
             is_of_load = name == _LOAD or name.startswith(f"{_LOAD}.")
             is_work = is_of_load or name.startswith(_WORK_PREFIXES)
             if (
-                name in _NOT_WORK.get(group.workload, ())
+                name.removeprefix("config workload.") in not_work
                 or name == f"config {by}"
                 or (is_of_load and _is_of_loads(group, by))
             ):
@@ -302,14 +286,19 @@ def different_work(group: Group, by: str = "") -> str:
     found = [difference for difference in differences(group, by) if difference.is_work]
     load = next((each for each in found if each.name == _LOAD), None)
     engine = next((each for each in found if each.name == _ENGINE), None)
-    batches = next((each for each in found if each.name == _BATCHES), None)
-    names = [each.name for each in found if each not in (load, engine, batches)]
+    worded = {
+        each.name: each for run in group.runs for each in own_conditions(run.record) if each.differs
+    }
+    names = [each.name for each in found if each not in (load, engine) and each.name not in worded]
     parts = []
     if engine is not None:
         unread = [value for value in dict.fromkeys(engine.values.values()) if value != _STORAGE]
         parts.append(f"no storage was read with loader.engine={', '.join(unread)}")
-    if batches is not None:
-        parts.append(f"different batches: {listed([*dict.fromkeys(batches.values.values())])}")
+    for each in found:
+        if each.name in worded:
+            own = worded[each.name]
+            values = [value for value in dict.fromkeys(each.values.values()) if value != own.usual]
+            parts.append(own.differs.format(listed(values)))
     if names:
         parts.append(f"different work: {listed(names)} differ{'s' * (len(names) == 1)}")
     if load is not None:
@@ -386,14 +375,14 @@ def different_bytes(group: Group) -> dict[str, str]:
     """Return the leading phases in which two runs moved different bytes, to a sentence on it.
 
     All runs are compared with each other, not the medians of the arms: a few runs with different
-    work do not change a median. A run without a phase moved nothing in it. Of training on a graph
-    the bytes of the rows count, not those that the drive moved for them.
+    work do not change a median. A run without a phase moved nothing in it. Where the bytes that a
+    drive moves are a result, those that equal work has count.
     """
     moved = {
         arm: [
             {
                 phase.name: phase.moved_bytes if payload is None else payload
-                for payload in [payload_bytes(run.record)]
+                for payload in [_payload_bytes(run.record)]
                 for phase in leading(run.record)
             }
             for run in runs
@@ -408,6 +397,11 @@ def different_bytes(group: Group) -> dict[str, str]:
         if max(every) - min(every) > BYTES_TOLERANCE * max(every):
             found[name] = f"different bytes in {name}: {listed([_range(each) for each in arms])}"
     return found
+
+
+def _payload_bytes(record: RunRecord) -> int | None:
+    run, payload = run_of(record), view_of(record).payload_bytes
+    return payload(run) if run is not None and payload is not None else None
 
 
 def _range(values: Sequence[int]) -> str:
@@ -471,6 +465,7 @@ class Exclusions:
     faulty_energy: str
     failed_reads: str = ""
     page_cache: str = ""
+    is_fixed_time: bool = False
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
@@ -478,7 +473,8 @@ class Exclusions:
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
         # Of reads for a given time, seconds are those of a read, which do not depend on the bytes.
-        is_latency = quantity.unit is Unit.SECONDS and quantity.phase in _FOR_A_TIME
+        is_for_a_time = self.is_fixed_time or quantity.phase in _FOR_A_TIME
+        is_latency = quantity.unit is Unit.SECONDS and is_for_a_time
         is_total = quantity.unit in (Unit.SECONDS, Unit.JOULES) and not is_latency
         if is_total and self.bytes_by_phase:
             if quantity.phase in ("", energies.ALL_PHASES):
@@ -510,9 +506,30 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
-        failed_reads=failures_words([run.record for run in compared.runs]),
+        failed_reads=failures_words([run.record for run in compared.runs])
+        or _failures_text([run.record for run in compared.runs]),
         page_cache=served_by_page_cache(compared),
+        is_fixed_time=view_named(compared.workload).is_fixed_time,
     )
+
+
+def _failures_text(records: Sequence[RunRecord]) -> str:
+    """Return how many operations failed in how many runs; empty if none did."""
+    known = [count for record in records if (count := failed_operations(record))]
+    if not known:
+        return ""
+    return f"{counted(sum(known), 'read')} failed in {counted(len(known), 'run')}"
+
+
+def failed_operations(record: RunRecord) -> int:
+    run = run_of(record)
+    return 0 if run is None else view_of(record).failed(run)
+
+
+def served_of(record: RunRecord) -> Served:
+    """Return what answered the reads of a run in place of drives."""
+    run = run_of(record)
+    return Served() if run is None else view_of(record).served(run)
 
 
 def served_by_page_cache(compared: Group) -> str:
@@ -521,12 +538,16 @@ def served_by_page_cache(compared: Group) -> str:
     Such a rate is one of memory, and not of another path to the drive.
     """
     served = {
-        arm: [run.record for run in runs if is_of_page_cache(run.record)]
+        arm: [
+            run.record
+            for run in runs
+            if served_of(run.record).page_cache or is_of_page_cache(run.record)
+        ]
         for arm, runs in compared.arms.items()
     }
     names = dict(zip(compared.arms, compared.letters, strict=False))
     texts = [
-        f"{page_cache_words(records)} of {names.get(arm, arm)}"
+        f"{served_of(records[0]).page_cache or page_cache_words(records)} of {names.get(arm, arm)}"
         for arm, records in served.items()
         if records
     ]

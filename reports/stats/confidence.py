@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 from wattload.core.checks.conditions import CEILING_FACTOR, CEILING_SUFFIX, bounded_rate
@@ -20,7 +19,6 @@ from wattload.reports.runs.energy import (
     phase_energies,
     whole_energy,
 )
-from wattload.reports.runs.gnn import graph_training, stage_limit
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
 from wattload.reports.runs.random_reads import (
@@ -33,6 +31,8 @@ from wattload.reports.runs.random_reads import (
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.results.quantity import TIMES, UNIT_SPACE, counted, number, percent
+from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.view import Limit, median_of_known
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""
@@ -75,14 +75,6 @@ class Grade:
     def text(self) -> str:
         """The word as it is shown, with its reason."""
         return f"{self.label}: {self.reason}" if self.word else self.reason
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What limited a rate, in a few words, and whether the drive did, alone or with others."""
-
-    text: str
-    is_drive: bool = False
 
 
 def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Grade:
@@ -168,7 +160,9 @@ def _ceilings(rate: Row, compared: Group) -> Iterator[str]:
         for arm, runs in compared.arms.items()
     }
     limited = [arm for arm, own in factors.items() if own and min(own) < CEILING_FACTOR]
-    what = "link or queue" if rate.quantity.key == READS_PER_S else "host"
+    what = view_named(compared.workload).ceiling
+    if rate.quantity.key == READS_PER_S:
+        what = "link or queue"
     if not any(factors.values()):
         yield f"{what} ceiling unknown"
     elif len(limited) == len(factors):
@@ -191,8 +185,13 @@ def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
     """Return how far the ceilings of the host are above the rate that they bound, in all runs."""
     if rate.quantity.key == READS_PER_S:
         return [factor for record in records for factor in headroom(record)]
-    if trained := [found for record in records if (found := graph_training(record)) is not None]:
-        return [factor for found in trained for factor in found.host_factors]
+    headrooms = [
+        each(run)
+        for record in records
+        if (each := view_of(record).headroom) is not None and (run := run_of(record)) is not None
+    ]
+    if headrooms:
+        return [factor for own in headrooms for factor in own]
     return [
         ceiling.value / bounded.value
         for record in records
@@ -212,18 +211,17 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     if they computed at least as large a share of the time as MLPerf Storage demands. It is the host
     if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, or if workers spent most
     of their time on a core or waiting for one. It is the drive if one had requests in flight for
-    ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage. Random
-    reads name their own bottleneck. Training on a graph names the longest stage of a step; that
-    is the drive's if it was busy for so much of the aggregation.
+    ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage. A
+    workload may name its own.
     """
     if rate is None or not runs:
         return Limit("")
     records = [run.record for run in runs]
-    computed = _median(_share(record, "compute_fraction") for record in records)
+    computed = median_of_known(_share(record, "compute_fraction") for record in records)
     if computed is not None and computed >= UNET3D.au_threshold:
         return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
     phase = rate.quantity.phase
-    busy = _median(_busy_share(record, phase) for record in records)
+    busy = median_of_known(_busy_share(record, phase) for record in records)
     if (found := _recorded(records, busy)) is not None:
         return found
     of_drive = list(_drive_limits(busy, phase, records))
@@ -235,15 +233,11 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
 
 
 def _recorded(records: Sequence[RunRecord], busy: float | None) -> Limit | None:
-    """Return the longest stage of a step, or the bottleneck of random reads, or why none is known.
-
-    ``None`` for other workloads.
-    """
-    stage, gathering = stage_limit(records)
-    if stage:
-        is_drive = bool(gathering and busy is not None and busy / gathering >= DRIVE_BUSY)
-        at_drive = f"; the drive was busy {percent(busy, 2)}" if busy is not None else ""
-        return Limit(f"limited by {stage}{at_drive}", is_drive=is_drive)
+    """Return the limit that a workload names by itself; ``None`` for one that does not."""
+    runs = [run for run in map(run_of, records) if run is not None]
+    own = view_of(records[0]).limit
+    if own is not None and runs and (limit := own(runs, busy)) is not None:
+        return limit
     if found := bottleneck_words(records):
         return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
     reason = no_bottleneck(records)
@@ -253,7 +247,9 @@ def _recorded(records: Sequence[RunRecord], busy: float | None) -> Limit | None:
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
     factors = _ceiling_factors(rate, records)
     phase = rate.quantity.phase
-    on_cores = _median(_worker_share(each, phase, "on_core", "for_core") for each in records)
+    on_cores = median_of_known(
+        _worker_share(each, phase, "on_core", "for_core") for each in records
+    )
     if factors and min(factors) < CEILING_FACTOR:
         factor = min(factors)
         reached = f"reaches {number(factor, 2)}{TIMES} the rate" if factor > 1 else "is no faster"
@@ -263,16 +259,11 @@ def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) -> Iterator[str]:
-    waited = _median(_worker_share(each, phase, "for_storage") for each in records)
+    waited = median_of_known(_worker_share(each, phase, "for_storage") for each in records)
     if busy is not None and busy >= DRIVE_BUSY:
         yield f"the drive, busy {percent(busy, 2)} of the time"
     elif waited is not None and waited > _MOST:
         yield f"the drive, for which workers waited {percent(waited, 2)} of the time"
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _share(record: RunRecord, name: str) -> float | None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 from wattload.core.power import Scope
 from wattload.core.record.energy import EnergyRecord
@@ -18,12 +19,14 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
-from wattload.reports.runs.gnn import GNN
 from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.phases import leading, stretches
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import label, out_of_range
+from wattload.results.labels import label
+from wattload.results.quantity import out_of_range
+from wattload.results.reading import view_of
+from wattload.results.view import Joule
 
 _GAIN, _STEP = "gain", "quantisation"
 """Parts of a stated uncertainty: a share of the reading, and the step between readings."""
@@ -115,8 +118,11 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
         )
     whole = energies.whole_energy(record)
     parts = {phase.name for phase in stretches(record)} | {GPU_READ, RANDOM_READ}
+    view = view_of(record)
+    if view.is_fixed_time:
+        parts |= {phase.name for phase in leading(record)}
     for energy in (*evidence.values(), *([whole] if whole else [])):
-        made = _energy(energy, is_part=energy.phase in parts)
+        made = _energy(energy, view.joule, is_part=energy.phase in parts)
         found.update({quantity.key: (quantity, figure) for quantity, figure in made})
     asked = _asked_by([quantity for quantity, _ in found.values()])
     return {
@@ -172,12 +178,13 @@ def _in_range(figure: RunFigure) -> RunFigure:
     return replace(figure, value=None, lower=None, upper=None, note=reason) if reason else figure
 
 
-def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantity, RunFigure]]:
+def _energy(
+    energy: energies.Energy, joule: Joule[Any] | None, *, is_part: bool
+) -> Iterator[tuple[Quantity, RunFigure]]:
     """Yield energy, mean power and rate per watt, those that are known at least as bounds.
 
     The bytes of a part, or of a given time, are those of no given work, so less energy is not
-    better there. Random reads and rows are counted, not weighed: they have reads and rows per
-    joule, not bytes.
+    better there. What is counted, not weighed, is so many per joule, such as rows.
     """
     lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
     better: Better = "neither" if is_part else "lower"
@@ -188,9 +195,9 @@ def _energy(energy: energies.Energy, *, is_part: bool) -> Iterator[tuple[Quantit
         per_j = (energy.reads_per_j, None, None)
         yield from _figure(energy, "reads per joule", Unit.PER_JOULE, "higher", per_j)
         return
-    if energy.phase == GNN and energy.rows is not None:
-        per_j = (energy.rows_per_j, None, None)
-        yield from _figure(energy, "rows per joule", Unit.PER_JOULE, "higher", per_j)
+    if joule is not None and energy.amount is not None:
+        per_j = (energy.amount_per_j, None, None)
+        yield from _figure(energy, f"{joule.many} per joule", Unit.PER_JOULE, "higher", per_j)
         return
     per_w = (energy.bytes_per_j, None, None)
     yield from _figure(energy, "rate per watt", Unit.BYTES_PER_JOULE, "higher", per_w)

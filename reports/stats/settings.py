@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.gnn import effective_settings
 from wattload.reports.runs.random_writes import random_writes
 from wattload.results.identity_cache import cache_by_identity
+from wattload.results.reading import run_of, view_of
 
 NOT_SET = "not set"
 LOAD = "load"
@@ -61,13 +61,14 @@ def load_name(record: RunRecord) -> str:
 def settings(record: RunRecord) -> Mapping[str, str]:
     """Return a run's settings as dotted keys and texts, without keys that only name the run.
 
-    A run without a load has ``none``. Settings of random writes and of training on a graph that
-    follow from others if they are not set have the value in effect.
+    A run without a load has ``none``. Settings that follow from others if they are not set have the
+    value in effect.
     """
     found = {key: str(value) for key, value in flat(record.config, without=_NOT_CONDITIONS)}
     found.pop(f"{LOAD}.name", None)
     found[LOAD] = load_name(record)
-    found |= effective_settings(record)
+    run = run_of(record)
+    found |= {} if run is None else view_of(record).settings(run)
     writes = random_writes(record)
     if writes is None:
         return found

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from wattload.core.power import Scope
 from wattload.core.record.results import NO_SENSOR, Better, Check
@@ -21,12 +21,12 @@ from wattload.core.units import GB, MB, Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     OTHER_SCOPES,
+    amount_of,
     has_failed_sensor,
     is_simulated,
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.gnn import GNN, STEP_S, arms_stages, graph_training, work_words
 from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading, overlap, stretches
@@ -60,24 +60,25 @@ from wattload.reports.stats.conditions import (
     has_excluded_energy,
     is_compared,
     served_by_page_cache,
+    served_of,
     shared_drives,
     slow_link,
 )
-from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, Limit, grade, limit
+from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
 from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import Point, points, scalings
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
+from wattload.results.facts import Run as WorkloadRun
 from wattload.results.identity_cache import cache_by_identity
+from wattload.results.labels import ACTIVITIES, label, workload_title
 from wattload.results.quantity import (
-    ACTIVITIES,
     MISSING,
     TIMES,
     UNIT_SPACE,
     Scale,
     counted,
     interval_text,
-    label,
     listed,
     number,
     percent,
@@ -86,8 +87,9 @@ from wattload.results.quantity import (
     ratio_ends,
     ratio_text,
     scale_for,
-    workload_title,
 )
+from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.view import Limit
 
 NOT_MEASURED = "not measured"
 _NO_VALID_RUN = "no valid run"
@@ -106,7 +108,7 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 _WITHOUT_SIZE = frozenset({WORKLOAD, GPU_READ, RANDOM_READ})
 """Workloads whose job has the size of a drive or lasts a time: energies per GB, or per reads."""
 _MILLION = 1e6
-_PER_JOULE: Mapping[str, str] = {RANDOM_READ: "reads per joule", GNN: "rows per joule"}
+_PER_JOULE: Mapping[str, str] = {RANDOM_READ: "reads per joule"}
 """What a joule pays for in workloads that count their work."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
@@ -453,22 +455,34 @@ class _Place:
     @property
     def is_per_work(self) -> bool:
         """Whether energies of GPUs and nodes are per unit of work, and not per GB or per reads."""
-        return self.group.workload not in _WITHOUT_SIZE
+        return _has_size(self.group.workload)
 
     @property
-    def is_of_reads(self) -> bool:
-        """Whether energies are per random read, as their bytes mean little."""
-        return self.group.workload == RANDOM_READ
+    def is_of_amount(self) -> bool:
+        """Whether energies are of what a joule pays for, as their bytes mean little."""
+        is_counted = view_named(self.group.workload).joule is not None
+        return self.group.workload == RANDOM_READ or (is_counted and not self.is_per_work)
 
     @property
     def per_amount(self) -> str:
         """The unit of an energy of a workload without a size."""
-        if self.is_of_reads:
-            return "µJ per read"
+        if self.is_of_amount:
+            joule = view_named(self.group.workload).joule
+            return f"µJ per {'read' if joule is None else joule.one}"
         return self.based("J per GB", self.energy_phase)
 
     def letter(self, arm: str) -> str:
         return _letter(self.group.page or tuple(self.group.arms), arm)
+
+
+def _has_size(workload: str) -> bool:
+    return workload not in _WITHOUT_SIZE and view_named(workload).has_size
+
+
+def _per_joule(workload: str) -> str:
+    """Return the name of what a joule pays for, if that is not bytes."""
+    joule = view_named(workload).joule
+    return f"{joule.many} per joule" if joule is not None else _PER_JOULE.get(workload, "")
 
 
 @cache_by_identity
@@ -722,7 +736,7 @@ def _place(subject: Subject, group: Group) -> _Place:
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
-    of_joule = _PER_JOULE.get(group.workload, "rate per watt")
+    of_joule = _per_joule(group.workload) or "rate per watt"
     energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
     if energy is not None and energy.quantity.better == "neither":
         energy = per_watt
@@ -736,7 +750,7 @@ def _place(subject: Subject, group: Group) -> _Place:
         per_watt=per_watt,
         phase=phase,
         energy_phase=energy_phase,
-        work=None if group.workload in _WITHOUT_SIZE else _work(compared, energy_phase),
+        work=_work(compared, energy_phase) if _has_size(group.workload) else None,
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -792,11 +806,12 @@ def _work(compared: Group, phase: str) -> _Work | None:
 
 
 def _work_of(record: RunRecord, phase: str) -> _Work:
-    """Return a checkpoint, round, epoch or step with their count, or else the job."""
+    """Return a unit of work and how many a run did, or else the job."""
     details, settings = record.workload.details, record.config.get("workload")
-    if (training := graph_training(record)) is not None:
-        return _Work("step", float(training.steps))
     names = [each.name for each in leading(record) if _is_in(each.name, phase)]
+    own, run = view_of(record).work, run_of(record)
+    if own is not None and run is not None and (work := own(run, names)) is not None:
+        return _Work(*work)
     seconds = [details.get(f"{name}_seconds") for name in names]
     sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
     if len(sizes) == 1 and 0 not in sizes:
@@ -835,7 +850,9 @@ def _verdict_row(
     barred = f"not comparable: different load, {loads}" if loads else ""
     if is_ranked and not barred:
         barred = _nothing_read(place, compared) or _other_caches(compared) or _page_cached(compared)
-    if is_ranked and not barred and place.group.workload == GNN:
+    if is_ranked and not barred:
+        barred = _unlike(compared)
+    if is_ranked and not barred:
         other = different_work(compared, subject.by)
         barred = f"not comparable: {other}" if other else ""
     return VerdictRow(
@@ -863,6 +880,19 @@ def _verdict_row(
         paths=_paths(subject, place),
         loads=barred,
     )
+
+
+def _unlike(compared: Group) -> str:
+    """Return that arms were not all served by drives, or by caches of other sizes."""
+    served = {arm: [served_of(run.record) for run in runs] for arm, runs in compared.arms.items()}
+    names = dict(zip(compared.arms, compared.letters, strict=False))
+    instead = [arm for arm, own in served.items() if own and all(each.instead for each in own)]
+    if 0 < len(instead) < sum(map(bool, served.values())):
+        words = served[instead[0]][0].instead
+        return f"not comparable: {words} by {listed([names.get(arm, arm) for arm in instead])}"
+    if len({each.cache_bytes for own in served.values() for each in own}) > 1:
+        return f"not comparable: {CACHED}, and its size differs between the arms"
+    return ""
 
 
 def _nothing_read(place: _Place, compared: Group) -> str:
@@ -893,16 +923,21 @@ def _page_cached(compared: Group) -> str:
 def _paths(subject: Subject, place: _Place) -> str:
     """Return the path of each arm's reads into GPU memory, from all its points.
 
-    Of random reads it is who asked, with the CPU cores at the point that is shown; of training on a
-    graph what the steps were spent on.
+    Of random reads it is who asked, with the CPU cores at the point that is shown.
     """
-    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked, GNN: arms_stages}.get(
-        place.group.workload
-    )
+    view = view_named(place.group.workload)
+    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked}.get(place.group.workload)
+    is_over_points = view.arms_over_points or place.group.workload == GPU_READ
+    compared = compared_group(subject, place.group if is_over_points else place.compared).arms
+    if view.arms is not None:
+        return view.arms(
+            {
+                place.letter(arm) or arm: _runs_of([r.record for r in compared.get(arm) or runs])
+                for arm, runs in place.group.arms.items()
+            }
+        )
     if words is None:
         return ""
-    shown = place.group if place.group.workload == GPU_READ else place.compared
-    compared = compared_group(subject, shown).arms
     return words(
         {
             place.letter(arm) or arm: [run.record for run in compared.get(arm) or runs]
@@ -911,9 +946,14 @@ def _paths(subject: Subject, place: _Place) -> str:
     )
 
 
+def _runs_of(records: Sequence[RunRecord]) -> list[WorkloadRun[Any]]:
+    return [run for run in map(run_of, records) if run is not None]
+
+
 def _times(place: _Place) -> str:
     """Return how long random writes took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
-    row = place.rows.get(FILL_TIME)
+    name, words = view_named(place.group.workload).times
+    row = place.rows.get(name or FILL_TIME)
     if row is None:
         return ""
     found = {arm: spread.median for arm, spread in row.spreads.items() if spread is not None}
@@ -922,7 +962,7 @@ def _times(place: _Place) -> str:
         f"{duration(seconds)} ({place.letter(arm) or arm})" if several else duration(seconds)
         for arm, seconds in found.items()
     ]
-    return f"written in {', '.join(texts)}" if texts else ""
+    return f"{words or 'written in'} {', '.join(texts)}" if texts else ""
 
 
 def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
@@ -931,7 +971,7 @@ def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
     Random reads name the limit of each arm, since arms differ in who asks.
     """
     limits = of_arms.values()
-    if place.is_of_reads:
+    if view_named(place.group.workload).has_limit_by_arm or place.group.workload == RANDOM_READ:
         texts = [
             f"{place.letter(arm)}: {found.text.removeprefix('limited by ').removeprefix('limit ')}"
             for arm, found in of_arms.items()
@@ -1023,8 +1063,12 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
-    if graph_training(record) is not None:
-        return ", ".join([*parts, work_words(place.records or [record])])
+    view = view_of(record)
+    if view.job is not None:
+        every = [run.record for run in place.group.runs]
+        job = view.job(_runs_of(place.records or every[:1]), _runs_of(every))
+        took = _times(place) if view.times[0] and len(place.group.arms) == 1 else ""
+        return ", ".join(filter(None, [*parts, job, took]))
     if random_reads(record) is not None:
         every = [run.record for run in place.group.runs]
         return ", ".join([*parts, load_words(place.records or [record], every)])
@@ -1084,8 +1128,9 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row.quantity.key == READS_PER_S:
         title = f"{own.unit.removesuffix('/s')} reads/s".strip()
         return _bars(place, row, title, own, missing)
-    if row.quantity.key == STEP_S:
-        return _bars(place, row, f"{own.unit} per step", own, missing)
+    if row.quantity.key in (titles := view_named(place.group.workload).rate_titles):
+        title = titles[row.quantity.key].format(unit=own.unit, prefix=own.unit.removesuffix("/s"))
+        return _bars(place, row, title.strip(), own, missing)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
 
 
@@ -1095,7 +1140,7 @@ def _energies(place: _Place, scale: Scale) -> Bars:
     if place.work is not None:
         own = Scale(scale.factor * place.work.count, "")
         return _bars(place, place.energy, place.per_work(scale.unit), own, missing)
-    amount = _MILLION if place.is_of_reads else GB
+    amount = _MILLION if place.is_of_amount else GB
     made = _bars(place, place.per_watt, place.per_amount, Scale(1.0, ""), missing)
     bars = tuple(
         replace(
@@ -1112,11 +1157,12 @@ def _energies(place: _Place, scale: Scale) -> Bars:
 
 def _efficiencies(place: _Place, missing: str) -> Bars:
     """Return what a joule pays for: bytes as MB/s per W, random reads, or rows."""
-    if place.group.workload not in _PER_JOULE:
+    per_joule = _per_joule(place.group.workload)
+    if not per_joule:
         title = place.based("MB/s", place.energy_phase, " per W")
         return _bars(place, place.per_watt, title, Scale(float(MB), ""), missing)
     scale = _page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
-    what = _PER_JOULE[place.group.workload].removesuffix(" per joule")
+    what = per_joule.removesuffix(" per joule")
     title = f"{scale.unit.removesuffix('/J')} {what} per J".strip()
     return _bars(place, place.per_watt, title, scale, missing)
 
@@ -1157,9 +1203,10 @@ def _no_energy(place: _Place) -> str:
         figure.valid for figures in place.energy.figures.values() for figure in figures
     ):
         return "excluded: checks of power failed or were not made"
-    without = not any(map(reads_storage, place.records))
+    instead = next((served_of(each).instead for each in place.records), "")
+    without = bool(instead) or not any(map(reads_storage, place.records))
     if without or all(power.requested == "none" for power in powers):
-        return f"{NOT_MEASURED}: {NOTHING_READ if without else 'power=none'}"
+        return f"{NOT_MEASURED}: {(instead or NOTHING_READ) if without else 'power=none'}"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
         energies = [
             energy
@@ -1210,9 +1257,9 @@ def _device_energy(place: _Place, record: RunRecord, scope: Scope, scale: Scale)
         return None
     if place.is_per_work:
         return energy_j / (scale.factor * (place.work or _Work()).count)
-    if place.is_of_reads:
-        reads = operations_of(record, place.energy_phase)
-        return energy_j / reads * _MILLION if reads else None
+    if place.is_of_amount:
+        amount = amount_of(record, place.energy_phase) or operations_of(record, place.energy_phase)
+        return energy_j / amount * _MILLION if amount else None
     moved = sum(
         each.moved_bytes for each in leading(record) if _is_in(each.name, place.energy_phase)
     )

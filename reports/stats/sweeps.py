@@ -24,7 +24,8 @@ from wattload.reports.runs.random_reads import RANDOM_READ, drives_words, random
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import block_text, label, listed, out_of_range, quantity
+from wattload.results.labels import label
+from wattload.results.quantity import block_text, listed, out_of_range, quantity
 
 Kind = LatencyKind
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}

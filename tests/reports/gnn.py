@@ -19,7 +19,6 @@ from wattload.core.power import Channel, Scope
 from wattload.core.record.phase import PhaseSpan, phase_windows
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.core.units import NS_PER_S
-from wattload.reports.runs.gnn_traces import requests_of, steps_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import PowerTrace, Signal, Traces
 from wattload.results.reading import metrics_of
@@ -146,17 +145,15 @@ def gnn_run(**changes: Any) -> Run:
     made = Training(**changes)
     record = gnn_record(made)
     tables = gnn_tables(made, record)
-    columns = {
-        name: {column: table.column(column).to_numpy() for column in table.column_names}
-        for name, table in tables.items()
-    }
     traces = Traces(
         throughput=None,
         power=_signals(made, record) if made.has_power and made.has_power_trace else None,
         notes=(),
         digests={},
-        steps=steps_of(columns["steps"]),
-        requests=requests_of(columns["io_requests"]) if "io_requests" in columns else None,
+        tables={
+            name: {column: table.column(column).to_numpy() for column in table.column_names}
+            for name, table in tables.items()
+        },
     )
     return Run(record=record, traces=traces)
 

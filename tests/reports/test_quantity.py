@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from wattload.core.units import Unit
+from wattload.results.labels import label
 from wattload.results.quantity import (
     MISSING,
     Scale,
     block_text,
     counted,
-    label,
     listed,
     number,
     one_unit,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wattload.core.units import Unit, format_percent, format_seconds
-from wattload.results.quantity import label, quantity
+from wattload.results.labels import label
+from wattload.results.quantity import quantity
 from wattload.run.progress import Board, Standing
 
 TICK_S = 0.5

@@ -44,12 +44,12 @@ from wattload.reports.runs.random_reads import (
 )
 from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_words
+from wattload.results.labels import label
 from wattload.results.quantity import (
     MISSING,
     block_text,
     counted,
     cpu_per_byte,
-    label,
     listed,
     number,
     quantity,

@@ -1,14 +1,12 @@
-"""Quantities for readers: decimal SI prefixes, four significant digits, names as words."""
+"""Quantities for readers: decimal SI prefixes, four significant digits."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 from wattload.core.units import GB, J_PER_WH, KB, KIB, MB, MIB, TB, Unit
@@ -40,55 +38,6 @@ DIRECTIONS: Mapping[str, str] = {
     "neither": "",
 }
 """Which direction is better, in the words of the page."""
-
-_UNIT_WORDS = re.compile(
-    r"_(bytes_per_s_per_w|bytes_per_s|bytes_per_j|j_per_byte|j_per_gb|s_per_gb|s_per_byte"
-    r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
-)
-_SPELLINGS = {
-    "gnn": "GNN",
-    "au": "AU",
-    "cpu": "CPU",
-    "gpu": "GPU",
-    "dlio": "DLIO",
-    "io": "I/O",
-    "gb": "GB",
-    "tsv": "TSV",
-}
-_WORKLOADS = {
-    "unet3d": "Unet3D",
-    "dlrm": "DLRM",
-    "gpu_read": "Reads into GPU memory",
-    "gpu_random_read": "Small random reads",
-    "gnn": "GNN training",
-}
-_LABELS = {
-    "au_dlio": "AU in MLPerf's form",
-    "au_nominal": "AU by nominal step time",
-    "compute_fraction": "share of time computing",
-    "cpu_s_per_gb": "CPU time per GB",
-    "cpu_s_per_million_reads": "CPU time per million reads",
-    "cpu_s_per_million_rows": "CPU time per million rows",
-    "gnn": "GNN training",
-    "gpu_random_read": "small random reads",
-    "reads_per_s": "reads per second",
-    "rows_per_s": "rows gathered per second",
-    "storage_rows_per_s": "rows from the drive per second",
-    "unverified_s": "time of all steps without verification",
-    "wall_s": "time of all steps",
-    "fill_seconds": "fill time",
-    "load_kept_fraction": "share of its work that the load kept",
-    "read_iops": "IOPS",
-    "fresh_over_steady": "fresh ÷ steady",
-    "steady_write_bytes_per_s": "steady rate",
-    "steady_write_iops": "steady IOPS",
-    "write_iops": "IOPS",
-}
-ACTIVITIES: Mapping[str, str] = {"read": "reading", "write": "writing", "train": "training"}
-"""What a phase does, by its name."""
-
-_RATE_WORDS = ("rate", "throughput", "ceiling")
-_TIME_WORDS = ("time", "latency", "overshoot", "seconds", "delay", "stall")
 
 _BYTES = ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB"), (1, "B"))
 _LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
@@ -308,26 +257,6 @@ def ratio_ends(lower: float, upper: float, digits: int = 3) -> str:
         if ends[0] != ends[1]:
             return " to ".join(ends)
     return f"{ratio_text(lower, digits)} to {ratio_text(upper, digits)}"
-
-
-@lru_cache(maxsize=1024)
-def label(name: str, unit: Unit | None = None) -> str:
-    """Return a metric's name in words: ``batch_latency_p99_s`` is "batch latency p99"."""
-    if name in _LABELS:
-        return _LABELS[name]
-    words = _UNIT_WORDS.sub("", name).replace("_", " ")
-    words = " ".join(_SPELLINGS.get(word, word) for word in words.split())
-    words = words.replace("seconds per", "time per")
-    if unit is Unit.BYTES_PER_SECOND and not any(word in words for word in _RATE_WORDS):
-        words += " rate"
-    if unit is Unit.SECONDS and not any(word in words for word in _TIME_WORDS):
-        words += " time"
-    return words
-
-
-def workload_title(name: str) -> str:
-    """Return a workload's name for a heading: its usual spelling, or capitalised."""
-    return _WORKLOADS.get(name, name[:1].upper() + name[1:].replace("_", " "))
 
 
 def listed(parts: list[str], word: str = "and") -> str:

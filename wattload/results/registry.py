@@ -1,5 +1,8 @@
 """The results of workloads by name: modules of this package, or entry points of other packages.
 
+A workload's module has one object, ``RESULTS``; if it is a package, that is in its module
+``results``.
+
 A record names a workload and nothing more: no module is imported because a record says so.
 """
 
@@ -21,8 +24,10 @@ _PACKAGE = "wattload.results"
 @cache
 def results_of(workload: str) -> Results[Any] | None:
     """Return what is declared of a workload's results; ``None`` for one that is unknown here."""
-    if workload in _modules():
-        return _declared(import_module(f"{_PACKAGE}.{workload}"))
+    modules = _modules()
+    if workload in modules:
+        inner = ".results" if modules[workload] else ""
+        return _declared(import_module(f"{_PACKAGE}.{workload}{inner}"))
     found = next(iter(entry_points(group=ENTRY_POINTS, name=workload)), None)
     return _declared(found.load()) if found is not None else None
 
@@ -36,9 +41,10 @@ def every_results() -> Iterator[Results[Any]]:
 
 
 @cache
-def _modules() -> frozenset[str]:
+def _modules() -> dict[str, bool]:
+    """Return the modules of this package, and whether each is a package itself."""
     package = import_module(_PACKAGE)
-    return frozenset(module.name for module in iter_modules(package.__path__))
+    return {module.name: module.ispkg for module in iter_modules(package.__path__)}
 
 
 def _declared(module: object) -> Results[Any] | None:

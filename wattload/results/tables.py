@@ -26,14 +26,15 @@ class TraceTable:
     """A table in the run's folder.
 
     ``drawn`` are the columns that pages draw. They are read together, and a table without one of
-    them is not drawn. Rows of a table ``of_operations`` are single operations: a page of many runs
-    does not read them.
+    them is not drawn. ``interval`` are the columns of the start and the end of a row, in whole ns.
+    Rows of a table ``of_operations`` are single operations: a page of many runs does not read them.
     """
 
     name: str
     row: str
     columns: tuple[Column, ...]
     drawn: tuple[str, ...] = ()
+    interval: tuple[()] | tuple[str, str] = ()
     of_operations: bool = False
 
     def table(self, values: Mapping[str, Sequence[Any]]) -> pa.Table:

@@ -1,24 +1,226 @@
 """The view of a workload: what pages, exports, terminals and claims say about its runs.
 
-A view has texts and functions that return texts or plain data. No text has markup.
+A view has texts, flags, and functions that return texts or plain data. No text has markup. What a
+view leaves out has a default that suits a workload whose runs move a given number of bytes, each as
+fast as it can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from statistics import median
+from typing import Any, Generic
 
-from wattload.results.facts import F
+from numpy.typing import NDArray
+
+from wattload.core.power import Scope
+from wattload.results.facts import F, Run
+from wattload.results.shapes import Shape
+
+Columns = Mapping[str, NDArray[Any]]
+"""A trace table by column; a null of numbers is NaN."""
+
+
+@dataclass(frozen=True)
+class ShownRun(Run[F]):
+    """A run of a page, with what its meters say.
+
+    ``joules`` returns the energy of the devices of a scope in a phase, ``None`` if it is unknown.
+    ``evidence`` is that of the drives' energy in a phase, in words; empty without an energy.
+    """
+
+    joules: Callable[[Scope, str], float | None]
+    evidence: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Arm(Generic[F]):
+    """The runs of one arm, at one point of a sweep: ``at``, empty without one.
+
+    ``title`` names the arm, ``all runs`` if it is the only one; ``letter`` is then empty. ``name``
+    is its name in a sentence.
+    """
+
+    letter: str
+    name: str
+    title: str
+    at: str
+    runs: tuple[ShownRun[F], ...]
+
+    @property
+    def words(self) -> str:
+        """The arm and the point, for a heading."""
+        parts = [self.title if self.letter or not self.at else "", self.at]
+        return ", ".join(filter(None, parts))
+
+    def median(self, value: Callable[[ShownRun[F]], float | None]) -> float | None:
+        """Return the median of a figure over the runs that have it."""
+        return median_of_known(map(value, self.runs))
+
+
+@dataclass(frozen=True)
+class TracedRun(Generic[F]):
+    """One run of an arm, with its trace tables; ``track`` is its place among those of the page."""
+
+    letter: str
+    title: str
+    run: ShownRun[F]
+    tables: Mapping[str, Columns]
+    track: int
+
+
+@dataclass(frozen=True)
+class Shown(Generic[F]):
+    """The runs of a workload on a page.
+
+    ``arms`` have the runs that are compared, by point and arm. ``every`` has all runs by arm,
+    ``traced`` one run of each arm.
+    """
+
+    arms: Sequence[Arm[F]]
+    every: Sequence[Arm[F]]
+    traced: Sequence[TracedRun[F]] = ()
+
+    @property
+    def runs(self) -> Iterator[ShownRun[F]]:
+        return (run for arm in self.every for run in arm.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joule(Generic[F]):
+    """What a joule pays for, where that is not bytes: ``count`` of them in a phase.
+
+    ``one`` and ``many`` are its name. Without a size of the job, energies are per ``one``, in
+    microjoules.
+    """
+
+    one: str
+    many: str
+    count: Callable[[Run[F], str], int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A condition of a run beside its settings and its machine.
+
+    ``differs`` is why arms that differ in it did other work, with ``{}`` for its values; without
+    that, it is named. One that ``is_work`` excludes a comparison. Values in ``usual`` are left out
+    of that sentence.
+    """
+
+    name: str
+    value: str
+    is_work: bool = True
+    differs: str = ""
+    usual: str = ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limited a rate, in a few words, and whether the drive did, alone or with others."""
+
+    text: str
+    is_drive: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What answered reads in place of drives.
+
+    ``instead`` is what did, if no storage was read. ``cache_bytes`` is the size of a cache that
+    saved reads. ``page_cache`` is how much the page cache served, in words, if that is more than a
+    small share.
+    """
+
+    instead: str = ""
+    cache_bytes: int = 0
+    page_cache: str = ""
+
+
+def _nothing(_: Run[F]) -> Served:
+    return Served()
+
+
+def _no_shapes(_: Shown[F]) -> Iterable[Shape]:
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class View(Generic[F]):
     """How a workload is shown.
 
-    ``title`` is its name in a heading, by default the one in its record. ``labels`` are the names
-    of its figures, phases and settings in words, where these are not the words of the name.
+    Words:
+        title: its name in a heading, by default the one in its record.
+        labels: figures, phases and settings in words, where these are not the words of the name.
+        job: the job of runs that are shown, with all runs of the page; without what differs.
+        arms: what sets the arms apart, by name of the arm; of the runs at the point that is shown,
+            or ``arms_over_points`` of all.
+        rate_titles: titles of a figure's bars by its name, with ``{unit}`` and ``{prefix}``, the
+            unit without ``/s``.
+        times: the name of a figure that is a duration, and the words before it.
+
+    Work:
+        work: the unit of work of some phases and how many a run did, such as 20 steps.
+        has_size: whether a job has a size that means something, so that there are energies of it.
+        is_fixed_time: whether runs end when a time is over, so that less energy is no better.
+        joule: what a joule pays for, if not bytes.
+        payload_bytes: the bytes that equal work has, where those that a drive moves are a result.
+        settings: settings that follow from others, as they were in effect.
+        conditions: conditions beside settings and machine.
+        not_work: settings in which runs of equal work may differ.
+
+    Trust:
+        limit: what limited the rate of runs, given the share of time in which the drive was busy.
+        has_limit_by_arm: whether each arm has a limit of its own to be named.
+        headroom: how far the ceilings of a run are above its rate.
+        ceiling: whose ceilings these are.
+        served: what answered reads in place of drives.
+        failed: how many operations failed.
+        gpus: the GPUs that a run used, by rank and PCI address.
+        accelerators: what computed, by name, if not what the settings emulate.
+
+    Page:
+        opening: what a section begins with.
+        closing: what follows the figures over time.
+        draws_parts: whether it draws the parts of times by itself.
+        always_panels: whether curves are drawn as panels, also of a sweep of one setting.
+        judges_steady: whether its runs are judged to be steady by rules of their own.
+        lines: lines of a terminal's summary by label, in place of the general ones or after them.
     """
 
     title: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    job: Callable[[Sequence[Run[F]], Sequence[Run[F]]], str] | None = None
+    arms: Callable[[Mapping[str, Sequence[Run[F]]]], str] | None = None
+    arms_over_points: bool = False
+    rate_titles: Mapping[str, str] = field(default_factory=dict)
+    times: tuple[str, str] = ("", "")
+    work: Callable[[Run[F], Sequence[str]], tuple[str, float] | None] | None = None
+    has_size: bool = True
+    is_fixed_time: bool = False
+    joule: Joule[F] | None = None
+    payload_bytes: Callable[[Run[F]], int] | None = None
+    settings: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
+    conditions: Callable[[Run[F]], Iterable[Condition]] = lambda _: ()
+    not_work: frozenset[str] = frozenset()
+    limit: Callable[[Sequence[Run[F]], float | None], Limit | None] | None = None
+    has_limit_by_arm: bool = False
+    headroom: Callable[[Run[F]], Sequence[float]] | None = None
+    ceiling: str = "host"
+    served: Callable[[Run[F]], Served] = _nothing
+    failed: Callable[[Run[F]], int] = lambda _: 0
+    gpus: Callable[[Run[F]], Iterable[tuple[int, str]]] = lambda _: ()
+    accelerators: Callable[[Run[F]], Iterable[str]] | None = None
+    opening: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
+    closing: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
+    draws_parts: bool = False
+    always_panels: bool = False
+    judges_steady: bool = False
+    lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
+
+
+def median_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the median of the known values; ``None`` without one."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

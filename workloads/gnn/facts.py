@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from wattload.core.histogram import Histogram
-from wattload.results.gnn import PLACES, STEPS
+from wattload.results.gnn.facts import PLACES, STEPS
 from wattload.workloads.gnn.steps import Step
 
 _STAGES: Mapping[str, Callable[[Step], float | None]] = {

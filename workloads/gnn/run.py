@@ -35,7 +35,7 @@ from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
 from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
 from wattload.loaders.graph.seeds import most_drawn
 from wattload.loaders.graph.torch_sampler import TorchSampler, fits
-from wattload.results.gnn import (
+from wattload.results.gnn.facts import (
     PHASE,
     REQUESTS,
     STEPS,

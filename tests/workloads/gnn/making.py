@@ -21,7 +21,9 @@ from wattload.loaders.graph.shapes import GraphShape, NodeType, Relation
 from wattload.loaders.mmap.config import Config as Mapped
 from wattload.results.facts import Run
 from wattload.results.figures import evaluated
-from wattload.results.gnn import CHECKS, FIGURES, GraphFacts
+from wattload.results.gnn.checks import CHECKS
+from wattload.results.gnn.facts import GraphFacts
+from wattload.results.gnn.figures import FIGURES
 from wattload.workloads.gnn.config import Config
 from wattload.workloads.gnn.workload import Gnn
 

@@ -24,7 +24,7 @@ from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Queue
 from wattload.loaders.graph import shapes
 from wattload.loaders.graph.synthetic import SyntheticGraph
-from wattload.results.gnn import PLACES
+from wattload.results.gnn.facts import PLACES
 from wattload.workloads.gnn.training import CpuTraining
 
 __all__ = ["small_graph"]

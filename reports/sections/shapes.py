@@ -1,0 +1,186 @@
+"""The blocks of what a workload's view yields: notices, tables and charts, by their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wattload.core.power import Scope
+from wattload.reports.blocks import (
+    Block,
+    FigureRow,
+    Fold,
+    Heading,
+    Notice,
+    Paragraph,
+    Table,
+    columns,
+    row,
+)
+from wattload.reports.charts.ceilings import ceiling_bars_figure
+from wattload.reports.charts.grid import table_of
+from wattload.reports.charts.parts import part_bars_figure
+from wattload.reports.charts.series import curves_figure, step_panels_figure, supply_figure
+from wattload.reports.charts.timeline import Track
+from wattload.reports.runs.energy import phase_energies, scope_energy_j
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.subject import Group, Subject, lettered, named
+from wattload.reports.stats.sweeps import points
+from wattload.results.labels import workload_title
+from wattload.results.reading import run_of, view_named
+from wattload.results.shapes import (
+    CeilingBars,
+    Curves,
+    Grid,
+    Note,
+    PartBars,
+    Shape,
+    Sheet,
+    StepPanels,
+    SupplyPanels,
+    Text,
+    Title,
+)
+from wattload.results.shapes import Group as ShapeGroup
+from wattload.results.view import Arm, Shown, ShownRun, TracedRun
+
+_COLUMNS_MAX = 6
+"""More arms than these are rows of a table of facts, and not its columns."""
+
+
+def opening_blocks(subject: Subject, group: Group, name: str) -> Iterator[Block]:
+    """Yield what a workload's section begins with."""
+    view = view_named(group.workload)
+    yield from _blocks(view.opening(_shown(subject, group, ())), group, name, ())
+
+
+def closing_blocks(
+    subject: Subject, group: Group, name: str, tracks: Sequence[Track]
+) -> Iterator[Block]:
+    """Yield what follows the figures over time."""
+    view = view_named(group.workload)
+    yield from _blocks(view.closing(_shown(subject, group, tracks)), group, name, tracks)
+
+
+def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any]:
+    several = len(group.arms) > 1
+    titles = {
+        arm: lettered(letter, arm) if several else "all runs"
+        for letter, arm in zip(group.letters, group.arms, strict=True)
+    }
+    letters = dict(zip(group.arms, group.letters, strict=True))
+
+    def arms_of(at: str, arms: dict[str, Sequence[Run]]) -> Iterator[Arm[Any]]:
+        for arm, runs in arms.items():
+            known = tuple(each for each in map(_shown_run, runs) if each is not None)
+            if known:
+                letter = letters[arm]
+                yield Arm(letter if several else "", named(letter, arm), titles[arm], at, known)
+
+    compared = [
+        each
+        for point in points(group)
+        for each in arms_of(
+            point.words if point.axis else "",
+            {
+                arm: [run for run in point.group.arms.get(arm, ()) if is_compared(subject, run)]
+                for arm in group.arms
+            },
+        )
+    ]
+    traced = [
+        TracedRun(
+            letter=track.letter if len(tracks) > 1 else "",
+            title=lettered(track.letter, track.name) if len(tracks) > 1 else track.name,
+            run=run,
+            tables=track.run.traces.tables,
+            track=index,
+        )
+        for index, track in enumerate(tracks)
+        if (run := _shown_run(track.run)) is not None
+    ]
+    return Shown(compared, list(arms_of("", dict(group.arms))), traced)
+
+
+def _shown_run(run: Run) -> ShownRun[Any] | None:
+    found, record = run_of(run.record), run.record
+    if found is None:
+        return None
+
+    def joules(scope: Scope, phase: str) -> float | None:
+        if scope is not Scope.DRIVE:
+            return scope_energy_j(record, scope, phase)
+        return next((e.energy_j for e in phase_energies(record) if e.phase == phase), None)
+
+    def evidence(phase: str) -> str:
+        known = (e for e in phase_energies(record) if e.phase == phase)
+        return next((each.words for each in known if each.energy_j is not None), "")
+
+    return ShownRun(record, found.facts, joules, evidence)
+
+
+def _blocks(
+    shapes: Iterable[Shape],
+    group: Group,
+    name: str,
+    tracks: Sequence[Track],
+) -> Iterator[Block]:
+    title = workload_title(group.workload)
+    for shape in shapes:
+        match shape:
+            case Note():
+                yield Notice(shape.title, list(shape.sentences), shape.tone or "open")
+            case Title():
+                yield Heading(shape.text)
+            case Text():
+                yield Paragraph(shape.text, quiet=shape.quiet)
+            case Grid():
+                yield table_of(shape)
+            case Sheet():
+                yield _sheet(shape)
+            case ShapeGroup():
+                yield Fold(shape.title, list(_blocks(shape.shapes, group, name, tracks)))
+            case _:
+                yield from _figures(_named(shape, name, title), tracks)
+
+
+def _named(chart: Any, name: str, title: str) -> Any:  # noqa: ANN401 - any chart
+    """Return a chart whose name and title begin with those of its workload."""
+    return replace(chart, name=f"{name}-{chart.name}", title=f"{title}: {chart.title}")
+
+
+def _figures(chart: Any, tracks: Sequence[Track]) -> Iterator[Block]:  # noqa: ANN401 - any chart
+    match chart:
+        case PartBars():
+            yield part_bars_figure(chart)
+        case CeilingBars():
+            yield ceiling_bars_figure(chart)
+        case StepPanels():
+            yield step_panels_figure(chart)
+        case Curves():
+            yield FigureRow([curves_figure(chart)])
+        case SupplyPanels():
+            if (figure := supply_figure(chart, tracks)) is not None:
+                yield figure
+
+
+def _sheet(sheet: Sheet) -> Table:
+    """Return facts by arm; of few arms, these are its columns."""
+    if len(sheet.arms) <= _COLUMNS_MAX:
+        return Table(
+            columns=columns("", *(f"#{arm}" for arm in sheet.arms)),
+            rows=[row(name, *texts) for name, texts in sheet.facts],
+            caption=sheet.caption,
+            note=sheet.note,
+        )
+    return Table(
+        columns=columns("arm", *(f"#{name}" for name, _ in sheet.facts)),
+        rows=[
+            row(arm, *(texts[index] for _, texts in sheet.facts))
+            for index, arm in enumerate(sheet.arms)
+        ],
+        caption=sheet.caption,
+        note=sheet.note,
+    )

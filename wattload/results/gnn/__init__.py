@@ -1,0 +1,1 @@
+"""Training on a graph whose features are read from drives."""

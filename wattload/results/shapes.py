@@ -1,0 +1,241 @@
+"""The shapes that a view is made of: notices, tables and charts as plain data.
+
+A chart is named by its shape and has a table of its data. How it is drawn is up to
+``wattload.reports``. Texts are plain; numbers are in SI base units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.units import Unit
+from wattload.results.quantity import MISSING, quantity
+
+Array = NDArray[np.float64]
+Tone = Literal["", "good", "warn", "bad", "quiet", "open"]
+
+CEILING_ERROR = 1.05
+"""A rate above this many times its ceiling shows that the ceiling was measured too low."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """Sentences that a reader has to know, in a box."""
+
+    title: str
+    sentences: Sequence[str]
+    tone: Literal["", "warn", "bad"] = ""
+
+
+@dataclass(frozen=True)
+class Title:
+    """A heading within a section."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; ``quiet`` is of less importance."""
+
+    text: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Word:
+    """A cell with a tone, and a remark in small print."""
+
+    text: str
+    tone: Tone = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table; a title of a column that begins with ``#`` is of figures."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Word]]
+    caption: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """Facts of each arm: a row for each, or of many arms a column."""
+
+    caption: str
+    arms: Sequence[str]
+    facts: Sequence[tuple[str, Sequence[str]]]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Shapes that are folded under a title."""
+
+    title: str
+    shapes: Sequence[Shape]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """What every chart has: a stable name, a title, a caption, and its data as a table."""
+
+    name: str
+    title: str
+    caption: str
+    table: Grid
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar; ``text`` is its figure, by default the value with its unit."""
+
+    name: str
+    value: float
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartBar:
+    """A bar of parts. ``whole`` is what they are parts of: the rest is drawn as ``other``.
+
+    Parts of ``overlaps`` are longer than the whole, which is a line across the bar.
+    """
+
+    label: str
+    parts: Sequence[Part]
+    whole: float | None = None
+    overlaps: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartBars(Chart):
+    """Bars of parts of one quantity, such as the stages of a step.
+
+    ``names`` are those of all parts, in order. ``what`` is what a bar is of, ``whole`` the name of
+    what its parts add up to. Bars that are much shorter than others are drawn once more.
+    """
+
+    what: str
+    unit: Unit
+    names: Sequence[str]
+    bars: Sequence[PartBar]
+    whole: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingBar:
+    """A rate of an arm beside a ceiling that is called ``ceiling_name``; ``reason`` if unknown."""
+
+    letter: str
+    label: str
+    value: float | None
+    ceiling: float | None
+    ceiling_name: str
+    reason: str = ""
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the rate shows that its ceiling was measured too low."""
+        is_known = self.value is not None and self.ceiling is not None
+        return is_known and (self.value or 0.0) > (self.ceiling or 0.0) * CEILING_ERROR
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingBars(Chart):
+    """Panels of rates by arm, each with a line for its ceiling; all in one scale."""
+
+    unit: Unit
+    panels: Sequence[tuple[str, Sequence[CeilingBar]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """A value between edges of time in seconds: ``edges_s`` (n + 1,), ``values`` (n,)."""
+
+    letter: str
+    title: str
+    what: str
+    edges_s: Array
+    values: Array
+    unit: Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPanels(Chart):
+    """Values over time, a panel each; those of equal ``what`` share a scale."""
+
+    panels: Sequence[Steps]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line over numbered steps; without a ``letter`` it is of all arms."""
+
+    letter: str
+    title: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves(Chart):
+    """Lines over numbered steps; ``what`` is the quantity, ``over`` what is numbered."""
+
+    what: str
+    over: str
+    curves: Sequence[Curve]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """Bytes per second of a drive between edges, (n + 1,) in ns on the run's monotonic clock."""
+
+    track: int
+    edges_ns: NDArray[np.int64]
+    bytes_per_s: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupplyPanels:
+    """Bandwidth of the drive and its power on one axis of time, a panel for each run."""
+
+    name: str
+    title: str
+    caption: str
+    span: str
+    panels: Sequence[Supply]
+
+
+Shape = (
+    Note | Title | Text | Grid | Sheet | Group | PartBars | CeilingBars | StepPanels | Curves
+    | SupplyPanels
+)  # fmt: skip
+
+Place = TypeVar("Place")
+Fact = tuple[str, Callable[[Place], str]]
+"""The name of a fact, and its text for an arm."""
+
+
+def sheet(
+    caption: str, arms: Sequence[Place], titles: Sequence[str], facts: Sequence[Fact[Place]],
+    note: str = "",
+) -> Sheet:  # fmt: skip
+    """Return the facts that some arm has, by arm; no bytes are not a fact."""
+    nothing = (MISSING, quantity(0, Unit.BYTES))
+    made = [(name, [text(arm) for arm in arms]) for name, text in facts]
+    known = [(name, texts) for name, texts in made if any(text not in nothing for text in texts)]
+    return Sheet(caption=caption, arms=titles, facts=known, note=note)
+
+
+def unique(texts: Any) -> list[str]:  # noqa: ANN401 - any iterable of texts
+    """Return texts without empty ones, each once, in order."""
+    return list(dict.fromkeys(filter(None, texts)))
