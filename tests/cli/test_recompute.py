@@ -1,4 +1,4 @@
-"""Energies made again from the samples of real runs, which an older energy model had made."""
+"""Energies recomputed from the samples of real runs, which an older energy model had made."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, 
 
 
 def recomputed(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """Return what was made again; the other checks of the run are not looked at."""
+    """Return what was recomputed; the other checks of the run are not looked at."""
     _, said = check(capsys, "--recompute", "--json", *arguments)
     found: dict[str, Any] = json.loads(said)[0]["recomputed"]
     return found
@@ -88,7 +88,7 @@ def test_write_keeps_the_runs_own_record_beside_the_new_one(
     (total,) = [each for each in stored.record.totals if each.name == "drive_energy"]
     assert total.value == pytest.approx(energies(folder)["read", "nvme_ipm"])
 
-    # What was made again follows from the samples; a changed energy does not, whatever its seal.
+    # What was recomputed follows from the samples; a changed energy does not, whatever its seal.
     again = recomputed(capsys, "--write", folder)
     assert (again["energy_models"], again["reason"], again["kept_as"]) == (
         [ENERGY_MODEL, ENERGY_MODEL],

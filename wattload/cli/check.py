@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not why_not:
             print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
     if arguments.write and not arguments.recompute:
-        raise ConfigError("--write needs --recompute: it writes the energies made again")
+        raise ConfigError("--write needs --recompute: it writes the recomputed energies")
     again: Mapping[str, Recomputed] = {}
     if arguments.recompute:
         again = recompute(find_records(arguments.runs).files, write=arguments.write)

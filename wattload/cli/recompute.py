@@ -1,4 +1,4 @@
-"""``wattload check --recompute``: energies made again from a run's samples, beside the stored."""
+"""``wattload check --recompute``: energies recomputed from a run's samples, beside the stored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ U_SHARE = 0.01
 """A share of U: a fit on another processor may stop at another point of a flat maximum."""
 SLACK_W, SLACK_S = 1e-4, 1e-3
 """Power and lag that such a fit may change by where no U is stated."""
+FIT_SHARE = 0.01
+"""A share of what such a fit finds besides energies."""
 
-MADE_AGAIN = ("choice", "idle_s", "tail_s", "sources", "idle", "polling", "throttling", "written")
+RECOMPUTED = ("choice", "idle_s", "tail_s", "sources", "idle", "polling", "throttling", "written")
 """The parts of the section that follow from the samples, besides the energies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The energy of one phase and device by one source, stored and made again, if there is one."""
+    """The energy of one phase and device by one source, stored and recomputed, if there is one."""
 
     stored: EnergyRecord | None
     again: EnergyRecord | None
@@ -56,7 +58,7 @@ class Pair:
             return ()
         slacks = {"_j": _slack_j(self.again), "_w": _slack_w(self.again)}
         one, other = (each.model_dump(mode="json") for each in (self.stored, self.again))
-        return tuple(dict.fromkeys(_differing(one, other, slacks)))
+        return tuple(dict.fromkeys(_differing(one, other, slacks, ROUNDING)))
 
     @property
     def is_same(self) -> bool:
@@ -78,23 +80,23 @@ def _slack_w(energy: EnergyRecord) -> float:
 
 
 def _differing(
-    one: object, other: object, slacks: Mapping[str, float], name: str = ""
+    one: object, other: object, slacks: Mapping[str, float], share: float, name: str = ""
 ) -> Iterator[str]:
     """Yield the names of the parts of two JSON values that differ, without indices.
 
-    ``slacks`` are how far numbers may be apart, by the end of a part of their name: the unit.
+    Numbers may differ by a ``share``, or by a slack for the end of a part of their name: the unit.
     """
     if isinstance(one, dict) and isinstance(other, dict):
         for key in dict.fromkeys([*one, *other]):
             path = f"{name}.{key}" if name else key
-            yield from _differing(one.get(key), other.get(key), slacks, path)
+            yield from _differing(one.get(key), other.get(key), slacks, share, path)
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for each, again in zip(one, other, strict=True):
-            yield from _differing(each, again, slacks, name)
+            yield from _differing(each, again, slacks, share, name)
     elif isinstance(one, float) and isinstance(other, float):
         units = (unit for unit in slacks if any(part.endswith(unit) for part in name.split(".")))
         slack = slacks.get(next(units, ""), 0.0)
-        if abs(one - other) > max(slack, ROUNDING * abs(other)):
+        if abs(one - other) > max(slack, share * abs(other)):
             yield name
     # Why a figure is missing may name another one, which is rounded.
     elif one != other and not (one and other and "missing" in name.split(".")):
@@ -103,36 +105,20 @@ def _differing(
 
 def _section_differs(old: RunRecord, new: RunRecord) -> tuple[str, ...]:
     """Return what else differs that follows from the samples: sensors, idle power, the total."""
-    found: list[str] = []
-    slack_w: dict[tuple[str, str], float] = {}
-    for energy in new.power.energy:
-        key = energy.device, energy.source
-        slack_w[key] = max(slack_w.get(key, 0.0), _slack_w(energy))
-    for name in MADE_AGAIN:
-        one, other = (
-            record.power.model_dump(mode="json", include={name})[name] for record in (old, new)
-        )
-        if not isinstance(one, list) or len(one) != len(other):
-            found += _differing(one, other, {}, name)
-            continue
-        for stored, again in zip(one, other, strict=True):
-            key = again.get("device", ""), again.get("source") or again.get("name", "")
-            slacks = {"_w": slack_w.get(key, SLACK_W)}
-            if sensor := again.get("found"):
-                u_s = max(sensor["lag_uncertainty_s"], sensor["window_uncertainty_s"])
-                residual_w = sensor["edge_residual_w"] or sensor["residual_w"]
-                slacks["_s"] = max(SLACK_S, U_SHARE * u_s)
-                slacks["_w"] = max(slacks["_w"], U_SHARE * residual_w)
-            found += _differing(stored, again, slacks, name)
-    one, other = ([each.model_dump(mode="json") for each in rec.totals] for rec in (old, new))
-    slack_j = sum(U_SHARE * (e.uncertainty_j or 0.0) for e in new.power.energy if e.chosen)
-    found += _differing(one, other, {"value": slack_j}, "totals")
-    return tuple(dict.fromkeys(found))
+    one, other = (
+        {
+            **record.power.model_dump(mode="json", include=set(RECOMPUTED)),
+            "totals": [each.model_dump(mode="json") for each in record.totals],
+        }
+        for record in (old, new)
+    )
+    slacks = {"_w": SLACK_W, "_s": SLACK_S}
+    return tuple(dict.fromkeys(_differing(one, other, slacks, FIT_SHARE)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
-    """The energies of one run made again, or ``reason``: why not, or what contradicts them.
+    """The energies of one run recomputed, or ``reason``: why not, or what contradicts them.
 
     ``models`` are the versions of the energy model, before and now. ``others`` are the names of
     what differs besides energies. ``written`` is the name of the file that keeps the run's own
@@ -160,12 +146,12 @@ class Recomputed:
     def lines(self) -> Iterator[str]:
         """Yield what to print: of energies of one version only those that differ."""
         if self.models is None:
-            yield f"{self.run_id}: energies not made again: {self.reason}"
+            yield f"{self.run_id}: energies not recomputed: {self.reason}"
             return
         before, now = self.models
         changed = [pair for pair in self.pairs if not pair.is_same]
         yield (
-            f"{self.run_id}: {len(self.pairs)} energies made again by version {now} of the energy "
+            f"{self.run_id}: {len(self.pairs)} energies recomputed by version {now} of the energy "
             f"model (stored: version {before}), {len(changed)} differ"
         )
         for pair in changed:
@@ -180,7 +166,7 @@ class Recomputed:
         if self.reason:
             yield f"  {self.reason}"
         if self.written:
-            yield f"  record.json now has the energies made again; {self.written} is the run's own"
+            yield f"  record.json now has the energies recomputed; {self.written} is the run's own"
 
 
 def _document(pair: Pair) -> dict[str, Any]:
@@ -217,7 +203,7 @@ def _change(pair: Pair) -> str:
 
 
 def recompute(files: Sequence[Path], *, write: bool) -> dict[str, Recomputed]:
-    """Return each readable run's energies made again, by its id.
+    """Return each readable run's energies recomputed, by its id.
 
     With ``write``, a record of an older energy model is replaced; the run's own stays beside it.
     """
