@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, ConfigError, WattloadError
-from wattload.core.limits import adjust_limits
+from wattload.core.limits import raise_open_files
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 CONNECTING = frozenset({"run", "datagen", "plan"})
@@ -53,7 +53,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
         from wattload.cli.terminal import spell_what_is_missing
         from wattload.core.host_paths import in_container, print_as_host
 
-        adjust_limits()
+        raise_open_files()
         spell_what_is_missing()
         _require_current_folder()
         print_as_host()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.host.counters import host_state
-from wattload.core.limits import LEAST_ADDRESS_BYTES_OF_A_RUN, require_address_space
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.block_stack import walk
@@ -189,7 +188,6 @@ def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
 
 def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
     """Refuse buffers that do not fit into this host's memory, which its ranks share."""
-    require_address_space(LEAST_ADDRESS_BYTES_OF_A_RUN + plan.memory_bytes_per_rank)
     needed_bytes = plan.memory_bytes_per_rank * world_size
     available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     state = host_state()
