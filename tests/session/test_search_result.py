@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def run(count: int, au: float | None, repetition: int = 0, **settings: Any) -> M
 
 
 def result(runs: Sequence[Measurement], found: int | None, **changes: Any) -> SearchResult:
-    question = replace(QUESTION, **changes)
+    question = QUESTION.model_copy(update=changes)
     return conclude(question, runs, found, session_id="s", command=("wattload", "run"))
 
 

@@ -103,7 +103,7 @@ def test_two_ranks_search_together(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert (result["unit"], result["accelerators"]) == (2, 4)
+    assert (result["question"]["unit"], result["accelerators"]) == (2, 4)
     assert [run["accelerators"] for run in result["runs"]] == [2, 4]
 
 

@@ -53,7 +53,7 @@ def test_the_result_and_the_next_count_are_confirmed() -> None:
         4: 1,
         8: 1,
     }
-    assert not list(doubts(made.held, "accelerators"))
+    assert not list(doubts(made.held))
 
 
 def test_without_confirmations_each_count_is_run_once() -> None:
@@ -68,7 +68,7 @@ def test_a_count_that_holds_once_and_fails_once_does_not_count() -> None:
 
     made = trials(edge)
     assert result_of(largest_held(made, start=1, maximum=64)) == 5
-    (said,) = doubts(made.held, "accelerators")
+    (said,) = doubts(made.held)
     assert "with 6 accelerators disagree: 1 of 2 held" in said
 
 
@@ -76,7 +76,7 @@ def test_a_failed_count_that_holds_when_run_again_does_not_count_and_is_reported
     made = trials(lambda count, repetition: 0.95 if count < 6 or repetition else 0.5)
     assert result_of(largest_held(made, start=1, maximum=64)) == 5
     assert made.held[6] == [False, True]
-    (said,) = doubts(made.held, "accelerators")
+    (said,) = doubts(made.held)
     assert "6 accelerators disagree" in said
 
 
@@ -89,7 +89,7 @@ def test_a_smaller_count_that_fails_below_a_larger_one_is_reported() -> None:
     made = trials(dip)
     assert result_of(largest_held(made, start=6, maximum=64)) == 6
     result_of(made.holds(5))
-    said = list(doubts(made.held, "accelerators"))
+    said = list(doubts(made.held))
     assert any("7 accelerators disagree" in text for text in said)
     assert any("Not monotone: 5 accelerators failed although 6 held" in text for text in said)
 

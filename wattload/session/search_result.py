@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from wattload.core.base_models import Frozen, Observed
@@ -19,8 +18,7 @@ Verdict = Literal["found", "at_least", "none_holds", "unproved", "invalid"]
 Limit = Literal["target", "host", "maximum", "unknown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Frozen):
     """What to search for: the job in words, the threshold, and the counts over all ranks."""
 
     workload: str
@@ -98,15 +96,7 @@ class SearchResult(Frozen):
     search: Literal["accelerators"] = "accelerators"
     session_id: str
     command: tuple[str, ...]
-    workload: str
-    loader: str
-    scale: str
-    accelerator: str
-    au_threshold: float
-    start: int
-    maximum: int
-    unit: int
-    confirmations: int
+    question: Question
     verdict: Verdict
     accelerators: int | None
     limited_by: Limit
@@ -136,15 +126,7 @@ def conclude(
     return SearchResult(
         session_id=session_id,
         command=command,
-        workload=question.workload,
-        loader=question.loader,
-        scale=question.scale,
-        accelerator=question.accelerator,
-        au_threshold=question.threshold,
-        start=question.start,
-        maximum=question.maximum,
-        unit=question.unit,
-        confirmations=question.confirmations,
+        question=question,
         verdict=verdict,
         accelerators=found,
         limited_by=limit,
@@ -265,7 +247,7 @@ def _notes(
     held = {
         count: [run.holds(question.threshold) for run in runs] for count, runs in by_count.items()
     }
-    yield from doubts(held, "accelerators")
+    yield from doubts(held)
     if question.unit > 1:
         yield (
             f"Accelerators are added on all {question.unit} ranks at once, so the result is a "
@@ -281,26 +263,24 @@ def _notes(
         )
 
 
-def doubts(held: Mapping[int, list[bool]], unit: str) -> Iterator[str]:
+def doubts(held: Mapping[int, list[bool]]) -> Iterator[str]:
     """Yield a sentence for each result that a falling curve without noise can't have.
 
-    Args:
-        held: for each count, whether each of its runs held.
-        unit: what is counted, in the plural.
+    ``held`` has, for each count, whether each of its runs held.
     """
     for count in sorted(held):
         runs = held[count]
         if len(set(runs)) > 1:
             yield (
-                f"The runs with {count} {unit} disagree: {sum(runs)} of {len(runs)} held. This "
-                "count is on the edge and does not count as held."
+                f"The runs with {count} accelerators disagree: {sum(runs)} of {len(runs)} held. "
+                "This count is on the edge and does not count as held."
             )
     for smaller in sorted(held):
         larger = max((count for count in held if count > smaller and all(held[count])), default=0)
         if larger and not all(held[smaller]):
             yield (
-                f"Not monotone: {smaller} {unit} failed although {larger} held. The result is the "
-                "largest confirmed number below the first failure on the way up."
+                f"Not monotone: {smaller} accelerators failed although {larger} held. The result "
+                "is the largest confirmed number below the first failure on the way up."
             )
 
 
