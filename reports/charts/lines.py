@@ -47,6 +47,7 @@ from wattload.results.quantity import (
     scaled,
     whole,
 )
+from wattload.results.registry import results_of
 
 PERCENTILES = {
     "p50_s": "p50",
@@ -140,7 +141,8 @@ class _Percentiles:
     @property
     def title(self) -> str:
         phase, kind, operation_bytes = self.kind
-        where = "" if phase in (kind, RANDOM_READ) else f" in {phase}"
+        is_only = phase in (kind, RANDOM_READ) or results_of(phase) is not None
+        where = "" if is_only else f" in {phase}"
         return f"{kind}s of {block_text(operation_bytes)}{where}"
 
     def gaps(self, arm: str) -> dict[str, str]:
@@ -320,7 +322,11 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     return Figure(
         name=name,
         title=f"{subject}: latency against throughput, {found.kind}s"
-        + ("" if found.phase == RANDOM_READ else f" in {found.phase}"),
+        + (
+            ""
+            if found.phase == RANDOM_READ or results_of(found.phase) is not None
+            else f" in {found.phase}"
+        ),
         svg="".join(panels),
         caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."
         f"{' Where points lie close, only some are named.' if lacks_some else ''}"

@@ -33,6 +33,7 @@ from wattload.reports.stats.sweeps import (
 )
 from wattload.results.labels import label
 from wattload.results.quantity import DIRECTIONS, Scale, number, percent, scale_for, scaled, whole
+from wattload.results.reading import view_named
 
 PANELS_MAX = 9
 """A chart of more panels is hard to read: its data are then shown as a table only."""
@@ -249,9 +250,10 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
 
 
 def _of_kind(found: Sequence[LoadCurves]) -> str:
-    """Return which latency of random reads it is, as they have two; empty for others."""
+    """Return which latency it is of a workload that has several; empty for others."""
     first = found[0]
-    return f" of {first.kind}s" if first.phase == RANDOM_READ else ""
+    is_counted = view_named(first.phase).sweep is not None or first.phase == RANDOM_READ
+    return f" of {first.kind}s" if is_counted else ""
 
 
 def _latency_frame(each: LoadCurves, rate: Scale, fastest: float, y: Axis) -> Frame:

@@ -55,7 +55,8 @@ class Energy:
 
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
     ``reads`` is how many random reads of storage it made meanwhile, ``None`` of other workloads;
-    ``amount`` is how much it did meanwhile of what a joule pays for, by its view.
+    ``amount`` is how much it did meanwhile of what a joule pays for, by its view, and
+    ``amount_name`` the name of one.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
     of another run.
     """
@@ -66,6 +67,7 @@ class Energy:
     evidence: Evidence
     reads: int | None = None
     amount: int | None = None
+    amount_name: str = ""
     energy_j: float | None = None
     lower_j: float | None = None
     upper_j: float | None = None
@@ -182,6 +184,7 @@ def _summed(
         moved_bytes=moved_bytes,
         reads=operations_of(record, phase),
         amount=amount_of(record, phase),
+        amount_name=joule.one if (joule := view_of(record).joule) is not None else "",
         evidence=weakest(part.evidence for part in parts),
         energy_j=None if impossible else _sum(parts, "energy_j"),
         lower_j=_sum(parts, "lower_j"),

@@ -29,6 +29,7 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import has_complete, limits_notices
+from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
 from wattload.reports.stats.conditions import has_excluded_energy
@@ -44,6 +45,8 @@ _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"
 """Red is left for a grade without a possible verdict."""
 
 WRITES = "writes"
+OWN = "own"
+"""Charts that a workload has in place of its rate over time."""
 """The chart of random writes by rounds, as a choice of the first screen."""
 
 _PLACES_MAX = 4
@@ -381,6 +384,13 @@ def drawn_first(subject: Subject) -> tuple[str, str]:
     Of random writes it is the rate by rounds, even with power if they are alone on the page.
     """
     tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
+    own = {
+        group.workload
+        for group in subject.groups
+        if over_time_figures(subject, group, "first", "", tracks[group.workload])
+    }
+    if list(tracks) == [*own]:
+        return next(iter(own)), OWN
     if list(tracks) == [WORKLOAD] and _has_rounds(tracks, WORKLOAD):
         return WORKLOAD, WRITES
     with_power = (name for name, own in tracks.items() if any(map(has_power, own)))
@@ -388,6 +398,8 @@ def drawn_first(subject: Subject) -> tuple[str, str]:
     if workload := next(with_power, ""):
         return workload, "power"
     workload = next(with_rate, "")
+    if workload in own:
+        return workload, OWN
     return workload, WRITES if _has_rounds(tracks, workload) else "rate"
 
 
@@ -442,6 +454,11 @@ def _over_time(subject: Subject) -> Block | None:
     for group in subject.groups:
         if group.workload == workload:
             tracks = tracks_of(subject, group)
+            if what == OWN:
+                with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
+                    figures = over_time_figures(subject, group, "first-rate", title, tracks)
+                chosen = with_choice(figures[0], subject, group, tracks, is_first=True)
+                return FigureRow([chosen or figures[0], *figures[1:]])
             if what == WRITES:
                 with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
                     over_time, over_writes = write_figures(

@@ -9,6 +9,7 @@ from typing import Any
 from wattload.core.power import Scope
 from wattload.reports.blocks import (
     Block,
+    Figure,
     FigureRow,
     Fold,
     Heading,
@@ -62,6 +63,18 @@ def closing_blocks(
     """Yield what follows the figures over time."""
     view = view_named(group.workload)
     yield from _blocks(view.closing(_shown(subject, group, tracks)), group, name, tracks)
+
+
+def over_time_figures(
+    subject: Subject, group: Group, name: str, title: str, tracks: Sequence[Track]
+) -> list[Figure]:
+    """Return charts of a workload's own in place of its rate over time."""
+    charts = view_named(group.workload).over_time(_shown(subject, group, tracks))
+    return [
+        figure
+        for chart in charts
+        if (figure := chart_figure(_named(chart, name, title), tracks)) is not None
+    ]
 
 
 def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any]:
@@ -143,7 +156,9 @@ def _blocks(
             case ShapeGroup():
                 yield Fold(shape.title, list(_blocks(shape.shapes, group, name, tracks)))
             case _:
-                yield from _figures(_named(shape, name, title), tracks)
+                figure = chart_figure(_named(shape, name, title), tracks)
+                if figure is not None:
+                    yield FigureRow([figure]) if isinstance(shape, Curves) else figure
 
 
 def _named(chart: Any, name: str, title: str) -> Any:  # noqa: ANN401 - any chart
@@ -151,19 +166,21 @@ def _named(chart: Any, name: str, title: str) -> Any:  # noqa: ANN401 - any char
     return replace(chart, name=f"{name}-{chart.name}", title=f"{title}: {chart.title}")
 
 
-def _figures(chart: Any, tracks: Sequence[Track]) -> Iterator[Block]:  # noqa: ANN401 - any chart
+def chart_figure(chart: Any, tracks: Sequence[Track]) -> Figure | None:  # noqa: ANN401 - any chart
+    """Return a chart as drawn for its shape; ``None`` for one of which nothing is known."""
     match chart:
         case PartBars():
-            yield part_bars_figure(chart)
+            return part_bars_figure(chart)
         case CeilingBars():
-            yield ceiling_bars_figure(chart)
+            return ceiling_bars_figure(chart)
         case StepPanels():
-            yield step_panels_figure(chart)
+            return step_panels_figure(chart)
         case Curves():
-            yield FigureRow([curves_figure(chart)])
+            return curves_figure(chart)
         case SupplyPanels():
-            if (figure := supply_figure(chart, tracks)) is not None:
-                yield figure
+            return supply_figure(chart, tracks)
+        case _:
+            raise TypeError(f"no chart is drawn for {type(chart).__name__}")
 
 
 def _sheet(sheet: Sheet) -> Table:

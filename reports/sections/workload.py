@@ -42,6 +42,7 @@ from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sections.first import (
+    OWN,
     WRITES,
     drawn_first,
     representative_run,
@@ -57,7 +58,7 @@ from wattload.reports.sections.ratios import (
     points_table,
     quantities_table,
 )
-from wattload.reports.sections.shapes import closing_blocks, opening_blocks
+from wattload.reports.sections.shapes import closing_blocks, opening_blocks, over_time_figures
 from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
@@ -129,6 +130,11 @@ def _over_time(
 ) -> Iterator[Block]:
     """Yield charts of rate and power, or of random writes by round, that the page lacks so far."""
     shown = drawn_first(subject)
+    if own := over_time_figures(subject, group, f"{name}-rate", title, tracks):
+        if shown != (group.workload, OWN):
+            own[0] = with_choice(own[0], subject, group, tracks) or own[0]
+            yield FigureRow(own)
+        return
     if group.workload == WORKLOAD:
         rates = rate_figures(f"{name}-rate", title, tracks)
         if rates and shown != (group.workload, WRITES):
@@ -277,7 +283,8 @@ def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[B
             figures.append(tails)
     by_rate: dict[str, list[Scaling]] = defaultdict(list)
     for scaling in scalings(subject, group):
-        if scaling.unit is Unit.BYTES_PER_SECOND or group.workload == RANDOM_READ:
+        is_counted = view_named(group.workload).sweep is not None or group.workload == RANDOM_READ
+        if scaling.unit is Unit.BYTES_PER_SECOND or is_counted:
             by_rate[scaling.label].append(scaling)
     figures += [
         rate_panels(f"{name}-{anchor(rate)}-panels", title, found)

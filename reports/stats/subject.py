@@ -22,6 +22,7 @@ from wattload.reports.runs.validity import checks_of_files, energy_faults, fault
 from wattload.reports.stats.settings import LOAD, NOT_SET, facts_of, flat
 from wattload.reports.stats.strays import find_strays
 from wattload.results.quantity import listed
+from wattload.results.reading import run_of, view_of
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
 """The letters of the arms on a page, in order; two are compared, more are shown side by side."""
@@ -209,7 +210,8 @@ def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
     for own in labels.values():
         counts = {len(run.record.targets) for run in own}
         is_swept = all(
-            run.record.workload.name == RANDOM_READ and run.record.comparison.interleave == "none"
+            (run.record.workload.name == RANDOM_READ or view_of(run.record).has_swept_targets)
+            and run.record.comparison.interleave == "none"
             for run in own
         )
         if not is_swept or len(counts) > 1:
@@ -233,7 +235,7 @@ def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
 
 def _by_engine(runs: Sequence[Run]) -> dict[str, str]:
     """Return the arm of each random read, by run id, whose label has runs of several engines."""
-    engines = {run.id: run.record.workload.details.get("engine") for run in runs}
+    engines = {run.id: _split(run) for run in runs}
     of_label: dict[str, set[Hashable]] = defaultdict(set)
     for run in runs:
         of_label[run.record.label].add(engines[run.id])
@@ -243,6 +245,14 @@ def _by_engine(runs: Sequence[Run]) -> dict[str, str]:
         for run in runs
         if len(of_label[run.record.label] - {None}) > 1 and engines[run.id]
     }
+
+
+def _split(run: Run) -> Hashable:
+    """Return what sets a run apart from others of its label."""
+    found = run_of(run.record)
+    if found is None:
+        return run.record.workload.details.get("engine")
+    return view_of(run.record).splits(found) or None
 
 
 def _without_targets(run: Run) -> Hashable:

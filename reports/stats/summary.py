@@ -89,6 +89,7 @@ from wattload.results.quantity import (
     scale_for,
 )
 from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.registry import results_of
 from wattload.results.view import Limit
 
 NOT_MEASURED = "not measured"
@@ -1119,6 +1120,8 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
     if notes and row.quantity.key == STEADY_RATE:
         missing = f"not steady: {notes[0].rstrip('.')}"
+    elif notes and results_of(place.group.workload) is not None:
+        missing = notes[0].rstrip(".")
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
         title = place.based(scale.unit, place.phase)
         if place.phase == ALL_PHASES:  # it may count other bytes than those that moved

@@ -11,21 +11,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import fmean, median
+from typing import Any
 
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import SHARES, Better, LatencyKind, percentile_s
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.runs.energy import phase_energies
-from wattload.reports.runs.gpu_reads import GPU_READ, failed_reads
+from wattload.reports.runs.gpu_reads import failed_reads
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
 from wattload.reports.runs.random_reads import RANDOM_READ, drives_words, random_reads
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.results.facts import Run as WorkloadRun
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
 from wattload.results.quantity import block_text, listed, out_of_range, quantity
+from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.view import Sweep, median_of_known
 
 Kind = LatencyKind
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}
@@ -336,8 +340,8 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
     keys: dict[tuple[str, Kind], None] = dict.fromkeys(
         (row.phase, row.kind) for run in group.runs for row in run.record.latencies
     )
-    if any(run.record.metric(_MEAN) for run in group.runs):
-        keys.setdefault((GPU_READ, "read"))
+    means = (run.record.metric(_MEAN) for run in group.runs)
+    keys |= {(mean.phase, "read"): None for mean in means if mean is not None}
     judged = [
         {parents(run.record)[part.name] for part in stretches(run.record)} for run in group.runs
     ]
@@ -381,7 +385,7 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
     was moved.
     """
     parts = [part for run in runs if (part := _timed(run.record, phase, kind)) is not None]
-    has_failures = any(failed_reads(run.record) for run in runs)
+    has_failures = any(failed_reads(run.record) or _failed(run) for run in runs)
     if not parts:
         return _mean_point(value, runs, phase, has_failures=has_failures)
     whole = reduce(Histogram.merged, (histogram for histogram, _, _ in parts))
@@ -399,6 +403,11 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
         mean_s=(whole.mean_ns or 0.0) / NS_PER_S,
         has_failures=has_failures,
     )
+
+
+def _failed(run: Run) -> int:
+    found = run_of(run.record)
+    return 0 if found is None else view_of(run.record).failed(found)
 
 
 def _mean_point(
@@ -510,6 +519,9 @@ def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
         for panel in panels(group)
         if (scaling := _scaling(subject, panel, (name, unit, rate))) is not None
     ]
+    sweep = view_named(group.workload).sweep
+    if sweep is not None:
+        return tuple(_compared(subject, group, sweep, each) for each in found)
     if group.workload != RANDOM_READ:
         return tuple(found)
     ranked = [_with_ideals(subject, group, each) for each in found]
@@ -521,6 +533,64 @@ def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
         )
         for each in ranked
     )
+
+
+def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scaling) -> Scaling:
+    """Return a scaling of operations with its ceilings and watts, and an ideal where it is one.
+
+    The ideal over targets is that of the best single drive; targets on one drive are no drives.
+    """
+    name = scaling.axis.rpartition(".")[2]
+    shared = [*dict.fromkeys(filter(None, (_of(run, sweep.shared) for run in group.runs)))]
+    note = f"No ideal scaling: {listed(shared)}." if shared and name == _TARGETS else ""
+    curves = scaling.curves
+    if name == _TARGETS and not note:
+        curves = tuple(
+            replace(curve, peak=_peak(subject, group, sweep, curve.letter)) for curve in curves
+        )
+    _, found = _numbered(scaling.panel.points)
+    ceilings = [
+        (number, median_of_known(_of(run, sweep.ceiling) for run in runs))
+        for number, point in found
+        for runs in [[run for run in point.group.runs if not subject.faults(run)]]
+    ]
+    return replace(
+        scaling,
+        is_count=scaling.is_count and not note and name not in sweep.not_workers,
+        note=note,
+        curves=curves,
+        ceilings=tuple((number, each) for number, each in ceilings if each),
+        watts=tuple(_scale_curves(subject, found, _mean_watts)),
+    )
+
+
+def _of(run: Run, value: Callable[[WorkloadRun[Any]], Any]) -> Any:  # noqa: ANN401 - of the view
+    found = run_of(run.record)
+    return None if found is None else value(found)
+
+
+def _peak(subject: Subject, group: Group, sweep: Sweep[Any], letter: str) -> float | None:
+    """Return the best rate of one drive in an arm, of the points with one target if there are any.
+
+    Otherwise it is the best rate per target.
+    """
+    arm = next(own for found, _, own in _arms(subject) if found == letter)
+    rates: dict[int, list[float]] = {}
+    for point in points(group):
+        known: dict[int, list[float]] = {}
+        for run in _valid(subject, point, arm):
+            rate, count = _of(run, sweep.rate), _of(run, sweep.targets)
+            if rate is not None and count:
+                known.setdefault(count, []).append(rate)
+        for count, own in known.items():
+            rates.setdefault(count, []).append(median(own) / count)
+    return max(rates.get(1) or [rate for own in rates.values() for rate in own], default=None)
+
+
+def _mean_watts(record: RunRecord) -> float | None:
+    """Return the mean power of the drives in the timed phase, if it is known as one figure."""
+    found = phase_energies(record)
+    return found[0].mean_w if found and found[0].illustrates else None
 
 
 def _with_ideals(subject: Subject, group: Group, scaling: Scaling) -> Scaling:
@@ -623,7 +693,7 @@ def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
             if metric.headline and metric.unit in _RATES and metric.better == "higher":
                 name = label(metric.name, metric.unit)
                 found[(metric.name,)] = (name, metric.unit, _metric(metric.name))
-        if group.workload == RANDOM_READ:
+        if group.workload == RANDOM_READ or view_named(group.workload).sweep is not None:
             continue  # its rate is that of the reads, and requests are a sample
         for row in run.record.latencies:
             name = f"{row.phase}: {row.kind} operations per second (IOPS)"

@@ -58,6 +58,7 @@ from wattload.results.quantity import (
     whole,
     with_unit,
 )
+from wattload.results.reading import run_of, view_of
 
 NOT_MEASURED = "not measured"
 
@@ -96,7 +97,27 @@ def title(record: RunRecord) -> str:
 
 
 def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
-    """Yield the lines of a run's summary; the last are commands and its record."""
+    """Yield the lines of a run's summary; the last are commands and its record.
+
+    The workload's view may replace those on its job, add to them, and drop them by an empty text.
+    """
+    run = run_of(record)
+    own = {} if run is None else dict(view_of(record).lines(run))
+    job = [Line(line.label, own.pop(line.label, line.text)) for line in _job(record)]
+    yield from (line for line in job[:-1] if line.text)
+    yield from (Line(name, text) for name, text in own.items())
+    yield job[-1]
+    yield from energy_lines(record)
+    yield Line("checks", check_counts(record.checks))
+    yield from failures(record.checks)
+    if any(check.verdict != "pass" and not check.cause for check in record.checks):
+        yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
+    yield Line("record", str(folder / RECORD_FILE), wraps=False)
+    yield Line("report", report_command([folder]), wraps=False)
+
+
+def _job(record: RunRecord) -> Iterator[Line]:
+    """Yield what a run did; the last line is its CPU time."""
     shared = reads.drives_words if (reads := random_reads(record)) is not None else ""
     targets = listed([sanitize(target_words(each.facts)) for each in record.targets])
     yield Line("target", f"{targets}: {shared}" if shared else targets)
@@ -124,13 +145,6 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     elif reason := no_bottleneck([record]):
         yield Line("limit", f"unknown: {reason}")
     yield Line("CPU", _cpu(record, phases))
-    yield from energy_lines(record)
-    yield Line("checks", check_counts(record.checks))
-    yield from failures(record.checks)
-    if any(check.verdict != "pass" and not check.cause for check in record.checks):
-        yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
-    yield Line("record", str(folder / RECORD_FILE), wraps=False)
-    yield Line("report", report_command([folder]), wraps=False)
 
 
 def _path(record: RunRecord) -> str:
@@ -166,8 +180,10 @@ def _times(record: RunRecord) -> str:
 
 
 def _rates(record: RunRecord) -> list[Metric]:
-    unit = Unit.SAMPLES_PER_SECOND if random_reads(record) is not None else Unit.BYTES_PER_SECOND
-    return [m for m in record.metrics if m.headline and m.unit == unit]
+    heads = [metric for metric in record.metrics if metric.headline]
+    return [metric for metric in heads if metric.unit is Unit.BYTES_PER_SECOND] or [
+        metric for metric in heads if metric.unit is Unit.SAMPLES_PER_SECOND
+    ]
 
 
 def _value(metric: Metric) -> str:
@@ -285,8 +301,9 @@ def _energy(energy: Energy) -> str:
         value, margin = scaled(energy.energy_j, scale), scaled(energy.uncertainty_j, scale, 2)
         text = with_unit(f"{value} ± {margin}", scale)
     parts = [power_text(energy)]
-    if energy.reads_per_j is not None:
-        parts.append(f"{number(1e6 / energy.reads_per_j, 3)} µJ per read")
+    per_j = energy.amount_per_j or energy.reads_per_j
+    if per_j is not None:
+        parts.append(f"{number(1e6 / per_j, 3)} µJ per {energy.amount_name or 'read'}")
     elif energy.bytes_per_j:
         parts.append(quantity(energy.bytes_per_j, Unit.BYTES_PER_JOULE))
     return f"{text} ({', '.join(parts)}), {energy.words}"

@@ -206,7 +206,10 @@ class Supply:
 
 @dataclass(frozen=True, kw_only=True)
 class SupplyPanels:
-    """Bandwidth of the drive and its power on one axis of time, a panel for each run."""
+    """Bandwidth of the drive and its power on one axis of time, a panel for each run.
+
+    Power is that of the page, so the table is made with the chart; ``span`` is what it covers.
+    """
 
     name: str
     title: str

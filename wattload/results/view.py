@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wattload.core.power import Scope
 from wattload.results.facts import F, Run
-from wattload.results.shapes import Shape
+from wattload.results.shapes import Chart, Shape
 
 Columns = Mapping[str, NDArray[Any]]
 """A trace table by column; a null of numbers is NaN."""
@@ -138,6 +138,23 @@ class Served:
     page_cache: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Generic[F]):
+    """What a sweep of a workload is compared with, if its rate counts operations and not bytes.
+
+    ``rate`` is that rate, and ``ceiling`` what bounds it at each point. ``targets`` is how many
+    drives it is of, ``shared`` that targets share a drive, in words: then more of them are not more
+    drives. Settings in ``not_workers`` count no workers, so that a rate in proportion to them is no
+    ideal.
+    """
+
+    rate: Callable[[Run[F]], float | None]
+    ceiling: Callable[[Run[F]], float | None] = lambda _: None
+    targets: Callable[[Run[F]], int] = lambda run: len(run.record.targets)
+    shared: Callable[[Run[F]], str] = lambda _: ""
+    not_workers: frozenset[str] = frozenset()
+
+
 def _nothing(_: Run[F]) -> Served:
     return Served()
 
@@ -178,13 +195,18 @@ class View(Generic[F]):
         served: what answered reads in place of drives.
         failed: how many operations failed.
         gpus: the GPUs that a run used, by rank and PCI address.
+        splits: what sets apart runs of one label that are arms of their own, such as an engine.
+        has_swept_targets: whether lists of targets of different lengths are points of a sweep.
+        sweep: what a sweep is compared with, if the rate counts operations.
         accelerators: what computed, by name, if not what the settings emulate.
 
     Page:
         opening: what a section begins with.
+        over_time: charts in place of the rate over time; the first may open the page.
         closing: what follows the figures over time.
         draws_parts: whether it draws the parts of times by itself.
         always_panels: whether curves are drawn as panels, also of a sweep of one setting.
+        reads_ahead: whether a loader reads ahead of what the runs compute.
         judges_steady: whether its runs are judged to be steady by rules of their own.
         lines: lines of a terminal's summary by label, in place of the general ones or after them.
     """
@@ -211,11 +233,16 @@ class View(Generic[F]):
     served: Callable[[Run[F]], Served] = _nothing
     failed: Callable[[Run[F]], int] = lambda _: 0
     gpus: Callable[[Run[F]], Iterable[tuple[int, str]]] = lambda _: ()
+    splits: Callable[[Run[F]], str] = lambda _: ""
+    has_swept_targets: bool = False
+    sweep: Sweep[F] | None = None
     accelerators: Callable[[Run[F]], Iterable[str]] | None = None
     opening: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
+    over_time: Callable[[Shown[F]], Sequence[Chart]] = lambda _: ()
     closing: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
     draws_parts: bool = False
     always_panels: bool = False
+    reads_ahead: bool = False
     judges_steady: bool = False
     lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
 
