@@ -243,7 +243,7 @@ def _by_engine(runs: Sequence[Run]) -> dict[str, str]:
     return {
         run.id: name.format(label=run.record.label, engine=engines[run.id])
         for run in runs
-        if len(of_label[run.record.label] - {None}) > 1 and engines[run.id]
+        if len(of_label[run.record.label] - {None}) > 1 and engines[run.id] is not None
     }
 
 
