@@ -2,7 +2,7 @@
 
 ``wattload.loaders.<name>`` has ``config`` and, for what it can do, ``loader`` (samples),
 ``checkpoint`` (shards) or ``harness`` (a whole training). These import ``config``. The other
-direction goes by name, in ``make_loader``, ``make_harness`` and ``checkpoint_store.make_store``: a
+direction goes by name, in ``make_loader``, ``run_training`` and ``checkpoint_store.make_store``: a
 loader's library is imported only when the loader is used, so that every configuration can be read
 and checked where the library is not installed.
 """
@@ -10,17 +10,18 @@ and checked where the library is not installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import Harness, HarnessResult, Loader, VerifiedSamples
+from wattload.core.io import DataPath, Loader, VerifiedSamples
 from wattload.core.storage.targets import Target
-from wattload.core.workload import LoaderConfig
+from wattload.core.workload import LoaderConfig, Phase
 
 ReadCounter = Callable[[int], None]
 """Called with the bytes just read from the target; from any thread."""
@@ -132,63 +133,62 @@ def copy_resized(payload: NDArray[np.uint8], row: NDArray[np.uint8]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A training job for an outside program to run.
+    """One epoch of a training job for an outside program to run.
 
-    ``orders[epoch][accelerator]`` are the samples that an accelerator loads in an epoch, in order
-    and in whole batches, the same number for each. ``step_s`` is the computation time of one step.
+    ``orders[accelerator]`` are the samples that an accelerator loads, in order and in whole
+    batches, the same number for each. ``step_s`` is the computation time of one step.
     ``record_mean_bytes`` and ``record_stdev_bytes`` describe the records to programs that need
     them.
     """
 
     samples: SampleSet
-    orders: Sequence[Sequence[Sequence[int]]]
+    orders: Sequence[Sequence[int]]
     step_s: float
     record_mean_bytes: float
     record_stdev_bytes: float
 
     @property
-    def epochs(self) -> int:
-        """How many epochs there are."""
+    def accelerators(self) -> int:
         return len(self.orders)
 
     @property
-    def accelerators(self) -> int:
-        return len(self.orders[0])
-
-    @property
     def steps(self) -> int:
-        """The steps of one epoch, the same for each accelerator."""
-        return len(self.orders[0][0]) // self.samples.batch_samples
+        """The steps of the epoch, the same for each accelerator."""
+        return len(self.orders[0]) // self.samples.batch_samples
 
-    def batch_bytes_read(self, epoch: int, accelerator: int, step: int) -> int:
+    def batch_bytes_read(self, accelerator: int, step: int) -> int:
         """Return the size of the files that make up one batch, in bytes."""
         size = self.samples.batch_samples
-        batch = self.orders[epoch][accelerator][step * size : (step + 1) * size]
+        batch = self.orders[accelerator][step * size : (step + 1) * size]
         return sum(self.samples.file_bytes[index] for index in batch)
 
-    def epoch_bytes_read(self, epoch: int, accelerator: int) -> int:
-        """Return the size of the files that an accelerator loads in an epoch, in bytes."""
-        return sum(self.samples.file_bytes[index] for index in self.orders[epoch][accelerator])
+    def bytes_read(self, accelerator: int) -> int:
+        """Return the size of the files that an accelerator loads, in bytes."""
+        return sum(self.samples.file_bytes[index] for index in self.orders[accelerator])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedEpoch:
-    """One epoch on one accelerator; the program's own times, one entry per step, in seconds.
+class TrainedRank:
+    """The epoch on one accelerator by the program's clock, in seconds; lists have one entry a step.
 
-    ``duration_s`` is the whole epoch on CLOCK_MONOTONIC, measured outside the program's loop.
-    ``load_s`` is the wait for a batch, ``processed_s`` the whole step, ``compute_s`` the rest; the
-    barrier after each step is in ``duration_s`` alone. ``cpu_s`` is the CPU time of all the
-    accelerator's processes in the epoch. ``called_bytes`` is what its read calls returned and
-    ``storage_bytes`` what was fetched from storage for it, both as the kernel counts them, ``None``
-    where it does not. ``peak_bytes`` is the memory of its processes, each at its own peak so far;
-    shared pages are divided among them (PSS).
+    ``duration_s`` is the whole epoch, barriers included. ``load_s`` is the wait for a batch,
+    ``processed_s`` the whole step without the barrier after it.
     """
 
     duration_s: float
     load_s: tuple[float, ...]
-    compute_s: tuple[float, ...]
     processed_s: tuple[float, ...]
-    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessCounts:
+    """What the kernel counted for the program's processes in the timed window.
+
+    ``called_bytes`` is what read calls returned from any source, ``storage_bytes`` what was fetched
+    from storage, ``peak_bytes`` their memory, each process at its own peak, with shared pages
+    divided among them (PSS); ``None`` where the kernel does not count it.
+    """
+
     cpu_s: float
     called_bytes: int | None
     storage_bytes: int | None
@@ -196,26 +196,46 @@ class TrainedEpoch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult(HarnessResult):
-    """The result of a training harness: ``epochs[epoch][accelerator]``.
+class TrainingResult:
+    """One epoch by an outside program: its accelerators' times, and its own report.
 
-    ``recomputed`` has those of its ``reported`` figures that follow from its times of single steps,
-    under the same names. ``plugged_bytes`` counts what our reader moved inside the program, and
-    ``verified`` what it compared, both ``None`` where the program used its own.
+    ``window_s`` is the timed window on CLOCK_MONOTONIC. ``reported`` holds the program's own
+    figures under its own names and in its own units; ``recomputed`` has those of them that follow
+    from its times of single steps. ``plugged_bytes`` counts what our reader moved inside the
+    program, and ``verified`` what it compared, both ``None`` where the program used its own.
     """
 
-    epochs: Sequence[Sequence[TrainedEpoch]]
-    recomputed: Mapping[str, Sequence[float]]
+    ranks: Sequence[TrainedRank]
+    window_s: float
+    counts: ProcessCounts
+    reported: Mapping[str, Any]
+    recomputed: Mapping[str, float]
+    path: DataPath
+    version: str
+    command: tuple[str, ...]
     plugged_bytes: int | None = None
     verified: VerifiedSamples | None = None
 
 
+TimedWindow = Callable[[], AbstractContextManager[Phase]]
+"""Opens the phase of the program's loop, before it begins."""
+
+
 @runtime_checkable
 class SampleHarnessConfig(SampleConfig, Protocol):
-    """The configuration of a harness that trains on whole samples."""
+    """The configuration of an outside program that owns the loop, such as dlio-benchmark."""
 
-    def training_harness(self, training: Training) -> Harness[TrainingResult]:
-        """Return the program, ready to run the job."""
+    def train(self, training: Training, folder: Path, window: TimedWindow | None) -> TrainingResult:
+        """Run the program, keep its raw output in ``folder``, which must not exist yet.
+
+        Without ``window`` the job is not part of the run's phases.
+
+        All processes of the program have ended when the call returns or raises.
+
+        Raises:
+            RunError: the program failed, or its output can't be read; the message has its last
+                error line and the path of its log.
+        """
         ...
 
     @property
@@ -240,8 +260,10 @@ def make_loader(config: LoaderConfig, samples: SampleSet, on_read: ReadCounter) 
     return made
 
 
-def make_harness(config: LoaderConfig, training: Training) -> Harness[TrainingResult]:
-    """Return what ``make_harness`` of the loader's module ``harness`` makes."""
+def run_training(
+    config: LoaderConfig, training: Training, folder: Path, window: TimedWindow | None
+) -> TrainingResult:
+    """Return what ``train`` of the loader's module ``harness`` returns."""
     module = import_module(f"wattload.loaders.{config.name}.harness")
-    made: Harness[TrainingResult] = module.make_harness(config, training)
-    return made
+    trained: TrainingResult = module.train(config, training, folder, window)
+    return trained

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 THOROUGH = (
     "browser", "containers", "docs", "packaging", "tools",
     # Many runs, kills and floods; what they judge has faster tests of its own.
-    "loaders/dlio/test_harness.py",
+    "loaders/dlio/test_dlio.py",
     "power/sampler/test_death.py", "power/sampler/test_floods.py",
     "power/sampler/test_hanging_folder.py", "power/sampler/test_hostile.py",
     "power/sampler/test_protocol_fuzz.py", "power/sampler/test_recording.py",

@@ -1,27 +1,17 @@
-"""The settings of loader=dlio, and those that our code inside its processes receives.
-
-The program runs in its own processes. There ``launch`` replaces two packages that it imports and
-does not need. The replacement for its tracer reports to the ``epoch_server``, in our process, when
-an epoch begins and ends, and waits for it until the page cache is cold. Settings for our code in
-those processes are passed in the environment (``ChildSettings``).
-"""
+"""The settings of loader=dlio, and what it differs in from our own loop."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from wattload.core.errors import ConfigError, MissingExtraError
+from wattload.core.errors import MissingExtraError
 from wattload.core.installation import install_command
-from wattload.core.io import Harness
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import PYTORCH, Requirement, require_installed
@@ -29,14 +19,17 @@ from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.config import BLOCK_BYTES_LIMIT, QUEUE_DEPTH_LIMIT
 from wattload.loaders.direct.config import Config as DirectConfig
-from wattload.loaders.samples import SampleSet, Training, TrainingResult, make_harness
+from wattload.loaders.samples import (
+    SampleSet,
+    TimedWindow,
+    Training,
+    TrainingResult,
+    run_training,
+)
 
 READERS = ("dlio", "wattload")
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER_LIMIT = 1024
-
-
-SETTINGS_VARIABLE = "WATTLOAD_DLIO_SETTINGS"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,13 +98,12 @@ class Config:
             mpirun()
         if self.sample_path_is_direct:
             self._reader_config().require_checkpoint_library()
-            with _reader_setting_names():
-                for target in targets:
-                    check_alignment(target, self.reader_block_bytes)
+            for target in targets:
+                check_alignment(target, self.reader_block_bytes, "loader.reader_block_bytes")
 
-    def training_harness(self, training: Training) -> Harness[TrainingResult]:
-        """Return the program, ready to run the job."""
-        return make_harness(self, training)
+    def train(self, training: Training, folder: Path, window: TimedWindow | None) -> TrainingResult:
+        """Run the program; see ``harness.train``."""
+        return run_training(self, training, folder, window)
 
     def sample_memory_bytes(self, samples: SampleSet) -> int:
         """Return a bound on the buffers: a record per worker, and the batches in preparation.
@@ -165,10 +157,9 @@ class Config:
         """Return the differences that matter in a comparison with our own loop."""
         side = math.isqrt(training.samples.resize_bytes)
         found = [
-            "DLIO ran its own loop. It read links that were changed before each epoch, so that it "
-            "read the same files in the same order as the other loaders; its own shuffling was "
-            "off. It starts its workers in the first epoch, which other loaders do before the "
-            "measurement."
+            "DLIO ran its own loop, one epoch at a time. It read links, so that it read the same "
+            "files in the same order as the other loaders; its own shuffling was off. It starts "
+            "its workers in the timed epoch, which other loaders do before the measurement."
         ]
         if self.reader == "dlio":
             found.append(
@@ -197,40 +188,3 @@ def mpirun() -> str:
             f"install it with: {install_command(['mpi'])}, or use accelerator.count=1"
         )
     return found
-
-
-@contextmanager
-def _reader_setting_names() -> Iterator[None]:
-    """Rename the direct loader's settings in an error message to the names used here."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("loader.", "loader.reader_", 1)) from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSettings:
-    """The epoch server's socket, and the settings of our reader (``plugin``).
-
-    ``journal`` is where the reader logs each file that it has read, ``largest_bytes`` the size of
-    the largest; files are sealed under ``nonce``. The other fields are those of the loader's and
-    the workload's configuration.
-    """
-
-    socket: str
-    journal: str
-    largest_bytes: int
-    record_format: str
-    block_bytes: int
-    queue_depth: int
-    check_crc: bool
-    nonce: int | None
-
-    def environment(self) -> dict[str, str]:
-        return {SETTINGS_VARIABLE: json.dumps(asdict(self))}
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """Return the settings of this process, ``None`` outside a run of ours."""
-        text = environment.get(SETTINGS_VARIABLE)
-        return cls(**json.loads(text)) if text else None

@@ -14,8 +14,7 @@ import numpy as np
 from dlio_benchmark.reader.reader_handler import FormatReader
 from numpy.typing import NDArray
 
-from wattload.loaders.dlio.config import ChildSettings
-from wattload.loaders.dlio.record_files import RecordFiles
+from wattload.loaders.dlio.record_files import ReaderSettings, RecordFiles
 from wattload.loaders.samples import copy_resized
 
 
@@ -24,11 +23,8 @@ class DirectRecordReader(FormatReader):  # type: ignore[misc]  # DLIO ships no t
 
     def __init__(self, dataset_type: object, thread_index: int, epoch: int) -> None:
         super().__init__(dataset_type, thread_index)
-        settings = ChildSettings.from_environment()
-        if settings is None:
-            raise RuntimeError("this reader works in processes of `wattload run loader=dlio` only")
         side = self._args.max_dimension
-        self._files = RecordFiles(settings)
+        self._files = RecordFiles(ReaderSettings.from_environment())
         self._shape = (side, side)
 
     def open(self, filename: str) -> NDArray[np.uint8]:

@@ -7,9 +7,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,39 @@ from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import bad_file_blocks
 from wattload.loaders.direct.config import Config
 from wattload.loaders.direct.reader import FileReader
-from wattload.loaders.dlio.config import ChildSettings
+
+SETTINGS_VARIABLE = "WATTLOAD_DLIO_READER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings:
+    """The settings of our reader, which the program's processes receive in their environment.
+
+    ``journal`` is where the reader logs each file that it has read, ``largest_bytes`` the size of
+    the largest; files are sealed under ``nonce``. The other fields are those of the loader's and
+    the workload's configuration.
+    """
+
+    journal: str
+    largest_bytes: int
+    record_format: str
+    block_bytes: int
+    queue_depth: int
+    check_crc: bool
+    nonce: int | None
+
+    def environment(self) -> dict[str, str]:
+        return {SETTINGS_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        return cls(**json.loads(os.environ[SETTINGS_VARIABLE]))
 
 
 class RecordFiles:
     """Reads record files one at a time into one buffer, made for the largest of them."""
 
-    def __init__(self, settings: ChildSettings) -> None:
+    def __init__(self, settings: ReaderSettings) -> None:
         self._settings = settings
         self._layout = record_format(settings.record_format)
         # Room for the end of a file in the largest logical block of any drive.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.gdsio.output import Totals, read_lines
 from wattload.loaders.gpu import nvidia_fs
 from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
+from wattload.loaders.launch import with_this_process
 
 DIRECT, THROUGH_CPU = 0, 2
 """gdsio's transfer types: storage to GPU by cuFile, and storage to pinned memory to GPU."""
@@ -125,11 +125,10 @@ class GdsioReader:
         """Run a command until its end and return its CPU seconds."""
         environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         environment.pop("CUDA_VISIBLE_DEVICES", None)  # it would renumber the GPUs
-        launch = [sys.executable, "-P", "-m", "wattload.loaders.gdsio.launch", str(os.getpid())]
         limit_s = self._plan.duration_s + START_S + START_S_PER_THREAD * self._plan.threads
         with open_folder(self._folder) as folder, os.fdopen(folder.create(OUTPUT), "wb") as log:
             self._process = subprocess.Popen(
-                [*launch, *command],
+                with_this_process(command),
                 cwd=self._folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -16,10 +16,8 @@ THE_MODULE = Path("wattload/core/files.py")
 EXCEPTIONS = {
     ("loaders/dali/loader.py", "NamedTemporaryFile"): "a file of its own, made exclusively",
     ("loaders/dlio/harness.py", "copyfile"): "into a private folder of tempfile in memory",
-    ("loaders/dlio/harness.py", "replace"): "links of ours, through the folder's descriptor",
-    ("loaders/dlio/harness.py", "rmdir"): "links of ours, through the folder's descriptor",
-    ("loaders/dlio/harness.py", "unlink"): "links of ours, through the folder's descriptor",
-    ("loaders/dlio/harness.py", "symlink_to"): "links of ours, through the folder's descriptor",
+    ("loaders/dlio/harness.py", "symlink_to"): "in a private folder of tempfile",
+    ("loaders/dlio/program.py", "open"): "the output of a program, in a folder of ours",
     ("power/sampler/service.py", "unlink"): "the socket",
     ("reports/render/output.py", "unlink"): "a file of its own, made exclusively",
     ("wattload/core/mpich.py", "unlink"): "shared memory that this process has mapped",

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.context import Context
 from wattload.core.errors import RunError
-from wattload.core.io import DataPath, Harness, HarnessWatch, IOResult
+from wattload.core.io import DataPath
 from wattload.core.record.results import Check
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.dlio import config
 from wattload.loaders.samples import (
+    ProcessCounts,
     SampleHarnessConfig,
     SampleSet,
-    TrainedEpoch,
+    TimedWindow,
+    TrainedRank,
     Training,
     TrainingResult,
 )
@@ -27,107 +30,76 @@ from wattload.workloads.unet3d.workload import Unet3d
 FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
 
 
-@dataclass
-class Outside:
-    """A program that reads each file whole, one accelerator after the other, step by step."""
-
-    training: Training
-    told_bytes: int | None = None
-    plugged: bool = False
-    start_up_s: float = 0.0
-    """By how much the first epoch is longer than it was."""
-
-    def command(self) -> Sequence[str]:
-        return ("outside", "--train")
-
-    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
-        folder.mkdir()
-        (folder / "said.txt").write_text("trained")
-        epochs = [self._epoch(epoch, watch) for epoch in range(self.training.epochs)]
-        each = [trained for epoch in epochs for trained in epoch]
-        rate = [10.0] * self.training.epochs
-        return TrainingResult(
-            io=IOResult(
-                moved_bytes=sum(trained.read_bytes for trained in each),
-                operation_count=1,
-                seconds=sum(epoch[0].duration_s for epoch in epochs),
-                cpu_s=1.0,
-                path=DataPath(data_path="outside", path_requested="page_cache"),
-            ),
-            reported={
-                "train_au_percentage": [90.0] * self.training.epochs,
-                "train_au_mean_percentage": 90.0,
-                "train_throughput_samples_per_second": rate,
-                "train_throughput_mean_samples_per_second": 10.0,
-                "train_io_mean_MB_per_second": 2.0,
-            },
-            recomputed={
-                "train_au_percentage": [90.0] * self.training.epochs,
-                "train_throughput_samples_per_second": rate,
-            },
-            version="1.2",
-            command=tuple(self.command()),
-            epochs=epochs,
-            plugged_bytes=sum(t.read_bytes for t in each) if self.plugged else None,
-        )
-
-    def _epoch(self, epoch: int, watch: HarnessWatch) -> list[TrainedEpoch]:
-        watch.before(epoch)
+def outside(
+    training: Training, folder: Path, window: TimedWindow | None, *, called_bytes: int | None = None
+) -> TrainingResult:
+    """Read each file whole, one accelerator after the other, step by step."""
+    folder.mkdir()
+    (folder / "said.txt").write_text("trained")
+    with window() if window else nullcontext() as phase:
         start_ns = time.monotonic_ns()
-        for step in range(self.training.steps):
-            for accelerator, order in enumerate(self.training.orders[epoch]):
+        for step in range(training.steps):
+            for accelerator, order in enumerate(training.orders):
                 for index in order[step * BATCH : (step + 1) * BATCH]:
-                    self.training.samples.paths[index].read_bytes()
-                watch.moved(read_bytes=self.training.batch_bytes_read(epoch, accelerator, step))
-            time.sleep(self.training.step_s)
-        duration_s = (time.monotonic_ns() - start_ns) / 1e9 + (not epoch) * self.start_up_s
-        watch.after(epoch)
-        steps = self.training.steps
-        return [
-            TrainedEpoch(
-                duration_s=duration_s,
-                load_s=(duration_s / steps - self.training.step_s,) * steps,
-                compute_s=(self.training.step_s,) * steps,
-                processed_s=(duration_s / steps,) * steps,
-                read_bytes=self.training.epoch_bytes_read(epoch, accelerator),
-                cpu_s=0.25,
-                called_bytes=self.told_bytes,
-                storage_bytes=None,
-                peak_bytes=(100 << 20) + epoch,
-            )
-            for accelerator in range(self.training.accelerators)
-        ]
+                    training.samples.paths[index].read_bytes()
+                if phase is not None:
+                    phase.moved(read_bytes=training.batch_bytes_read(accelerator, step))
+            time.sleep(training.step_s)
+        duration_s = (time.monotonic_ns() - start_ns) / 1e9
+    steps = training.steps
+    rank = TrainedRank(
+        duration_s=duration_s,
+        load_s=(duration_s / steps - training.step_s,) * steps,
+        processed_s=(duration_s / steps,) * steps,
+    )
+    return TrainingResult(
+        ranks=[rank] * training.accelerators,
+        window_s=duration_s,
+        counts=ProcessCounts(
+            cpu_s=0.25, called_bytes=called_bytes, storage_bytes=None, peak_bytes=100 << 20
+        ),
+        reported={
+            "train_au_percentage": [90.0],
+            "train_au_mean_percentage": 90.0,
+            "train_throughput_samples_per_second": [10.0],
+            "train_throughput_mean_samples_per_second": 10.0,
+            "train_io_mean_MB_per_second": 2.0,
+        },
+        recomputed={"train_au_percentage": 90.0, "train_throughput_samples_per_second": 10.0},
+        path=DataPath(data_path="outside", path_requested="page_cache"),
+        version="1.2",
+        command=("outside", "--train"),
+    )
 
 
 @dataclass
 class OutsideConfig(config.Config):
-    """The DLIO harness's settings for a program that is always there."""
+    """The DLIO harness's settings for a program that is always there.
+
+    ``fails`` is what it says when it fails in the middle of an epoch, ``ceiling_fails`` when it
+    runs from memory; ``after`` is done to the files when an epoch has been read.
+    """
 
     trainings: list[Training] = field(default_factory=list)
     fails: str = ""
+    ceiling_fails: str = ""
+    after: Callable[[Training], object] = lambda _: None
 
     def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
         pass
 
-    def training_harness(self, training: Training) -> Harness[TrainingResult]:
+    def train(self, training: Training, folder: Path, window: TimedWindow | None) -> TrainingResult:
         self.trainings.append(training)
-        return Failing(training, self.fails) if self.fails else Outside(training, 1 << 40)
-
-
-@dataclass
-class Failing(Outside):
-    """Fails in the middle of the first epoch."""
-
-    words: str | int | None = None
-
-    def __init__(self, training: Training, words: str) -> None:
-        super().__init__(training)
-        self.words = words
-
-    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
-        watch.before(0)
-        watch.moved(read_bytes=1)
-        raise RunError(f"the program failed: {self.words}")
+        if self.fails and window is not None:
+            with window() as phase:
+                phase.moved(read_bytes=1)
+                raise RunError(f"the program failed: {self.fails}")
+        if self.ceiling_fails and training.samples.in_memory:
+            raise RunError(f"the program failed: {self.ceiling_fails}")
+        result = outside(training, folder, window, called_bytes=1 << 40)
+        if not training.samples.in_memory:
+            self.after(training)
+        return result
 
 
 def workload(loader: SampleHarnessConfig, *, count: int = 1, step_s: float = STEP_S) -> Unet3d:

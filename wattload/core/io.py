@@ -1,18 +1,17 @@
-"""The I/O types that engines, loaders and outside programs share.
+"""The I/O types that engines and loaders share.
 
 An ``Engine`` executes planned I/O. A ``Loader`` yields batches in a given order, through an engine
-or a library. A ``Harness`` starts an outside program that owns the loop, such as dlio-benchmark,
-and parses its output. Every result carries a ``DataPath``: the path that was requested, and the
-path that counters prove.
+or a library. Every result carries a ``DataPath``: the path that was requested, and the path that
+counters prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -564,60 +563,4 @@ class Loader(Protocol):
 
     def close(self) -> None:
         """Stop workers and release buffers."""
-        ...
-
-
-class HarnessWatch(Protocol):
-    """Receives the start and end of each timed stretch of an outside program, numbered from 0.
-
-    A program that can wait does so while ``before`` runs: the page cache is emptied there, and the
-    phase is opened. One that can't is started when ``before`` of its only stretch has returned.
-    """
-
-    def before(self, stretch: int) -> None:
-        """Return when the program may begin its stretch."""
-        ...
-
-    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Count bytes of the current stretch, when the program reports that they have moved."""
-        ...
-
-    def after(self, stretch: int) -> None:
-        """Note that the program has ended its stretch."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HarnessResult:
-    """The result of an outside program: its I/O as we account for it, and its own report.
-
-    ``reported`` holds the program's own figures under its own names and in its own units;
-    ``version`` is the program's, ``command`` the command line that ran.
-    """
-
-    io: IOResult
-    reported: Mapping[str, Any]
-    version: str
-    command: tuple[str, ...]
-
-
-ResultT_co = TypeVar("ResultT_co", bound=HarnessResult, covariant=True)
-
-
-class Harness(Protocol[ResultT_co]):
-    """An outside program that owns the loop; its raw output is kept with the record."""
-
-    def command(self) -> Sequence[str]:
-        """Return the command line that will run."""
-        ...
-
-    def run(self, folder: Path, watch: HarnessWatch) -> ResultT_co:
-        """Run it, keep its raw output under ``folder`` and return the parsed result.
-
-        All processes of the program have ended when the call returns or raises.
-
-        Raises:
-            RunError: the program failed, or its output can't be read; the message has its last
-                error line and the path of its log.
-        """
         ...

@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import Literal
 
 SHARED_MEMORY = "/dev/shm/mpich_shm_"
 
@@ -21,12 +22,12 @@ FLUSH_TIMEOUT_S = 2.0
 FLUSH_POLL_S = 0.005
 
 
-def unlink_shared_memory() -> None:
-    """Unlink MPICH's shared memory of this job; call it once every rank has mapped it.
+def unlink_shared_memory(pid: int | Literal["self"] = "self") -> None:
+    """Unlink MPICH's shared memory of a rank's job; call it once every rank has mapped it.
 
     MPICH unlinks it in ``MPI_Finalize`` alone, so a job that is ended would leave it in memory.
     """
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines():
         if SHARED_MEMORY in line:
             Path(line[line.index(SHARED_MEMORY) :]).unlink(missing_ok=True)
 

@@ -6,23 +6,23 @@ Files, sample order and page cache are wattload's; the times are the program's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
 from wattload.core.errors import ConfigError, DataError, RunError
+from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check, Metric, Verdict
 from wattload.core.units import MIB, Unit, format_bytes, format_percent
-from wattload.core.workload import Device, Outcome, Phase, Progress, RunContext
+from wattload.core.workload import Device, Outcome, Progress, RunContext
 from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency, worst_of_each
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import FileState, bad_file_blocks, open_regular
 from wattload.loaders.samples import (
     SampleHarnessConfig,
     SampleSet,
-    TrainedEpoch,
     Training,
     TrainingResult,
 )
@@ -69,7 +69,7 @@ _MISSING_TIMES = {
     "step_s": "dlio-benchmark does not report whole steps",
 }
 _NOT_HASHED = "dlio-benchmark discards the bytes, so nothing was hashed"
-_NO_MEMORY = "the kernel does not report the memory of its processes"
+_NO_MEMORY = "the memory of its processes could not be read: a worker had ended, or an old kernel"
 
 
 def check_harness(loader: SampleHarnessConfig, device: Device, world_size: int) -> None:
@@ -100,32 +100,34 @@ def run_harness(
     Raises:
         RunError: the program failed, or its output is invalid.
     """
-    training = _training(job, samples, context.seed)
-    files = FilesRead(training)
+    trainings = _trainings(job, samples, context.seed)
+    files = FilesRead(samples, trainings)
     cold = ColdCache(data, context.communicator)
-    result = _run(loader, training, cold, context)
+    results = _run(loader, trainings, cold, context)
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
     first, written = worst_of_each(cold.checks())
-    cold_cache = cold_check(first, training.epochs, loader, left)
+    cold_cache = cold_check(first, len(trainings), loader, left)
     with context.phase("harness_ceiling", timed=False):
-        ceiling, reason = _ceiling(loader, training, context.output_folder(CEILING_OUTPUT))
-    times = _job_times(job, samples, result, loader)
-    common_remarks = remarks(job, samples, loader, cold=cold_cache)
+        ceiling, reason = _ceiling(loader, trainings[0], context.output_folder(CEILING_OUTPUT))
+    times = _job_times(job, trainings, results, loader)
     outcome = Outcome(
-        metrics=(*harness_metrics(times, result, training), ceiling_metric(ceiling, reason)),
-        paths=(result.io.path,),
+        metrics=(
+            *harness_metrics(times, results, trainings[0]),
+            ceiling_metric(ceiling, reason),
+        ),
+        paths=(results[0].path,),
         checks=(
             cold_cache,
             written,
-            *harness_checks(result, training, loader.sample_verified),
+            *harness_checks(results, trainings, loader.sample_verified),
         ),
         details={
             **details(job, times, samples, loader, device=None),
-            "harness": _harness_details(result),
+            "harness": _harness_details(results),
         },
         remarks=(
-            *common_remarks,
-            *loader.differences(training),
+            *remarks(job, samples, loader, cold=cold_cache),
+            *loader.differences(trainings[0]),
             *([ceiling_remark(times, ceiling)] if ceiling is not None else []),
         ),
     )
@@ -139,11 +141,10 @@ class FilesRead:
     phase, and did not change since before it.
     """
 
-    def __init__(self, training: Training) -> None:
-        samples = training.samples
+    def __init__(self, samples: SampleSet, trainings: Sequence[Training]) -> None:
         if samples.nonce is None:
             raise ValueError("the files have no stamps")
-        read = {index for epoch in training.orders for order in epoch for index in order}
+        read = {index for epoch in trainings for order in epoch.orders for index in order}
         self._nonce = samples.nonce
         self._layout = record_format(samples.record_format)
         self._sizes = {samples.paths[index]: samples.file_bytes[index] for index in sorted(read)}
@@ -191,14 +192,14 @@ class FilesRead:
         return f"has {wrong} blocks that differ from what was written" if wrong else ""
 
 
-def _training(job: Job, samples: SampleSet, seed: int) -> Training:
-    """Return the program's job: each accelerator gets the shard of one rank of our own loop."""
+def _trainings(job: Job, samples: SampleSet, seed: int) -> list[Training]:
+    """Return the program's epochs: each accelerator gets the shard of one rank of our own loop."""
     division = Division(world_size=job.division.accelerators, per_rank=1)
     distribution = job.config.distribution()
-    return Training(
-        samples=samples,
-        orders=[
-            [
+    return [
+        Training(
+            samples=samples,
+            orders=[
                 epoch_order(
                     job.dataset.file_count,
                     job.config.batch_samples,
@@ -209,92 +210,54 @@ def _training(job: Job, samples: SampleSet, seed: int) -> Training:
                     most_steps=job.config.steps_per_epoch,
                 )
                 for accelerator in range(job.division.accelerators)
-            ]
-            for epoch in range(job.config.epochs)
-        ],
-        step_s=job.step_s,
-        record_mean_bytes=distribution.mean_bytes,
-        record_stdev_bytes=distribution.stdev_bytes,
-    )
+            ],
+            step_s=job.step_s,
+            record_mean_bytes=distribution.mean_bytes,
+            record_stdev_bytes=distribution.stdev_bytes,
+        )
+        for epoch in range(job.config.epochs)
+    ]
 
 
 def _run(
-    loader: SampleHarnessConfig, training: Training, cold: ColdCache, context: RunContext
-) -> TrainingResult:
-    epochs = EpochWatch(context, cold, always_cold=loader.is_cold_in_every_epoch)
-    each = range(training.accelerators)
-    total_bytes = sum(
-        training.epoch_bytes_read(epoch, accelerator)
-        for epoch in range(training.epochs)
-        for accelerator in each
-    )
-    context.progress.begin("reading", read_bytes=total_bytes)
+    loader: SampleHarnessConfig,
+    trainings: Sequence[Training],
+    cold: ColdCache,
+    context: RunContext,
+) -> list[TrainingResult]:
+    folder = context.output_folder(OUTPUT)
+    folder.mkdir()
+    context.progress.begin("reading", read_bytes=sum(map(_read_bytes, trainings)))
+    results = []
     try:
-        return loader.training_harness(training).run(context.output_folder(OUTPUT), epochs)
+        for number, training in enumerate(trainings, 1):
+            if number == 1 or loader.is_cold_in_every_epoch:
+                cold.before_epoch()
+            results.append(
+                loader.train(training, folder / f"epoch{number}", lambda: context.phase(PHASE))
+            )
     finally:
-        epochs.abandon()
         context.progress.end()
+    return results
 
 
-class EpochWatch:
-    """A ``HarnessWatch``: each stretch is an epoch, a span of the timed phase with a cold cache."""
-
-    def __init__(self, context: RunContext, cold: ColdCache, *, always_cold: bool) -> None:
-        self._context = context
-        self._cold = cold
-        self._always_cold = always_cold
-        self._open = ExitStack()
-        self._phase: Phase | None = None
-
-    def before(self, stretch: int) -> None:
-        """Empty the page cache, verify that, and open the phase."""
-        if stretch == 0 or self._always_cold:
-            self._cold.before_epoch()
-        self._phase = self._open.enter_context(self._context.phase(PHASE))
-
-    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        if self._phase is not None:
-            self._phase.moved(read_bytes=read_bytes, written_bytes=written_bytes)
-
-    def after(self, stretch: int) -> None:
-        self._phase = None
-        self._open.close()
-
-    def abandon(self) -> None:
-        self._open.close()
+def _read_bytes(training: Training) -> int:
+    return sum(map(training.bytes_read, range(training.accelerators)))
 
 
 def _ceiling(
     loader: SampleHarnessConfig, training: Training, folder: Path
 ) -> tuple[float | None, str]:
-    """Return the program's rate from memory in bytes per second, or ``None`` and the reason.
-
-    The second of two epochs counts, because the program may start its workers in the first.
-    """
+    """Return the program's rate from memory in bytes per second, or ``None`` and the reason."""
     one = ceiling_samples(training.samples)
     steps = max(CEILING_STEPS // training.accelerators, CEILING_STEPS_LEAST)
     order = [0] * (one.batch_samples * steps)
-    job = replace(training, samples=one, orders=[[order] * training.accelerators] * 2, step_s=0.0)
+    job = replace(training, samples=one, orders=[order] * training.accelerators, step_s=0.0)
     try:
-        result = loader.training_harness(job).run(folder, NullWatch())
+        result = loader.train(job, folder, None)
     except RunError as error:
         return None, f"the program failed from memory: {error}"
-    last = result.epochs[-1]
-    seconds = max(trained.duration_s for trained in last)
-    return sum(trained.read_bytes for trained in last) / seconds, ""
-
-
-class NullWatch:
-    """A ``HarnessWatch`` for work outside of the timed run."""
-
-    def before(self, stretch: int) -> None:
-        """Do nothing."""
-
-    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Count nothing."""
-
-    def after(self, stretch: int) -> None:
-        """Do nothing."""
+    return _read_bytes(job) / max(rank.duration_s for rank in result.ranks), ""
 
 
 def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: float | None) -> Check:
@@ -322,53 +285,63 @@ def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: flo
 
 
 def _job_times(
-    job: Job, samples: SampleSet, result: TrainingResult, loader: SampleHarnessConfig
+    job: Job,
+    trainings: Sequence[Training],
+    results: Sequence[TrainingResult],
+    loader: SampleHarnessConfig,
 ) -> JobTimes:
+    epochs = [_times(*each) for each in zip(trainings, results, strict=True)]
     return JobTimes(
-        ranks=[[_times(epoch) for epoch in rank] for rank in zip(*result.epochs, strict=True)],
+        ranks=list(zip(*epochs, strict=True)),
         per_rank=1,
-        batch_samples=samples.batch_samples,
+        batch_samples=job.config.batch_samples,
         step_s=job.step_s,
         missing={**_MISSING_TIMES, "decode_s": loader.sample_decode_timed},
     )
 
 
-def _times(epoch: TrainedEpoch) -> EpochTimes:
-    return EpochTimes(
-        duration_s=epoch.duration_s,
-        load_s=epoch.load_s,
-        compute_s=epoch.compute_s,
-        processed_s=epoch.processed_s,
-        payload_bytes=0,
-        read_bytes=epoch.read_bytes,
-        cpu_s=epoch.cpu_s,
-        hash_cpu_s=0.0,
-    )
+def _times(training: Training, result: TrainingResult) -> list[EpochTimes]:
+    """Return the times of each accelerator; CPU time is known for all processes together."""
+    return [
+        EpochTimes(
+            duration_s=rank.duration_s,
+            load_s=rank.load_s,
+            compute_s=tuple(
+                processed_s - load_s
+                for processed_s, load_s in zip(rank.processed_s, rank.load_s, strict=True)
+            ),
+            processed_s=rank.processed_s,
+            payload_bytes=0,
+            read_bytes=training.bytes_read(accelerator),
+            cpu_s=result.counts.cpu_s / training.accelerators,
+            hash_cpu_s=0.0,
+        )
+        for accelerator, rank in enumerate(result.ranks)
+    ]
 
 
-def _harness_details(result: TrainingResult) -> dict[str, object]:
-    """Return the identity and the own report of the program, as JSON values."""
+def _harness_details(results: Sequence[TrainingResult]) -> dict[str, object]:
+    """Return the identity and the own report of the program, as JSON values; lists by epoch."""
     return {
-        "version": result.version,
-        "command": list(result.command),
+        "version": results[0].version,
+        "command": list(results[0].command),
         "output": OUTPUT,
-        "summary": dict(result.reported),
-        "called_bytes": _per_epoch(result, "called_bytes"),
-        "storage_bytes": _per_epoch(result, "storage_bytes"),
-        "plugged_bytes": result.plugged_bytes,
+        "summary": [dict(result.reported) for result in results],
+        "called_bytes": [result.counts.called_bytes for result in results],
+        "storage_bytes": [result.counts.storage_bytes for result in results],
+        "plugged_bytes": _sum([result.plugged_bytes for result in results]),
     }
 
 
-def _per_epoch(result: TrainingResult, name: str) -> list[int | None]:
-    sums: list[int | None] = []
-    for epoch in result.epochs:
-        parts: Sequence[int | None] = [getattr(trained, name) for trained in epoch]
-        known = [part for part in parts if part is not None]
-        sums.append(sum(known) if len(known) == len(parts) else None)
-    return sums
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of a count over epochs; ``None`` if one is unknown."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
-def harness_metrics(times: JobTimes, result: TrainingResult, training: Training) -> list[Metric]:
+def harness_metrics(
+    times: JobTimes, results: Sequence[TrainingResult], training: Training
+) -> list[Metric]:
     """Return the unet3d metrics available from the program's times, then its own."""
     ours = [
         seconds(metric.name, None, metric.meaning, reason=_NOT_HASHED)
@@ -376,17 +349,19 @@ def harness_metrics(times: JobTimes, result: TrainingResult, training: Training)
         else metric
         for metric in metrics(times, training.record_mean_bytes)
     ]
-    return [*ours, *_reported(result, training), _memory(result)]
+    return [*ours, *_reported(results, training), _memory(results)]
 
 
-def _reported(result: TrainingResult, training: Training) -> list[Metric]:
-    """Return the figures that the program prints, in SI units."""
-    reported = result.reported
-    utilisation = float(reported["train_au_mean_percentage"]) / 100
+def _reported(results: Sequence[TrainingResult], training: Training) -> list[Metric]:
+    """Return the figures that the program prints, in SI units: means over its epochs."""
+
+    def mean(name: str) -> float:
+        return fmean(float(result.reported[name]) for result in results)
+
     return [
         fraction(
             "dlio_reported_au",
-            utilisation if training.step_s else None,
+            mean("train_au_mean_percentage") / 100 if training.step_s else None,
             UNPACED,
             "Accelerator utilisation as printed by dlio-benchmark; 2.0.0 sums the configured step "
             "time.",
@@ -394,14 +369,14 @@ def _reported(result: TrainingResult, training: Training) -> list[Metric]:
         ),
         figure(
             "dlio_reported_samples_per_s",
-            float(reported["train_throughput_mean_samples_per_second"]),
+            mean("train_throughput_mean_samples_per_second"),
             Unit.SAMPLES_PER_SECOND,
             "higher",
             "Throughput as printed by dlio-benchmark: the mean over epochs.",
         ),
         figure(
             "dlio_reported_nominal_bytes_per_s",
-            float(reported["train_io_mean_MB_per_second"]) * MIB,
+            mean("train_io_mean_MB_per_second") * MIB,
             Unit.BYTES_PER_SECOND,
             "higher",
             "Its samples per second times the configured mean record size. It prints this as MB/s "
@@ -410,15 +385,13 @@ def _reported(result: TrainingResult, training: Training) -> list[Metric]:
     ]
 
 
-def _memory(result: TrainingResult) -> Metric:
-    sums = [
-        [trained.peak_bytes for trained in epoch if trained.peak_bytes is not None]
-        for epoch in result.epochs
-    ]
-    known = all(len(part) == len(epoch) for part, epoch in zip(sums, result.epochs, strict=True))
+def _memory(results: Sequence[TrainingResult]) -> Metric:
+    peaks = [result.counts.peak_bytes for result in results]
     return figure(
         "harness_peak_bytes",
-        max(map(sum, sums)) if known else None,
+        max((peak for peak in peaks if peak is not None), default=None)
+        if None not in peaks
+        else None,
         Unit.BYTES,
         "lower",
         "Peak memory of the program's processes: the sum of their own peaks, with shared pages "
@@ -440,27 +413,30 @@ def ceiling_metric(bytes_per_s: float | None, reason: str) -> Metric:
     )
 
 
-def harness_checks(result: TrainingResult, training: Training, how: str) -> list[Check]:
+def harness_checks(
+    results: Sequence[TrainingResult], trainings: Sequence[Training], how: str
+) -> list[Check]:
     """Return the checks that replace those on our own loop."""
+    file_bytes = sum(map(_read_bytes, trainings))
     return [
-        read_check(result),
-        storage_check(result),
-        summary_check(result, training),
-        times_check(result),
-        delivery_check(result, training, how),
+        read_check(results, file_bytes),
+        storage_check(results, file_bytes),
+        summary_check(results),
+        times_check(results),
+        delivery_check(results, trainings[0].samples, file_bytes, how),
     ]
 
 
-def read_check(result: TrainingResult) -> Check:
+def read_check(results: Sequence[TrainingResult], file_bytes: int) -> Check:
     """Compare the sizes of the program's files with the bytes that it read.
 
     With our reader plugged in, its journal counts exactly. Otherwise the kernel's count of the
     processes' read calls is used, which also covers other files.
     """
-    file_bytes = result.io.moved_bytes
-    if result.plugged_bytes is not None:
-        return _plugged_check(result.plugged_bytes, file_bytes)
-    called_bytes = _total(result, "called_bytes")
+    plugged_bytes = _sum([result.plugged_bytes for result in results])
+    if plugged_bytes is not None:
+        return _plugged_check(plugged_bytes, file_bytes)
+    called_bytes = _sum([result.counts.called_bytes for result in results])
     if called_bytes is None:
         return Check(
             name=READ,
@@ -514,13 +490,12 @@ def _verdict(ratio: float) -> Verdict:
     return "pass" if ratio <= RATIO_HIGH else "warn"
 
 
-def storage_check(result: TrainingResult) -> Check:
+def storage_check(results: Sequence[TrainingResult], file_bytes: int) -> Check:
     """Compare the sizes of the files with the bytes fetched from storage for the program.
 
     The kernel counts them per process, so other load on the drive is excluded.
     """
-    file_bytes = result.io.moved_bytes
-    storage_bytes = _total(result, "storage_bytes")
+    storage_bytes = _sum([result.counts.storage_bytes for result in results])
     if storage_bytes is None:
         return Check(
             name=STORAGE,
@@ -542,14 +517,14 @@ def storage_check(result: TrainingResult) -> Check:
     )
 
 
-def summary_check(result: TrainingResult, training: Training) -> Check:
+def summary_check(results: Sequence[TrainingResult]) -> Check:
     """Compare the program's summary with its times of single steps."""
-    difference = 0.0
-    for name, values in result.recomputed.items():
-        if name == "train_au_percentage" and not training.step_s:
-            continue  # the program reports 0 without computation
-        for ours, theirs in zip(values, result.reported[name], strict=True):
-            difference = max(difference, abs(ours - theirs) / max(abs(theirs), 1e-12))
+    difference = max(
+        abs(ours - theirs) / max(abs(theirs), 1e-12)
+        for result in results
+        for name, ours in result.recomputed.items()
+        for theirs in result.reported[name]
+    )
     figures = {"apart_fraction": difference}
     closes = is_summed_up(figures)
     return Check(
@@ -564,15 +539,14 @@ def summary_check(result: TrainingResult, training: Training) -> Check:
     )
 
 
-def times_check(result: TrainingResult) -> Check:
-    """Compare the program's times of single steps with the duration of the epoch.
+def times_check(results: Sequence[TrainingResult]) -> Check:
+    """Compare the program's times of single steps with the timed window of the epoch.
 
     The program uses the wall clock, which may be adjusted; the epoch is timed by CLOCK_MONOTONIC.
     Steps exclude the barriers after them, so only an excess is a contradiction.
     """
-    each = [trained for epoch in result.epochs for trained in epoch]
-    worst = max(each, key=lambda trained: sum(trained.processed_s) / trained.duration_s)
-    steps_s, epoch_s = sum(worst.processed_s), worst.duration_s
+    each = [(sum(rank.processed_s), result.window_s) for result in results for rank in result.ranks]
+    steps_s, epoch_s = max(each, key=lambda times: times[0] / times[1])
     figures = {"steps_s": steps_s, "epoch_s": epoch_s}
     fits = are_steps_close(figures)
     return Check(
@@ -587,10 +561,14 @@ def times_check(result: TrainingResult) -> Check:
     )
 
 
-def delivery_check(result: TrainingResult, training: Training, how: str) -> Check:
+def delivery_check(
+    results: Sequence[TrainingResult], samples: SampleSet, read_bytes: int, how: str
+) -> Check:
     """Return what our reader verified inside the program; its own reader hands over no bytes."""
-    read_bytes, verified = result.io.moved_bytes, result.verified
-    if verified is None:
+    verified = VerifiedSamples()
+    for result in results:
+        verified.add(result.verified or VerifiedSamples())
+    if results[0].verified is None:
         return Check(
             name="delivered_bytes",
             verdict="not_checked",
@@ -601,7 +579,7 @@ def delivery_check(result: TrainingResult, training: Training, how: str) -> Chec
             ),
             verified=(verified_reads(read_bytes, 0),),
         )
-    wrong = sorted(training.samples.paths[index].name for index in verified.bad_blocks)
+    wrong = sorted(samples.paths[index].name for index in verified.bad_blocks)
     verified_bytes = min(verified.verified_bytes, read_bytes)
     block_count = sum(verified.bad_blocks.values())
     figures = {
@@ -621,9 +599,3 @@ def delivery_check(result: TrainingResult, training: Training, how: str) -> Chec
         mandatory=True,
         verified=(verified_reads(read_bytes, verified_bytes),),
     )
-
-
-def _total(result: TrainingResult, name: str) -> int | None:
-    """Return the sum of a count over epochs and accelerators; ``None`` if a part is missing."""
-    counts = [getattr(trained, name) for epoch in result.epochs for trained in epoch]
-    return None if None in counts else sum(counts)

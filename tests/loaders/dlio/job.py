@@ -1,9 +1,13 @@
-"""A small training job for tests of the DLIO harness."""
+"""A small training job for tests of the DLIO harness, and a phase to run it in."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ import pytest
 from wattload.loaders.dlio.config import Config
 from wattload.loaders.samples import SampleSet, Training
 
-FILES, BATCH, EPOCHS = 8, 2, 2
+FILES, BATCH = 8, 2
 RESIZE = 64 * 64
 
 needs_dlio = pytest.mark.skipif(
@@ -24,7 +28,6 @@ def make_training(
     folder: Path,
     *,
     accelerators: int = 1,
-    epochs: int = EPOCHS,
     step_s: float = 0.01,
     check_crc: bool = False,
     rows: int = 300,
@@ -46,17 +49,37 @@ def make_training(
         accelerators=accelerators,
     )
     shard = FILES // accelerators
-    orders = []
-    for epoch in range(epochs):
-        order = [int(index) for index in np.random.default_rng(epoch).permutation(FILES)]
-        orders.append([order[start : start + shard] for start in range(0, FILES, shard)])
+    order = [int(index) for index in np.random.default_rng(0).permutation(FILES)]
     return Training(
         samples=samples,
-        orders=orders,
+        orders=[order[start : start + shard] for start in range(0, FILES, shard)],
         step_s=step_s,
         record_mean_bytes=rows * 1000,
         record_stdev_bytes=0,
     )
+
+
+class Window:
+    """Stands in for a phase, and remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+        self.edges_ns = (0, 0)
+        self.opened_ns = self.closed_ns = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[Any]:
+        self.opened_ns = time.monotonic_ns()
+        try:
+            yield self
+        finally:
+            self.closed_ns = time.monotonic_ns()
+
+    def moved(self, *, read_bytes: int) -> None:
+        self.read_bytes += read_bytes
+
+    def set_edges(self, start_ns: int, end_ns: int) -> None:
+        self.edges_ns = (start_ns, end_ns)
 
 
 def processes_that_say(word: str) -> list[int]:

@@ -15,8 +15,8 @@ from wattload.core import workload as core_workload
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.storage.direct_io import DirectIo
 from wattload.loaders.dlio import config
-from wattload.loaders.dlio.config import SETTINGS_VARIABLE, ChildSettings, Config
-from wattload.loaders.dlio.harness import DlioHarness
+from wattload.loaders.dlio.config import Config
+from wattload.loaders.dlio.harness import command_line, workload_settings
 from wattload.run.compose import compose
 
 
@@ -100,51 +100,38 @@ def test_what_it_pays_and_needs_depends_on_who_reads(tmp_path: Path) -> None:
     assert (own.sample_path_is_direct, ours.sample_path_is_direct) == (False, True)
     workers_bytes = 4 * max(samples.file_bytes)
     assert own.sample_memory_bytes(samples) == workers_bytes + 9 * samples.batch_bytes
-    assert "starts its workers in the first epoch" in own.differences(make_training(tmp_path))[0]
+    assert "starts its workers in the timed epoch" in own.differences(make_training(tmp_path))[0]
     assert "synthetic image of 64 x 64 bytes" in " ".join(own.differences(make_training(tmp_path)))
     assert "first 4096 bytes" in " ".join(ours.differences(make_training(tmp_path)))
 
 
 def test_its_configuration_is_the_job(tmp_path: Path) -> None:
     training = make_training(tmp_path, accelerators=2, step_s=0.25)
-    settings = DlioHarness(Config(workers=3, prefetch_factor=2), training).settings()
+    settings = workload_settings(Config(workers=3, prefetch_factor=2), training, tmp_path)
+    assert settings["dataset"]["data_folder"] == tmp_path.name
     assert settings["dataset"]["num_files_train"] == FILES
     assert settings["dataset"]["record_length_resize"] == RESIZE
-    assert settings["train"] == {"epochs": 2, "computation_time": 0.25}
+    assert settings["train"] == {"epochs": 1, "computation_time": 0.25}
     reader = settings["reader"]
     assert (reader["batch_size"], reader["read_threads"]) == (BATCH, 3)
     assert reader["prefetch_size"] == 6
     assert reader["sample_shuffle"] == reader["file_shuffle"] == "off"
     assert "reader_classname" not in reader
-    ours = DlioHarness(Config(reader="wattload"), training).settings()["reader"]
+    ours = workload_settings(Config(reader="wattload"), training, tmp_path)["reader"]
     assert ours["reader_classname"] == "wattload.loaders.dlio.plugin.DirectRecordReader"
     assert json.loads(json.dumps(settings)) == settings
 
 
-def test_one_process_needs_no_launcher(tmp_path: Path) -> None:
-    command = DlioHarness(Config(), make_training(tmp_path)).command()
-    assert command[:4] == (sys.executable, "-P", "-m", "wattload.loaders.dlio.launch")
-
-
-def test_settings_come_through_the_environment() -> None:
-    settings = ChildSettings(
-        socket="/a",
-        journal="/b",
-        largest_bytes=3,
-        record_format="npz",
-        block_bytes=1,
-        queue_depth=2,
-        check_crc=True,
-        nonce=1,
-    )
-    assert ChildSettings.from_environment(settings.environment()) == settings
-    assert ChildSettings.from_environment({SETTINGS_VARIABLE: ""}) is None
+def test_one_process_needs_no_launcher() -> None:
+    program = ["-P", "-m", "mpi4py", "-m", "dlio_benchmark.main"]
+    assert command_line(1)[:6] == [sys.executable, *program]
+    assert command_line(2)[1:4] == ["-n", "2", sys.executable]
 
 
 def test_our_process_never_imports_the_program(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from wattload.loaders.dlio import config, epoch_server, harness, launch, record_files\n"
+        "from wattload.loaders.dlio import config, harness, record_files\n"
         "print(sorted(n for n in sys.modules if n.split('.')[0] in "
         "('dlio_benchmark', 'torch', 'mpi4py', 'pandas', 'psutil')))"
     )

@@ -1,182 +1,172 @@
-"""dlio-benchmark itself, run for real where it is installed."""
+"""One epoch by a program that logs and writes what dlio-benchmark does."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.contracts.harness import HarnessContract, Watch
-from tests.loaders.dlio.job import EPOCHS, make_training, needs_dlio, processes_that_say
-from tests.mpich import shared_memory_of
+from tests.loaders.dlio.job import FILES, Window, make_training, processes_that_say
 from wattload.core.errors import RunError
-from wattload.core.io import Harness, HarnessResult
-from wattload.loaders.data.cold_cache import evict, resident_fraction
+from wattload.loaders.dlio import harness
 from wattload.loaders.dlio.config import Config
-from wattload.loaders.dlio.harness import COMMAND, JOURNAL, OUTPUT, DlioHarness
+from wattload.loaders.samples import Training, TrainingResult
 
-pytestmark = [needs_dlio, pytest.mark.slow]
+DLIO = """
+import datetime, json, os, pathlib, sys, time
+
+ranks, way = int(sys.argv[1]), sys.argv[2]
+job = json.load(open("config/workload/wattload.yaml"))
+files = sorted(pathlib.Path(job["dataset"]["data_folder"], "train").iterdir())
+batch, step_s = job["reader"]["batch_size"], job["train"]["computation_time"]
+steps = len(files) // batch // ranks
+
+def log(text):
+    now = datetime.datetime.now().isoformat(timespec="microseconds")
+    print(f"[INFO] {now} {text} [main.py:1]", file=sys.stderr, flush=True)
+
+log("Running DLIO with {ranks} process(es)")
+time.sleep(0.2)
+outputs = [{} for _ in range(ranks)]
+for epoch in range(1, job["train"]["epochs"] + 1):
+    if way != "silent":
+        log("Starting block 1")
+    begin, load, proc = time.time(), [], []
+    time.sleep(0.1)  # as long as workers take to start
+    for step in range(steps):
+        start = time.time()
+        for rank in range(ranks):
+            first = (rank * steps + step) * batch
+            for path in files[first : first + batch]:
+                path.read_bytes()
+                with open("order", "a") as order:
+                    print(path.resolve(), file=order)
+        load.append(time.time() - start)
+        time.sleep(step_s)
+        proc.append(time.time() - start)
+        for rank in range(ranks - (step == steps - 1)):
+            log(f"Rank {rank} step {step + 1} processed {batch} samples in {proc[-1]} s")
+        if way == "dies":
+            raise ValueError("no more")
+    end = time.time()
+    if way != "silent":
+        log(f"Ending block 1 - {steps} steps completed in 1.00 s")
+    samples_per_s = steps * batch / (end - begin)
+    for output in outputs:
+        output[str(epoch)] = {
+            "load": {"block1": load},
+            "proc": {"block1": proc},
+            "throughput": {"block1": samples_per_s},
+        }
+    time.sleep(0.2)
+au = 100 * step_s * (steps - 1) / (end - begin - proc[0])
+metric = {
+    "train_au_percentage": [au],
+    "train_au_mean_percentage": au,
+    "train_throughput_samples_per_second": [ranks * samples_per_s],
+    "train_throughput_mean_samples_per_second": ranks * samples_per_s,
+    "train_io_mean_MB_per_second": 1.0,
+}
+os.mkdir("output")
+json.dump({"metric": metric}, open("output/summary.json", "w"))
+for rank, output in enumerate(outputs):
+    json.dump(output, open(f"output/{rank}_output.json", "w"))
+"""
 
 
-class TestDlio(HarnessContract):
-    stretches = EPOCHS
-
-    def harness(self, folder: Path) -> Harness[HarnessResult]:
-        return DlioHarness(Config(workers=2), make_training(folder))
-
-
-class TestDlioWithOurReader(HarnessContract):
-    stretches = EPOCHS
-
-    def harness(self, folder: Path) -> Harness[HarnessResult]:
-        return DlioHarness(Config(workers=2, reader="wattload"), make_training(folder))
+@pytest.fixture(autouse=True)
+def program(monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, "lives")
+    monkeypatch.setattr(harness, "version", lambda _: "2.0.0")
 
 
-def test_two_accelerators_are_two_processes(tmp_path: Path) -> None:
-    training = make_training(tmp_path, accelerators=2)
-    result = DlioHarness(Config(workers=1), training).run(tmp_path / "output", Watch())
-    assert [len(epoch) for epoch in result.epochs] == [2, 2]
-    assert result.reported["train_au_percentage"] == pytest.approx(
-        result.recomputed["train_au_percentage"], rel=1e-9
+def play(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(
+        harness, "command_line", lambda ranks: [sys.executable, "-c", DLIO, str(ranks), way]
     )
-    for epoch in result.epochs:
-        for trained in epoch:
-            assert trained.cpu_s > 0
-            assert len(trained.load_s) == training.steps
-            assert all(computed_s >= training.step_s for computed_s in trained.compute_s)
-            assert trained.called_bytes is not None
-            assert trained.called_bytes >= trained.read_bytes
-    folder = tmp_path / "output"
-    for kept in ("summary.json", "per_epoch_stats.json", "0_output.json", "1_output.json"):
-        assert json.loads((folder / OUTPUT / kept).read_text())
-    assert (folder / OUTPUT / "dlio.log").stat().st_size
-    assert " -n 2 " in (folder / COMMAND).read_text()
-    assert not (folder / "data").exists()
 
 
-def test_it_reads_the_files_in_our_order_through_our_reader(tmp_path: Path) -> None:
-    training = make_training(tmp_path)
-    evict(training.samples.paths)
-    harness = DlioHarness(Config(workers=1, reader="wattload"), training)
-    result = harness.run(tmp_path / "output", Watch())
-    lines = (tmp_path / "output" / JOURNAL).read_text().splitlines()
-    said = [json.loads(line) for line in lines]
-    read = [Path(line["path"]) for line in said if "path" in line]
-    assert result.io.path.engine
-    order = [index for epoch in training.orders for index in epoch[0]]
-    assert read == [training.samples.paths[index] for index in order]
-    assert result.plugged_bytes == EPOCHS * sum(training.samples.file_bytes)
-    assert resident_fraction(training.samples.paths) == 0
-
-
-def test_its_own_reader_goes_through_the_page_cache(tmp_path: Path) -> None:
-    training = make_training(tmp_path)
-    evict(training.samples.paths)
-    DlioHarness(Config(workers=1), training).run(tmp_path / "output", Watch())
-    # Most of them, not all: a kernel that reclaims idle memory (DAMON) may take a page at once.
-    assert (resident_fraction(training.samples.paths) or 0) > 0.5
-
-
-def test_spawned_workers_find_the_stand_ins(tmp_path: Path) -> None:
-    training = make_training(tmp_path, epochs=1)
-    harness = DlioHarness(Config(workers=1, start_method="spawn"), training)
-    assert harness.run(tmp_path / "output", Watch()).io.moved_bytes
+def train(training: Training, folder: Path, window: Window) -> TrainingResult:
+    return harness.train(Config(), training, folder, window)
 
 
 @pytest.mark.parametrize("accelerators", [1, 2])
-@pytest.mark.parametrize("reader", ["dlio", "wattload"])
-def test_a_corrupt_file_ends_it_with_its_last_words(
-    tmp_path: Path, accelerators: int, reader: str
+def test_the_timed_window_is_the_programs_block_with_all_its_bytes(
+    tmp_path: Path, accelerators: int
 ) -> None:
-    training = make_training(tmp_path, accelerators=accelerators, check_crc=True)
-    path = training.samples.paths[training.orders[0][0][-1]]
-    with path.open("r+b") as file:
-        file.seek(100_000)
-        file.write(b"\0" * 8)
-    harness = DlioHarness(Config(workers=1, reader=reader), training)
-    with pytest.raises(RunError, match=r"dlio-benchmark failed .*CRC.*stderr\.log"):
-        harness.run(tmp_path / "output", Watch())
+    training, window = make_training(tmp_path, accelerators=accelerators), Window()
+    result = train(training, tmp_path / "output", window)
+    total_bytes = sum(training.samples.file_bytes)
+    assert window.read_bytes == total_bytes
+    start_ns, end_ns = window.edges_ns
+    assert window.opened_ns < start_ns < end_ns < window.closed_ns
+    # It sleeps 0.2 s before and after its block.
+    assert result.window_s == (end_ns - start_ns) / 1e9
+    assert result.window_s == pytest.approx(result.ranks[0].duration_s, abs=0.05)
+    assert sum(result.ranks[0].processed_s) <= result.ranks[0].duration_s
+    assert len(result.ranks) == accelerators
+    assert {len(rank.load_s) for rank in result.ranks} == {training.steps}
+    assert result.counts.cpu_s > 0
+    assert total_bytes <= (result.counts.called_bytes or 0) < 1.1 * total_bytes
+    for name, figure in result.recomputed.items():
+        assert result.reported[name] == [pytest.approx(figure, rel=1e-9)]
+
+
+def test_it_reads_the_files_in_our_order_by_links_that_are_removed(tmp_path: Path) -> None:
+    training = make_training(tmp_path, accelerators=2)
+    folder = tmp_path / "output"
+    result = train(training, folder, Window())
+    read = [Path(line) for line in (folder / "order").read_text().splitlines()]
+    first, second = (
+        [training.samples.paths[index] for index in order] for order in training.orders
+    )
+    assert len(read) == FILES
+    assert [path for path in read if path in first] == first
+    assert [path for path in read if path in second] == second
+    assert not list(folder.glob("wattload-*"))
+    assert all(path.exists() for path in training.samples.paths)
+    assert result.command[1] == "-c"
+    assert (folder / harness.COMMAND).read_text()
+
+
+def test_from_memory_the_second_epoch_counts(tmp_path: Path) -> None:
+    training = make_training(tmp_path)
+    training = replace(training, samples=replace(training.samples, in_memory=True))
+    folder = tmp_path / "output"
+    result = harness.train(Config(), training, folder, None)
+    read = [Path(line) for line in (folder / "order").read_text().splitlines()]
+    assert len(read) == 2 * FILES
+    assert all(path.is_relative_to("/dev/shm") and not path.exists() for path in read)
+    second = json.loads((folder / "output/0_output.json").read_text())["2"]
+    assert list(result.ranks[0].load_s) == second["load"]["block1"]
+
+
+def test_memory_without_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = make_training(tmp_path)
+    training = replace(training, samples=replace(training.samples, in_memory=True))
+    monkeypatch.setattr(harness, "MEMORY", tmp_path / "absent")
+    with pytest.raises(RunError, match="can't hold the files"):
+        harness.train(Config(), training, tmp_path / "output", None)
+
+
+def test_a_program_that_dies_ends_it_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, "dies")
+    window = Window()
+    with pytest.raises(RunError, match=r"failed with status 1: ValueError: no more; .*stderr\.log"):
+        train(make_training(tmp_path), tmp_path / "output", window)
+    assert window.closed_ns
+    assert not list((tmp_path / "output").glob("wattload-*"))
     assert processes_that_say(str(tmp_path / "output")) == []
-    assert "Traceback" in (tmp_path / "output" / "stderr.log").read_text()
 
 
-class Meddler(Watch):
-    """Does something when the second epoch begins."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        super().__init__()
-        self.act = act
-
-    def before(self, stretch: int) -> None:
-        super().before(stretch)
-        if stretch == 1:
-            self.act()
-
-
-@pytest.mark.parametrize("accelerators", [1, 2])
-def test_a_process_that_is_killed_ends_it(tmp_path: Path, accelerators: int) -> None:
-    training = make_training(tmp_path, accelerators=accelerators)
-    memory: set[Path] = set()
-
-    def kill() -> None:
-        pids = processes_that_say("wattload.loaders.dlio.launch")
-        mine = [pid for pid in pids if os.getsid(pid) in processes_that_say(str(tmp_path))]
-        memory.update(shared_memory_of(mine))
-        os.kill(max(mine), signal.SIGKILL)
-
-    harness = DlioHarness(Config(workers=1), training)
-    with pytest.raises(RunError, match=r"dlio-benchmark (was ended by signal|failed)"):
-        harness.run(tmp_path / "output", Meddler(kill))
-    assert processes_that_say(str(tmp_path / "output")) == []
-    assert memory or accelerators == 1
-    assert not [path for path in memory if path.exists()]
-
-
-def test_an_interrupt_ends_all_its_processes(tmp_path: Path) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    harness = DlioHarness(Config(workers=2), make_training(tmp_path, accelerators=2))
-    with pytest.raises(KeyboardInterrupt):
-        harness.run(tmp_path / "output", Meddler(interrupt))
-    assert processes_that_say(str(tmp_path / "output")) == []
-    assert not (tmp_path / "output" / "data").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "target").mkdir()
-    settings = [
-        "workload=unet3d",
-        "loader=dlio",
-        "scale=demo",
-        "power=none",
-        "accelerator.count=2",
-        "label=ended",
-    ]
-    command = [sys.executable, "-m", "wattload", "run", *settings, f"runs={tmp_path}/runs"]
-    arguments = [f"target.path={tmp_path}/target", "accelerator.step_s.unet3d=5"]
-    root = Path(__file__).parents[3]
-    with subprocess.Popen([*command, *arguments], stderr=subprocess.DEVNULL, cwd=root) as run:
-        try:
-            give_up_s = time.monotonic() + 90
-            while not list(tmp_path.glob("runs/*/dlio/output/dlio.log")):
-                assert run.poll() is None
-                assert time.monotonic() < give_up_s
-                time.sleep(0.05)
-            run.send_signal(number)
-            run.wait()
-        finally:
-            run.kill()
-    assert run.returncode == (-9 if number == signal.SIGKILL else 130)
-    give_up_s = time.monotonic() + 30
-    while processes_that_say(str(tmp_path / "runs")) and time.monotonic() < give_up_s:
-        time.sleep(0.1)
-    assert processes_that_say(str(tmp_path / "runs")) == []
+def test_a_log_without_a_block_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, "silent")
+    with pytest.raises(RunError, match="did not log its block"):
+        train(make_training(tmp_path), tmp_path / "output", Window())

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.loaders.dlio.job import processes_that_say
-from wattload.loaders.dlio import epoch_server as module
-from wattload.loaders.dlio.epoch_server import STDOUT, Program
+from wattload.core.errors import RunError
+from wattload.loaders.dlio import program as module
+from wattload.loaders.dlio.program import STDERR, STDOUT, Program
 
 
 def program(folder: Path, code: str) -> Program:
@@ -25,12 +26,82 @@ def wait_for(path: Path) -> None:
 
 
 def test_output_and_status_are_kept(tmp_path: Path) -> None:
-    started = program(tmp_path, "import sys; print('said'); sys.exit(3)")
+    started = program(
+        tmp_path, "import sys; print('said'); sys.stderr.write('a\\nb\\nc'); sys.exit(3)"
+    )
+    assert list(started.lines()) == ["a", "b"]
     assert started.status() == 3
+    assert (tmp_path / STDERR).read_text() == "a\nb\nc"
     started.end()
     started.end()
     assert (tmp_path / STDOUT).read_text() == "said\n"
-    assert started.last_error_line() == ""
+    assert started.last_error_line() == "c"
+
+
+def test_lines_come_as_they_are_written(tmp_path: Path) -> None:
+    started = program(
+        tmp_path,
+        "import pathlib, sys, time\n"
+        "for name in 'ab':\n"
+        "    print(name, file=sys.stderr, flush=True)\n"
+        "    while not pathlib.Path(name).exists(): time.sleep(0.01)",
+    )
+    for line in started.lines():
+        (tmp_path / line).touch()
+    assert started.status() == 0
+    started.end()
+
+
+RANK = """
+import subprocess, sys
+data, code = sys.argv[1], sys.argv[2]
+open(data, "rb", buffering=0).read()
+print("ready", file=sys.stderr, flush=True)
+sys.stdin = open("go")
+workers = [subprocess.Popen([sys.executable, "-c", code, data]) for _ in range(2)]
+workers[0].wait()
+print("done", file=sys.stderr, flush=True)
+open("go").read()
+workers[1].kill()
+"""
+WORKER = """
+import sys, time
+data = bytearray(64 << 20)
+sum(range(3_000_000))
+open(sys.argv[1], "rb", buffering=0).read()
+"""
+
+
+def test_counts_are_of_the_time_between_and_of_ended_children_too(tmp_path: Path) -> None:
+    size_bytes = 5 << 20
+    (tmp_path / "data").write_bytes(bytes(size_bytes))
+    os.mkfifo(tmp_path / "go")
+    command = [sys.executable, "-c", RANK, str(tmp_path / "data"), WORKER]
+    started = Program(command, tmp_path, os.environ)
+    for line in started.lines():
+        if line == "ready":
+            started.note_ranks()
+            started.begin()
+        else:
+            counts = started.counts()
+        (tmp_path / "go").write_text("")
+    assert started.status() == 0
+    started.end()
+    assert 0.05 < counts.cpu_s < 60
+    assert counts.called_bytes is not None
+    # What it read before is not counted, what its workers read is.
+    assert size_bytes <= counts.called_bytes < 2.9 * size_bytes
+    assert counts.storage_bytes is not None
+    assert counts.peak_bytes is not None
+    assert counts.peak_bytes > 5 << 20
+
+
+def test_counts_of_a_rank_that_has_ended_are_unknown(tmp_path: Path) -> None:
+    started = program(tmp_path, "import time; time.sleep(600)")
+    started.note_ranks()
+    started.end()
+    with pytest.raises(RunError, match="ended before their CPU time was read"):
+        started.counts()
 
 
 def test_a_signal_is_a_negative_status(tmp_path: Path) -> None:
@@ -86,14 +157,14 @@ def test_last_words_are_the_exception_not_what_was_logged_after_it(tmp_path: Pat
         "sys.stderr.write('[INFO] begin\\nTraceback (most recent call last):\\n  here\\n'\n"
         "'zipfile.BadZipFile: Bad CRC-32\\n\\n[INFO] later\\nSystemExit: 1\\n')",
     )
-    started.status()
+    list(started.lines())
     started.end()
     assert started.last_error_line() == "zipfile.BadZipFile: Bad CRC-32"
 
 
 def test_last_words_without_an_exception_are_the_last_line(tmp_path: Path) -> None:
     started = program(tmp_path, "import sys; sys.stderr.write('one\\ntwo\\n \\n')")
-    started.status()
+    list(started.lines())
     started.end()
     assert started.last_error_line() == "two"
 
@@ -116,7 +187,7 @@ def test_last_words_survive_two_processes_that_write_at_once(tmp_path: Path, ord
     }
     text = "\n".join([*(next(lines[name]) for name in order), "", "    ^^^^^^^^^", "^^^^^^^^", ""])
     started = program(tmp_path, f"import sys; sys.stderr.write({text!r})")
-    started.status()
+    list(started.lines())
     started.end()
     assert started.last_error_line() == "zipfile.BadZipFile: Bad CRC-32"
 
@@ -126,6 +197,6 @@ def test_last_words_are_never_a_line_that_only_underlines(tmp_path: Path) -> Non
         tmp_path,
         "import sys; sys.stderr.write('out of memory\\n  File \"x\"\\n    ^^^^\\n^^^^\\n')",
     )
-    started.status()
+    list(started.lines())
     started.end()
     assert started.last_error_line() == "out of memory"

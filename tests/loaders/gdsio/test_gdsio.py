@@ -183,9 +183,9 @@ def test_it_ends_when_the_run_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     program = make_program(tmp_path, [], f"echo $$ > {shlex.quote(str(pid_file))}\nexec sleep 60")
     text = (
-        "import os, subprocess, sys\n"
-        "launch = [sys.executable, '-P', '-m', 'wattload.loaders.gdsio.launch', str(os.getpid())]\n"
-        f"subprocess.run([*launch, {program!r}], cwd={str(tmp_path)!r})\n"
+        "import subprocess\n"
+        "from wattload.loaders.launch import with_this_process\n"
+        f"subprocess.run(with_this_process([{program!r}]), cwd={str(tmp_path)!r})\n"
     )
     run = subprocess.Popen([sys.executable, "-c", text])
     deadline = time.monotonic() + 20

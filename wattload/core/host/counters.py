@@ -26,6 +26,7 @@ from wattload.core.sysfs import (
 from wattload.core.units import NS_PER_S
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CPU_CLOCK = 2  # CPUCLOCK_SCHED of linux/posix-timers.h
 _FIELD_COUNT = 11
 _MS_PER_S = 1000
 _WRAP_S = 2**32 / _MS_PER_S
@@ -141,7 +142,7 @@ class ProcessTree:
         """Return user plus system seconds of the tree (``proc(5)``, stat fields 14 to 17)."""
         root = os.getpid() if self._root is None else self._root
         apart_s = _apart.cpu_s if root == os.getpid() else 0.0
-        return sum(_own_and_reaped_s(pid) for pid in self._members(root)) - apart_s
+        return sum(own_and_reaped_s(pid) for pid in self._members(root)) - apart_s
 
     def _members(self, pid: int) -> Iterator[int]:
         yield pid
@@ -160,13 +161,18 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _own_and_reaped_s(pid: int) -> float:
+def own_and_reaped_s(pid: int) -> float:
+    """Return the CPU seconds of a process, to the nanosecond, and of the children it waited for.
+
+    The id of its clock is that of ``clock_getcpuclockid(3)``: the pid's complement, shifted by 3.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
+        own_s = time.clock_gettime(~pid << 3 | _CPU_CLOCK)
     except OSError:
         return 0.0  # ended in between; its parent's reaped time has it at the next look
     fields = text.rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:15]) / _TICKS_PER_S
+    return own_s + sum(int(field) for field in fields[13:15]) / _TICKS_PER_S
 
 
 @dataclass(slots=True)

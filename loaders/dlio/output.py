@@ -1,0 +1,123 @@
+"""dlio-benchmark's output files, read: ``summary.json`` and ``RANK_output.json``.
+
+As release 2.0.0 writes them (``dlio_benchmark/utils/statscounter.py``). An epoch without
+checkpoints is one block, ``block1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
+
+from wattload.core.errors import RunError
+from wattload.loaders.samples import TrainedRank, Training
+
+SUMMARY = "summary.json"
+AU, SAMPLES_PER_S = "train_au_percentage", "train_throughput_samples_per_second"
+"""One value an epoch, each; the AU is the mean over the ranks, the throughput their sum."""
+
+_EXCLUDED_STEPS = 1
+
+
+class _Metric(BaseModel):
+    """What of the summary's ``metric`` a run must have; the rest is kept too."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    train_au_percentage: Annotated[list[FiniteFloat], Field(min_length=1)]
+    train_au_mean_percentage: FiniteFloat
+    train_throughput_samples_per_second: Annotated[list[FiniteFloat], Field(min_length=1)]
+    train_throughput_mean_samples_per_second: FiniteFloat
+    train_io_mean_MB_per_second: FiniteFloat  # noqa: N815 - the program's name
+
+
+class _Times(BaseModel):
+    block1: list[FiniteFloat]
+
+
+class _Throughput(BaseModel):
+    block1: Annotated[FiniteFloat, Field(gt=0, strict=True)]
+
+
+class _Epoch(BaseModel):
+    load: _Times
+    proc: _Times
+    throughput: _Throughput
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_DOCUMENT = TypeAdapter(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """The last epoch of a run, rank by rank, and the ``metric`` object of its summary."""
+
+    ranks: Sequence[TrainedRank]
+    metric: Mapping[str, Any]
+
+    def recomputed(self, training: Training) -> dict[str, float]:
+        """Return AU and throughput as the program computes them, from its times of single steps.
+
+        The AU is ``sum(compute[1:]) / (end - start - proc[0])``, where compute is the requested
+        step time.
+        """
+        computed_s = training.step_s * (training.steps - _EXCLUDED_STEPS)
+        samples = training.steps * training.samples.batch_samples
+        return {
+            AU: fmean(
+                100 * computed_s / (rank.duration_s - sum(rank.processed_s[:_EXCLUDED_STEPS]))
+                for rank in self.ranks
+            ),
+            SAMPLES_PER_S: sum(samples / rank.duration_s for rank in self.ranks),
+        }
+
+
+def read_output(folder: Path, training: Training, *, epochs: int) -> Output:
+    """Return what the program wrote of a run of that many epochs.
+
+    Raises:
+        RunError: a file is missing, is no JSON, or lacks what a finished run has.
+    """
+    metric = _member(folder / SUMMARY, "metric", _Metric)
+    ranks = []
+    for rank in range(training.accelerators):
+        path = folder / f"{rank}_output.json"
+        epoch = _member(path, str(epochs), _Epoch)
+        load, processed = epoch.load.block1, epoch.proc.block1
+        if {len(load), len(processed)} != {training.steps}:
+            raise RunError(
+                f"{path} of dlio-benchmark has {len(load)} load times and {len(processed)} step "
+                f"times; expected {training.steps} of each"
+            )
+        samples = training.steps * training.samples.batch_samples
+        ranks.append(
+            TrainedRank(
+                # The block's length is nowhere; its throughput is steps x batch / (end - start).
+                duration_s=samples / epoch.throughput.block1,
+                load_s=tuple(load),
+                processed_s=tuple(processed),
+            )
+        )
+    return Output(ranks=ranks, metric=metric.model_dump())
+
+
+def _member(path: Path, name: str, model: type[ModelT]) -> ModelT:
+    """Return one member of a file's JSON object."""
+    try:
+        return model.model_validate(_DOCUMENT.validate_json(path.read_bytes()).get(name))
+    except OSError as error:
+        raise RunError(
+            f"dlio-benchmark ended without {path.name} ({error.strerror}); its log is in "
+            f"{path.parent}"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, (name, *first["loc"])))
+        raise RunError(f"{path} of dlio-benchmark, {where}: {first['msg']}") from error

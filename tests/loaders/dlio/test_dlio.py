@@ -1,0 +1,162 @@
+"""dlio-benchmark itself, run for real where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.loaders.dlio.job import Window, make_training, needs_dlio, processes_that_say
+from wattload.core.errors import RunError
+from wattload.loaders.data.cold_cache import evict, resident_fraction
+from wattload.loaders.dlio.config import Config
+from wattload.loaders.dlio.harness import COMMAND, JOURNAL, OUTPUT, train
+
+pytestmark = [needs_dlio, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("reader", ["dlio", "wattload"])
+def test_two_accelerators_are_two_processes(tmp_path: Path, reader: str) -> None:
+    training, window = make_training(tmp_path, accelerators=2), Window()
+    result = train(Config(workers=1, reader=reader), training, tmp_path / "output", window)
+    for name, figure in result.recomputed.items():
+        assert result.reported[name] == [pytest.approx(figure, rel=1e-9)]
+    assert window.read_bytes == sum(training.samples.file_bytes)
+    assert result.window_s == pytest.approx(result.ranks[0].duration_s, abs=0.01)
+    for rank in result.ranks:
+        assert len(rank.load_s) == training.steps
+        assert sum(rank.processed_s) >= sum(rank.load_s) + training.steps * training.step_s
+    assert result.counts.cpu_s > 0
+    assert (result.counts.called_bytes or 0) >= window.read_bytes
+    folder = tmp_path / "output"
+    for kept in ("summary.json", "per_epoch_stats.json", "0_output.json", "1_output.json"):
+        assert json.loads((folder / OUTPUT / kept).read_text())
+    assert (folder / OUTPUT / "dlio.log").stat().st_size
+    assert " -n 2 " in (folder / COMMAND).read_text()
+
+
+def test_it_reads_the_files_in_our_order_through_our_reader(tmp_path: Path) -> None:
+    training = make_training(tmp_path)
+    evict(training.samples.paths)
+    config = Config(workers=1, reader="wattload")
+    result = train(config, training, tmp_path / "output", Window())
+    lines = (tmp_path / "output" / JOURNAL).read_text().splitlines()
+    said = [json.loads(line) for line in lines]
+    read = [Path(line["path"]) for line in said if "path" in line]
+    assert result.path.engine
+    assert read == [training.samples.paths[index] for index in training.orders[0]]
+    assert result.plugged_bytes == sum(training.samples.file_bytes)
+    assert resident_fraction(training.samples.paths) == 0
+
+
+def test_its_own_reader_goes_through_the_page_cache(tmp_path: Path) -> None:
+    training = make_training(tmp_path)
+    evict(training.samples.paths)
+    train(Config(workers=1), training, tmp_path / "output", Window())
+    # Most of them, not all: a kernel that reclaims idle memory (DAMON) may take a page at once.
+    assert (resident_fraction(training.samples.paths) or 0) > 0.5
+
+
+def test_spawned_workers_find_the_stand_ins_and_start_no_mpi(tmp_path: Path) -> None:
+    before = shared_memory()
+    training = make_training(tmp_path, accelerators=2)
+    train(Config(workers=1, start_method="spawn"), training, tmp_path / "output", Window())
+    assert shared_memory() <= before
+
+
+@pytest.mark.parametrize("accelerators", [1, 2])
+@pytest.mark.parametrize("reader", ["dlio", "wattload"])
+def test_a_corrupt_file_ends_it_with_its_last_words(
+    tmp_path: Path, accelerators: int, reader: str
+) -> None:
+    training = make_training(tmp_path, accelerators=accelerators, check_crc=True)
+    path = training.samples.paths[training.orders[0][-1]]
+    with path.open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"\0" * 8)
+    with pytest.raises(RunError, match=r"dlio-benchmark failed .*CRC.*stderr\.log"):
+        train(Config(workers=1, reader=reader), training, tmp_path / "output", Window())
+    assert processes_that_say(str(tmp_path / "output")) == []
+    assert "Traceback" in (tmp_path / "output" / "stderr.log").read_text()
+
+
+class Meddler(Window):
+    """Does something when the first batch has been loaded."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.act = act
+
+    def moved(self, *, read_bytes: int) -> None:
+        if not self.read_bytes:
+            self.act()
+        super().moved(read_bytes=read_bytes)
+
+
+@pytest.mark.parametrize("accelerators", [1, 2])
+def test_a_process_that_is_killed_ends_it(tmp_path: Path, accelerators: int) -> None:
+    before = shared_memory()
+    training = make_training(tmp_path, accelerators=accelerators, step_s=1)
+
+    def kill() -> None:
+        mine = [pid for pid in processes_that_say(str(tmp_path)) if os.getsid(pid) == pid]
+        os.kill(max(mine), signal.SIGKILL)  # the last that was started: a rank
+
+    with pytest.raises(RunError, match=r"dlio-benchmark (was ended by signal|failed)"):
+        train(Config(workers=1), training, tmp_path / "output", Meddler(kill))
+    assert processes_that_say(str(tmp_path / "output")) == []
+    assert shared_memory() <= before
+
+
+def test_an_interrupt_ends_all_its_processes(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    training = make_training(tmp_path, accelerators=2)
+    with pytest.raises(KeyboardInterrupt):
+        train(Config(workers=2), training, tmp_path / "output", Meddler(interrupt))
+    assert processes_that_say(str(tmp_path / "output")) == []
+    assert not list((tmp_path / "output").glob("wattload-*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "target").mkdir()
+    settings = [
+        "workload=unet3d",
+        "loader=dlio",
+        "scale=demo",
+        "power=none",
+        "accelerator.count=2",
+        "label=ended",
+    ]
+    command = [sys.executable, "-m", "wattload", "run", *settings, f"runs={tmp_path}/runs"]
+    arguments = [f"target.path={tmp_path}/target", "accelerator.step_s.unet3d=5"]
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([*command, *arguments], stderr=subprocess.DEVNULL, cwd=root) as run:
+        try:
+            give_up_s = time.monotonic() + 90
+            while not list(tmp_path.glob("runs/*/dlio/epoch1/output/dlio.log")):
+                assert run.poll() is None
+                assert time.monotonic() < give_up_s
+                time.sleep(0.05)
+            run.send_signal(number)
+            run.wait()
+        finally:
+            run.kill()
+    assert run.returncode == (-9 if number == signal.SIGKILL else 130)
+    give_up_s = time.monotonic() + 30
+    while processes_that_say(str(tmp_path / "runs")) and time.monotonic() < give_up_s:
+        time.sleep(0.1)
+    assert processes_that_say(str(tmp_path / "runs")) == []
+
+
+def shared_memory() -> set[Path]:
+    return set(Path("/dev/shm").glob("mpich_shm_*"))
