@@ -68,7 +68,9 @@ _LINE = re.compile(
 """Lines of rank 0 on the first and last of what DLIO times, its block; and those of each step."""
 
 
-def train(config: Config, training: Training, folder: Path, window: TimedWindow) -> TrainingResult:
+def train(
+    config: Config, training: Training, folder: Path, window: TimedWindow | None
+) -> TrainingResult:
     """Run one DLIO process per accelerator; their raw output stays in ``folder``.
 
     There are ``command.txt``, ``config/``, ``stdout.log``, ``stderr.log``, Hydra's own files,

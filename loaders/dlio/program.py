@@ -123,8 +123,8 @@ class Program:
                 unlink_shared_memory(pid)
 
     def begin(self) -> None:
-        """Begin to count."""
-        self._ranks = {pid: _Counts.of(pid) for pid in self._ranks}
+        """Begin to count, without what has ended since, such as a rank's ``uname``."""
+        self._ranks = {pid: _Counts.of(pid) for pid in self._ranks.keys() & self._members()}
 
     def counts(self) -> ProcessCounts:
         """Return the counts of the noted processes since ``begin``, and all of their workers'.

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from wattload.core.record.results import Check
 from wattload.core.workload import Device
 from wattload.loaders.data.cold_cache import resident_fraction
 from wattload.loaders.dlio import config
-from wattload.loaders.samples import TrainingResult
+from wattload.loaders.samples import Training, TrainingResult
 from wattload.workloads.unet3d import harness
 from wattload.workloads.unet3d.harness import read_check, storage_check, summary_check, times_check
 
@@ -158,10 +159,13 @@ def test_files_are_verified_after_a_program_that_hands_over_no_bytes(
     subject.prepare(context)
     if moment == "before":
         damage(*subject._prepared().paths[:2])
-    else:  # in the last epoch, as the next would refuse some of it
-        loader.after = lambda training: (
-            len(loader.trainings) == EPOCHS and damage(*training.samples.paths[:2])
-        )
+    else:
+
+        def change(training: Training) -> None:
+            if len(loader.trainings) == EPOCHS:  # an epoch after it would refuse some of it
+                damage(*training.samples.paths[:2])
+
+        loader.after = change
     if moment == "before" and damage in REFUSED:
         with pytest.raises(DataError, match=REFUSED[damage]):
             subject.run(context)
@@ -244,7 +248,7 @@ def results(context: Context) -> list[TrainingResult]:
     ]
 
 
-def with_counts(results: list[TrainingResult], **counts: int | None) -> list[TrainingResult]:
+def with_counts(results: list[TrainingResult], **counts: Any) -> list[TrainingResult]:
     return [replace(result, counts=replace(result.counts, **counts)) for result in results]
 
 
