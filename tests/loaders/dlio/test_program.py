@@ -58,7 +58,7 @@ data, code = sys.argv[1], sys.argv[2]
 open(data, "rb", buffering=0).read()
 print("ready", file=sys.stderr, flush=True)
 sys.stdin = open("go")
-workers = [subprocess.Popen([sys.executable, "-c", code, data]) for _ in range(2)]
+workers = [subprocess.Popen([sys.executable, "-c", code, data, stay]) for stay in ("0", "600")]
 workers[0].wait()
 print("done", file=sys.stderr, flush=True)
 open("go").read()
@@ -69,6 +69,7 @@ import sys, time
 data = bytearray(64 << 20)
 sum(range(3_000_000))
 open(sys.argv[1], "rb", buffering=0).read()
+time.sleep(int(sys.argv[2]))
 """
 
 
