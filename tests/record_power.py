@@ -106,7 +106,9 @@ def _facts(scenario: Scenario) -> SourceFacts:
 
 
 def _state(scenario: Scenario) -> PowerStateRecord:
-    return PowerStateRecord(
+    return read(
+        PowerStateRecord,
+        "it was not read",
         host=scenario.host,
         serial=scenario.serial,
         requested=scenario.state,

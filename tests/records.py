@@ -29,7 +29,14 @@ from tests.record_traces import (
 from wattload.core.io import DataPath
 from wattload.core.record.file import write_record
 from wattload.core.record.host import RankRecord
-from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
+from wattload.core.record.phase import (
+    IoCounter,
+    PhaseHalves,
+    PhaseSpan,
+    PhaseWindow,
+    TraceFile,
+    phase_windows,
+)
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 
@@ -85,26 +92,34 @@ def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
     ]
 
 
-def _window(scenario: Scenario, part: Bins, spans: Sequence[PhaseSpan]) -> PhaseWindow:
-    own = [span for span in spans if span.name == part.phase.name]
-    seconds = (part.phase.end_ns - part.phase.start_ns) / 1e9
-    return PhaseWindow(
-        name=part.phase.name,
-        host=scenario.host,
-        timed=part.phase.timed,
-        start_ns=part.phase.start_ns,
-        end_ns=part.phase.end_ns,
-        seconds=seconds,
-        active_s=seconds,
-        start_spread_s=0.0,
-        end_spread_s=0.0,
-        rank_count=scenario.ranks,
-        read_bytes=sum(span.read_bytes for span in own),
-        written_bytes=sum(span.written_bytes for span in own),
-        operations=sum(span.operations for span in own),
-        cpu_s=sum(span.cpu_s for span in own),
-        intervals=((part.phase.start_ns, part.phase.end_ns),),
-    )
+def of_windows(windows: Sequence[PhaseWindow]) -> dict[str, Any]:
+    """Return spans of one rank, and halves, that make these windows."""
+    spans, halves = [], []
+    for window in windows:
+        common = {"name": window.name, "parent": None, "host": window.host, "timed": window.timed}
+        for number, (start_ns, end_ns) in enumerate(window.intervals):
+            names = ("read_bytes", "written_bytes", "operations", "cpu_s")
+            counts = {name: 0 if number else getattr(window, name) for name in names}
+            spans.append(
+                PhaseSpan(
+                    rank=0,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    is_part=window.is_part,
+                    **common,
+                    **counts,
+                )
+            )
+        if window.half_rates_bytes_per_s is not None:
+            first, second = (
+                round(rate * window.active_s / 2) for rate in window.half_rates_bytes_per_s
+            )
+            halves.append(
+                PhaseHalves(
+                    phase=window.name, host=window.host, first_bytes=first, second_bytes=second
+                )
+            )
+    return {"spans": tuple(spans), "halves": tuple(halves)}
 
 
 def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCounter]:
@@ -113,20 +128,8 @@ def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCoun
     for window in windows:
         common = {"host": scenario.host, "phase": window.name}
         counters.append(
-            read(
-                IoCounter,
-                "kept by the block layer only",
-                device="target",
-                source="application",
-                read_bytes=window.read_bytes,
-                written_bytes=window.written_bytes,
-                **common,
-            )
-        )
-        counters.append(
             IoCounter(
                 device=device,
-                source="block",
                 read_bytes=round(window.read_bytes * 1.001),
                 written_bytes=round(window.written_bytes * 1.002),
                 read_operations=window.read_bytes // 1_048_576,
@@ -184,17 +187,15 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
     random = np.random.default_rng(scenario.seed)
     bins = [draw_bins(plan, random) for plan in phase_plans(scenario)]
     spans = _spans(scenario, bins)
-    windows = [_window(scenario, part, spans) for part in bins]
+    windows = phase_windows(spans)
     power, samples = record_power.make_power(scenario, bins, windows, random)
     record = RunRecord(
         **_header(scenario),
         **_machine(scenario, windows[-1].end_ns + 3_000_000_000),
         workload=_workload(scenario, windows),
         spans=tuple(spans),
-        windows=tuple(windows),
         metrics=tuple(metrics(scenario, windows)),
         counters=tuple(_counters(scenario, windows)),
-        totals=(_total(scenario, windows),),
         power=power,
         checks=(*checks(scenario.workload, windows), *scenario.checks),
         limits=tuple(scenario.limits),
@@ -251,16 +252,6 @@ def _machine(scenario: Scenario, end_ns: int) -> dict[str, Any]:
         ),
         "controllers": () if virtual else (drive,),
     }
-
-
-def _total(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Total:
-    timed = [window for window in windows if window.timed]
-    return Total(
-        name="moved_bytes",
-        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
-        unit="B",
-        keys=tuple(f"{scenario.host}/{window.name}" for window in timed),
-    )
 
 
 def write_run(folder: Path, scenario: Scenario) -> Path:

@@ -140,7 +140,7 @@ class EnergyLedger:
             for key, ledger in self._ledgers.items():
                 record = ledger.record(
                     window.name,
-                    window.active_intervals,
+                    window.intervals,
                     host=self._host,
                     idle=idle_w[key],
                     traffic=series.get((window.name, ledger.facts.device)),
@@ -303,6 +303,7 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
             None if refused or energy.reason else energy.max_w,
             refused or energy.reason or "the device does not report it",
         ),
+        "statistics": (None, "the device reports one mean only"),
     }
     missing = {name: why for name, (value, why) in figures.items() if value is None}
     return EnergyRecord(
@@ -318,7 +319,7 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         uncertainty_parts_j=stated.parts_j,
         sample_count=1,
         histogram=energy.histogram,
-        missing=missing | {"statistics": "the device reports one mean only"},
+        missing=missing,
         **{name: value for name, (value, _) in figures.items()},
     )
 

@@ -205,7 +205,7 @@ def _growth(trace: Trace | None, window: PhaseWindow) -> tuple[int | None, str]:
     known = ~np.isnan(trace.value)
     read_ns, count = trace.time_ns[known], trace.value[known]
     stretches: list[tuple[int, int]] = []
-    for start_ns, end_ns in window.active_intervals:
+    for start_ns, end_ns in window.intervals:
         first = int(np.searchsorted(read_ns, start_ns, "right")) - 1
         last = int(np.searchsorted(read_ns, end_ns, "left"))
         if first < 0 or last == read_ns.size:

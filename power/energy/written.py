@@ -94,7 +94,7 @@ def _growth(trace: Trace | None, window: PhaseWindow) -> _ValueOrReason:
     known = ~np.isnan(trace.value)
     read_ns, count = trace.time_ns[known], trace.value[known]
     total = error = 0.0
-    for start_ns, end_ns in window.active_intervals:
+    for start_ns, end_ns in window.intervals:
         grown, possible_error, reason = _between(read_ns, count, start_ns, end_ns)
         if reason:
             return None, reason

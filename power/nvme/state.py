@@ -57,7 +57,6 @@ _FIELDS = (
     *_NAMESPACE_FIELDS,
     *ADMIN_QUEUE_FIELDS,
     "smart",
-    *_THROTTLE_FIELDS,
 )
 
 

@@ -132,7 +132,7 @@ class _Percentiles:
 
     def values(self, arm: str, name: str) -> list[float]:
         """Return the percentile of each run in seconds, without values out of range."""
-        found = (getattr(run, name) for run in self.arms[arm])
+        found = (run.percentiles_s[name] for run in self.arms[arm])
         return [v for v in found if v is not None and v > 0 and not out_of_range(v)]
 
     def all_values(self) -> list[float]:
@@ -151,7 +151,9 @@ class _Percentiles:
         for name in PERCENTILES:
             if self.arms[arm] and not self.values(arm, name):
                 reasons = (
-                    run.missing.get(name, "") or out_of_range(getattr(run, name))
+                    run.why_missing(name)
+                    if run.percentiles_s[name] is None
+                    else out_of_range(run.percentiles_s[name])
                     for run in self.arms[arm]
                 )
                 found[name] = next(filter(None, reasons), "not recorded")
@@ -165,12 +167,8 @@ def _percentiles(
     rows: dict[Kind, dict[str, list[Latency]]] = {}
     for arm, records in arms.items():
         for record in records:
-            most: dict[Kind, Latency] = {}
-            for found in record.latencies:
+            for found in record.merged_latencies:
                 kind: Kind = (found.phase, found.kind, found.operation_bytes)
-                if kind not in most or len(found.ranks) > len(most[kind].ranks):
-                    most[kind] = found
-            for kind, found in most.items():
                 rows.setdefault(kind, {own: [] for own in arms})[arm].append(found)
     return [_Percentiles(kind, of_arm, letters) for kind, of_arm in rows.items()]
 

@@ -99,7 +99,7 @@ def make_scatter(run: Run, limit: int = POINT_LIMIT) -> Scatter | None:
         for target in np.unique(trace.target[drawn])
     )
     # A request is a read, and only a sample of them is timed.
-    rows = [row for row in run.record.latencies if row.buckets and row.kind != "request"]
+    rows = [row for row in run.record.latencies if row.kind != "request"]
     counts = [row.count for row in rows]
     return Scatter(
         lanes=lanes,

@@ -240,7 +240,7 @@ def _status(line: Line, seal: SealState) -> Field:
     if seal == "broken":
         return Field(text=line.status, remark="edited after the run", tone="bad")
     tone = "good" if line.status == "complete" else "bad"
-    return Field(text=line.status, remark="no seal" if seal == "none" else "", tone=tone)
+    return Field(text=line.status, tone=tone)
 
 
 def _checks(line: Line) -> Field:

@@ -265,7 +265,6 @@ def comparison_data(subject: Subject, group: Group) -> dict[str, Any]:
     return {
         "workload": group.workload,
         "arms": {arm: [run.id for run in runs] for arm, runs in group.arms.items()},
-        "unsealed": [run.id for run in group.runs if run.is_unsealed],
         "differences": [
             {
                 "condition": each.name,

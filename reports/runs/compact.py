@@ -33,8 +33,8 @@ class Compactor:
     """Makes runs compact, after their file checks.
 
     A record takes a quarter of a megabyte in memory. Half of it are details that no comparison
-    reads: idle and polling, the whole run by every source, most counters, every span of every rank,
-    the figures of checks that passed. Much of the rest is the same in every run of a machine.
+    reads: idle and polling, the whole run by every source, most counters, the figures of checks
+    that passed. Much of the rest is the same in every run of a machine.
     """
 
     def __init__(self) -> None:
@@ -56,8 +56,6 @@ class Compactor:
                 "hosts": self._with_shared_facts(record.hosts),
                 "targets": self._with_shared_facts(record.targets),
                 "controllers": self._with_shared_facts(record.controllers),
-                # One span of each phase: only the nesting of phases is needed.
-                "spans": tuple({span.name: span for span in record.spans}.values()),
                 "power": self._power(record.power),
                 "checks": _compact_checks(record.checks),
                 "counters": _block_counters(record),
@@ -89,11 +87,7 @@ class Compactor:
 def _block_counters(record: RunRecord) -> tuple[IoCounter, ...]:
     """Return what shows whether a drive was busy in a timed phase."""
     timed = {window.name for window in record.timed_windows()}
-    return tuple(
-        counter
-        for counter in record.counters
-        if counter.source == "block" and counter.phase in timed
-    )
+    return tuple(counter for counter in record.counters if counter.phase in timed)
 
 
 def _compact_energy(energy: EnergyRecord) -> EnergyRecord:

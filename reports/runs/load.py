@@ -51,7 +51,7 @@ class Run:
 
     record: RunRecord
     traces: Traces
-    seal: SealState = "none"
+    seal: SealState = "holds"
     sha256: str = ""
     masked: bool = False
     file_checks: tuple[Check, ...] | None = None
@@ -60,11 +60,6 @@ class Run:
     @property
     def id(self) -> str:
         return self.record.run_id
-
-    @property
-    def is_unsealed(self) -> bool:
-        """Whether its file has no seal, so that edits can't be detected."""
-        return self.seal == "none" and bool(self.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

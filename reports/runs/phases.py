@@ -92,7 +92,7 @@ def _joined(name: str, windows: Sequence[PhaseWindow], clock: CommonClock) -> Ph
     intervals = merge_intervals(
         (clock.seconds(window.host, start), clock.seconds(window.host, end))
         for window in windows
-        for start, end in window.active_intervals
+        for start, end in window.intervals
     )
     return Phase(
         name=name,

@@ -21,7 +21,6 @@ _TRACE_DIGEST = "trace_digest_"
 _SEALS: Mapping[SealState, tuple[Verdict, str]] = {
     "holds": ("pass", "Its seal matches its content."),
     "broken": ("fail", "The record was edited after the run: its seal does not match its content."),
-    "none": ("not_checked", "It has no seal, so edits can't be detected."),
 }
 
 

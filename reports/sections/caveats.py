@@ -33,8 +33,6 @@ _MEASURED_NUMBER = re.compile(
 It matches no count, rank, state, version or list, no part of ``1,234``, and no end of a range
 that the sentence already has.
 """
-NO_SEAL = "the record has no seal, so nothing says whether it was edited"
-"""A record of version 1 never had a seal; one whose seal was removed looks the same."""
 _NOT_VALID = "Excluded runs"
 _NAMED_RUNS = 5
 """Runs with the same fault that are named; the section of runs has all of them."""
@@ -249,7 +247,7 @@ def _energy(subject: Subject) -> Notice | None:
 
 
 def _warnings(subject: Subject) -> Notice | None:
-    """Return remarks of workloads and targets, missing seals, and checks with a warning."""
+    """Return remarks of workloads and targets, and checks with a warning."""
     remarks: list[tuple[Run, str]] = []
     for run in subject.runs:
         record = run.record
@@ -257,8 +255,6 @@ def _warnings(subject: Subject) -> Notice | None:
         of_targets = [text for target in record.targets for text in target.facts.warnings]
         own = [text for text in of_targets if sentence_of(text) not in limits]
         own += record.workload.remarks
-        if run.is_unsealed:
-            own.append(NO_SEAL)
         remarks.extend((run, text) for text in unique(own))
     merged = [(run.record, text) for run, text in merge_remarks(remarks, subject)]
     sentences = count_remarks(merged, subject)

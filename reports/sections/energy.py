@@ -295,7 +295,7 @@ def _efficiency(record: RunRecord, energy: EnergyRecord) -> dict[str, str | Cell
     counted = [
         (each.read_operations, each.write_operations)
         for each in record.counters
-        if each.source == "block" and each.phase == energy.phase
+        if each.phase == energy.phase
     ]
     operations = [count for pair in counted for count in pair if count is not None]
     moved = sum(record.moved_bytes(energy.phase, kind) for kind in ("read", "written"))

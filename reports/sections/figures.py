@@ -51,7 +51,11 @@ def _table(caption: str, metrics: Sequence[Metric]) -> Table:
 
 def latency_tables(run: Run) -> list[Table]:
     """Return a run's latency percentiles; empty for a run whose loader measured none."""
-    rows = run.record.latencies
+    rows = [
+        row
+        for merged in run.record.merged_latencies
+        for row in (merged, *_parts(run.record, merged))
+    ]
     if not rows:
         return []
     percentiles = [f"#{words}" for words in PERCENTILES.values()]
@@ -67,13 +71,20 @@ def latency_tables(run: Run) -> list[Table]:
     ]
 
 
+def _parts(record: RunRecord, merged: Latency) -> Sequence[Latency]:
+    """Return the rows of single ranks that were merged, if there are several."""
+    key = (merged.phase, merged.kind, merged.operation_bytes)
+    own = [row for row in record.latencies if (row.phase, row.kind, row.operation_bytes) == key]
+    return own if len(own) > 1 else ()
+
+
 def _row(found: Latency, rank_count: int) -> tuple[Cell, ...]:
     return row(
         Cell(found.phase, remark=_ranks(found, rank_count)),
         f"{found.kind} {block_text(found.operation_bytes)}",
         whole(found.count),
         quantity(found.mean_s, Unit.SECONDS),
-        *(quantity(getattr(found, name), Unit.SECONDS) for name in PERCENTILES),
+        *(quantity(found.percentiles_s[name], Unit.SECONDS) for name in PERCENTILES),
         quantity(found.max_s, Unit.SECONDS),
     )
 
@@ -91,8 +102,8 @@ def phases_tables(run: Run) -> list[Table]:
     phases = phases_of(run.record)
     if not phases:
         return []
-    block = [counter for counter in run.record.counters if counter.source != "application"]
-    return [_phases(run.record, phases), *([_counters(run.record, block)] if block else [])]
+    counters = run.record.counters
+    return [_phases(run.record, phases), *([_counters(run.record, counters)] if counters else [])]
 
 
 def _phases(record: RunRecord, phases: Sequence[Phase]) -> Table:
@@ -144,7 +155,7 @@ def _counters(record: RunRecord, counters: Sequence[IoCounter]) -> Table:
     rows = [
         row(
             counter.phase,
-            Cell(counter.device, remark=counter.source),
+            counter.device,
             quantity(counter.read_bytes, Unit.BYTES),
             quantity(counter.written_bytes, Unit.BYTES),
             _ratio(record, counter),

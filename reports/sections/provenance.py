@@ -33,7 +33,6 @@ EMBEDDED_BYTES_MAX = 1_000_000
 _SEALS: dict[SealState, tuple[str, Tone]] = {
     "holds": ("seal matches the content", "good"),
     "broken": ("edited after the run", "bad"),
-    "none": ("no seal: edits cannot be detected", "warn"),
 }
 _DATA_LOCATION = (
     "The page's source has all results as JSON in SI base units, in the element wattload-data."
@@ -41,7 +40,6 @@ _DATA_LOCATION = (
 _SEAL_COUNTS: dict[SealState, str] = {
     "holds": "with a matching seal",
     "broken": "edited after the run",
-    "none": "without a seal",
 }
 
 
@@ -60,8 +58,7 @@ def inputs_section(subject: Subject) -> Section:
         else "Records that were edited after the run",
         note=(
             "A seal detects accidental edits; it is not a signature, because anyone who edits a "
-            "record can seal it again. An edited record is shown, and compared only with --force. "
-            "A record of version 1 has no seal: it is compared, and the page says so."
+            "record can seal it again. An edited record is shown, and compared only with --force."
         ),
     )
     blocks: list[Block] = [
@@ -82,7 +79,7 @@ def inputs_section(subject: Subject) -> Section:
 
 
 def _seals(subject: Subject) -> str:
-    """Return how many records have a seal that fits, a broken one, or none."""
+    """Return how many records have a seal that fits, or a broken one."""
     counts = {state: sum(run.seal == state for run in subject.runs) for state in _SEALS}
     return ", ".join(f"{count} {_SEAL_COUNTS[state]}" for state, count in counts.items() if count)
 

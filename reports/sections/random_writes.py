@@ -206,7 +206,7 @@ def _energy(record: RunRecord, *, of_media: bool) -> Cell:
 def _latency(record: RunRecord, name: str) -> Cell:
     phase = measured_phase(record)
     rows: list[Latency] = [
-        each for each in record.latencies if phase is not None and each.phase == phase.name
+        each for each in record.merged_latencies if phase is not None and each.phase == phase.name
     ]
-    values = [getattr(each, name) for each in rows]
+    values = [each.percentiles_s[name] for each in rows]
     return Cell(quantity(values[0], Unit.SECONDS, 3)) if values else Cell(MISSING)

@@ -285,7 +285,7 @@ def _busy_share(record: RunRecord, phase: str) -> float | None:
     names = {each.name for each in phases}
     busy_s: dict[tuple[str, str], float] = defaultdict(float)
     for counter in record.counters:
-        if counter.source == "block" and counter.phase in names and counter.busy_s is not None:
+        if counter.phase in names and counter.busy_s is not None:
             busy_s[counter.host, counter.device] += counter.busy_s
     active_s = sum(each.active_s for each in phases)
     # Counters are read a little before and after a phase.

@@ -622,9 +622,7 @@ def _why_excluded(subject: Subject, run: Run) -> str:
 
 
 def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
-    """Yield records that may be edited, drives in slow slots, and arms that differ in more ways."""
-    if unsealed := sum(run.is_unsealed for run in subject.runs):
-        yield f"{counted(unsealed, 'run')} without a seal: edits can't be detected."
+    """Yield drives in slow slots, and arms that differ in more ways."""
     yield from _slow_links(subject)
     for compared in (place.compared for place in places if place.compared.is_pair):
         first, second = (named(*pair) for pair in zip(compared.letters, compared.arms, strict=True))

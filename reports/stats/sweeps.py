@@ -441,7 +441,7 @@ def _mean_point(
 def _timed(record: RunRecord, phase: str, kind: Kind) -> tuple[Histogram, int, float] | None:
     """Return a run's latencies of one kind in a phase, the bytes of it, and its active seconds."""
     rows = [row for row in record.latencies if (row.phase, row.kind) == (phase, kind)]
-    histograms = [row.histogram() for row in rows if row.buckets]
+    histograms = [row.histogram() for row in rows]
     own = _phase(record, phase)
     if not histograms or own is None or own.active_s <= 0:
         return None

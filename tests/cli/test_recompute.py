@@ -17,6 +17,7 @@ from wattload.cli.recompute import recompute
 from wattload.core.files import Folder
 from wattload.core.record.energy import ENERGY_MODEL, EnergyRecord, PowerSection
 from wattload.core.record.file import read_stored, write_record
+from wattload.core.record.totals import drive_energy
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
 pytestmark = pytest.mark.slow
@@ -85,7 +86,7 @@ def test_write_keeps_the_runs_own_record_beside_the_new_one(
     assert power.recomputed.energy_model == 1
     assert power.recomputed.sha256 == hashlib.sha256(own).hexdigest()
     assert "has those of version 1." in stored.record.limits[0]
-    (total,) = [each for each in stored.record.totals if each.name == "drive_energy"]
+    total = drive_energy(power, stored.record.windows)
     assert total.value == pytest.approx(energies(folder)["read", "nvme_ipm"])
 
     # What was recomputed follows from the samples; a changed energy does not, whatever its seal.
@@ -244,7 +245,7 @@ def edit(folder: Path) -> None:
         (lambda folder: (folder / "throughput.parquet").unlink(), "No such file"),
         (newer, "version 9 of the energy model"),
         (lambda folder: (folder / KEPT).write_text("-"), f"{KEPT} exists already, and is not"),
-        (edit, "it has no seal that holds"),
+        (edit, "its seal is broken"),
     ],
     ids=["no trace", "cut", "no throughput", "newer model", "name taken", "edited"],
 )

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.records import Scenario, make_run
+from tests.records import Scenario, make_run, of_windows
 from tests.reports.gpu_reads import reads_run
 from tests.reports.random_reads import random_run
 from wattload.cli.summary import check_counts, print_line, print_summary, summary
 from wattload.cli.terminal import spell_what_is_missing
-from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.energy import phase_energies, power_text
 from wattload.results.quantity import quantity
@@ -34,22 +35,10 @@ def record_of(*checks: Check, **scenario: Any) -> RunRecord:
 
 
 def latency(phase: str) -> Latency:
-    return Latency(
-        phase=phase,
-        kind="read",
-        operation_bytes=1_000_000,
-        count=1000,
-        mean_s=0.002,
-        min_s=0.001,
-        p50_s=0.0021,
-        p90_s=0.003,
-        p95_s=0.003,
-        p99_s=0.0042,
-        p999_s=0.005,
-        p9999_s=None,
-        max_s=0.009,
-        missing={"p9999_s": "too few"},
-    )
+    """Return 1,000 reads: p50 and p99 are the ends of two buckets."""
+    histogram = Histogram.of([2_080_000] * 900 + [4_190_000] * 100)
+    (row,) = latencies_of(histogram, phase=phase, kind="read", operation_bytes=1_000_000)
+    return row
 
 
 def shown(
@@ -80,7 +69,7 @@ def test_the_summary_of_a_run_is_short_and_complete(capsys: pytest.CaptureFixtur
     assert lines["record"] == "/runs/one/record.json"
     assert lines["report"] == "wattload report /runs/one"
     assert (
-        "p50 2.10\N{NO-BREAK SPACE}ms, p99 4.20\N{NO-BREAK SPACE}ms per read of"
+        "p50 2.08\N{NO-BREAK SPACE}ms, p99 4.19\N{NO-BREAK SPACE}ms per read of"
         in lines["throughput"]
     )
     assert lines["bytes"].endswith(" of timed phases")
@@ -108,7 +97,7 @@ def test_cpu_time_has_the_digits_of_its_ticks(
         )
         for window in record.windows
     )
-    lines = shown(record.model_copy(update={"windows": windows}), capsys)
+    lines = shown(record.model_copy(update=of_windows(windows)), capsys)
     assert lines["CPU"].replace("\N{NO-BREAK SPACE}", " ") == shown_as
 
 

@@ -62,6 +62,7 @@ def account(recorded: Recorded) -> dict[str, EnergyRecord]:
         written_bytes=0,
         operations=0,
         cpu_s=0,
+        intervals=((recorded.start_ns, recorded.end_ns),),
     )
     sources = [
         facts(SOURCE, Evidence.SELF_REPORTED, Boxcar(window_s=1.0)),

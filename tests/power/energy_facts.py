@@ -49,6 +49,7 @@ def window(
         written_bytes=0,
         operations=0,
         cpu_s=0,
+        intervals=((ns(start_s), ns(end_s)),),
     )
 
 
@@ -57,5 +58,5 @@ def activity_of(*windows: PhaseWindow) -> list[Activity]:
     return [
         Activity(start_ns=start_ns, end_ns=end_ns, name=each.name)
         for each in windows
-        for start_ns, end_ns in each.active_intervals
+        for start_ns, end_ns in each.intervals
     ]

@@ -26,7 +26,7 @@ class Bench(ModelHost):
     def add_run(self, run_id: str) -> Path:
         folder = super().add_run(run_id)
         record, _ = make_run(Scenario(run_id=run_id))
-        empty = {"spans": (), "windows": (), "metrics": (), "checks": (), "limits": ()}
+        empty = {"spans": (), "metrics": (), "checks": (), "limits": ()}
         draft = record.model_copy(update=empty)
         (folder / "draft.json").write_text(draft.model_dump_json())
         return folder

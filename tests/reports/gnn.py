@@ -16,7 +16,7 @@ import pyarrow as pa
 from tests.records import Scenario, make_run, write_made_run
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Channel, Scope
-from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
@@ -246,12 +246,10 @@ def gnn_record(made: Training) -> RunRecord:
                 }
             ),
             "spans": (span,),
-            "windows": phase_windows([span]),
             "power": _power(made, base),
             "metrics": (),
             "latencies": (),
             "counters": tuple(_counters(made)),
-            "totals": (),
             "checks": (),
         }
     )  # fmt: skip
@@ -264,7 +262,7 @@ def _counters(made: Training) -> Iterator[Any]:
     busy = 0.99 if made.is_mapped else 0.97
     seconds = made.stages_s["aggregation"]
     yield IoCounter(
-        host="box", phase=PHASE, device="nvme0n1", source="block",
+        host="box", phase=PHASE, device="nvme0n1",
         read_bytes=made.places["storage_bytes"], written_bytes=0,
         read_operations=(made.places["storage_bytes"] or 0) // (
             ROW_BYTES if not made.is_mapped else 43_000

@@ -13,7 +13,7 @@ from tests.records import Scenario, make_run
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter, Stretch
-from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Check, Metric, latencies_of
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.core.units import NS_PER_S, Unit
@@ -160,14 +160,12 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                 }
             ),
             "spans": (span,),
-            "windows": phase_windows([span]),
             "power": base.power.model_copy(update={"energy": (energy,)}),
             "metrics": tuple(_metrics(made, moved, mean_s)),
             "latencies": latencies_of(
                 latency, phase="gpu_read", kind="read", operation_bytes=made.block_bytes
             ),
             "counters": (),
-            "totals": (),
             "checks": _checks(made, reads, mean_s),
             "loads": (_load(made),) if made.load != "none" else (),
         }

@@ -13,7 +13,7 @@ from tests.records import Scenario, make_run
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Scope
-from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Latency, Metric, latencies_of
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.core.units import NS_PER_S, Unit
@@ -165,12 +165,10 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                 }
             ),
             "spans": (span,),
-            "windows": phase_windows([span]),
             "power": _power(made, base),
             "metrics": tuple(_metrics(made, reads, moved, cores)),
             "latencies": tuple(_latencies(made, reads)),
             "counters": (),
-            "totals": (),
             "checks": (),
         }
     )  # fmt: skip

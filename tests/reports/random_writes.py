@@ -133,11 +133,9 @@ def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:
                 for each in base.targets
             ),
             "spans": tuple(spans),
-            "windows": windows,
             "power": power,
             "metrics": tuple(_metrics(made, rounds, windows)),
             "counters": (),
-            "totals": (),
             "checks": (),
         }
     )

@@ -97,7 +97,7 @@ def failed_before_reading() -> Run:
     run = reads_run(name="a", loader="cufile")
     workload = run.record.workload.model_copy(update={"paths": ()})
     ended = {"status": "failed", "status_reason": "cuFile does not start", "spans": ()}
-    record = run.record.model_copy(update={**ended, "workload": workload, "windows": ()})
+    record = run.record.model_copy(update={**ended, "workload": workload})
     return Run(record=record, traces=run.traces)
 
 

@@ -13,13 +13,13 @@ from tests.run.test_energy import report
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Channel, Evidence
 from wattload.core.record.phase import phase_windows
+from wattload.core.record.totals import drive_energy, moved_bytes
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark
 from wattload.power.config import PowerConfig
 from wattload.power.energy.trace import traces
 from wattload.run.energy import power_section
-from wattload.run.phases import OpenPhase, PhaseRecorder, block_counters, with_half_rates
-from wattload.run.record import _drive_energy, _moved
+from wattload.run.phases import OpenPhase, PhaseRecorder, block_counters, phase_halves
 from wattload.run.traffic import BIN_NS, PhaseTraffic, Traffic
 
 
@@ -116,10 +116,13 @@ def test_span_and_device_counters_of_a_part_are_those_between_its_marks(
 def test_half_rates_of_a_part_are_of_its_own_halves(recorder: PhaseRecorder, clock: Clock) -> None:
     _with_part(recorder, clock)
     windows = phase_windows([item.span for item in recorder.spans])
-    rated = {w.name: w for w in with_half_rates(windows, recorder.traffic_of_phases())}
-    halves = rated["steady"].half_rates_bytes_per_s
-    assert halves is not None
-    assert halves == pytest.approx((5_050, 15_050), rel=0.06)
+    found = {each.phase: each for each in phase_halves(windows, recorder.traffic_of_phases())}
+    steady = next(window for window in windows if window.name == "steady")
+    rates = [
+        each / (steady.active_s / 2)
+        for each in (found["steady"].first_bytes, found["steady"].second_bytes)
+    ]
+    assert rates == pytest.approx([5_050, 15_050], rel=0.06)
 
 
 def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
@@ -153,8 +156,8 @@ def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
         moved = [share.moved_bytes for share in energy.states]
         assert sum(each or 0 for each in moved) == window.read_bytes + window.written_bytes
     whole = next(window for window in windows if window.name == "write")
-    assert _moved(windows).value == whole.read_bytes + whole.written_bytes
-    assert _drive_energy(section, windows).value == energies["write"].energy_j
+    assert moved_bytes(windows).value == whole.read_bytes + whole.written_bytes
+    assert drive_energy(section, windows).value == energies["write"].energy_j
 
 
 def _mark(time_ns: int, written_bytes: int) -> Mark:

@@ -7,7 +7,7 @@ from typing import Any
 from tests.records import Scenario, make_run
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
-from wattload.run.record import _drive_energy
+from wattload.core.record.totals import drive_energy
 
 
 def _record() -> RunRecord:
@@ -21,7 +21,7 @@ def _window(windows: tuple[PhaseWindow, ...], index: int, **changes: Any) -> Pha
 
 def test_total_is_the_sum_of_the_timed_phases() -> None:
     record = _record()
-    total = _drive_energy(record.power, record.windows)
+    total = drive_energy(record.power, record.windows)
     assert total.value is not None
     assert total.value == sum(energy.energy_j or 0.0 for energy in record.power.energy)
     assert len(total.keys) == len(record.power.energy)
@@ -32,7 +32,7 @@ def test_the_tail_is_no_part_of_the_total() -> None:
     (first, *_) = record.power.energy
     tail = first.model_copy(update={"phase": "tail"})
     power = record.power.model_copy(update={"energy": (*record.power.energy, tail)})
-    assert _drive_energy(power, record.windows) == _drive_energy(record.power, record.windows)
+    assert drive_energy(power, record.windows) == drive_energy(record.power, record.windows)
 
 
 def test_phases_that_share_time_have_no_sum() -> None:
@@ -41,7 +41,7 @@ def test_phases_that_share_time_have_no_sum() -> None:
     shared = two.model_copy(
         update={"start_ns": one.start_ns, "intervals": ((one.start_ns, two.end_ns),)}
     )
-    total = _drive_energy(record.power, (one, shared))
+    total = drive_energy(record.power, (one, shared))
     assert total.value is None
     assert (
         total.missing["value"]
@@ -54,4 +54,4 @@ def test_a_part_without_a_figure_leaves_no_sum() -> None:
     first, *others = record.power.energy
     gone = first.model_copy(update={"energy_j": None})
     power = record.power.model_copy(update={"energy": (gone, *others)})
-    assert _drive_energy(power, record.windows).missing["value"] == "a part is missing"
+    assert drive_energy(power, record.windows).missing["value"] == "a part is missing"

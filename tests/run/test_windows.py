@@ -17,7 +17,7 @@ from wattload.run.phases import (
     PhaseRecorder,
     RankJournal,
     block_counters,
-    with_half_rates,
+    phase_halves,
 )
 from wattload.run.traffic import BIN_NS, PhaseTraffic
 
@@ -85,20 +85,21 @@ def test_halves_are_of_active_time_with_its_stalls() -> None:
     """Bins in which nothing moved were left out once: a drive that fell tenfold looked steady."""
     windows = phase_windows([_span(0, 10)])
     fast_then_stalling = dict.fromkeys(range(50), 100) | {50 + 10 * i: 100 for i in range(5)}
-    halves = with_half_rates(windows, _rows(fast_then_stalling))[0].half_rates_bytes_per_s
-    assert halves == (1000.0, 100.0)
+    (halves,) = phase_halves(windows, _rows(fast_then_stalling))
+    (window,) = phase_windows([_span(0, 10)], [halves])
+    assert window.half_rates_bytes_per_s == (1000.0, 100.0)
 
 
 def test_pauses_between_spans_belong_to_no_half() -> None:
     windows = phase_windows([_span(0, 2), _span(8, 10)])
     moved = dict.fromkeys((*range(20), *range(80, 100)), 10)
-    halves = with_half_rates(windows, _rows(moved))[0].half_rates_bytes_per_s
-    assert halves == (100.0, 100.0)
+    (halves,) = phase_halves(windows, _rows(moved))
+    assert (halves.first_bytes, halves.second_bytes) == (200, 200)
 
 
 def test_under_two_seconds_there_are_no_halves() -> None:
     windows = phase_windows([_span(0, 1.9)])
-    assert with_half_rates(windows, _rows({1: 10}))[0].half_rates_bytes_per_s is None
+    assert not list(phase_halves(windows, _rows({1: 10})))
 
 
 @pytest.fixture

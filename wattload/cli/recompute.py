@@ -104,13 +104,9 @@ def _differing(
 
 
 def _section_differs(old: RunRecord, new: RunRecord) -> tuple[str, ...]:
-    """Return what else differs that follows from the samples: sensors, idle power, the total."""
+    """Return what else differs that follows from the samples: sensors and idle power."""
     one, other = (
-        {
-            **record.power.model_dump(mode="json", include=set(RECOMPUTED)),
-            "totals": [each.model_dump(mode="json") for each in record.totals],
-        }
-        for record in (old, new)
+        record.power.model_dump(mode="json", include=set(RECOMPUTED)) for record in (old, new)
     )
     slacks = {"_w": SLACK_W, "_s": SLACK_S}
     return tuple(dict.fromkeys(_differing(one, other, slacks, FIT_SHARE)))

@@ -213,19 +213,16 @@ def _delivered(record: RunRecord) -> Iterator[str]:
 
 def _latency(record: RunRecord, phase: str) -> Iterator[str]:
     """Yield the median and the 99th percentile of a phase's operations, over all ranks."""
-    rows = [each for each in record.latencies if each.phase == phase]
-    if not rows:
-        return
-    row: Latency = max(rows, key=lambda each: len(each.ranks))
-    if known := _percentiles(row):
+    row = next((each for each in record.merged_latencies if each.phase == phase), None)
+    if row is not None and (known := _percentiles(row)):
         yield f"{known} per {row.kind} of {block_text(row.operation_bytes)}"
 
 
 def _percentiles(row: Latency) -> str:
     return ", ".join(
         f"{name} {quantity(value, Unit.SECONDS, 3)}"
-        for name, value in (("p50", row.p50_s), ("p99", row.p99_s))
-        if value is not None
+        for name in ("p50", "p99")
+        if (value := row.percentiles_s[f"{name}_s"]) is not None
     )
 
 
@@ -239,8 +236,7 @@ def _latencies(record: RunRecord) -> str:
         ends["read"] = "read at the poller"
     parts = []
     for kind, words in ends.items():
-        rows = [row for row in record.latencies if row.kind == kind]
-        row = max(rows, key=lambda each: len(each.ranks), default=None)
+        row = next((row for row in record.merged_latencies if row.kind == kind), None)
         known = _percentiles(row) if row else ""
         is_sample = kind == "request" and bool(reads.pollers)
         timed = f" ({whole(row.count)} timed)" if row and is_sample else ""

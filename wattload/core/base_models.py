@@ -6,11 +6,9 @@ Also what is wrong with a document that does not fit a model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-NOT_RECORDED = "the version that wrote the record did not record it"
 
 _NOT_KEPT: set[str] = set()
 
@@ -30,35 +28,10 @@ class Observed(Frozen):
     """A part whose fields were read from the machine; each ``None`` has a reason in ``missing``.
 
     Missing is neither zero nor silent: every field that is ``None`` must be explained, and no field
-    with a value may be. ``missing`` maps the field's name to one clause in plain words. A field
-    whose default is ``None`` was added after its model: if it is absent, as in a record of an older
-    version, that is the reason.
+    with a value may be. ``missing`` maps the field's name to one clause in plain words.
     """
 
     missing: Mapping[str, str] = Field(default_factory=dict)
-
-    _later_fields: ClassVar[tuple[str, ...]] = ()
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
-        """Collect the later fields once per model rather than once per part of every record."""
-        super().__pydantic_init_subclass__(**kwargs)
-        cls._later_fields = tuple(
-            name
-            for name, field in cls.model_fields.items()
-            if not field.is_required() and field.default is None
-        )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _later_fields_are_explained(cls, values: object) -> object:
-        if not isinstance(values, Mapping):
-            return values
-        absent = [name for name in cls._later_fields if name not in values]
-        missing = values.get("missing", {})
-        if not absent or not isinstance(missing, Mapping):
-            return values
-        return {**values, "missing": {**dict.fromkeys(absent, NOT_RECORDED), **missing}}
 
     @model_validator(mode="after")
     def _every_gap_has_a_reason(self) -> Self:

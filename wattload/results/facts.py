@@ -65,8 +65,8 @@ class Run(Generic[F_co]):
 
     def latency(self, phase: str, kind: str) -> Latency | None:
         """Return the latencies of one kind of operation in a phase, over all ranks."""
-        rows = [row for row in self.record.latencies if (row.phase, row.kind) == (phase, kind)]
-        return max(rows, key=lambda row: len(row.ranks), default=None)
+        rows = self.record.merged_latencies
+        return next((row for row in rows if (row.phase, row.kind) == (phase, kind)), None)
 
 
 def divided(part: float | None, of: float | None) -> float | None:

@@ -23,6 +23,7 @@ from wattload.core.record.file import StoredRecord, read_stored
 from wattload.core.record.load import KEPT_METRIC, mean_kept_fraction
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
+from wattload.core.record.summary import with_remark
 from wattload.core.units import Unit
 from wattload.core.workload import DeclaredCheck
 from wattload.results.facts import Run
@@ -177,8 +178,10 @@ def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
 def read_judged(path: Path) -> StoredRecord:
     """Return the record in ``path`` with its figures and checks as this version computes them.
 
+    It has a remark if the version that wrote it computed other figures.
+
     Raises:
         RecordError: as ``read_stored``; or the facts are not those of the workload.
     """
     stored = read_stored(path)
-    return replace(stored, record=judged(stored.record))
+    return replace(stored, record=with_remark(judged(stored.record), stored.summary))

@@ -141,9 +141,7 @@ class Measured:
             if each.facts is not None and isinstance(each.facts.sensor, Integral)
         }
         own = [each for each in record.controllers if each.facts.host == host]
-        counted = {
-            each.device for each in record.counters if (each.host, each.source) == (host, "block")
-        }
+        counted = {each.device for each in record.counters if each.host == host}
         return cls(
             power=power,
             sources=sources,
@@ -242,7 +240,7 @@ def _of_host(
             Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
             for window in own
             if window.name not in _WITHOUT_WORK and not window.is_part
-            for start_ns, end_ns in window.active_intervals
+            for start_ns, end_ns in window.intervals
         ],
         baseline=spans.get(IDLE_PHASE),
         resets_ns=_resets_ns(measured.restarted, samples),
@@ -407,7 +405,7 @@ def _byte_series(
         if window.timed and drives:
             own = [e for e in traffic if (e.host, e.phase) == (window.host, window.name)]
             series = ByteSeries.from_bins(
-                *moved_per_bin(own), bin_ns=BIN_NS, intervals=window.active_intervals
+                *moved_per_bin(own), bin_ns=BIN_NS, intervals=window.intervals
             )
             found |= dict.fromkeys(((window.name, drive) for drive in drives), series)
     return found

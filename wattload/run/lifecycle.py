@@ -56,7 +56,6 @@ from wattload.run.record import (
     conclude,
     draft_document,
     latencies_of_rank,
-    merge_latencies,
     record_failure,
 )
 from wattload.run.traces import OperationRow, operation_rows
@@ -502,7 +501,7 @@ class RunLifecycle:
     def _with_all_latencies(self, outcome: Outcome) -> Outcome:
         """Return a rank's outcome, with the latencies of all ranks on rank 0."""
         own = latencies_of_rank(outcome.latencies, host=self._process.host, rank=self._world.rank)
-        return replace(outcome, latencies=merge_latencies(self._world.gather(own)))
+        return replace(outcome, latencies=[row for rows in self._world.gather(own) for row in rows])
 
     def _operations(self, outcome: Outcome, targets: Sequence[Target]) -> list[OperationRow]:
         """Return the traced operations of all ranks on rank 0, none on the others."""

@@ -26,7 +26,13 @@ import numpy as np
 from wattload.core.files import open_folder
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.record.file import JOURNAL_PATTERN
-from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, merge_intervals
+from wattload.core.record.phase import (
+    IoCounter,
+    PhaseHalves,
+    PhaseSpan,
+    PhaseWindow,
+    merge_intervals,
+)
 from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator, Mark, Phase, Progress, RawDrive
@@ -297,30 +303,6 @@ class Context:
         return self.recorder.folder / name
 
 
-def application_counters(windows: Sequence[PhaseWindow]) -> list[IoCounter]:
-    """Return the counters of our own I/O loops, one per window."""
-    return [
-        IoCounter(
-            host=window.host,
-            device="target",
-            source="application",
-            phase=window.name,
-            read_bytes=window.read_bytes,
-            written_bytes=window.written_bytes,
-            read_operations=None,
-            write_operations=None,
-            busy_s=None,
-            weighted_s=None,
-            missing=dict.fromkeys(
-                ("read_operations", "write_operations"),
-                "our I/O loops count reads and writes together",
-            )
-            | dict.fromkeys(("busy_s", "weighted_s"), "only the block layer counts it"),
-        )
-        for window in windows
-    ]
-
-
 def block_counters(marked: Sequence[MarkedSpan]) -> list[IoCounter]:
     """Return the counters of the block devices per phase.
 
@@ -347,7 +329,6 @@ def _block_counter(host: str, phase: str, device: str, stat: BlockStat) -> IoCou
     return IoCounter(
         host=host,
         device=device,
-        source="block",
         phase=phase,
         read_bytes=stat.read_bytes,
         written_bytes=stat.write_bytes,
@@ -358,30 +339,26 @@ def _block_counter(host: str, phase: str, device: str, stat: BlockStat) -> IoCou
     )
 
 
-def with_half_rates(
+def phase_halves(
     windows: Sequence[PhaseWindow], traffic: Sequence[PhaseTraffic]
-) -> tuple[PhaseWindow, ...]:
-    """Return the windows with the rates of the first and second half of their active time.
+) -> Iterator[PhaseHalves]:
+    """Yield the bytes of each phase in the first and second half of its active time.
 
     Seconds without traffic count, because a drive that stalls is slower. Pauses between a phase's
-    spans do not. A phase of less than two active seconds has no half rates.
+    spans do not.
     """
-    return tuple(
-        window.model_copy(update={"half_rates_bytes_per_s": _half_rates(window, traffic)})
-        for window in windows
-    )
-
-
-def _half_rates(window: PhaseWindow, traffic: Sequence[PhaseTraffic]) -> tuple[float, float] | None:
-    if window.active_s < SHORTEST_HALVED_S:
-        return None
-    half_ns, first, whole = _middle_ns(window), 0, 0
-    for each in traffic:
-        if (each.host, each.phase) == (window.host, window.name):
-            before = int(np.searchsorted(each.time_ns + BIN_NS // 2, half_ns))
-            first += int(each.read_bytes[:before].sum() + each.written_bytes[:before].sum())
-            whole += int(each.read_bytes.sum() + each.written_bytes.sum())
-    return (first / (window.active_s / 2), (whole - first) / (window.active_s / 2))
+    for window in windows:
+        if window.active_s < SHORTEST_HALVED_S:
+            continue
+        half_ns, first, whole = _middle_ns(window), 0, 0
+        for each in traffic:
+            if (each.host, each.phase) == (window.host, window.name):
+                before = int(np.searchsorted(each.time_ns + BIN_NS // 2, half_ns))
+                first += int(each.read_bytes[:before].sum() + each.written_bytes[:before].sum())
+                whole += int(each.read_bytes.sum() + each.written_bytes.sum())
+        yield PhaseHalves(
+            phase=window.name, host=window.host, first_bytes=first, second_bytes=whole - first
+        )
 
 
 def _middle_ns(window: PhaseWindow) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from wattload.core.checks.io import device_bytes, initiator_of
 from wattload.core.clock import utc_text
 from wattload.core.errors import ForeignFileError, RecordError, RunError, WattloadError
 from wattload.core.files import open_folder
-from wattload.core.histogram import Histogram
 from wattload.core.host.facts import software_facts
 from wattload.core.io import PathCounts
 from wattload.core.power import Evidence, Scope
@@ -33,8 +30,8 @@ from wattload.core.record.file import (
 )
 from wattload.core.record.host import RankRecord
 from wattload.core.record.load import LoadRecord
-from wattload.core.record.phase import PhaseWindow, Total, TraceFile, phase_windows
-from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.record.phase import TraceFile, phase_windows
+from wattload.core.record.results import Check, Latency
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
@@ -54,12 +51,7 @@ from wattload.run.energy import (
 )
 from wattload.run.folder import settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
-from wattload.run.phases import (
-    MarkedSpan,
-    application_counters,
-    block_counters,
-    with_half_rates,
-)
+from wattload.run.phases import MarkedSpan, block_counters, phase_halves
 from wattload.run.power_session import PowerReport
 from wattload.run.traces import (
     OperationRow,
@@ -190,6 +182,7 @@ def _store(
         if report.power is not None
     ]
     traffic = [each for report in reports for each in report.traffic]
+    windows = phase_windows([item.span for report in reports for item in report.marked])
     sample_paths = sample_files(header.folder, power_reports)
     builders = {host: TraceBuilder() for host in sample_paths}
     traces = [
@@ -210,9 +203,7 @@ def _store(
         header,
         reports,
         findings,
-        power=power_section(
-            header.order.config.power, power_reports, windows_of(reports), samples, traffic
-        ),
+        power=power_section(header.order.config.power, power_reports, windows, samples, traffic),
         traces=traces,
         status="complete",
         reason="every phase ran to its end",
@@ -235,7 +226,8 @@ def build_record(
     """Return the record of a finished or unfinished run, with its checks and its limits."""
     captures = [report.capture for report in reports if report.capture is not None]
     marked = [item for report in reports for item in report.marked]
-    windows = windows_of(reports)
+    spans = tuple(item.span for item in marked)
+    traffic = [each for report in reports for each in report.traffic]
     loads = tuple(report.load for report in reports if report.load is not None)
     record = RunRecord(
         run_id=header.folder.name,
@@ -248,11 +240,10 @@ def build_record(
         workload=_workload_section(header, findings),
         **_machine_section(captures, marked),
         ranks=tuple(report.rank for report in reports),
-        spans=tuple(item.span for item in marked),
-        windows=windows,
+        spans=spans,
+        halves=tuple(phase_halves(phase_windows(spans), traffic)),
         metrics=tuple(findings.outcome.metrics),
-        counters=(*application_counters(windows), *block_counters(marked)),
-        totals=(_moved(windows), _drive_energy(power, windows)),
+        counters=tuple(block_counters(marked)),
         power=power,
         checks=(),
         limits=(),
@@ -263,17 +254,10 @@ def build_record(
     return _judged(record, findings)
 
 
-def windows_of(reports: Sequence[RankReport]) -> tuple[PhaseWindow, ...]:
-    """Return the windows of the phases over all ranks, with the rates of their halves."""
-    spans = [item.span for report in reports for item in report.marked]
-    traffic = [each for report in reports for each in report.traffic]
-    return with_half_rates(phase_windows(spans), traffic)
-
-
 def with_recomputed_energies(stored: StoredRecord, folder: Path) -> RunRecord:
-    """Return a stored record with its energies made again from the traces in its run's folder.
+    """Return a stored record with its energies recomputed from the traces in its run's folder.
 
-    What follows from them is made again too: their sum, the checks, and the limits.
+    The checks and the limits, which follow from them, are evaluated again.
 
     Raises:
         RecordError: see ``recomputed_section``.
@@ -286,18 +270,14 @@ def with_recomputed_energies(stored: StoredRecord, folder: Path) -> RunRecord:
         sha256=stored.sha256,
     )
     power = recomputed_section(record, folder).model_copy(update={"recomputed": origin})
-    energy = _drive_energy(power, record.windows)
-    totals = tuple(energy if each.name == energy.name else each for each in record.totals)
-    record = record.model_copy(update={"power": power, "totals": totals})
-    record = judged(record)
+    record = judged(record.model_copy(update={"power": power}))
     return record.model_copy(update={"limits": limits_of(record)})
 
 
 def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str:
     """Write a record in place of the ``stored`` one, whose file is kept under a new name.
 
-    Returns that name. The new file has the schema version of the old one, whose rules it is still
-    judged by. A record without a seal that holds stays: a new seal would hide that it was edited.
+    Returns that name. A record with a broken seal stays: a new seal would hide that it was edited.
     If this is interrupted at any point, the stored record is in one of both files, and the next
     attempt goes on.
 
@@ -307,7 +287,7 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
         OSError: the folder can't be written.
     """
     if stored.seal != "holds":
-        raise RecordError("it has no seal that holds, and a new one would hide that")
+        raise RecordError("its seal is broken, and a new one would hide that")
     kept = f"record-energy-model-{stored.record.power.energy_model}.json"
     with open_folder(folder) as own:
         content = own.read(RECORD_FILE)
@@ -319,8 +299,7 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
             )
         try:
             own.write(kept, content)
-            same_schema = {"schema_version": stored.schema_version}
-            write_record_in(own, record.model_copy(update=same_schema))
+            write_record_in(own, record)
         except BaseException:
             # The new record may be in place already, and then the copy is the only one.
             if own.read(RECORD_FILE) == content:
@@ -419,49 +398,6 @@ def _data_record(data: DataFacts) -> DataRecord:
     )
 
 
-def _moved(windows: Sequence[PhaseWindow]) -> Total:
-    timed = [window for window in windows if window.timed and not window.is_part]
-    return Total(
-        name="moved_bytes",
-        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
-        unit="B",
-        keys=tuple(f"{window.host}/{window.name}" for window in timed),
-    )
-
-
-def _drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> Total:
-    """Sum the drives' energy in the timed phases; ``None`` if a part is missing.
-
-    The sum leaves out the tail, and the parts of phases. Phases that overlap have no sum: it would
-    count energy twice.
-    """
-    timed = [window for window in windows if window.timed and not window.is_part]
-    names = {(window.host, window.name) for window in timed}
-    selected = [
-        energy
-        for energy in power.energy
-        if energy.chosen and energy.scope == "drive" and (energy.host, energy.phase) in names
-    ]
-    keys = tuple(f"{e.host}/{e.device}/{e.source}/{e.phase}" for e in selected)
-    known = [energy.energy_j for energy in selected if energy.energy_j is not None]
-    if selected and len(known) == len(selected) and not _share_time(timed):
-        return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
-    reason = "a part is missing" if selected else power.choice
-    if selected and _share_time(timed):
-        reason = "phases overlap, and a sum would count the energy of that time twice"
-    return Total(name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason})
-
-
-def _share_time(windows: Sequence[PhaseWindow]) -> bool:
-    """Return whether two phases of one host were active at the same time."""
-    spans = sorted(
-        (window.host, start_ns, end_ns)
-        for window in windows
-        for start_ns, end_ns in window.active_intervals
-    )
-    return any(one[0] == other[0] and other[1] < one[2] for one, other in pairwise(spans))
-
-
 def _judged(record: RunRecord, findings: Findings) -> RunRecord:
     record = with_effective_paths(record)
     record = record.model_copy(update={"metrics": metrics_of(record)})
@@ -556,34 +492,3 @@ def _of_checks(record: RunRecord) -> Iterator[str]:
 def latencies_of_rank(rows: Sequence[Latency], *, host: str, rank: int) -> list[Latency]:
     """Return a rank's rows with its host and rank filled in."""
     return [row.model_copy(update={"hosts": (host,), "ranks": (rank,)}) for row in rows]
-
-
-def merge_latencies(by_rank: Sequence[Sequence[Latency]]) -> tuple[Latency, ...]:
-    """Merge the rows of all ranks, exactly, by their histograms.
-
-    If several ranks have a row for the same phase, kind and size, their rows follow the merged one,
-    without buckets. This shows how ranks differ and stores the histogram once.
-    """
-    groups: dict[tuple[str, str, int], list[Latency]] = {}
-    for rows in by_rank:
-        for row in rows:
-            groups.setdefault((row.phase, row.kind, row.operation_bytes), []).append(row)
-    found: list[Latency] = []
-    for rows in groups.values():
-        found += rows if len(rows) == 1 else [_sum(rows), *map(_slim, rows)]
-    return tuple(found)
-
-
-def _sum(rows: Sequence[Latency]) -> Latency:
-    whole = reduce(Histogram.merged, (row.histogram() for row in rows))
-    first = rows[0]
-    (row,) = latencies_of(
-        whole, phase=first.phase, kind=first.kind, operation_bytes=first.operation_bytes
-    )
-    hosts = tuple(dict.fromkeys(host for row in rows for host in row.hosts))
-    ranks = tuple(rank for row in rows for rank in row.ranks)
-    return row.model_copy(update={"hosts": hosts, "ranks": ranks})
-
-
-def _slim(row: Latency) -> Latency:
-    return row.model_copy(update={"buckets": ()})

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.base_models import NOT_RECORDED
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.record.controller import ControllerState, PowerCapabilities
-from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord, ThrottlingRecord
+from wattload.core.record.energy import PowerSettingRecord, ThrottlingRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 
@@ -336,7 +335,7 @@ def test_drive_whose_saved_values_are_not_known_is_not_checked() -> None:
     record = with_state(record_of_a_drive(), knob="power.state")
     found = check(record, "saved_settings_kept")
     assert found.verdict == "not_checked"
-    assert f"power state ({NOT_RECORDED})" in found.sentence
+    assert "power state (it was not read)" in found.sentence
 
 
 def test_one_saved_value_that_is_known_is_judged_and_the_other_named() -> None:
@@ -344,7 +343,7 @@ def test_one_saved_value_that_is_known_is_judged_and_the_other_named() -> None:
     found = check(record, "saved_settings_kept")
     assert found.verdict == "pass"
     assert "saved values (power limit) did not change" in found.sentence
-    assert f"Unknown saved values: power state ({NOT_RECORDED})" in found.sentence
+    assert "Unknown saved values: power state (it was not read)" in found.sentence
     lost = with_state(
         record_of_a_drive(),
         knob="power.limit_w",
@@ -359,18 +358,3 @@ def test_run_that_set_nothing_or_a_clock_alone_needs_no_saved_state() -> None:
     clock = limited(option="power.set_timestamp")
     for record in (record_of_a_drive(), with_state(record_of_a_drive(), settings=(clock,))):
         assert not [each for each in evaluate(record) if each.name.startswith("saved_settings")]
-
-
-def test_older_record_reports_that_it_does_not_know_what_came_later() -> None:
-    (state,) = record_of_a_drive().power.states
-    old = state.model_dump()
-    for name in ("saved", "saved_after", "knob", "settings"):
-        del old[name]
-    old["missing"] = {
-        name: reason for name, reason in old["missing"].items()
-        if name not in ("saved", "saved_after", "knob")
-    }  # fmt: skip
-    read = PowerStateRecord.model_validate(old)
-    assert read.knob is None
-    assert read.missing["saved"] == NOT_RECORDED
-    assert PowerStateRecord.model_validate_json(read.model_dump_json()) == read

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.records import Scenario, make_run
+from tests.records import Scenario, make_run, of_windows
 from wattload.core.checks.evaluation import evaluate
+from wattload.core.record.phase import PhaseHalves
 from wattload.core.record.results import NO_UTILISATION, PACED, Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
@@ -32,8 +33,6 @@ def test_device_bytes_prove_a_direct_path(factor: float, verdict: str) -> None:
     record = _record(virtual=False)
     counters = tuple(
         counter.model_copy(update={"read_bytes": int((counter.read_bytes or 0) * factor)})
-        if counter.source == "block"
-        else counter
         for counter in record.counters
     )
     assert _check(_tampered(record, counters=counters), "device_bytes").verdict == verdict
@@ -61,8 +60,6 @@ def _with_device_bytes(record: RunRecord, *, read: float, written: float) -> Run
                 "written_bytes": int((counter.written_bytes or 0) * written),
             }
         )
-        if counter.source == "block"
-        else counter
         for counter in record.counters
     )
     return _tampered(record, counters=counters)
@@ -111,8 +108,6 @@ def test_a_ratio_in_range_proves_nothing_with_other_traffic() -> None:
     record = _record(virtual=False)
     counters = tuple(
         counter.model_copy(update={"written_bytes": counter.read_bytes})
-        if counter.source == "block"
-        else counter
         for counter in record.counters
     )
     found = _check(_tampered(record, counters=counters), "device_bytes")
@@ -163,8 +158,6 @@ def _with_depth(record: RunRecord, request_bytes: int, weighted: float) -> RunRe
                 "weighted_s": 10.0 * weighted,
             }
         )
-        if counter.source == "block"
-        else counter
         for counter in record.counters
     )
     return _tampered(record, workload=workload, counters=counters)
@@ -172,7 +165,7 @@ def _with_depth(record: RunRecord, request_bytes: int, weighted: float) -> RunRe
 
 def test_device_bytes_without_a_device_counter_are_not_checked() -> None:
     record = _record()
-    counters = tuple(c for c in record.counters if c.source != "block")
+    counters = ()
     found = _check(_tampered(record, counters=counters), "device_bytes")
     assert found.verdict == "not_checked"
     assert found.mandatory
@@ -253,7 +246,7 @@ def test_halves_more_than_ten_percent_apart_are_not_steady(second: float, verdic
         else window
         for window in record.windows
     )
-    assert _check(_tampered(record, windows=windows), "steady").verdict == verdict
+    assert _check(_tampered(record, **of_windows(windows)), "steady").verdict == verdict
 
 
 def _epochs(record: RunRecord, lengths_s: list[float]) -> RunRecord:
@@ -274,10 +267,8 @@ def _epochs(record: RunRecord, lengths_s: list[float]) -> RunRecord:
         span.model_copy(update={"start_ns": start_ns, "end_ns": end_ns})
         for start_ns, end_ns in intervals
     )
-    window = window.model_copy(
-        update={"intervals": intervals, "half_rates_bytes_per_s": (2e9, 1e9)}
-    )
-    return _tampered(record, spans=spans, windows=(window,))
+    halves = PhaseHalves(phase=span.name, host=span.host, first_bytes=2, second_bytes=1)
+    return _tampered(record, spans=spans, halves=(halves,))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 
 RECORD, _ = make_run(Scenario(workload="checkpoint", power="measured", virtual=False))
-(BLOCK,) = [each for each in RECORD.counters if (each.source, each.phase) == ("block", "write")]
+(BLOCK,) = [each for each in RECORD.counters if each.phase == "write"]
 
 
 def written(host_bytes: int | None, *, device: str = "SERIAL1", reason: str = "-") -> WrittenRecord:

@@ -25,6 +25,7 @@ from wattload.core.power import (
 )
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.totals import drive_energy
 from wattload.core.units import NS_PER_S
 from wattload.power.config import HwmonConfig, PowerConfig
 from wattload.power.energy.ledger import EnergyLedger
@@ -34,7 +35,6 @@ from wattload.power.sources.hwmon import find_channels
 from wattload.power.sources.rapl import find_zones
 from wattload.power.sources.selection import Selection, select
 from wattload.reports.runs.energy import phase_energies
-from wattload.run.record import _drive_energy
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
 
@@ -90,6 +90,7 @@ def window() -> PhaseWindow:
         read_bytes=0,
         written_bytes=0,
         operations=0,
+        intervals=((100 * NS_PER_S, 160 * NS_PER_S),),
     )
 
 
@@ -103,7 +104,7 @@ def accounted(sources: dict[float, SourceFacts]) -> tuple[EnergyRecord, ...]:
 
 def total_j(energy: tuple[EnergyRecord, ...]) -> float | None:
     section = PowerSection(requested="auto", choice="", idle_s=0, tail_s=None, energy=energy)
-    return _drive_energy(section, [window()]).value
+    return drive_energy(section, [window()]).value
 
 
 def test_total_is_the_drives_whatever_is_read_beside_it() -> None:
@@ -127,7 +128,7 @@ def test_total_is_the_drives_whatever_is_read_beside_it() -> None:
     }
 
 
-def test_node_alone_gives_no_drive_energy() -> None:
+def test_node_alone_gives_nodrive_energy() -> None:
     records = accounted({400.0: facts("ipmi", "bmc", Scope.NODE)})
     assert total_j(records) is None
     assert [each.chosen for each in records] == [True]

@@ -24,7 +24,7 @@ SPAN = PhaseSpan(
 def state(serial: str, restored: int) -> PowerStateRecord:
     return PowerStateRecord(
         host="h", serial=serial, requested=1, before=0, verified=1, after=1, restored=restored,
-        sentence="it was put back",
+        sentence="it was put back", saved=0, saved_after=0, knob="power.state",
     )  # fmt: skip
 
 

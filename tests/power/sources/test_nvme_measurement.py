@@ -422,5 +422,6 @@ def test_energy_of_the_whole_run_is_of_no_phase(tmp_path: Path) -> None:
         written_bytes=0,
         operations=0,
         cpu_s=0.0,
+        intervals=((0, NS_PER_S),),
     )
     assert not EnergyLedger([], [source.facts()], host="box").phase_records([window])

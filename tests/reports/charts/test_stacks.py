@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.records import Scenario, make_run
+from tests.records import Scenario, make_run, of_windows
 from tests.reports.sessions import checkpoint_record
 from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord
@@ -38,7 +38,7 @@ def test_phases_that_share_time_are_never_stacked() -> None:
         window.model_copy(update={"intervals": shared} if window.timed else {})
         for window in made.windows
     ]
-    assert stages_figure("c", "x", {"A": [made.model_copy(update={"windows": windows})]}) is None
+    assert stages_figure("c", "x", {"A": [made.model_copy(update=of_windows(windows))]}) is None
 
 
 def test_a_bar_is_the_sum_of_the_medians_of_its_parts() -> None:

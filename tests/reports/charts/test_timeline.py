@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.record_power import PowerKind
-from tests.records import Scenario
+from tests.records import Scenario, of_windows
 from tests.reports.conftest import arm, one
 from wattload.core.units import Unit
 from wattload.reports.charts.themes import light
@@ -153,14 +153,12 @@ def test_phases_without_a_duration_are_drawn(tmp_path: Path) -> None:
     run = one(tmp_path, arm("A", 0, workload="checkpoint", seconds=0.3))
     for empty in (("write",), ("write", "read")):
         windows = [
-            window.model_copy(
-                update={"end_ns": window.start_ns, "active_s": 0.0, "seconds": 0.0, "intervals": ()}
-            )
+            window.model_copy(update={"intervals": ((window.start_ns, window.start_ns),)})
             if window.name in empty
             else window
             for window in run.record.windows
         ]
-        record = run.record.model_copy(update={"windows": tuple(windows)})
+        record = run.record.model_copy(update=of_windows(tuple(windows)))
         assert rate_figure("c", "x", [make_track("A", "A", replace(run, record=record))])
 
 

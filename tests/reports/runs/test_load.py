@@ -52,9 +52,9 @@ def test_a_record_cut_short_is_one_sentence(tmp_path: Path, keep: int) -> None:
 def test_a_record_with_a_field_of_the_wrong_type_names_it(tmp_path: Path) -> None:
     file = write_run(tmp_path, SHORT) / RECORD_FILE
     document = json.loads(file.read_text())
-    document["windows"][0]["seconds"] = "long"
+    document["spans"][0]["cpu_s"] = "long"
     file.write_text(json.dumps(document))
-    with pytest.raises(RecordError, match=r"windows\.0\.seconds"):
+    with pytest.raises(RecordError, match=r"spans\.0\.cpu_s"):
         load_runs([tmp_path])
 
 

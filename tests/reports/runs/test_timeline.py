@@ -8,7 +8,7 @@ import pytest
 
 from tests.record_machine import REALTIME_OFFSET_NS
 from tests.record_power import PowerKind
-from tests.records import Scenario, make_run
+from tests.records import Scenario, make_run, of_windows
 from tests.reports.conftest import one
 from wattload.core.clock import ClockAnchor
 from wattload.core.power import Channel
@@ -183,9 +183,8 @@ def two_hosts(record: RunRecord, ahead_ns: int) -> RunRecord:
         )
         for window in record.windows
     ]
-    return record.model_copy(
-        update={"hosts": (host, other), "windows": (*record.windows, *windows)}
-    )
+    both = of_windows([*record.windows, *windows])
+    return record.model_copy(update={"hosts": (host, other), **both})
 
 
 def test_hosts_with_different_clocks_meet_on_one_axis() -> None:
@@ -208,15 +207,7 @@ def _nested(record: RunRecord) -> RunRecord:
         span.model_copy(update={"name": "epoch", "parent": "train", "end_ns": middle_ns}),
         span.model_copy(update={"name": "epoch", "parent": "train", "start_ns": middle_ns + 9}),
     ]
-    inner = window.model_copy(
-        update={
-            "name": "epoch",
-            "intervals": tuple((epoch.start_ns, epoch.end_ns) for epoch in epochs),
-        }
-    )
-    return record.model_copy(
-        update={"spans": (*record.spans, *epochs), "windows": (*record.windows, inner)}
-    )
+    return record.model_copy(update={"spans": (*record.spans, *epochs)})
 
 
 def test_a_phase_within_a_timed_one_does_not_lead() -> None:
@@ -240,7 +231,7 @@ def test_interleaved_phases_do_not_overlap() -> None:
         write.model_copy(update={"intervals": ((0, 10), (20, 30))}),
         read.model_copy(update={"intervals": ((10, 20), (30, 40))}),
     ]
-    phases = phases_of(record.model_copy(update={"windows": tuple(both)}))
+    phases = phases_of(record.model_copy(update=of_windows(tuple(both))))
     assert not overlap(phases)
 
 

@@ -153,7 +153,7 @@ def test_rates_per_watt_and_idle_power_per_tb_follow_the_printed_formulas(run: R
     operations = sum(
         (each.read_operations or 0) + (each.write_operations or 0)
         for each in record.counters
-        if each.source == "block" and each.phase == phase
+        if each.phase == phase
     )
     cells = shown(table)
     assert cells["idle per TB"] == "1.25 W"

@@ -14,7 +14,7 @@ from wattload.core.record.results import Latency, latencies_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.figures import latency_tables
-from wattload.run.record import latencies_of_rank, merge_latencies
+from wattload.run.record import latencies_of_rank
 
 
 def rows(rank: int, host: str) -> list[Latency]:
@@ -27,7 +27,7 @@ def rows(rank: int, host: str) -> list[Latency]:
 def run(tmp_path: Path) -> Run:
     found = one(tmp_path, arm("A", 0, ranks=2))
     host = found.record.hosts[0].facts.name
-    latencies = merge_latencies([rows(0, host), rows(1, host)])
+    latencies = (*rows(0, host), *rows(1, host))
     record = found.record.model_copy(update={"latencies": latencies})
     return replace(found, record=record)
 

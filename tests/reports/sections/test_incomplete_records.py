@@ -49,8 +49,10 @@ def words(blocks: Sequence[Block]) -> str:
 
 
 def test_ranks_that_ended_apart_say_by_how_much(run: Run) -> None:
-    windows = tuple(w.model_copy(update={"end_spread_s": 0.5}) for w in run.record.windows)
-    assert "0.50 s apart" in words(phases_tables(altered(run, windows=windows)[1]))
+    (span,) = [each for each in run.record.spans if each.timed]
+    late = span.model_copy(update={"rank": 1, "end_ns": span.end_ns + 500_000_000})
+    spans = (*run.record.spans, late)
+    assert "0.50 s apart" in words(phases_tables(altered(run, spans=spans)[1]))
 
 
 def test_a_device_that_kept_no_times_has_a_dash_for_its_depth(run: Run) -> None:
@@ -59,15 +61,14 @@ def test_a_device_that_kept_no_times_has_a_dash_for_its_depth(run: Run) -> None:
     counters = tuple(
         counter.model_copy(update={**gaps, "missing": {**reason, "read_bytes": "not kept"}})
         for counter in run.record.counters
-        if counter.source == "block"
     )
     (_phases, table) = phases_tables(altered(run, counters=counters)[1])
     assert [cell.text for cell in table.rows[0][-3:]] == ["\u2013"] * 3
 
 
 def test_a_run_without_phases_or_figures_has_no_such_sections(run: Run) -> None:
-    changes: dict[str, object] = {"windows": (), "spans": (), "metrics": (), "counters": ()}
-    _, bare = altered(run, **changes, totals=())
+    changes: dict[str, object] = {"spans": (), "metrics": (), "counters": ()}
+    _, bare = altered(run, **changes)
     assert phases_tables(bare) == []
     assert figures_tables(bare) == []
 

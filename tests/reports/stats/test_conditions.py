@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.records import of_windows
 from tests.reports.sessions import run
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Table
@@ -67,7 +68,7 @@ def test_a_minority_of_valid_runs_of_other_bytes_bars_though_the_medians_are_ali
 def test_a_run_without_a_phase_moved_nothing_in_it() -> None:
     def without_read(each: Run) -> Run:
         windows = tuple(window for window in each.record.windows if window.name != "read")
-        return replace(each, record=each.record.model_copy(update={"windows": windows}))
+        return replace(each, record=each.record.model_copy(update=of_windows(windows)))
 
     subject = make_subject([*arm("A", 3.0), *(without_read(each) for each in arm("B", 3.0))])
     (group,) = subject.groups

@@ -10,7 +10,7 @@ import pytest
 
 from tests.context import Context, LocalCommunicator, directory_target
 from tests.records import Scenario, make_run
-from wattload.core.record.phase import PhaseSpan, phase_windows
+from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Check, Metric
 from wattload.core.workload import Accelerator, Communicator, Device, Outcome
 from wattload.loaders.direct.config import Config as Direct
@@ -98,7 +98,7 @@ class Results:
             operations=facts.operations, cpu_s=0.0,
         )  # fmt: skip
         base, _ = make_run(Scenario())
-        record = base.model_copy(update={"spans": (span,), "windows": phase_windows([span])})
+        record = base.model_copy(update={"spans": (span,)})
         run = Run(record, facts)
         checks = [*outcome.checks, *(check for source in CHECKS for check in source(run))]
         return cls(

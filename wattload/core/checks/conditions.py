@@ -327,7 +327,7 @@ def utilisations_agree(record: RunRecord) -> Sequence[Check]:
 
 def _halves_agree(record: RunRecord, window: PhaseWindow) -> Check:
     name = f"steady_{window.name}"
-    count = len(window.active_intervals)
+    count = len(window.intervals)
     halves = window.half_rates_bytes_per_s
     if halves is None:
         return Check(
@@ -340,7 +340,7 @@ def _halves_agree(record: RunRecord, window: PhaseWindow) -> Check:
     first, second = "the first half of its active time", "the second"
     if count > 1:
         first, second = f"the first {count // 2} of {count} intervals", f"the last {count // 2}"
-        intervals = window.active_intervals
+        intervals = window.intervals
         halves = (
             _rate(record, window, intervals[: count // 2]),
             _rate(record, window, intervals[-(count // 2) :]),

@@ -239,7 +239,7 @@ def _wall_clock(record: RunRecord, host: HostRecord) -> Check:
 
 
 def _interval_s(window: PhaseWindow) -> float:
-    return window.active_s / len(window.active_intervals)
+    return window.active_s / len(window.intervals)
 
 
 def power_statistics(record: RunRecord) -> Sequence[Check]:
@@ -279,7 +279,7 @@ def _statistics(record: RunRecord, energy: EnergyRecord, found: PowerStatistics)
     for length_s, watts in peaks:
         if window is None or energy.mean_w is None or not energy.seconds:
             continue
-        lengths_s = [(end_ns - start_ns) / NS_PER_S for start_ns, end_ns in window.active_intervals]
+        lengths_s = [(end_ns - start_ns) / NS_PER_S for start_ns, end_ns in window.intervals]
         if min(lengths_s) < length_s or watts < 0:
             continue
         most_w = watts * (1 + 3 * length_s * len(lengths_s) / energy.seconds)

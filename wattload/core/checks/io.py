@@ -124,7 +124,7 @@ def _block_counters(record: RunRecord, window: PhaseWindow) -> Sequence[IoCounte
     return [
         counter
         for counter in record.counters
-        if counter.source == "block" and (counter.phase, counter.host) == (window.name, window.host)
+        if (counter.phase, counter.host) == (window.name, window.host)
     ]
 
 
@@ -405,7 +405,7 @@ def _drive_block_bytes(record: RunRecord, written: WrittenRecord) -> int | None:
     counts = [
         counter.written_bytes
         for counter in record.counters
-        if (counter.source, counter.host, counter.phase) == ("block", written.host, written.phase)
+        if (counter.host, counter.phase) == (written.host, written.phase)
     ]
     if len(drives) != 1 or len(counts) != 1:
         return None

@@ -20,6 +20,9 @@ ADMIN_QUEUE_FIELDS = (
     "thermal_light_k",
     "thermal_heavy_k",
     "background_power",
+    "throttle_events",
+    "throttle_status",
+    "preferred_write_bytes",
 )
 """Fields of ``ControllerState`` that only NVMe commands can read; sysfs does not have them."""
 
@@ -38,15 +41,15 @@ class PowerStateFacts(Observed):
     exit_latency_s: float | None
     idle_w: float | None
     active_w: float | None
-    active_workload: int | None = None
-    read_throughput_rank: int | None = None
-    read_latency_rank: int | None = None
-    write_throughput_rank: int | None = None
-    write_latency_rank: int | None = None
-    power_fail_recovery_s: float | None = None
-    quiescence_vault_s: float | None = None
-    power_fail_vault_s: float | None = None
-    idle_exit_latency_limit_s: float | None = None
+    active_workload: int | None
+    read_throughput_rank: int | None
+    read_latency_rank: int | None
+    write_throughput_rank: int | None
+    write_latency_rank: int | None
+    power_fail_recovery_s: float | None
+    quiescence_vault_s: float | None
+    power_fail_vault_s: float | None
+    idle_exit_latency_limit_s: float | None
 
 
 class PowerCapabilities(Observed):
@@ -88,7 +91,7 @@ class ControllerFacts(Observed):
     power_states: tuple[PowerStateFacts, ...] | None
     holds_system: bool | None
     """Whether it holds the root file system or swap."""
-    power: PowerCapabilities | None = None
+    power: PowerCapabilities | None
 
 
 class SmartState(Observed):
@@ -118,13 +121,13 @@ class SmartState(Observed):
     thermal_seconds_1: int | None
     thermal_seconds_2: int | None
     lifetime_energy_wh: int | None
-    spare_threshold_percent: int | None = None
-    busy_minutes: int | None = None
-    error_log_entries: int | None = None
-    sensors_k: tuple[int | None, ...] | None = None
-    interval_power_w: float | None = None
-    interval_power_step_w: float | None = None
-    interval_power_type: int | None = None
+    spare_threshold_percent: int | None
+    busy_minutes: int | None
+    error_log_entries: int | None
+    sensors_k: tuple[int | None, ...] | None
+    interval_power_w: float | None
+    interval_power_step_w: float | None
+    interval_power_type: int | None
 
 
 class ControllerState(Observed):
@@ -159,12 +162,12 @@ class ControllerState(Observed):
     aer_counts: Mapping[str, int] | None
     media_written_bytes: int | None
     smart: SmartState | None
-    thermal_light_k: int | None = None
-    thermal_heavy_k: int | None = None
-    background_power: bool | None = None
-    throttle_events: int | None = None
-    throttle_status: int | None = None
-    preferred_write_bytes: int | None = None
+    thermal_light_k: int | None
+    thermal_heavy_k: int | None
+    background_power: bool | None
+    throttle_events: int | None
+    throttle_status: int | None
+    preferred_write_bytes: int | None
 
 
 class ControllerDifference(Observed):

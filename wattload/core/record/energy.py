@@ -149,13 +149,13 @@ class EnergyRecord(Observed):
     sample_count: int
     states: tuple[PowerStateShare, ...] = ()
     chosen: bool = False
-    change_count: int | None = None
+    change_count: int | None
     histogram: tuple[PowerBin, ...] = ()
     stale_s: float = Field(default=0.0, ge=0)
     freshness: Freshness = ""
     freshness_reason: str = ""
-    statistics: PowerStatistics | None = None
-    max_interval_w: float | None = None
+    statistics: PowerStatistics | None
+    max_interval_w: float | None
 
 
 class IdleRecord(Observed):
@@ -325,9 +325,9 @@ class PowerStateRecord(Observed):
     after: int | None
     restored: int | None
     sentence: str
-    saved: int | None = None
-    saved_after: int | None = None
-    knob: str | None = None
+    saved: int | None
+    saved_after: int | None
+    knob: str | None
     settings: tuple[PowerSettingRecord, ...] = ()
 
 

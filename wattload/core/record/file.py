@@ -1,16 +1,7 @@
-"""The file of a record: written whole and sealed, read, and migrated from older versions.
+"""The file of a record: written whole and sealed, and read.
 
 The seal is a digest of the file. It detects accidental edits; it is not a signature, since whoever
 edits a record on purpose can seal it again.
-
-History of the format:
-
-* 1 (2026-11): first version, without a seal. Nothing shows whether such a record was edited, or was
-  a version 2 record whose seal was removed. Old records must stay useful, so it still counts in
-  comparisons, and each comparison that uses one says so.
-* 2 (2026-11): a record carries its seal.
-* 3 (2026-11): a complete record must have the checks that its workload declares for this version,
-  and its clocks were read several times. Older records are judged by what their version required.
 """
 
 from __future__ import annotations
@@ -19,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,13 +35,10 @@ _LINE = re.compile(rb"\n" + _PATTERN.encode() + rb"(?=\n|\Z)")
 SEAL_COMMAND = f"grep -vE '^{_PATTERN}$' record.json | sha256sum"
 """Prints the seal a record must have: the digest of all lines but the seal's own."""
 
-SealState = Literal["holds", "broken", "none"]
-"""Whether a record's seal matches its content; ``none`` if its version had no seal."""
+SealState = Literal["holds", "broken"]
+"""Whether a record's seal matches its content."""
 
-SCHEMA_VERSION = 3
-SEALED_SINCE = 2
-
-Document = Mapping[str, Any]
+SCHEMA_VERSION = 1
 
 RECORD_FILE = "record.json"
 LARGEST_RECORD_BYTES = 64 << 20
@@ -73,68 +61,22 @@ def seal_of(content: bytes) -> str | None:
     return hashlib.sha256(content[: line.start()] + content[line.end() :]).hexdigest()
 
 
-def seal_state(content: bytes, seal: object, *, sealed: bool) -> SealState:
-    """Return whether the seal of a record's file holds; ``sealed`` is whether its version had one.
-
-    A record whose seal is missing was edited too: it was written with one.
-    """
-    if seal is None and not sealed:
-        return "none"
+def seal_state(content: bytes, seal: object) -> SealState:
+    """Return whether the seal of a record's file holds; one that is missing was taken out."""
     found = seal_of(content)
     return "holds" if found is not None and seal == found else "broken"
 
 
-def _from_1(document: Document) -> Document:
-    return {**document, "schema_version": 2, "seal": None}
-
-
-def _from_2(document: Document) -> Document:
-    return {**document, "schema_version": 3}
-
-
-MIGRATIONS: Mapping[int, Callable[[Document], Document]] = {1: _from_1, 2: _from_2}
-"""Migration from each older version to the next."""
-
-
-def migrate(document: Any, file: Path) -> Document:  # noqa: ANN401 - JSON
-    """Return a record's JSON document migrated to the current schema version.
-
-    Raises:
-        RecordError: the version is newer or never existed; the message names ``file``.
-    """
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise RecordError(
-            f"{file} has schema version {version}, written by a newer wattload; this version reads "
-            f"1 to {SCHEMA_VERSION}: update wattload"
-        )
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise RecordError(
-            f"{file} has schema version {version!r}; this wattload reads versions 1 to "
-            f"{SCHEMA_VERSION}"
-        )
-    for step in range(version, SCHEMA_VERSION):
-        document = MIGRATIONS[step](document)
-    return _with_converter(document)
-
-
-def _with_converter(document: Document) -> Document:
-    """Name pyarrow as the loader of old dlrm runs: it converted, whatever loader was set."""
-    workload = document.get("workload")
-    if not isinstance(workload, dict) or workload.get("name") != "dlrm":
-        return document
-    if workload.get("loader") in {"arrow", "native"}:
-        return document
-    return {**document, "workload": {**workload, "loader": "arrow"}}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
-    """A record as stored on disk, with the state of its seal, its version and its SHA-256."""
+    """A record as stored on disk, with the state of its seal and its SHA-256.
+
+    ``summary`` is the one in the file, which the record does not keep.
+    """
 
     record: RunRecord
     seal: SealState
-    schema_version: int
+    summary: Mapping[str, Any]
     sha256: str
 
 
@@ -152,8 +94,10 @@ def write_record_in(folder: Folder, record: RunRecord) -> None:
 
 def _sealed(record: RunRecord) -> bytes:
     """Return the content of a record's file, with its seal in the last line but one."""
-    blank = _formatted(record.model_copy(update={"seal": BLANK}))
-    return _formatted(record.model_copy(update={"seal": seal_of(blank)}))
+    from wattload.core.record.summary import summary_of
+
+    whole = record.model_copy(update={"summary": summary_of(record), "seal": BLANK})
+    return _formatted(whole.model_copy(update={"seal": seal_of(_formatted(whole))}))
 
 
 def _formatted(record: RunRecord) -> bytes:
@@ -164,7 +108,7 @@ def read_record(path: Path) -> RunRecord:
     """Return the record in ``path`` (a run folder, or its ``record.json``).
 
     Raises:
-        RecordError: the file is missing, truncated, not a record, or of a newer schema version.
+        RecordError: the file is missing, truncated, not a record, or of another format.
     """
     return read_stored(path).record
 
@@ -184,13 +128,11 @@ def read_stored(path: Path) -> StoredRecord:
         raise RecordError(f"{error}, so it can't be read as a record") from error
     except (OSError, ValueError) as error:
         raise RecordError(f"{file} can't be read as a record: {error}") from error
-    document = _parsed(content, file)
-    record = _validated(document, file)
-    version = int(document["schema_version"])
+    record = _validated(_parsed(content, file), file)
     return StoredRecord(
-        record=record,
-        seal=seal_state(content, record.seal, sealed=version >= SEALED_SINCE),
-        schema_version=version,
+        record=record.model_copy(update={"summary": {}}),
+        seal=seal_state(content, record.seal),
+        summary=record.summary,
         sha256=hashlib.sha256(content).hexdigest(),
     )
 
@@ -245,9 +187,24 @@ def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON
     from wattload.core.record.run import RunRecord
 
-    migrated = migrate(document, file)
+    _require_format(document, file)
     try:
-        return RunRecord.model_validate(migrated)
+        return RunRecord.model_validate(document)
     except ValidationError as error:
         place, message, _ = first_fault(error)
         raise RecordError(f"{file} is not a valid record: {place}: {message}") from error
+
+
+def _require_format(document: Any, file: Path) -> None:  # noqa: ANN401 - JSON
+    """Raise ``RecordError`` for a document that is not a record of this format."""
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version is None:
+        raise RecordError(f"{file} is not a record: it has no schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        software = document.get("software")
+        writer = software.get("wattload") if isinstance(software, Mapping) else None
+        raise RecordError(
+            f"{file} has schema version {version!r}, and this wattload reads version "
+            f"{SCHEMA_VERSION}; read it with "
+            + (f"wattload {writer}, which wrote it" if writer else "the version that wrote it")
+        )

@@ -62,9 +62,9 @@ class HostState(Observed):
     pressure_cpu_some_s: float | None
     pressure_io_some_s: float | None
     pressure_memory_some_s: float | None
-    ntp_offset_s: float | None = None
-    ntp_error_s: float | None = None
-    ntp_max_error_s: float | None = None
+    ntp_offset_s: float | None
+    ntp_error_s: float | None
+    ntp_max_error_s: float | None
 
 
 class HostRecord(Frozen):

@@ -1,10 +1,10 @@
-"""Phases, windows, counters and traces: what happened when, and the bytes of each counter."""
+"""Phases, windows, counters and traces: what happened when, and what block devices counted."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from pydantic import Field
 
@@ -46,14 +46,26 @@ class PhaseSpan(Frozen):
     is_part: bool = False
 
 
+class PhaseHalves(Frozen):
+    """The bytes of a phase on one host in the first and second half of its active time.
+
+    They are counted in bins of 100 ms. A phase of less than two active seconds has none.
+    """
+
+    phase: str
+    host: str
+    first_bytes: int = Field(ge=0)
+    second_bytes: int = Field(ge=0)
+
+
 class PhaseWindow(Frozen):
     """One phase over all ranks of one host: first start to last end, and the spread of the ranks.
 
-    For a phase that was entered several times (epochs, checkpoints), byte counts are the sum over
-    its spans, ``seconds`` runs from the first start to the last end, ``intervals`` is the union of
-    the spans (start and end in ns) and ``active_s`` its length. ``half_rates_bytes_per_s`` are the
-    rates of the first and second half of the active time, if that is at least 2 s. ``is_part``:
-    see ``PhaseSpan``.
+    It is computed from the spans of the ranks. For a phase that was entered several times (epochs,
+    checkpoints), byte counts are the sum over its spans, ``seconds`` runs from the first start to
+    the last end, ``intervals`` is the union of the spans (start and end in ns) and ``active_s`` its
+    length. ``half_rates_bytes_per_s`` are the rates of the first and second half of the active
+    time, if that is at least 2 s. ``is_part``: see ``PhaseSpan``.
     """
 
     name: str
@@ -70,27 +82,19 @@ class PhaseWindow(Frozen):
     written_bytes: int = Field(ge=0)
     operations: int = Field(ge=0)
     cpu_s: float = Field(ge=0)
-    intervals: tuple[tuple[int, int], ...] = ()
+    intervals: tuple[tuple[int, int], ...]
     half_rates_bytes_per_s: tuple[float, float] | None = None
     is_part: bool = False
 
-    @property
-    def active_intervals(self) -> tuple[tuple[int, int], ...]:
-        """The active intervals in order of time; the whole window if the record has none."""
-        return self.intervals or ((self.start_ns, self.end_ns),)
-
 
 class IoCounter(Observed):
-    """Bytes of one phase by one counter, named by ``source``.
+    """What one block device counted in one phase (``/sys/block/<device>/stat``).
 
-    ``application`` is counted in our loops (``device`` is the target's index), ``block`` is
-    ``/sys/block/<device>/stat``, ``smart`` is the drive's own log. ``busy_s`` and ``weighted_s``
-    are the block layer's; ``weighted_s`` / ``busy_s`` is the mean queue depth.
+    ``weighted_s`` / ``busy_s`` is the mean queue depth.
     """
 
     host: str
     device: str
-    source: Literal["application", "block", "smart"]
     phase: str
     read_bytes: int | None
     written_bytes: int | None
@@ -98,15 +102,6 @@ class IoCounter(Observed):
     write_operations: int | None
     busy_s: float | None
     weighted_s: float | None
-
-
-class Total(Observed):
-    """A sum over keyed parts; ``None`` when a part is missing. ``keys`` names what was summed."""
-
-    name: str
-    value: float | None
-    unit: str
-    keys: tuple[str, ...]
 
 
 TRACE_NAMES = ("throughput", "power", "operations")
@@ -123,9 +118,12 @@ class TraceFile(Frozen):
     columns: tuple[str, ...]
 
 
-def phase_windows(spans: Sequence[PhaseSpan]) -> tuple[PhaseWindow, ...]:
+def phase_windows(
+    spans: Sequence[PhaseSpan], halves: Sequence[PhaseHalves] = ()
+) -> tuple[PhaseWindow, ...]:
     """Return one window per phase and host, in order of their start."""
-    windows = [_window(group) for group in _grouped(spans).values()]
+    by_window = {(each.host, each.phase): each for each in halves}
+    windows = [_window(group, by_window.get(key)) for key, group in _grouped(spans).items()]
     return tuple(sorted(windows, key=lambda window: (window.start_ns, window.end_ns)))
 
 
@@ -136,12 +134,12 @@ def _grouped(spans: Iterable[PhaseSpan]) -> dict[tuple[str, str], list[PhaseSpan
     return groups
 
 
-def _window(spans: list[PhaseSpan]) -> PhaseWindow:
+def _window(spans: list[PhaseSpan], halves: PhaseHalves | None) -> PhaseWindow:
     first_by_rank = [min(s.start_ns for s in own) for own in _by_rank(spans)]
     last_by_rank = [max(s.end_ns for s in own) for own in _by_rank(spans)]
     start_ns, end_ns = min(first_by_rank), max(last_by_rank)
     intervals = merge_intervals((s.start_ns, s.end_ns) for s in spans)
-    active_ns = sum(end - start for start, end in intervals)
+    active_s = sum(end - start for start, end in intervals) / NS_PER_S
     return PhaseWindow(
         name=spans[0].name,
         host=spans[0].host,
@@ -149,7 +147,7 @@ def _window(spans: list[PhaseSpan]) -> PhaseWindow:
         start_ns=start_ns,
         end_ns=end_ns,
         seconds=(end_ns - start_ns) / NS_PER_S,
-        active_s=active_ns / NS_PER_S,
+        active_s=active_s,
         start_spread_s=(max(first_by_rank) - start_ns) / NS_PER_S,
         end_spread_s=(end_ns - min(last_by_rank)) / NS_PER_S,
         rank_count=len(first_by_rank),
@@ -158,6 +156,11 @@ def _window(spans: list[PhaseSpan]) -> PhaseWindow:
         operations=sum(s.operations for s in spans),
         cpu_s=sum(s.cpu_s for s in spans),
         intervals=tuple(intervals),
+        half_rates_bytes_per_s=(
+            (halves.first_bytes / (active_s / 2), halves.second_bytes / (active_s / 2))
+            if halves is not None and active_s
+            else None
+        ),
         is_part=all(span.is_part for span in spans),
     )
 

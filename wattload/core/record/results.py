@@ -6,7 +6,8 @@ A check compares two independent counters. It has the figures that decided it an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property, reduce
 from typing import Literal, Self
 
 import numpy as np
@@ -128,13 +129,13 @@ LatencyKind = Literal["read", "write", "request"]
 """A read or a write of a drive, or a request through a queue until its block is delivered."""
 
 
-class Latency(Observed):
+class Latency(Frozen):
     """The latencies of one kind of operation in one phase, over the named ranks.
 
     The latency of an operation of ``operation_bytes`` (the last of a file may be shorter) runs from
     just before it is submitted to the kernel, or under a rate limit from when it was due, until its
     completion is seen. A percentile is the value that this share of operations did not exceed, at
-    most 1/64 too high and never too low. Mean, minimum and maximum are exact; of a part of a phase
+    most 1/64 too high and never too low. Sum, minimum and maximum are exact; of a part of a phase
     the minimum may be 1/64 too low and the maximum 1/64 too high. A percentile needs at least
     1 / (1 - share) operations; with fewer it is missing. p99.999 needs ten times as many,
     1,000,000, so that ten operations lie beyond it: with one, a single event of the host would make
@@ -144,7 +145,7 @@ class Latency(Observed):
     requests is timed, into buckets: its mean may be 1/128 off, its minimum and maximum 1/64.
 
     ``buckets`` has (bucket of ``wattload.core.histogram``, count), empty buckets left out, so that
-    rows merge exactly. The row of a single rank among several has none.
+    rows merge exactly.
     """
 
     phase: str
@@ -152,18 +153,29 @@ class Latency(Observed):
     ranks: tuple[int, ...] = ()
     kind: LatencyKind
     operation_bytes: int = Field(ge=1)
-    count: int = Field(ge=1)
-    mean_s: float = Field(ge=0)
+    sum_s: float = Field(ge=0)
     min_s: float = Field(ge=0)
-    p50_s: float | None
-    p90_s: float | None
-    p95_s: float | None
-    p99_s: float | None
-    p999_s: float | None
-    p9999_s: float | None
-    p99999_s: float | None = None
     max_s: float = Field(ge=0)
-    buckets: tuple[tuple[int, int], ...] = ()
+    buckets: tuple[tuple[int, int], ...] = Field(min_length=1)
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, count in self.buckets)
+
+    @property
+    def mean_s(self) -> float:
+        return self.sum_s / self.count
+
+    @cached_property
+    def percentiles_s(self) -> Mapping[str, float | None]:
+        """The percentiles by the names of ``SHARES``; ``None`` with too few operations."""
+        histogram = self.histogram()
+        return {name: percentile_s(histogram, share) for name, share in SHARES.items()}
+
+    def why_missing(self, name: str) -> str:
+        """Return why a percentile is missing."""
+        least = least_count(SHARES[name])
+        return f"it needs at least {least} operations; there were {self.count}"
 
     def histogram(self) -> Histogram:
         counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
@@ -171,7 +183,7 @@ class Latency(Observed):
             counts[bucket] = count
         return Histogram(
             counts,
-            round(self.mean_s * self.count * NS_PER_S),
+            round(self.sum_s * NS_PER_S),
             round(self.min_s * NS_PER_S),
             round(self.max_s * NS_PER_S),
         )
@@ -190,26 +202,39 @@ def latencies_of(
     """
     if histogram is None or not histogram.count:
         return ()
-    low, high, mean = histogram.minimum_ns, histogram.maximum_ns, histogram.mean_ns
-    count = histogram.count
-    values = {name: percentile_s(histogram, share) for name, share in SHARES.items()}
     row = Latency(
         phase=phase,
         kind=kind,
         operation_bytes=operation_bytes,
-        count=count,
-        mean_s=(mean or 0) / NS_PER_S,
-        min_s=(low or 0) / NS_PER_S,
-        **values,
-        max_s=(high or 0) / NS_PER_S,
+        sum_s=histogram.sum_ns / NS_PER_S,
+        min_s=(histogram.minimum_ns or 0) / NS_PER_S,
+        max_s=(histogram.maximum_ns or 0) / NS_PER_S,
         buckets=tuple((int(i), int(histogram.counts[i])) for i in histogram.counts.nonzero()[0]),
-        missing={
-            name: f"it needs at least {least_count(SHARES[name])} operations; there were {count}"
-            for name, value in values.items()
-            if value is None
-        },
     )
     return (row,)
+
+
+def merge_latencies(rows: Sequence[Latency]) -> tuple[Latency, ...]:
+    """Merge the rows of equal phase, kind and size of all ranks, exactly, by their histograms."""
+    groups: dict[tuple[str, LatencyKind, int], list[Latency]] = {}
+    for row in rows:
+        groups.setdefault((row.phase, row.kind, row.operation_bytes), []).append(row)
+    return tuple(_merged(group) for group in groups.values())
+
+
+def _merged(rows: Sequence[Latency]) -> Latency:
+    first, *others = rows
+    if not others:
+        return first
+    (row,) = latencies_of(
+        reduce(Histogram.merged, (row.histogram() for row in rows)),
+        phase=first.phase,
+        kind=first.kind,
+        operation_bytes=first.operation_bytes,
+    )
+    hosts = tuple(dict.fromkeys(host for row in rows for host in row.hosts))
+    ranks = tuple(rank for row in rows for rank in row.ranks)
+    return row.model_copy(update={"hosts": hosts, "ranks": ranks})
 
 
 def least_count(share: float) -> int:

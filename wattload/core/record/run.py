@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -14,8 +15,15 @@ from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
 from wattload.core.record.load import LoadRecord
-from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
-from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.record.phase import (
+    IoCounter,
+    PhaseHalves,
+    PhaseSpan,
+    PhaseWindow,
+    TraceFile,
+    phase_windows,
+)
+from wattload.core.record.results import Check, Latency, Metric, merge_latencies
 from wattload.core.record.target import TargetRecord
 
 WARM_UP_BLOCK = -1
@@ -121,7 +129,7 @@ class WorkloadSection(Frozen):
 class RunRecord(Frozen):
     """One run, in SI base units. Missing is ``None`` with a reason, never zero."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[1] = 1
     run_id: str
     status: Status
     status_reason: str
@@ -138,21 +146,39 @@ class RunRecord(Frozen):
     targets: tuple[TargetRecord, ...]
     controllers: tuple[ControllerRecord, ...]
     spans: tuple[PhaseSpan, ...]
-    windows: tuple[PhaseWindow, ...]
+    halves: tuple[PhaseHalves, ...] = ()
     metrics: tuple[Metric, ...]
     counters: tuple[IoCounter, ...]
-    totals: tuple[Total, ...]
     power: PowerSection
     checks: tuple[Check, ...]
     limits: tuple[str, ...]
     """What could not be measured and why, one sentence each; the page opens with them."""
     traces: tuple[TraceFile, ...]
     latencies: tuple[Latency, ...] = ()
-    """By phase, kind and size of operation, over all ranks; ``()`` if no loader measured any."""
+    """By phase, kind and size of operation, of each rank; ``()`` if no loader measured any."""
     loads: tuple[LoadRecord, ...] = ()
     """By host, what kept it busy during the workload; ``()`` if nothing did."""
+    summary: Mapping[str, Any] = Field(default_factory=dict)
+    """Figures for people, set when written and not kept when read; see ``core.record.summary``."""
     seal: str | None = None
     """SHA-256 of the file without this field's line, set when written; see ``core.record.file``."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, without what was computed from fields that ``update`` may replace."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("windows", "merged_latencies"):
+            copied.__dict__.pop(name, None)
+        return copied
+
+    @cached_property
+    def windows(self) -> tuple[PhaseWindow, ...]:
+        """Each phase over all ranks of a host, in order of their start."""
+        return phase_windows(self.spans, self.halves)
+
+    @cached_property
+    def merged_latencies(self) -> tuple[Latency, ...]:
+        """The latencies over all ranks."""
+        return merge_latencies(self.latencies)
 
     def metric(self, name: str) -> Metric | None:
         """Return the metric with this name, or ``None``."""
