@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from wattload.reports.blocks import Figure
+from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, bars_svg, checked_range
-from wattload.reports.charts.grid import table_of
 from wattload.reports.charts.themes import arm_role
 from wattload.results.quantity import Scale, scale_for, scaled, with_unit
 from wattload.results.shapes import CeilingBar, CeilingBars
@@ -38,7 +37,25 @@ def ceiling_bars_figure(chart: CeilingBars) -> Figure:
             for (words, _), bars in zip(chart.panels, made, strict=True)
         ),
         caption=chart.caption + exceeded,
-        table=table_of(chart.table),
+        table=_table(chart, scale),
+    )
+
+
+def _table(chart: CeilingBars, scale: Scale) -> Table:
+    titles = [title for title, _ in chart.panels]
+    titles += [bars[0].ceiling_name for _, bars in chart.panels if bars]
+    by_arm = list(zip(*(bars for _, bars in chart.panels), strict=True))
+    return Table(
+        columns=columns("arm", *(f"#{title}, {scale.unit}" for title in titles)),
+        rows=[
+            row(
+                bars[0].label,
+                *(scaled(bar.value, scale, 4) for bar in bars),
+                *(scaled(bar.ceiling, scale, 4) for bar in bars),
+            )
+            for bars in by_arm
+        ],
+        caption=chart.title[:1].upper() + chart.title[1:],
     )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wattload.reports.blocks import Figure
+from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, bars_svg, checked_range
-from wattload.reports.charts.grid import table_of
 from wattload.reports.charts.themes import PART_ROLES
-from wattload.results.quantity import Scale, scale_for, scaled, with_unit
+from wattload.results.quantity import Scale, percent, scale_for, scaled, with_unit
 from wattload.results.shapes import PartBar, PartBars
 
 _ENLARGED = 4.0
@@ -35,7 +34,7 @@ def part_bars_figure(chart: PartBars) -> Figure:
         title=chart.title,
         svg=svg,
         caption=chart.caption,
-        table=table_of(chart.table),
+        table=_table(chart, scale_for(chart.unit, *lengths)),
         legend=[
             *((role, name) for name, role in roles.items() if chart.whole or name in used),
             *([("untimed", _REST)] if has_rest else []),
@@ -55,7 +54,7 @@ def _panel(chart: PartBars, what: str, bars: Sequence[PartBar], roles: Mapping[s
 
 def _bar(bar: PartBar, whole: str, scale: Scale, roles: Mapping[str, str]) -> Bar:
     parts = [
-        (roles[part.name], f"{part.name}{part.text or ' ' + _shown(part.value, scale)}", part.value)
+        (roles[part.name], f"{part.name}{_text(part.value, bar, whole, scale)}", part.value)
         for part in bar.parts
         if part.value > 0
     ]
@@ -74,6 +73,43 @@ def _bar(bar: PartBar, whole: str, scale: Scale, roles: Mapping[str, str]) -> Ba
     if rest:
         parts.append(("untimed", f"{_REST} {_shown(rest, scale)}", rest))
     return Bar(label=bar.label, role="device", value=total + rest, parts=parts, note=bar.note)
+
+
+def _text(value: float, bar: PartBar, whole: str, scale: Scale) -> str:
+    if whole:
+        return f" {_shown(value, scale)}"
+    return f": {percent(value / sum(part.value for part in bar.parts))}"
+
+
+def _table(chart: PartBars, scale: Scale) -> Table:
+    """Return the parts of each bar, with their sum and the whole; else as shares."""
+    parts = [{part.name: part.value for part in bar.parts} for bar in chart.bars]
+    sums = [sum(own.values()) for own in parts]
+    labels = columns(chart.kind, *(f"#{bar.label}" for bar in chart.bars))
+    if not chart.whole:
+        shares = [
+            row(
+                name,
+                *(
+                    percent(own.get(name, 0.0) / total)
+                    for own, total in zip(parts, sums, strict=True)
+                ),
+            )
+            for name in chart.names
+        ]
+        return Table(columns=labels, rows=shares, caption=f"Share of {chart.what} by {chart.kind}")
+    return Table(
+        columns=labels,
+        rows=[
+            *(
+                row(name, *(scaled(own.get(name), scale, 3) for own in parts))
+                for name in chart.names
+            ),
+            row("sum", *(scaled(total, scale, 3) for total in sums)),
+            row(chart.whole, *(scaled(bar.whole, scale, 3) for bar in chart.bars)),
+        ],
+        caption=f"By {chart.kind}, in {scale.unit}",
+    )
 
 
 def _shown(value: float, scale: Scale) -> str:

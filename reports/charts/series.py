@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.grid import table_of
 from wattload.reports.charts.plot import Axis, Frame, round_ticks, second_axis
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track
 from wattload.reports.runs.phases import CommonClock
-from wattload.results.quantity import number, quantity, scale_for, scaled
-from wattload.results.shapes import Curves, StepPanels, Supply, SupplyPanels
+from wattload.results.quantity import number, quantity, scale_for, scaled, whole
+from wattload.results.shapes import Curves, StepPanels, Steps, Supply, SupplyPanels
 
 Array = NDArray[np.float64]
 
 _BINS = 160
+_TABLE_ROWS = 20
+_SAME = 1e-6
 _HEIGHT, _LOW = 130, 110
 _HEADROOM = 1.12
 
@@ -48,14 +49,40 @@ def step_panels_figure(chart: StepPanels) -> Figure:
         title=chart.title,
         svg="".join(panels),
         caption=chart.caption,
-        table=table_of(chart.table),
+        table=_panels_table(chart, highest),
     )
 
 
+def _panels_table(chart: StepPanels, highest: Mapping[str, float]) -> Table:
+    """Return means over equal parts of the time."""
+    scales = {panel.what: scale_for(panel.unit, highest[panel.what]) for panel in chart.panels}
+    by_arm: dict[str, list[Steps]] = {}
+    for panel in chart.panels:
+        by_arm.setdefault(panel.title, []).append(panel)
+    rows = []
+    for arm, panels in by_arm.items():
+        count = panels[0].values.size
+        each = max(count // _TABLE_ROWS, 1)
+        for index in range(0, count, each):
+            means = [
+                scaled(float(panel.values[index : index + each].mean()), scales[panel.what], 3)
+                for panel in panels
+            ]
+            rows.append(row(arm, number(float(panels[0].edges_s[index]), 3), *means))
+    titles = [f"#{what}, {scale.unit}".removesuffix(", ") for what, scale in scales.items()]
+    return Table(columns=columns("arm", "#from, s", *titles), rows=rows, caption="Means over time")
+
+
 def curves_figure(chart: Curves) -> Figure:
-    """Return lines over numbered steps."""
-    longest = max(len(curve.values) for curve in chart.curves)
-    high = max(max(curve.values) for curve in chart.curves)
+    """Return lines over numbered steps; equal ones are one line."""
+    first = np.array(chart.curves[0].values)
+    is_same = len(chart.curves) > 1 and all(
+        len(curve.values) == first.size and np.allclose(curve.values, first, rtol=_SAME)
+        for curve in chart.curves
+    )
+    drawn = chart.curves if not is_same else [replace(chart.curves[0], letter="", title="all arms")]
+    longest = max(len(curve.values) for curve in drawn)
+    high = max(max(curve.values) for curve in drawn)
     ticks = round_ticks(0, longest - 1, 8)
     frame = Frame(
         Axis(low=0, high=longest - 1, at=[at for at in ticks if at.is_integer()]),
@@ -63,7 +90,7 @@ def curves_figure(chart: Curves) -> Figure:
         height=_LOW,
         x_title=chart.over,
     )
-    for curve in chart.curves:
+    for curve in drawn:
         role = arm_role(curve.letter) if curve.letter else "strong"
         frame.line([float(step) for step in range(len(curve.values))], list(curve.values), role,
                    curve.title)  # fmt: skip
@@ -75,10 +102,24 @@ def curves_figure(chart: Curves) -> Figure:
         name=chart.name,
         title=chart.title,
         svg=frame.svg(f"{chart.what} over {chart.over}s: {'; '.join(ends)}", "half"),
-        caption=chart.caption,
-        table=table_of(chart.table),
-        legend=[(arm_role(each.letter), each.title) for each in chart.curves if each.letter]
-        if len(chart.curves) > 1
+        caption=" ".join(filter(None, (chart.same if is_same else "", chart.caption))),
+        table=Table(
+            columns=columns(
+                "arm", f"#{chart.over}s", f"#first {chart.what}", f"#last {chart.what}"
+            ),
+            rows=[
+                row(
+                    curve.title,
+                    whole(len(curve.values)),
+                    number(curve.values[0]),
+                    number(curve.values[-1]),
+                )
+                for curve in chart.curves
+            ],
+            caption=f"First and last {chart.what}",
+        ),
+        legend=[(arm_role(each.letter), each.title) for each in drawn if each.letter]
+        if len(drawn) > 1
         else [],
     )
 

@@ -86,21 +86,19 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """What every chart has: a stable name, a title, a caption, and its data as a table."""
+    """What every chart has: a stable name, a title and a caption. Its table follows from it."""
 
     name: str
     title: str
     caption: str
-    table: Grid
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar; ``text`` is its figure, by default the value with its unit."""
+    """A part of a bar."""
 
     name: str
     value: float
-    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +119,14 @@ class PartBar:
 class PartBars(Chart):
     """Bars of parts of one quantity, such as the stages of a step.
 
-    ``names`` are those of all parts, in order. ``what`` is what a bar is of, ``whole`` the name of
-    what its parts add up to. Bars that are much shorter than others are drawn once more.
+    ``names`` are those of all parts, in order, each of them a ``kind``. ``what`` is what a bar is
+    of, ``whole`` the name of what its parts add up to. Bars that are much shorter than others are
+    drawn once more. Without a whole, parts are printed as shares of their sum.
     """
 
     what: str
     unit: Unit
+    kind: str
     names: Sequence[str]
     bars: Sequence[PartBar]
     whole: str = ""
@@ -152,7 +152,10 @@ class CeilingBar:
 
 @dataclass(frozen=True, kw_only=True)
 class CeilingBars(Chart):
-    """Panels of rates by arm, each with a line for its ceiling; all in one scale."""
+    """Panels of rates by arm, each with a line for its ceiling; all in one scale.
+
+    Panels have a title and a bar for each arm, in the same order.
+    """
 
     unit: Unit
     panels: Sequence[tuple[str, Sequence[CeilingBar]]]
@@ -179,7 +182,7 @@ class StepPanels(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line over numbered steps; without a ``letter`` it is of all arms."""
+    """A line over numbered steps."""
 
     letter: str
     title: str
@@ -188,11 +191,15 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves(Chart):
-    """Lines over numbered steps; ``what`` is the quantity, ``over`` what is numbered."""
+    """Lines over numbered steps; ``what`` is the quantity, ``over`` what is numbered.
+
+    Equal lines are drawn as one; ``same`` is what that shows.
+    """
 
     what: str
     over: str
     curves: Sequence[Curve]
+    same: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,15 +212,12 @@ class Supply:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SupplyPanels:
+class SupplyPanels(Chart):
     """Bandwidth of the drive and its power on one axis of time, a panel for each run.
 
-    Power is that of the page, so the table is made with the chart; ``span`` is what it covers.
+    ``span`` is the time that it covers.
     """
 
-    name: str
-    title: str
-    caption: str
     span: str
     panels: Sequence[Supply]
 

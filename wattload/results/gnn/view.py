@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from wattload.core.power import Scope
 from wattload.core.units import KIB, Unit
 from wattload.results.facts import divided
@@ -27,7 +25,6 @@ from wattload.results.gnn.figures import (
     rows_per_s,
     step_s,
     storage_rows_per_s,
-    wall_s,
 )
 from wattload.results.quantity import (
     MISSING,
@@ -37,8 +34,6 @@ from wattload.results.quantity import (
     number,
     percent,
     quantity,
-    scale_for,
-    scaled,
     whole,
 )
 from wattload.results.series import reads_of, step_rates
@@ -49,7 +44,6 @@ from wattload.results.shapes import (
     Curve,
     Curves,
     Fact,
-    Grid,
     Note,
     Part,
     PartBar,
@@ -88,8 +82,7 @@ _BUSY = 0.7
 """The least share of aggregation in which a drive that limits it has requests in flight."""
 _FOREIGN = 0.02
 """Above this share of a profile's bytes, reads of other programs are worth a remark."""
-_SAME_LOSS = 1e-6
-_BINS, _TABLE_ROWS = 160, 20
+_BINS = 160
 _SIZES = (
     (4 * KIB, "4 KiB or less"),
     (16 * KIB, "over 4 to 16 KiB"),
@@ -338,9 +331,9 @@ def _stages(arms: Sequence[GraphArm]) -> PartBars:
         name="steps",
         title="where the time of a step goes",
         caption=" ".join(caption),
-        table=_stages_grid(arms, runs),
         what="a step",
         whole="a step",
+        kind="stage",
         unit=Unit.SECONDS,
         names=STAGES,
         bars=[
@@ -356,53 +349,26 @@ def _stages(arms: Sequence[GraphArm]) -> PartBars:
     )  # fmt: skip
 
 
-def _stages_grid(arms: Sequence[GraphArm], runs: Sequence[Run]) -> Grid:
-    """Return the stages per step, and in all timed steps."""
-    sums_s = [sum(run.facts.stages_s.values()) for run in runs]
-    scale = scale_for(
-        Unit.SECONDS,
-        *(
-            max(sum_s / run.facts.steps, step_s(run))
-            for sum_s, run in zip(sums_s, runs, strict=True)
-        ),
-    )
-
-    def both(run: Run, seconds: float | None) -> str:
-        if seconds is None:
-            return MISSING
-        per_step = scaled(seconds / run.facts.steps, scale, 3)
-        return f"{per_step} ({quantity(seconds, Unit.SECONDS, 3)})"
-
-    return Grid(
-        columns=["stage", *(f"#{arm.words}" for arm in arms)],
-        rows=[
-            *([stage, *(both(run, run.facts.stages_s.get(stage)) for run in runs)]
-              for stage in STAGES),
-            ["sum of stages", *(both(*each) for each in zip(runs, sums_s, strict=True))],
-            ["step", *(both(run, wall_s(run)) for run in runs)],
-        ],
-        caption=f"Stages per step, in {scale.unit}; in brackets the seconds of all steps",
-    )  # fmt: skip
-
-
 def _rates(arms: Sequence[GraphArm]) -> CeilingBars:
     """Return rows gathered in a second of aggregation, those of the drive, and the ceilings."""
-    rates = [(arm, arm.median(rows_per_s), arm.median(storage_rows_per_s)) for arm in arms]
-    pulls = [arm.median(lambda run: run.facts.ceilings.pull_rows_per_s) for arm in arms]
-    engines = [arm.median(lambda run: run.facts.ceilings.engine_rows_per_s) for arm in arms]
-    shown = scale_for(Unit.SAMPLES_PER_SECOND, *(gathered for _, gathered, _ in rates))
     reasons = unique(run.facts.ceiling_reason.rstrip(".") for arm in arms for run in arm.runs)
     missing = f" Missing ceilings: {'; '.join(reasons)}." if reasons else ""
 
-    def bar(arm: GraphArm, value: float | None, ceiling: float | None, name: str) -> CeilingBar:
+    def bar(arm: GraphArm, rate: Value, name: str, ceiling: Value) -> CeilingBar:
         return CeilingBar(
             letter=arm.letter,
             label=arm.words,
-            value=value,
-            ceiling=ceiling,
+            value=arm.median(rate),
+            ceiling=arm.median(ceiling),
             ceiling_name=name,
             reason="unknown with the page cache",
         )
+
+    def pull(run: Run) -> float | None:
+        return run.facts.ceilings.pull_rows_per_s
+
+    def engine(run: Run) -> float | None:
+        return run.facts.ceilings.engine_rows_per_s
 
     return CeilingBars(
         name="rows",
@@ -412,27 +378,13 @@ def _rates(arms: Sequence[GraphArm]) -> CeilingBars:
         f"sampling and training.{missing}",
         unit=Unit.SAMPLES_PER_SECOND,
         panels=[
-            (
-                "rows gathered",
-                [bar(arm, gathered, pull, "GPU's link")
-                 for (arm, gathered, _), pull in zip(rates, pulls, strict=True)],
-            ),
+            ("rows gathered", [bar(arm, rows_per_s, "GPU's link", pull) for arm in arms]),
             (
                 "rows read from the drive",
-                [bar(arm, stored, engine, "engine alone")
-                 for (arm, _, stored), engine in zip(rates, engines, strict=True)],
+                [bar(arm, storage_rows_per_s, "engine alone", engine) for arm in arms],
             ),
         ],
-        table=Grid(
-            columns=["arm", f"#rows gathered, {shown.unit}", f"#from the drive, {shown.unit}",
-                     f"#engine alone, {shown.unit}", f"#GPU's link, {shown.unit}"],
-            rows=[
-                [arm.words, *(scaled(each, shown, 4) for each in (gathered, stored, engine, pull))]
-                for (arm, gathered, stored), engine, pull in zip(rates, engines, pulls, strict=True)
-            ],
-            caption="Rows per second of aggregation",
-        ),
-    )  # fmt: skip
+    )
 
 
 def _shown(value: Value, unit: Unit) -> Callable[[GraphArm], str]:
@@ -704,26 +656,18 @@ def _sizes(arms: Sequence[GraphArm]) -> PartBars | None:
         caption="Reads as the block layer sent them to the drive, in untimed steps of their own.",
         what="reads per step",
         unit=Unit.COUNT,
+        kind="size",
         names=[words for _, words in _SIZES],
         bars=[
             PartBar(
                 label=arm.words,
-                parts=[Part(words, reads, f": {percent(reads / sum(own.values()))}")
-                       for words, reads in own.items()],
+                parts=[Part(words, reads) for words, reads in own.items()],
                 note=f"mean {quantity(mean, Unit.BYTES, 3)}"
                 if (mean := arm.median(_of_profile(lambda p: p.seen.mean_read_bytes)))
                 else "",
             )
             for arm, own in drawn
         ],
-        table=Grid(
-            columns=["size", *(f"#{arm.words}" for arm, _ in drawn)],
-            rows=[
-                [words, *(percent(own[words] / sum(own.values())) for _, own in drawn)]
-                for _, words in _SIZES
-            ],
-            caption="Share of reads by size",
-        ),
     )  # fmt: skip
 
 
@@ -756,8 +700,6 @@ def _over_time(traced: Sequence[Traced]) -> StepPanels | None:
             )  # fmt: skip
     if not panels:
         return None
-    scale = scale_for(Unit.BYTES_PER_SECOND, *(float(each.values.max()) for each in panels[1::2]))
-    every = _BINS // _TABLE_ROWS
     return StepPanels(
         name="profile-depth",
         title="depth and bandwidth at the drive over time",
@@ -765,20 +707,6 @@ def _over_time(traced: Sequence[Traced]) -> StepPanels | None:
         "share a scale, and so do those of bandwidth; seconds differ by arm. Depth is the "
         "mean number of reads in flight.",
         panels=panels,
-        table=Grid(
-            columns=["arm", "#from, s", "#reads in flight", f"#bandwidth, {scale.unit}"],
-            rows=[
-                [
-                    depth.title,
-                    number(float(depth.edges_s[index]), 3),
-                    number(float(depth.values[index : index + every].mean()), 3),
-                    scaled(float(rate.values[index : index + every].mean()), scale, 3),
-                ]
-                for depth, rate in zip(panels[::2], panels[1::2], strict=True)
-                for index in range(0, _BINS, every)
-            ],
-            caption="Depth and bandwidth over time",
-        ),
     )
 
 
@@ -793,34 +721,19 @@ def _supplies(traced: Sequence[Traced]) -> Iterator[Supply]:
 def _losses(arms: Sequence[GraphArm]) -> Curves | None:
     """Return the loss of one run of each arm over the steps; ``None`` where no model was trained.
 
-    Equal batches give equal losses, on one kind of trainer: such arms are one line.
+    Equal batches give equal losses, on one kind of trainer.
     """
     known = [(arm, losses) for arm in arms if len(losses := arm.runs[0].facts.losses) > 1]
     if not known:
         return None
-    first = np.array(known[0][1])
-    is_same = len(known) > 1 and all(
-        len(losses) == first.size and np.allclose(losses, first, rtol=_SAME_LOSS)
-        for _, losses in known
-    )
-    same = "All arms have the same losses: they trained on the same batches. " if is_same else ""
-    curves = [Curve(letter=arm.letter, title=arm.words, values=losses) for arm, losses in known]
     return Curves(
         name="loss",
         title="loss",
-        caption=f"{same}Labels follow from the features, so the loss falls only if the right rows "
-        "arrive.",
+        caption="Labels follow from the features, so the loss falls only if the right rows arrive.",
+        same="All arms have the same losses: they trained on the same batches.",
         what="loss",
         over="step",
-        curves=[Curve(letter="", title="all arms", values=known[0][1])] if is_same else curves,
-        table=Grid(
-            columns=["arm", "#steps", "#first loss", "#last loss"],
-            rows=[
-                [arm.words, whole(len(losses)), number(losses[0]), number(losses[-1])]
-                for arm, losses in known
-            ],
-            caption="First and last loss",
-        ),
+        curves=[Curve(letter=arm.letter, title=arm.words, values=losses) for arm, losses in known],
     )
 
 
