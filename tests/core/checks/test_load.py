@@ -65,10 +65,6 @@ def load(*levels: LoadLevel, **changes: Any) -> LoadRecord:
     return made(LoadRecord, {"host": "box"} | values | changes)
 
 
-COPYING = level("during", copied_bytes_per_s=0.6 * PEAK / 4)
-ONLY_COPIES = {"arithmetic_per_s_quota": 0.0}
-
-
 def busy(*loads: LoadRecord, kept: float | None = 0.6, name: str = "busy") -> RunRecord:
     record, _ = make_run(Scenario(power="measured", virtual=False))
     (host,) = {host.facts.name for host in record.hosts}
@@ -139,10 +135,6 @@ def test_a_load_that_was_asked_for_and_is_not_recorded_fails() -> None:
     assert judged(busy()).verdict == "fail"
 
 
-def test_a_load_under_another_name_fails() -> None:
-    assert judged(busy(load(), name="stressapptest")).verdict == "fail"
-
-
 def test_a_run_without_a_load_has_no_such_check() -> None:
     record, _ = make_run(Scenario())
     assert not [check for check in reading.judged(record).checks if check.name == "load_level"]
@@ -156,27 +148,17 @@ def test_a_short_measurement_warns() -> None:
 
 
 @pytest.mark.parametrize(
-    "tampered",
+    "found",
     [
-        load(level("alone", memory_bytes_per_s=9e9), level("during"), level("after")),
-        load(level("alone"), level("during", load_cpu_share=0.1), level("after")),
-        load(kept_fraction=0.9),
-        load(level("alone", 0.3), level("during"), level("after", 0.3), cpu_share_asked=0.3),
         load(level("alone"), level("during", load_cpu_share=2.0), level("after")),
-        load(level("alone"), level("after"), kept_fraction=None),
-        load(peak_bytes_per_s=PEAK * 2),
         load(level("alone", run_cpu_share=0.05), level("during"), level("after")),
-        load(level("alone", other_cpu_share=-0.01), level("during"), level("after")),
-        load(level("alone", copied_bytes_per_s=PEAK / 8), COPYING, level("after"), **ONLY_COPIES),
+        load(level("alone"), level("after"), kept_fraction=None),
     ],
 )
-def test_an_edited_load_fails(tampered: LoadRecord) -> None:
-    assert judged(busy(tampered)).verdict == "fail"
-
-
-def test_work_that_is_only_copies_follows_from_them() -> None:
-    honest = load(level("alone"), COPYING, level("after"), **ONLY_COPIES)
-    assert judged(busy(honest)).verdict == "pass"
+def test_processes_that_took_more_than_all_cpus_or_were_not_measured_fail(
+    found: LoadRecord,
+) -> None:
+    assert judged(busy(found)).verdict == "fail"
 
 
 def test_ticks_and_stolen_time_may_be_counted_twice() -> None:
@@ -206,14 +188,3 @@ def test_a_program_without_shares_is_compared_with_itself(after: float, verdict:
     )
     check = judged(busy(program, kept=None, name="stressapptest"))
     assert check.verdict == verdict
-
-
-def test_a_level_of_another_time_fails() -> None:
-    record = busy(load())
-    (each,) = record.loads
-    alone, during, after = each.levels
-    late = after.model_copy(update={"start_ns": alone.start_ns, "end_ns": alone.end_ns})
-    tampered = each.model_copy(update={"levels": (alone, during, late)})
-    check = judged(record.model_copy(update={"loads": (tampered,)}))
-    assert check.verdict == "fail"
-    assert "after the workload was measured earlier" in check.sentence
