@@ -145,8 +145,8 @@ def _gaps(run: Run) -> Iterator[str]:
             yield f"Power was not measured. {choice}. Energy is {listed(weak)}, and ranks nothing."
         elif not any(choice in limit for limit in record.limits):
             yield f"Power was not measured. {choice}."
-    # The table of evidence says which energies were made again.
-    yield from (limit for limit in record.limits if limit != record.power.recomputed_words)
+    # The table of evidence says which energies were recomputed.
+    yield from (limit for limit in record.limits if limit != record.power.recomputed_text)
     for metric in record.metrics:
         if metric.value is None and metric.headline:  # other figures have the reason in their table
             yield f"No {label(metric.name, metric.unit)}: {metric.missing['value']}"

@@ -192,7 +192,7 @@ def _evidence(subject: Subject) -> Table | None:
     notes = [f"Figures of an arm's first run{f', all {shared}' if shared else ''}."]
     notes.append("Only measured or self-reported energy is ranked, and none of simulated drives.")
     again = [
-        (run.record, words) for run in subject.runs if (words := run.record.power.recomputed_words)
+        (run.record, words) for run in subject.runs if (words := run.record.power.recomputed_text)
     ]
     return Table(
         columns=columns("workload", "arm", "phase", "#energy", "#uncertainty, k = 2", "evidence"),

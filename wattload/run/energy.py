@@ -175,7 +175,7 @@ def power_section(
 
 
 def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
-    """Return the power section of a record made again, from the traces in the run's folder.
+    """Return the power section of a record recomputed from the traces in the run's folder.
 
     Raises:
         RecordError: the record has no energies or those of a newer model, or a trace is missing,

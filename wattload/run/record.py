@@ -282,7 +282,7 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
     attempt goes on.
 
     Raises:
-        RecordError: no seal holds, the file was replaced meanwhile, or another record is kept.
+        RecordError: the seal is broken, the file was replaced meanwhile, or another record is kept.
         ForeignFileError: a file is not ours.
         OSError: the folder can't be written.
     """
@@ -462,8 +462,8 @@ def limits_of(record: RunRecord) -> tuple[str, ...]:
 
 
 def _of_power(record: RunRecord) -> Iterator[str]:
-    if made_again := record.power.recomputed_words:
-        yield made_again
+    if recomputed := record.power.recomputed_text:
+        yield recomputed
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
         yield f"Drive energy was not measured: {record.power.choice}"

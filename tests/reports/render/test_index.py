@@ -85,7 +85,7 @@ def test_a_missing_figure_is_a_dash_and_sorts_as_none(runs: Path) -> None:
     ("text", "words"),
     [
         ("", "truncated or not JSON"),
-        ('{"schema_version": 9}', "schema version 9, written by a newer wattload"),
+        ('{"schema_version": 9}', "schema version 9, and this wattload reads version 1"),
         ('{"schema_version": 2}', "not a valid record"),
     ],
 )

@@ -104,7 +104,7 @@ def test_one_unusable_record_among_many_is_left_out_with_its_reason(
     assert reasons["run-good-again"] == (
         "is a second record of the run run-good; the first is in run-good"
     )
-    assert reasons["foreign"].startswith("has schema version None")
+    assert reasons["foreign"].startswith("is not a record: it has no schema_version")
     assert all(str(tmp_path) not in reason and "\n" not in reason for reason in reasons.values())
     assert "run-good" in report.text or form == "markdown"
     if form == "json":

@@ -72,9 +72,9 @@ def test_what_all_energies_have_in_common_is_said_once(tmp_path: Path) -> None:
 def test_energies_made_again_are_told_with_the_evidence_alone(run: Run) -> None:
     origin = Recomputation(utc="2026-11-23T12:00:00", wattload="1", energy_model=1, sha256="0")
     power = run.record.power.model_copy(update={"recomputed": origin})
-    record = run.record.model_copy(update={"power": power, "limits": (power.recomputed_words,)})
+    record = run.record.model_copy(update={"power": power, "limits": (power.recomputed_text,)})
     again = replace(run, record=record)
-    assert "were made again from the samples by version" in table([again], "trust-evidence").note
+    assert "were recomputed from the samples by version" in table([again], "trust-evidence").note
     assert gaps_notice(make_subject([again])) is None
 
 

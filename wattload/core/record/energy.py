@@ -350,7 +350,7 @@ class HostPower(Frozen):
 
 
 class Recomputation(Frozen):
-    """How energies were made again from a run's samples: by which wattload, and from what.
+    """How energies were recomputed from a run's samples: by which wattload, and from what.
 
     ``sha256`` is the digest of the record's file before, whose energies were of ``energy_model``.
     """
@@ -367,7 +367,7 @@ class PowerSection(Frozen):
     ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
     if one did not end or was not watched. ``energy_model`` is the version of the model that made
     energies from samples; figures of different versions are not compared. ``recomputed`` is set if
-    that was after the run; ``recomputed_words`` says so. ``whole_run`` is the energy from the
+    that was after the run; ``recomputed_text`` says so. ``whole_run`` is the energy from the
     sampler's start to its end without quiet periods, by every measuring source and by drives that
     integrate it themselves; it is never split into phases or added to a total. ``throttling`` is
     empty if no drive's thermal counters were sampled, ``written`` if no drive's counts of bytes
@@ -392,12 +392,12 @@ class PowerSection(Frozen):
     written: tuple[WrittenRecord, ...] = ()
 
     @property
-    def recomputed_words(self) -> str:
-        """Which models made the energies again, as a sentence; empty if they are the run's own."""
+    def recomputed_text(self) -> str:
+        """Which models recomputed the energies, as a sentence; empty if they are the run's own."""
         if self.recomputed is None:
             return ""
         return (
-            f"Energies were made again from the samples by version {self.energy_model} of the "
+            f"Energies were recomputed from the samples by version {self.energy_model} of the "
             f"energy model; the run's own record has those of version "
             f"{self.recomputed.energy_model}."
         )
