@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.measure import NotMeasuredError
 
 ROOT = Path(__file__).resolve().parents[1]
+PREFIX = "wattload: "
 
 
 def output(
@@ -21,7 +22,8 @@ def output(
     """Run a command in the root of the repository and return what it printed.
 
     Raises:
-        NotMeasuredError: it is not installed, or failed; the message has its last line.
+        NotMeasuredError: it is not installed, or failed; the message has its error, for other
+            programs than wattload its last line.
     """
     try:
         done = subprocess.run(
@@ -31,8 +33,9 @@ def output(
         raise NotMeasuredError(f"{command[0]} is not installed") from error
     if done.returncode not in accepted:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        words = lines[-1] if lines else f"{command[0]} ended with status {done.returncode}"
-        raise NotMeasuredError(words.removeprefix("wattload: "))
+        lines = lines or [f"{command[0]} ended with status {done.returncode}"]
+        errors = [line for line in lines if line.startswith(PREFIX)]
+        raise NotMeasuredError((errors or lines)[-1].removeprefix(PREFIX))
     return done.stdout
 
 

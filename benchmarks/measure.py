@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from wattload.core.errors import WattloadError
+
 PAIRS = 9
 """Rounds by default: the fewest whose 95 % interval leaves out the lowest and the highest value."""
 LEAST_PAIRS = 7
@@ -31,6 +33,10 @@ Way = Callable[[], Figures]
 
 class NotMeasuredError(Exception):
     """A benchmark cannot run here; the message says why and how to fix it."""
+
+
+UNAVAILABLE = (NotMeasuredError, WattloadError, OSError)
+"""Errors that keep rows out of the table, not the rest of a session."""
 
 
 class Verdict(StrEnum):
@@ -94,7 +100,7 @@ class Comparison:
         again = dict(zip(_again(self.ways), list(self.ways.values())[1:], strict=False))
         try:
             runs = rounds({**self.ways, **(again if self.noise else {})}, pairs, warm=self.warm)
-        except NotMeasuredError as error:
+        except UNAVAILABLE as error:
             return [Result(row=row, missing=str(error)) for row in self.rows]
         return [self._result(row, runs) for row in self.rows]
 

@@ -32,14 +32,13 @@ from benchmarks.measure import (
     NOISE_LIMIT,
     PAIRS,
     TOLERANCE,
+    UNAVAILABLE,
     Comparison,
-    NotMeasuredError,
     Result,
     Verdict,
     absent,
 )
 from benchmarks.table import table
-from wattload.core.errors import WattloadError
 
 Group = Callable[[Path], Iterator[Comparison]]
 
@@ -86,7 +85,7 @@ def _comparisons(name: str, target: Path) -> Iterator[Comparison]:
     """Yield a group's comparisons; one that states the reason where the group cannot be set up."""
     try:
         yield from GROUPS[name](target)
-    except (NotMeasuredError, WattloadError, OSError) as error:
+    except UNAVAILABLE as error:
         yield absent(name, str(error))
 
 

@@ -46,21 +46,20 @@ class Run:
 
 
 def figures(record: RunRecord) -> dict[str, float]:
-    """Return the metrics of a record, the numbers of its details, and some figures beside them.
+    """Return the metrics of a record, the numbers among its facts, and some figures beside them.
 
     Those are the peak memory of a rank (``VmHWM``), the rate of an epoch after the first, the rate
     at which data was generated, and what the samplers did.
     """
-    details = record.workload.details
-    found = {
-        name: float(value) for name, value in details.items() if isinstance(value, int | float)
-    }
+    work = record.workload
+    facts = {**work.details, **work.facts}
+    found = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
     found |= {each.name: each.value for each in record.metrics if each.value is not None}
     peaks = [rank.peak_memory_bytes for rank in record.ranks]
     known = [peak for peak in peaks if peak is not None]
     if len(known) == len(peaks):
         found["peak_memory_bytes"] = float(max(known))
-    seconds = details.get("epoch_s", ())
+    seconds = facts.get("epoch_s", ())
     if isinstance(seconds, Sequence) and len(seconds) > 1:
         epoch_bytes = found["read_bytes_per_s"] * sum(seconds) / len(seconds)
         found["later_epochs_bytes_per_s"] = epoch_bytes * (len(seconds) - 1) / sum(seconds[1:])
