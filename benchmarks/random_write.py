@@ -1,8 +1,8 @@
 """Random writes of 16 KiB at queue depth 32 against fio: on a file, a loop device and zram.
 
 Neither side keeps a map of the blocks that it has written: both draw each block uniformly. The mean
-depth of the device's queue shows whether 32 operations are in flight. zram has no queue: it completes
-an operation before it takes the next.
+depth of the device's queue shows whether 32 operations are in flight. zram has no queue: it
+completes an operation before it takes the next.
 """
 
 from __future__ import annotations
