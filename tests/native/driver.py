@@ -21,6 +21,7 @@ COMMON = ["-std=c11", "-D_GNU_SOURCE", "-pthread", "-g", f"-I{SOURCES}"]
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 ADDRESS = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 THREAD = ["-O1", "-fsanitize=thread"]
+SANITIZERS = {"address": ADDRESS, "thread": THREAD}
 
 Result = dict[str, Any]
 
@@ -47,6 +48,19 @@ def build_program(folder: Path, flags: Sequence[str], mains: Sequence[str], *mor
     program = folder / Path(mains[0]).stem
     files = [str(HERE / main) for main in mains] + [str(file) for file in more]
     _compile([*flags, "-o", str(program), *files], folder)
+    return program
+
+
+def sanitized_program(folder: Path, sanitizer: str, main: str, *unusable: str) -> Path:
+    """Build a program and the engine with a sanitizer; skip where the sanitizer does not run.
+
+    With the arguments ``unusable`` the program ends with status 2.
+    """
+    flags = SANITIZERS[sanitizer]
+    program = build_program(folder, flags, [main], *build_library(folder, flags))
+    tried = subprocess.run([program, *unusable], capture_output=True, text=True, check=False)
+    if tried.returncode != 2:
+        pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
     return program
 
 

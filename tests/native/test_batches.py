@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.driver import ADDRESS, THREAD, build_library, build_program
+from tests.native.driver import SANITIZERS, sanitized_program
 
 TWICE = -2
 
 
-@pytest.fixture(scope="session", params=["address", "thread"])
+@pytest.fixture(scope="session", params=SANITIZERS)
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp(f"batches-{request.param}")
-    flags = {"address": ADDRESS, "thread": THREAD}[request.param]
-    built = build_program(folder, flags, ["draw_batches.c"], *build_library(folder, flags))
-    tried = subprocess.run([built], capture_output=True, text=True, check=False)
-    if tried.returncode != 2:
-        pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
-    return built
+    folder = tmp_path_factory.mktemp("batches")
+    return sanitized_program(folder, request.param, "draw_batches.c")
 
 
 def test_threads_draw_alike_and_end_together_after_an_error(program: Path) -> None:

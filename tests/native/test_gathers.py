@@ -8,23 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.native.driver import ADDRESS, THREAD, build_library, build_program
+from tests.native.driver import SANITIZERS, sanitized_program
 
 ROWS, BATCH = 2048, 3000
 NONE, LOST = 0, 1
 HANGS = -19
 
 
-@pytest.fixture(scope="session", params=["address", "thread"])
+@pytest.fixture(scope="session", params=SANITIZERS)
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp(f"gathers-{request.param}")
-    flags = {"address": ADDRESS, "thread": THREAD}[request.param]
-    built = build_program(folder, flags, ["gather_rows.c"], *build_library(folder, flags))
-    tried = subprocess.run([built], capture_output=True, text=True, check=False)
-    if tried.returncode != 2:
-        pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
-    return built
+    folder = tmp_path_factory.mktemp("gathers")
+    return sanitized_program(folder, request.param, "gather_rows.c")
 
 
 @pytest.mark.parametrize(("threads", "fault", "code"), [(1, NONE, 0), (4, LOST, HANGS)])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.driver import ADDRESS, THREAD, build_library, build_program
+from tests.native.driver import SANITIZERS, sanitized_program
 from tests.stamped import stamps_of
 from wattload.core.io import BlockIdentity
 
@@ -19,16 +19,11 @@ LOST, TWICE, SWAPPED = 1, 2, 3
 HANGS = -19
 
 
-@pytest.fixture(scope="session", params=["address", "thread"])
+@pytest.fixture(scope="session", params=SANITIZERS)
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp(f"queue-{request.param}")
-    flags = {"address": ADDRESS, "thread": THREAD}[request.param]
-    built = build_program(folder, flags, ["run_queue.c"], *build_library(folder, flags))
-    tried = subprocess.run([built, "none=0"], capture_output=True, text=True, check=False)
-    if tried.returncode != 2:
-        pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
-    return built
+    folder = tmp_path_factory.mktemp("queue")
+    return sanitized_program(folder, request.param, "run_queue.c", "none=0")
 
 
 @pytest.fixture(scope="session")

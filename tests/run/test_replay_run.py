@@ -14,12 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.run.running import DEADLINE_S, environment
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
-
-ROOT = Path(__file__).parents[2]
-DEADLINE_S = 60.0
-
 
 COMMAND = (sys.executable, "-m", "wattload", "run")
 
@@ -27,10 +24,6 @@ COMMAND = (sys.executable, "-m", "wattload", "run")
 def places(folder: Path) -> list[str]:
     (folder / "target").mkdir(exist_ok=True)
     return [f"target.path={folder / 'target'}", f"runs={folder / 'runs'}"]
-
-
-def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "WATTLOAD_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(ROOT)}
 
 
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.run.running import environment, mpirun
 from wattload.core.record.file import read_record
 from wattload.core.record.run import Comparison, RunRecord
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240.0
 LOOK_S = 0.05
-
-
-def _mpirun() -> str:
-    beside_python = Path(sys.executable).parent / "mpirun"
-    found = str(beside_python) if beside_python.exists() else shutil.which("mpirun")
-    if found is None:
-        pytest.skip("no mpirun in this environment: pip install 'wattload[mpi]'")
-    return found
-
-
-def _environment(folder: Path) -> Mapping[str, str]:
-    return {
-        **os.environ,
-        "WATTLOAD_STATE_DIR": str(folder / "state"),
-        "PYTHONPATH": str(ROOT),
-    }
 
 
 def _command(folder: Path, *words: str, ranks: int = 1) -> list[str]:
     for name in ("a", "b"):
         (folder / name).mkdir(exist_ok=True)
-    launcher = [_mpirun(), "-n", str(ranks)] if ranks > 1 else []
+    launcher = [mpirun(), "-n", str(ranks)] if ranks > 1 else []
     return [
         *(*launcher, sys.executable, "-m", "wattload", "run", "-m", "power=none"),
         *(f"target.path={folder / 'a'},{folder / 'b'}", f"runs={folder / 'runs'}"),
@@ -51,7 +32,7 @@ def _command(folder: Path, *words: str, ranks: int = 1) -> list[str]:
 def _run(folder: Path, *words: str, ranks: int = 1) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         _command(folder, *words, ranks=ranks),
-        env=_environment(folder),
+        env=environment(folder),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -101,7 +82,7 @@ def _wait_for_entries(folder: Path, count: int) -> None:
 def test_a_killed_session_goes_on_as_the_same_one(tmp_path: Path) -> None:
     with subprocess.Popen(
         _command(tmp_path, "workload=null"),
-        env=_environment(tmp_path),
+        env=environment(tmp_path),
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.run.running import environment, mpirun
 from wattload.core.record.file import read_record
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240.0
 TINY = (
     "workload=unet3d",
@@ -28,34 +25,18 @@ TINY = (
 )
 
 
-def _mpirun() -> str:
-    beside_python = Path(sys.executable).parent / "mpirun"
-    found = str(beside_python) if beside_python.exists() else shutil.which("mpirun")
-    if found is None:
-        pytest.skip("no mpirun in this environment: pip install 'wattload[mpi]'")
-    return found
-
-
-def _environment(folder: Path) -> Mapping[str, str]:
-    return {
-        **os.environ,
-        "WATTLOAD_STATE_DIR": str(folder / "state"),
-        "PYTHONPATH": str(ROOT),
-    }
-
-
 def _run(
     folder: Path, *words: str, ranks: int = 1, command: str = "run"
 ) -> subprocess.CompletedProcess[str]:
     target = folder / "target"
     target.mkdir(exist_ok=True)
-    launcher = [_mpirun(), "-n", str(ranks)] if ranks > 1 else []
+    launcher = [mpirun(), "-n", str(ranks)] if ranks > 1 else []
     return subprocess.run(
         [
             *(*launcher, sys.executable, "-m", "wattload", command),
             *(f"target.path={target}", f"runs={folder / 'runs'}", *words),
         ],
-        env=_environment(folder),
+        env=environment(folder),
         cwd=folder,
         capture_output=True,
         text=True,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.contracts.loader import Counter, LoaderContract, make_samples, payload_of
+from tests.loaders.interrupted import loading
 from wattload.core.errors import ConfigError, DataError
 from wattload.loaders.dali import loader as dalifiles
 from wattload.loaders.dali import loader as daliloader
@@ -266,53 +265,12 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Config(device=Device.gpu).check_samples(make_samples(tmp_path, "npy"), ())
 
 
-INTERRUPTED = """
-import sys
-from pathlib import Path
-from tests.contracts.loader import Counter, make_samples
-from wattload.loaders.dali.config import Config
-
-loader = Config(threads=2).sample_loader(make_samples(Path(sys.argv[1]), "npy"), Counter())
-try:
-    for number in range(10**6):
-        for position, batch in enumerate(loader.epoch(range(9))):
-            if number == position == 0:  # once: the interrupt may come after the next batch
-                print("loading", flush=True)
-except KeyboardInterrupt:
-    loader.close()
-    print("closed", flush=True)
-"""
-
-
-def started(folder: Path, code: str) -> subprocess.Popen[str]:
-    script = folder / "script.py"
-    script.write_text(code)
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "loading\n"
-    return process
-
-
 @pytest.mark.slow
-def test_ctrl_c_ends_it_without_a_word_of_dali(tmp_path: Path) -> None:
-    process = started(tmp_path, INTERRUPTED)
-    os.killpg(process.pid, signal.SIGINT)
-    output, complaints = process.communicate(timeout=60)
-    assert (output, complaints) == ("closed\n", "")
-    assert process.returncode == 0
-
-
-@pytest.mark.slow
-def test_a_loader_that_nobody_closed_does_not_keep_the_process(tmp_path: Path) -> None:
-    process = started(tmp_path, INTERRUPTED.replace("    loader.close()\n", ""))
+@pytest.mark.parametrize("close", ["loader.close()", "pass"])
+def test_ctrl_c_ends_it_without_a_word_of_dali_closed_or_not(tmp_path: Path, close: str) -> None:
+    imports = "from wattload.loaders.dali.config import Config"
+    loader = 'Config(threads=2).sample_loader(make_samples(Path(sys.argv[1]), "npy"), Counter())'
+    process = loading(tmp_path, imports, loader, close=close)
     os.killpg(process.pid, signal.SIGINT)
     output, complaints = process.communicate(timeout=60)
     assert (output, complaints) == ("closed\n", "")

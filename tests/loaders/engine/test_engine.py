@@ -6,7 +6,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import pairwise
@@ -89,16 +88,6 @@ class TestPread(BackendContract):
 class TestSeveralPollers(BackendContract):
     backend = "io_uring"
     pollers = 3
-
-
-@pytest.fixture(params=FILE_BACKENDS)
-def engine(request: pytest.FixtureRequest) -> Iterator[IOEngine]:
-    reason = backend_unavailable(request.param)
-    if reason is not None:
-        pytest.skip(f"{request.param} can't run here: {reason}")
-    made = IOEngine(backend=request.param, block_bytes=BLOCK, depth=DEPTH)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("backend", ["null", "memory"])

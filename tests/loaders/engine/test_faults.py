@@ -10,12 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contracts.engine import BLOCK, DEPTH, open_descriptors, plan
+from tests.contracts.engine import BLOCK, open_descriptors, plan
 from tests.loaders.faults import (
     BROKEN_FROM_BYTES,
     NO_URING,
@@ -37,16 +36,6 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.skipif(
     not library_path().exists(), reason="the engine is not built: make setup builds it"
 )
-
-
-@pytest.fixture(params=["io_uring", "pread"])
-def engine(request: pytest.FixtureRequest) -> Iterator[IOEngine]:
-    reason = backend_unavailable(request.param)
-    if reason is not None:
-        pytest.skip(f"{request.param} can't run here: {reason}")
-    made = IOEngine(backend=request.param, block_bytes=BLOCK, depth=DEPTH)
-    yield made
-    made.close()
 
 
 def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

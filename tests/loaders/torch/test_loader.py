@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.contracts.loader import Counter, LoaderContract, make_samples
+from tests.loaders.interrupted import loading
 from wattload.core.errors import ConfigError, DataError, MissingExtraError
 from wattload.loaders.torch import config as module
 from wattload.loaders.torch.config import Config
@@ -142,24 +143,11 @@ def test_an_archive_without_the_record_is_an_error(tmp_path: Path) -> None:
         load_payload(path, file)
 
 
-INTERRUPTED = """
-import sys
-from pathlib import Path
-from tests.contracts.loader import Counter, make_samples
-from wattload.loaders.torch.loader import Config
-
-if __name__ == "__main__":
-    loader = Config(workers=2, start_method=sys.argv[2]).sample_loader(
-        make_samples(Path(sys.argv[1])), Counter())
-    try:
-        for number in range(10**6):
-            for position, batch in enumerate(loader.epoch(range(9))):
-                if number == position == 0:  # once: the interrupt may come after the next batch
-                    print("loading", flush=True)
-    except KeyboardInterrupt:
-        loader.close()
-        print("closed", flush=True)
-"""
+def running(folder: Path, start_method: str) -> subprocess.Popen[str]:
+    config = f"Config(workers=2, start_method={start_method!r})"
+    samples = "make_samples(Path(sys.argv[1])), Counter()"
+    imports = "from wattload.loaders.torch.loader import Config"
+    return loading(folder, imports, f"{config}.sample_loader({samples})")
 
 
 @pytest.mark.slow
@@ -167,19 +155,7 @@ if __name__ == "__main__":
 def test_ctrl_c_ends_the_workers_without_a_word_from_them(
     tmp_path: Path, start_method: str
 ) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(INTERRUPTED)
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path), start_method],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "loading\n"
+    process = running(tmp_path, start_method)
     os.killpg(process.pid, signal.SIGINT)  # the terminal sends it to every process of the group
     output, complaints = process.communicate(timeout=60)
     assert (output, complaints) == ("closed\n", "")
@@ -194,18 +170,7 @@ def test_ctrl_c_ends_the_workers_without_a_word_from_them(
 @pytest.mark.slow
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_a_run_that_was_killed_leaves_no_process_behind(tmp_path: Path, start_method: str) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(INTERRUPTED)
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path), start_method],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "loading\n"
+    process = running(tmp_path, start_method)
     assert len(_living(process.pid)) >= 3  # the run and its two workers
     process.kill()  # the run alone, not its group
     deadline_s = time.monotonic() + 10

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import pytest
+
+from tests.contracts.power_source import PowerSourceContract
 from tests.model_host.drive import Model, ModelDrive, load, store
 from tests.model_host.power import Meter
 from wattload.core.power import Channel, PowerSource, Sample
@@ -17,6 +20,18 @@ from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find
 
 SERIAL = "MODEL0001"
+
+
+class ModelDriveContract(PowerSourceContract):
+    """The contract of a source that reads a model drive in ``self.folder``."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def break_reads(self, source: PowerSource) -> None:
+        change(self.folder, gone=True)
+
 
 S = TypeVar("S")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.power_source import PowerSourceContract
 from tests.model_host.drive import INVALID_FIELD, Model, ModelDrive, RawState, store
 from tests.model_host.power import Meter, centiwatts
-from tests.power.sources.nvme_models import change, device, sources, values
+from tests.power.sources.nvme_models import ModelDriveContract, change, device, sources, values
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Bounds, Channel, Evidence, PowerSource
 from wattload.power.config import PowerConfig
@@ -30,18 +29,11 @@ def make(folder: Path, model: Model) -> PowerSource:
     return sources(folder, model)["nvme"]
 
 
-class TestNvmeSource(PowerSourceContract):
+class TestNvmeSource(ModelDriveContract):
     channels = frozenset({Channel.POWER_STATE, Channel.UPPER_W, Channel.LOWER_W, *ONCE_A_SECOND})
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
 
     def make(self) -> PowerSource:
         return make(self.folder, Model())
-
-    def break_reads(self, source: PowerSource) -> None:
-        change(self.folder, gone=True)
 
 
 def test_bounds_follow_the_power_state(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.power_source import PowerSourceContract
 from tests.model_host import packing
 from tests.model_host.drive import Model, RawState
 from tests.model_host.power import Meter
-from tests.power.sources.nvme_models import change, sources, values
+from tests.power.sources.nvme_models import ModelDriveContract, change, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, PowerSource
 
@@ -37,28 +36,14 @@ def vendor(folder: Path, *, milliwatts: int = 11_500, vendor_id: int = DERA) -> 
     return sources(folder, model)["nvme_vendor"]
 
 
-class TestOcpPower(PowerSourceContract):
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
-
+class TestOcpPower(ModelDriveContract):
     def make(self) -> PowerSource:
         return ocp(self.folder)
 
-    def break_reads(self, source: PowerSource) -> None:
-        change(self.folder, gone=True)
 
-
-class TestVendorPower(PowerSourceContract):
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
-
+class TestVendorPower(ModelDriveContract):
     def make(self) -> PowerSource:
         return vendor(self.folder)
-
-    def break_reads(self, source: PowerSource) -> None:
-        change(self.folder, gone=True)
 
 
 def test_ocp_power_is_in_whole_watts(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.power_source import PowerSourceContract
 from tests.model_host.drive import Model, ModelDrive, RawState
 from tests.model_host.power import Meter, centiwatts
-from tests.power.sources.nvme_models import change, sources, values
+from tests.power.sources.nvme_models import ModelDriveContract, change, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, PowerSource
 from wattload.power.nvme.admin import AdminCommand, Completion
@@ -23,16 +22,9 @@ def make(folder: Path, meter: Meter = METER, *, freezing: tuple[int, ...] = ()) 
     return sources(folder, Model(meter=meter, freezing=freezing))["nvme_ipm"]
 
 
-class TestIntervalPower(PowerSourceContract):
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
-
+class TestIntervalPower(ModelDriveContract):
     def make(self) -> PowerSource:
         return make(self.folder)
-
-    def break_reads(self, source: PowerSource) -> None:
-        change(self.folder, gone=True)
 
 
 def test_power_is_the_mean_of_the_last_second(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.power_source import PowerSourceContract
 from tests.model_host.drive import Model
 from tests.model_host.power import Meter
-from tests.power.sources.nvme_models import change, sources, values
+from tests.power.sources.nvme_models import ModelDriveContract, change, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource
 from wattload.power.sources import nvme_drive
@@ -22,19 +21,15 @@ def make(
     return sources(folder, model)["nvme_olec"]
 
 
-class TestLifetimeEnergy(PowerSourceContract):
+class TestLifetimeEnergy(ModelDriveContract):
     channels = frozenset({Channel.ENERGY_J})
 
     @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _every_read_is_due(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(nvme_drive, "SLOW_PERIOD_S", 1e-9)
-        self.folder = tmp_path
 
     def make(self) -> PowerSource:
         return make(self.folder)
-
-    def break_reads(self, source: PowerSource) -> None:
-        change(self.folder, gone=True)
 
 
 def test_count_is_in_steps_of_a_watt_hour(tmp_path: Path) -> None:

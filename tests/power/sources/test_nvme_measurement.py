@@ -11,10 +11,16 @@ from typing import Any, cast
 
 import pytest
 
-from tests.contracts.power_source import PowerSourceContract
 from tests.model_host.drive import Model, ModelDrive, sent
 from tests.model_host.power import Meter, centiwatts, measurement_bytes
-from tests.power.sources.nvme_models import change, device, meter, sources, values
+from tests.power.sources.nvme_models import (
+    ModelDriveContract,
+    change,
+    device,
+    meter,
+    sources,
+    values,
+)
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
@@ -67,12 +73,8 @@ def journalled(folder: Path) -> bool:
     return ChangeJournal(folder / "state").read(Key(device().key, FEATURE, 1), "run") is not None
 
 
-class TestPowerMeasurement(PowerSourceContract):
+class TestPowerMeasurement(ModelDriveContract):
     channels = frozenset()
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
 
     def make(self) -> PowerSource:
         return make(self.folder)
