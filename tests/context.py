@@ -19,7 +19,7 @@ from wattload.run.process import ProcessContext
 if TYPE_CHECKING:
     from wattload.run.power_session import Sampling
     from wattload.run.progress import Board
-    from wattload.session.schedule import Place
+    from wattload.session.schedule import SessionPosition
     from wattload.session.search_result import Measurement, SearchResult
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class NoReporter:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self.places: list[Place] = []
+        self.positions: list[SessionPosition] = []
         self.compared: list[Sequence[Path]] = []
 
     def note(self, text: str) -> None:
@@ -62,8 +62,8 @@ class NoReporter:
     def session_resumed(self, finished: int, planned: int, journal: Path) -> None:
         self.notes.append(f"{finished} of {planned} runs are not repeated")
 
-    def run_begins(self, place: Place) -> None:
-        self.places.append(place)
+    def run_begins(self, position: SessionPosition) -> None:
+        self.positions.append(position)
 
     def run_finished(self, folder: Path) -> None:
         pass

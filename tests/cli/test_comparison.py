@@ -8,11 +8,11 @@ import pytest
 
 from tests.reports.sessions import session
 from wattload.cli.comparison import print_comparison
-from wattload.cli.outcome import place_line
+from wattload.cli.outcome import position_line
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import make_subject
 from wattload.results.quantity import number
-from wattload.session.schedule import Place
+from wattload.session.schedule import SessionPosition
 
 JOURNAL = Path("runs/sweep-1a2b.jsonl")
 
@@ -72,8 +72,8 @@ def test_three_arms_are_listed_without_a_winner(capsys: pytest.CaptureFixture[st
 
 
 def test_a_run_of_a_session_says_where_it_stands() -> None:
-    place = Place(number=7, count=16, left_s=550, name="B")
-    assert place_line(place) == "run 7 of 16, about 9 min left: B"
-    assert place_line(Place(number=1, count=None, left_s=None, name="")) == "run 1"
+    position = SessionPosition(number=7, count=16, left_s=550, name="B")
+    assert position_line(position) == "run 7 of 16, about 9 min left: B"
+    assert position_line(SessionPosition(number=1, count=None, left_s=None, name="")) == "run 1"
     for seconds, words in ((3, "10 s"), (44, "40 s"), (59, "1 min"), (5400, "1 h 30 min")):
-        assert words in place_line(Place(number=1, count=2, left_s=seconds, name=""))
+        assert words in position_line(SessionPosition(number=1, count=2, left_s=seconds, name=""))

@@ -82,7 +82,7 @@ def test_malformed_trace_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     path.write_text("# evidence: measured\ntime_s,power_w\n0,5\n1,much\n")
     done = run(tmp_path, "power=replay", f"power.replay.path={path}")
     assert done.returncode == 2
-    assert "line 4: power_w must be a number, got 'much'" in done.stderr
+    assert "power_w must be a number: Failed to parse string: 'much'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -94,17 +94,17 @@ def test_every_run_says_where_it_stands_and_the_end_compares_all(
 ) -> None:
     reporter = NoReporter()
     loop.run_all(command(runs, tmp_path), multirun=True, reporter=reporter)
-    assert [(place.number, place.count) for place in reporter.places] == [
+    assert [(position.number, position.count) for position in reporter.positions] == [
         (number, 6) for number in range(1, 7)
     ]
-    assert [place.name for place in reporter.places[:3]] == ["PS0", "PS1", "PS2"]
-    assert reporter.places[0].left_s is None
-    assert all(place.left_s is not None for place in reporter.places[1:])
+    assert [position.name for position in reporter.positions[:3]] == ["PS0", "PS1", "PS2"]
+    assert reporter.positions[0].left_s is None
+    assert all(position.left_s is not None for position in reporter.positions[1:])
     assert [len(compared) for compared in reporter.compared] == [6]
     loop.run_all(command(runs, tmp_path), multirun=True, reporter=reporter)
     assert "6 of 6 runs are not repeated" in reporter.notes
     assert [len(compared) for compared in reporter.compared] == [6, 6]
-    assert len(reporter.places) == 6
+    assert len(reporter.positions) == 6
 
 
 def test_a_session_that_breaks_off_says_how_it_goes_on(

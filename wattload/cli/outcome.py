@@ -20,7 +20,7 @@ from wattload.session.search_result import Measurement, Pooled, SearchResult, pe
 
 if TYPE_CHECKING:
     from wattload.run.progress import Board
-    from wattload.session.schedule import Place
+    from wattload.session.schedule import SessionPosition
 
 SEARCH_COLUMNS = ("N", "runs", "AU", "nominal", "samples/s", "throughput", "drive W", "")
 
@@ -52,10 +52,10 @@ class Printer:
             f"(listed in {journal}; delete that file to start over)"
         )
 
-    def run_begins(self, place: Place) -> None:
+    def run_begins(self, position: SessionPosition) -> None:
         """Print the number of a session's run, and the time left."""
         self._is_session = True
-        self.note(place_line(place))
+        self.note(position_line(position))
 
     def run_finished(self, folder: Path) -> None:
         """Print the figures and checks of a run, or its record's path as JSON."""
@@ -96,12 +96,12 @@ class Printer:
             print_result(result, path, journal)
 
 
-def place_line(place: Place) -> str:
+def position_line(position: SessionPosition) -> str:
     """Return the line before a session's run: ``run 7 of 16, about 9 min left: B``."""
-    of = f" of {place.count}" if place.count is not None else ""
-    left = f", about {rough_time(place.left_s)} left" if place.left_s is not None else ""
-    name = f": {place.name}" if place.name else ""
-    return f"run {place.number}{of}{left}{name}"
+    of = f" of {position.count}" if position.count is not None else ""
+    left = f", about {rough_time(position.left_s)} left" if position.left_s is not None else ""
+    name = f": {position.name}" if position.name else ""
+    return f"run {position.number}{of}{left}{name}"
 
 
 def rough_time(seconds: float) -> str:

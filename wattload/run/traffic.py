@@ -64,7 +64,7 @@ class PhaseBins:
         with self.lock:
             self._store()
             self._bin_ns = None
-            return _joined(self._stored[:, : self._count])
+            return _merged(self._stored[:, : self._count])
 
     def append(self, columns: Counts) -> None:
         """Append bins in the form of ``columns``."""
@@ -93,17 +93,17 @@ class PhaseBins:
         self._stored = grown
 
 
-def _joined(columns: Counts) -> Counts:
+def _merged(columns: Counts) -> Counts:
     """Return the bins in order of time; bins of equal time are one."""
     steps = np.diff(columns[_TIME])
     if (steps > 0).all():
         return columns
     time_ns, place = np.unique(columns[_TIME], return_inverse=True)
-    joined = np.zeros((3, time_ns.size), dtype=np.int64)
-    joined[_TIME] = time_ns
+    merged = np.zeros((3, time_ns.size), dtype=np.int64)
+    merged[_TIME] = time_ns
     for row in (_READ, _WRITTEN):
-        np.add.at(joined[row], place, columns[row])
-    return joined
+        np.add.at(merged[row], place, columns[row])
+    return merged
 
 
 class Traffic:
@@ -192,12 +192,6 @@ def moved_per_bin(traffic: Iterable[PhaseTraffic]) -> tuple[Counts, Counts]:
 
     Both have shape (bins,).
     """
-    parts = [(each.time_ns, each.read_bytes + each.written_bytes) for each in traffic]
-    if not parts:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    if len(parts) == 1:
-        return parts[0]
-    time_ns, place = np.unique(np.concatenate([time for time, _ in parts]), return_inverse=True)
-    moved = np.zeros(time_ns.size, dtype=np.int64)
-    np.add.at(moved, place, np.concatenate([part for _, part in parts]))
-    return time_ns, moved
+    parts = [np.stack((t.time_ns, t.read_bytes, t.written_bytes)) for t in traffic]
+    columns = _merged(np.concatenate([np.empty((3, 0), dtype=np.int64), *parts], axis=1))
+    return columns[_TIME], columns[_READ] + columns[_WRITTEN]

@@ -24,7 +24,7 @@ from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
 from wattload.session.interleaving import Interleaving
 from wattload.session.journal import Point, SessionJournal, point_key
-from wattload.session.schedule import Pace, Place, Schedule, SessionReporter, Sweep
+from wattload.session.schedule import Pace, Schedule, SessionPosition, SessionReporter, Sweep
 
 
 def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
@@ -116,7 +116,7 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
         if process.is_root and journal is not None:
             pace.begin()
             reporter.run_begins(
-                Place(
+                SessionPosition(
                     number=step.comparison.order + 1,
                     count=len(schedule.planned) or None,
                     left_s=pace.left_s(len(to_make) - len(made)) if to_make else None,

@@ -27,7 +27,7 @@ class SessionReporter(Reporter, Protocol):
         """Show how many runs are not repeated because ``journal`` lists valid ones."""
         ...
 
-    def run_begins(self, place: Place) -> None:
+    def run_begins(self, position: SessionPosition) -> None:
         """Show which run of a session is next."""
         ...
 
@@ -49,8 +49,8 @@ class SessionReporter(Reporter, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A run's place in its session.
+class SessionPosition:
+    """The position of a run in its session.
 
     ``number`` counts from 1 to ``count``, which is ``None`` in a search. ``left_s`` is the
     estimated time until the end of the session, ``None`` before a run of it was timed.
