@@ -219,6 +219,12 @@ def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
     return {folder: finish_dead(folder, REASON) for folder in unfinished_runs(paths)}
 
 
+def recorded_texts(found: Mapping[Path, str]) -> list[str]:
+    """Return a line for each run that ``finish_abandoned`` has recorded."""
+    folders = (folder for folder, why_not in found.items() if not why_not)
+    return [f"recorded as aborted: {folder}; {REASON}" for folder in folders]
+
+
 def finish_dead(folder: Path, reason: str, states: Sequence[PowerStateRecord] = ()) -> str:
     """Write the record of a run if no process works in its folder; return why not, else nothing."""
     with abandoned(folder) as opened:

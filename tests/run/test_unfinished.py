@@ -91,7 +91,7 @@ def test_a_live_run_is_left_alone_and_shown_as_running(tmp_path: Path) -> None:
     assert not {path.name for path in folder.iterdir()} & MARKS
 
 
-@pytest.mark.parametrize("finisher", ["check", "run"])
+@pytest.mark.parametrize("finisher", ["check", "run", "report"])
 def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
     tmp_path: Path, left: Path, finisher: str
 ) -> None:
@@ -104,6 +104,8 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
             "1 of 1 seals and trace digests match",
             "1 run: 1 aborted",
         ]
+    elif finisher == "report":
+        done = wattload(tmp_path, "report", str(left), "-o", "page.html")
     else:
         done = run(tmp_path, "workload=null", "power=none")
     assert f"recorded as aborted: {left}" in done.stderr

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from wattload.cli.recompute import recompute
     from wattload.core.mlperf.rules import judge
-    from wattload.power.sampler.aborted_record import REASON, finish_abandoned
+    from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.runs.load import load_readable
     from wattload.reports.runs.search import find_records
     from wattload.reports.runs.validity import checks_of_files
@@ -79,9 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not (found.files or found.unfinished or found.unsearched):
         raise next(iter(found.faults.values()))
     reasons = finish_abandoned([*arguments.runs, *found.unfinished])
-    for folder, why_not in reasons.items():
-        if not why_not:
-            print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
+    for text in recorded_texts(reasons):
+        print(text, file=sys.stderr)
     if arguments.write and not arguments.recompute:
         raise ConfigError("--write needs --recompute: it writes the recomputed energies")
     again: Mapping[str, Recomputed] = {}

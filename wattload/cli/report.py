@@ -87,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         ForeignFileError: without ``-o``, a link or somebody else's file has the report's name.
     """
     from wattload.core.errors import ConfigError, TargetError
+    from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.render.output import (
         make_report,
         refuse_input,
@@ -110,6 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     refuse_input(output, arguments.runs)
     if arguments.format == "csv":
         refuse_input(ratios, arguments.runs)
+    for line in recorded_texts(finish_abandoned(arguments.runs)):
+        print(line, file=sys.stderr)
     second = ""
     if arguments.index:
         text = _index(arguments, output)

@@ -18,7 +18,7 @@ from wattload.core import interrupts
 from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.faults import host_fault
 from wattload.core.workload import Communicator
-from wattload.power.sampler.aborted_record import REASON, finish_abandoned
+from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
@@ -154,9 +154,8 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
             process.sampling = sampling
             process.on_all_ranks(require_sampling)
             if process.is_root:
-                for folder, why_not in finish_abandoned([Path(config.runs)]).items():
-                    if not why_not:
-                        process.note(f"recorded as aborted: {folder}; {REASON}")
+                for text in recorded_texts(finish_abandoned([Path(config.runs)])):
+                    process.note(text)
             yield process
     finally:
         if sampling is not None:
