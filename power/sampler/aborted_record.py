@@ -216,7 +216,8 @@ def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
     """
     for path in paths:
         remove_unborn(path)
-    return {folder: finish_dead(folder, REASON) for folder in unfinished_runs(paths)}
+    folders = dict.fromkeys(unfinished_runs(paths))  # each once, before the first is recorded
+    return {folder: finish_dead(folder, REASON) for folder in folders}
 
 
 def recorded_texts(found: Mapping[Path, str]) -> list[str]:
