@@ -91,8 +91,17 @@ class Span:
     """Bytes of a file that moved one after another: their place, their number, their CRC-32."""
 
     offset_bytes: int
-    size_bytes: int
-    crc32: int
+    size_bytes: int = 0
+    crc32: int = 0
+
+    @property
+    def end_bytes(self) -> int:
+        return self.offset_bytes + self.size_bytes
+
+    def followed_by(self, data: Bytes) -> Span:
+        """Return these bytes and those that follow them."""
+        crc32 = crc32_of(data, self.crc32)
+        return Span(self.offset_bytes, self.size_bytes + data.size, crc32)
 
 
 class CountedFile(io.FileIO):
@@ -110,7 +119,7 @@ class CountedFile(io.FileIO):
     @property
     def whole(self) -> Span:
         """All bytes of a file that was written from its start to its end."""
-        (span,) = self.spans or (Span(0, 0, 0),)
+        (span,) = self.spans or (Span(0),)
         return span
 
     @classmethod
@@ -159,13 +168,9 @@ class CountedFile(io.FileIO):
         """Add bytes to the last span, or start a new one if they do not follow it."""
         if not view:
             return
-        last = self.spans[-1] if self.spans else Span(offset, 0, 0)
-        if last.offset_bytes + last.size_bytes != offset:
-            last = Span(offset, 0, 0)
-        elif self.spans:
-            self.spans.pop()
-        crc32 = crc32_of(np.frombuffer(view, np.uint8), last.crc32)
-        self.spans.append(Span(last.offset_bytes, last.size_bytes + len(view), crc32))
+        is_next = self.spans and self.spans[-1].end_bytes == offset
+        last = self.spans.pop() if is_next else Span(offset)
+        self.spans.append(last.followed_by(np.frombuffer(view, np.uint8)))
 
 
 def day_files(source: Path) -> tuple[Path, ...]:

@@ -26,6 +26,7 @@ from wattload.loaders.aligned_io import create_direct, direct_alignment
 from wattload.loaders.data.data_folder import (
     TEMPORARY_SUFFIX,
     DataFolder,
+    claim_on_targets,
     existing_on_targets,
     marker_of,
 )
@@ -134,12 +135,8 @@ class StampedFiles:
             DataError: a folder is not wattload's, or a file has holes or another size.
             TargetError: a target is full or not writable.
         """
-        folders = {
-            target.index: DataFolder.claim(
-                target.data_folder.parent, self.workload, self.parameters, seed=SEED
-            )
-            for target in self.targets
-        }
+        claimed = claim_on_targets(self.targets, self.workload, self.parameters, seed=SEED, part=0)
+        folders = dict(zip((target.index for target in self.targets), claimed, strict=True))
         missing = list(self._not_in(folders))
         absent = {file.path for file in missing}
         kept = [path for path in self.paths if path not in absent]

@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from wattload.core.errors import DataError
 from wattload.core.io import Extent
 from wattload.loaders.converters import FIRST_NUMBER, RARE_NUMBER, NumberedColumn
-from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.criteo_day_files import Bytes, Moved, Span
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import struct
-from wattload.loaders.native.direct_files import FileSink, Machine, extents_of, new_files
+from wattload.loaders.native.direct_files import FileSink, Machine, divided, new_files
 
 ID_BYTES = 4
 STEP_BYTES = 4 << 20
@@ -233,19 +232,12 @@ class _Column:
 
     def _steps(self, sources: Sequence[Path]) -> list[Extent]:
         step = min(STEP_BYTES, self._machine.block_bytes // 2)
-        return [
-            extent
-            for source in sources
-            for extent in extents_of(source, source.stat().st_size, step)
-        ]
+        return divided([Extent(source, 0, source.stat().st_size) for source in sources], step)
 
     def _read(self, extents: Sequence[Extent]) -> Iterator[Bytes]:
         """Yield the bytes of extents, and note the checksum of each file from its start on."""
         for extent, found in zip(extents, self._machine.read(extents, self._moved), strict=True):
             spans = self.read.setdefault(extent.path, [])
-            if extent.offset_bytes == 0:
-                spans.append(Span(0, 0, 0))
-            last = spans.pop()
-            crc32 = crc32_of(found, last.crc32)
-            spans.append(Span(0, last.size_bytes + found.size, crc32))
+            last = spans.pop() if extent.offset_bytes else Span(0)
+            spans.append(last.followed_by(found))
             yield found

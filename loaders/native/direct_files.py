@@ -26,7 +26,6 @@ from wattload.loaders.aligned_io import (
     round_down,
     round_up,
 )
-from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.criteo_day_files import (
     COLUMNS,
     LINE_LIMIT_BYTES,
@@ -198,7 +197,7 @@ class Text:
         self._machine = machine
         self._part = part
         self._moved = moved
-        self.span = Span(part.start_bytes, 0, 0)
+        self.span = Span(part.start_bytes)
         packed = self._chunks() if gz is None else gz
         self._ahead = Ahead(unpack(part.source, packed)) if is_gz(part.source) else None
         self._pieces = PieceReader(iter(self._ahead or ()))
@@ -257,7 +256,7 @@ class Text:
         for extent, memory in zip(extents, memories, strict=True):
             offset, length = extent.offset_bytes, extent.length_bytes
             start = LINE_LIMIT_BYTES + max(part.start_bytes - offset, 0)
-            self._check_in(memory[start : LINE_LIMIT_BYTES + length])
+            self.span = self.span.followed_by(memory[start : LINE_LIMIT_BYTES + length])
             yield offset, length, memory
 
     def _unpacked(self) -> Iterator[tuple[int, int, Bytes]]:
@@ -276,22 +275,18 @@ class Text:
     def _chunks(self) -> Iterator[memoryview]:
         """Yield the bytes of a gz file."""
         source, step = self._part.source, min(PIECE_BYTES, self._machine.block_bytes)
-        size_bytes = source.stat().st_size
-        for chunk in self._machine.read(extents_of(source, size_bytes, step), self._moved):
-            self._check_in(chunk)
+        extents = divided([Extent(source, 0, source.stat().st_size)], step)
+        for chunk in self._machine.read(extents, self._moved):
+            self.span = self.span.followed_by(chunk)
             yield chunk.data
 
-    def _check_in(self, text: Bytes) -> None:
-        span = self.span
-        crc32 = crc32_of(text, span.crc32)
-        self.span = Span(span.offset_bytes, span.size_bytes + text.size, crc32)
 
-
-def extents_of(path: Path, size_bytes: int, step_bytes: int) -> list[Extent]:
-    """Return a file of this size in extents of ``step_bytes``, the last one shorter."""
+def divided(extents: Sequence[Extent], most_bytes: int) -> list[Extent]:
+    """Return the extents in pieces of ``most_bytes``, the last one of each shorter."""
     return [
-        Extent(path, offset, min(step_bytes, size_bytes - offset))
-        for offset in range(0, size_bytes, step_bytes)
+        Extent(each.path, each.offset_bytes + done, min(most_bytes, each.length_bytes - done))
+        for each in extents
+        for done in range(0, each.length_bytes, most_bytes)
     ]
 
 
@@ -331,9 +326,8 @@ class FileSink:
         self._moved = moved
         self._tickets: list[Ticket] = []
         self._filled = 0
-        self._crc32 = 0
         self._descriptor = -1
-        self.span = Span(0, 0, 0)
+        self.span = Span(0)
 
     def __enter__(self) -> Self:
         with open_data_folder(self._path.parent) as folder:
@@ -353,7 +347,7 @@ class FileSink:
             count = min(new.size, piece.size - self._filled)
             piece[self._filled : self._filled + count] = new[:count]
             # While the bytes are in the core's cache.
-            self._crc32 = crc32_of(new[:count], self._crc32)
+            self.span = self.span.followed_by(new[:count])
             self._filled += count
             new = new[count:]
             if self._filled == piece.size:
@@ -368,9 +362,8 @@ class FileSink:
         os.fsync(self._descriptor)
 
     def _flush(self) -> None:
-        offset, length = self.span.size_bytes, self._filled
+        offset, length = self.span.size_bytes - self._filled, self._filled
         piece = self._pieces[len(self._tickets) % PIECES]
-        self.span = Span(0, offset + length, self._crc32)
         try:
             # Writes that extend a file wait for each other.
             os.posix_fallocate(self._descriptor, offset, length)
@@ -391,21 +384,15 @@ class FileSource:
         self._machine = machine
         self._path = path
         self._moved = moved
-        self._size_bytes = path.stat().st_size
+        self.size_bytes = path.stat().st_size
         self.name = str(path)
         self.spans: list[Span] = []
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Bytes]:
         """Yield the bytes of each range; see ``Source``."""
         extents = [Extent(self._path, *each) for each in ranges]
-        for (offset, length), found in zip(
-            ranges, self._machine.read(extents, self._moved), strict=True
-        ):
-            self.spans.append(Span(offset, length, crc32_of(found)))
+        for extent, found in zip(extents, self._machine.read(extents, self._moved), strict=True):
+            self.spans.append(Span(extent.offset_bytes).followed_by(found))
             yield found
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from wattload.core.io import Extent
 from wattload.loaders.converters import RowFiles, Scattered, Shuffled
-from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.criteo_day_files import Bytes, Moved, Span
-from wattload.loaders.native.direct_files import Machine, new_files
+from wattload.loaders.native.direct_files import Machine, divided, new_files
 
 WRITTEN_ROWS = 1 << 14
 """Rows gathered at a time: their bytes stay in a core's cache."""
@@ -69,7 +68,7 @@ def scatter_rows(
             counts.append(np.bincount(buckets, minlength=bucket_count).astype("<u4"))
         for each in counts:
             sink.write(each.view(np.uint8))
-    return Scattered(source.row_count, reader.spans, (sink.span,))
+    return Scattered(source.row_count, tuple(reader.spans), (sink.span,))
 
 
 def shuffle_rows(
@@ -86,7 +85,7 @@ def shuffle_rows(
     width = sum(widths)
     rows = np.empty((sum(each.length_bytes for each in sources) // width, width), np.uint8)
     memory, taken_bytes = rows.reshape(-1), 0
-    for found in machine.read(_pieces(sources, machine.block_bytes // 2), moved):
+    for found in machine.read(divided(sources, machine.block_bytes // 2), moved):
         memory[taken_bytes : taken_bytes + found.size] = found
         taken_bytes += found.size
     order = np.random.Generator(np.random.PCG64([seed, bucket])).permutation(len(rows))
@@ -105,11 +104,7 @@ class _RowReader:
         self._machine = machine
         self._source = source
         self._moved = moved
-        self._spans = [Span(0, 0, 0) for _ in source.paths]
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        return tuple(self._spans)
+        self.spans = [Span(0) for _ in source.paths]
 
     def read(self, first: int, count: int) -> Bytes:
         """Return rows, shape (``count``, bytes); they have to follow those read before."""
@@ -119,19 +114,13 @@ class _RowReader:
         for index, (path, width, (start, end)) in enumerate(
             zip(source.paths, source.widths, _columns(source.widths), strict=True)
         ):
-            rows_at_a_time = step // width
-            extents = [
-                Extent(path, row * width, min(rows_at_a_time, first + count - row) * width)
-                for row in range(first, first + count, rows_at_a_time)
-            ]
+            extents = divided([Extent(path, first * width, count * width)], step // width * width)
             done = 0
             for found in self._machine.read(extents, self._moved):
                 some = found.reshape(-1, width)
                 rows[done : done + len(some), start:end] = some
                 done += len(some)
-                span = self._spans[index]
-                crc32 = crc32_of(found, span.crc32)
-                self._spans[index] = Span(0, span.size_bytes + found.size, crc32)
+                self.spans[index] = self.spans[index].followed_by(found)
         return rows
 
 
@@ -143,11 +132,3 @@ def _some(order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 def _columns(widths: Sequence[int]) -> list[tuple[int, int]]:
     """Return where the bytes of each file are in a row: first and one after the last."""
     return list(pairwise(accumulate(widths, initial=0)))
-
-
-def _pieces(extents: Sequence[Extent], most_bytes: int) -> list[Extent]:
-    return [
-        Extent(each.path, each.offset_bytes + done, min(most_bytes, each.length_bytes - done))
-        for each in extents
-        for done in range(0, each.length_bytes, most_bytes)
-    ]

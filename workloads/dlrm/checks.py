@@ -770,10 +770,10 @@ class _Output:
 
 def _joined(spans: Sequence[Span]) -> Span:
     """Return spans that follow one another as one; an empty span if they do not."""
-    whole = spans[0] if spans else Span(0, 0, 0)
+    whole = spans[0] if spans else Span(0)
     for span in spans[1:]:
-        if span.offset_bytes != whole.offset_bytes + whole.size_bytes:
-            return Span(0, 0, 0)
+        if span.offset_bytes != whole.end_bytes:
+            return Span(0)
         crc32 = joined_crc32(whole.crc32, span.crc32, span.size_bytes)
         whole = Span(whole.offset_bytes, whole.size_bytes + span.size_bytes, crc32)
     return whole
