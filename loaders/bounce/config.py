@@ -17,10 +17,10 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.engine.library import IO_URING, choose_backend
 from wattload.loaders.gpu.limits import check_host
-from wattload.loaders.gpu.process import ProcessReader, Way
-from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
+from wattload.loaders.gpu.process import ENGINE, ProcessReader, Way
 
 THREAD, RING = "thread", "ring"
 POLLER_LIMIT = 64
@@ -48,34 +48,31 @@ class Config:
         check_settings(self, "loader")
 
     @property
-    def gpu_path_must_be_direct(self) -> bool:
-        """``False``: the path through host memory is the requested one."""
-        return False
+    def abilities(self) -> Ability:
+        return Ability.FILES | Ability.GPU | Ability.THREADS
 
-    def check_gpu_reads(self, plan: GpuReadPlan, targets: Sequence[Target]) -> None:
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         """Raise without a CUDA driver or the GPUs, for limits, and for targets without O_DIRECT."""
         self.check()
         if self.submit == RING:
             choose_backend(IO_URING)
         check_host(plan, targets, ring=self.submit == RING)
 
-    def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader; nothing is kept in ``folder``."""
         is_ring = self.submit == RING
         engine = (
-            f"{plan.threads} reads in flight by io_uring, {self.pollers} pollers per GPU, copies "
+            f"{plan.in_flight} reads in flight by io_uring, {self.pollers} pollers per GPU, copies "
             "in batches"
             if is_ring
-            else f"{plan.threads} threads with pread, one copy for each read"
+            else f"{plan.in_flight} threads with pread, one copy for each read"
         )
         path = DataPath(data_path="host_memory", path_requested="host_bounce", engine=engine)
-        return ProcessReader(
-            plan,
-            Way(
-                name="ring" if is_ring else "bounce",
-                path=path,
-                pollers=self.pollers,
-                pins=True,
-                variables={},
-            ),
+        less = "use fewer threads or smaller blocks" + (
+            f", or loader.submit={THREAD}" if is_ring else ""
         )
+        arguments = ("ring" if is_ring else "bounce", self.pollers)
+        return ProcessReader(plan, Way(module=ENGINE, arguments=arguments, path=path, less=less))

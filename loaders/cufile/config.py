@@ -19,9 +19,9 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.gpu.limits import MOST_IO_KB, check_host, cufile_io_kb
-from wattload.loaders.gpu.process import ProcessReader, Way
-from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
+from wattload.loaders.gpu.process import ENGINE, ProcessReader, Way
 
 DIRECT, AUTO = "direct", "auto"
 CONFIGURATION = "cufile.json"
@@ -53,11 +53,11 @@ class Config:
         check_settings(self, "loader")
 
     @property
-    def gpu_path_must_be_direct(self) -> bool:
-        """Whether ``mode`` is ``direct``."""
-        return self.mode == DIRECT
+    def abilities(self) -> Ability:
+        own = Ability.FILES | Ability.GPU | Ability.THREADS
+        return own | Ability.ONLY_DIRECT if self.mode == DIRECT else own
 
-    def check_gpu_reads(self, plan: GpuReadPlan, targets: Sequence[Target]) -> None:
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         """Raise without CUDA, cuFile or the GPUs, for limits, and targets without O_DIRECT.
 
         Without nvidia-fs and PCI P2PDMA only cuFile itself says whether it reads, when it has a
@@ -68,20 +68,25 @@ class Config:
         if found.cufile is None and found.cufile_refusal is not None:
             raise found.cufile_refusal
 
-    def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader; ``folder`` gets ``cufile.json`` and cuFile's log."""
         place = folder.absolute()
+        place.mkdir(parents=True, exist_ok=True)
         with open_folder(place) as opened:
             opened.write(CONFIGURATION, json.dumps(self.configuration(plan, place), indent=2))
         path = DataPath(
             data_path="cufile",
             path_requested=self.mode,
-            engine=f"{plan.threads} threads with cuFileRead, {CONFIGURATION} of the run",
+            engine=f"{plan.in_flight} threads with cuFileRead, {CONFIGURATION} of the run",
         )
         variables = {"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)}
-        return ProcessReader(plan, Way(name="cufile", path=path, library=True, variables=variables))
+        way = Way(module=ENGINE, arguments=("cufile", 1), path=path, variables=variables)
+        return ProcessReader(plan, way)
 
-    def configuration(self, plan: GpuReadPlan, folder: Path) -> dict[str, Any]:
+    def configuration(self, plan: ReadPlan, folder: Path) -> dict[str, Any]:
         """Return the configuration; it allows the path through host memory with ``auto`` only.
 
         Reads without a host buffer of their own (``cufile_io_kb``) take one of the pool, and wait
@@ -90,7 +95,7 @@ class Config:
         """
         size_kb = next(kb for kb in _POOL_SIZES_KB if plan.block_bytes <= kb << 10)
         counts = [
-            max(count, plan.threads) if kb == size_kb else count
+            max(count, plan.in_flight) if kb == size_kb else count
             for kb, count in zip(_POOL_SIZES_KB, _POOL_COUNTS, strict=True)
         ]
         return {
@@ -112,7 +117,7 @@ class Config:
         }
 
 
-def _io_kb(plan: GpuReadPlan) -> int:
+def _io_kb(plan: ReadPlan) -> int:
     """Return the least ``max_direct_io_size_kb`` that does not cut the reads of a plan.
 
     Raises:

@@ -17,6 +17,7 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, round_up
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
@@ -25,7 +26,6 @@ from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
-from wattload.loaders.random_reads import RandomReader, RandomReadPlan
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 
 ENGINES = (AUTO, IO_URING, PREAD)
@@ -45,7 +45,7 @@ class Config:
 
     The product of ``block_bytes``, ``queue_depth`` and ``pollers`` is the memory of one rank's
     engine. The last three settings are for whole samples (``sample_loader``). Random reads
-    (``random_reader``) take the size of their blocks and how many are in flight from the workload.
+    (``block_reader``) take the size of their blocks and how many are in flight from the workload.
     """
 
     name: ClassVar[str] = "direct"
@@ -155,35 +155,28 @@ class Config:
         return True
 
     @property
-    def reads_storage(self) -> bool:
-        """``True``: random reads are from files."""
-        return True
+    def abilities(self) -> Ability:
+        return Ability.FILES
 
-    @property
-    def needs_gpu(self) -> bool:
-        """``False``: random reads end in host memory."""
-        return False
-
-    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         """Raise for targets without O_DIRECT, and for reads that the pollers can't share."""
         self.check()
         for target in targets:
             _require_direct(target)
-            for read_bytes in {file.read_bytes for file in plan.files}:
-                check_alignment(target, read_bytes, "workload.block_bytes")
-        depth, rest = divmod(plan.requesters, self.pollers)
+            check_alignment(target, plan.read_bytes, "workload.block_bytes")
+        depth, rest = divmod(plan.per_file, self.pollers)
         if rest or depth > READS_LIMIT:
             raise ConfigError(
-                f"each poller of a target keeps as many of its {plan.requesters} reads in flight, "
+                f"each poller of a target keeps as many of its {plan.per_file} reads in flight, "
                 f"up to {READS_LIMIT}; loader.pollers must divide workload.requesters, got "
                 f"{self.pollers}"
             )
         self.require_checkpoint_library()
 
-    def memory_bytes(self, plan: RandomReadPlan) -> int:
-        return sum(plan.requesters * file.read_bytes for file in plan.files)
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.read_bytes
 
-    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader of random blocks by O_DIRECT; nothing is kept in ``folder``."""
         return DirectRandomReader(
             plan,

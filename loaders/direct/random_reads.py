@@ -22,39 +22,39 @@ from wattload.core.errors import DataError
 from wattload.core.histogram import Histogram
 from wattload.core.io import TRACE_DTYPE, DataPath, Extent, IOKind, IOOrder, IOPlan
 from wattload.loaders.aligned_io import round_down
-from wattload.loaders.engine.engine import SLICE_S, IOEngine, Ticket
-from wattload.loaders.gpu.failures import failure_clause
-from wattload.loaders.gpu_reads import ReadsWatch
-from wattload.loaders.random_reads import (
-    RandomReadFile,
-    RandomReadPlan,
-    RandomReadResult,
+from wattload.loaders.block_reads import (
     ReadFailure,
+    ReadFile,
+    ReadPlan,
+    ReadResult,
+    ReadsWatch,
 )
+from wattload.loaders.engine.engine import SLICE_S, IOEngine, Ticket
+from wattload.loaders.gpu.native import failure_clause
 
 _TRACE_EVERY = 1024
 
 
 class DirectRandomReader:
-    """Engines with registered memory, one per file; implements ``RandomReader``."""
+    """Engines with registered memory, one per file; implements ``BlockReader``."""
 
     def __init__(
-        self, plan: RandomReadPlan, *, backend: str, pollers: int, traced_operations: int
+        self, plan: ReadPlan, *, backend: str, pollers: int, traced_operations: int
     ) -> None:
-        """Open the engines; ``pollers``, which divide ``plan.requesters``, are those of a file.
+        """Open the engines; ``pollers``, which divide ``plan.per_file``, are those of a file.
 
         Raises:
             ConfigError: the engine can't run here.
         """
         self._plan = plan
         self._traced_operations = traced_operations
-        self._depth = plan.requesters // pollers
+        self._depth = plan.per_file // pollers
         self._engines: list[IOEngine] = []
         try:
-            for file in plan.files:
+            for _ in plan.files:
                 engine = IOEngine(
                     backend=backend,
-                    block_bytes=file.read_bytes,
+                    block_bytes=plan.read_bytes,
                     depth=self._depth,
                     pollers=pollers,
                 )
@@ -68,8 +68,8 @@ class DirectRandomReader:
         """Return the path: O_DIRECT into the memory of the host, asked for by the CPU."""
         return self._path
 
-    def run(self, watch: ReadsWatch) -> RandomReadResult:
-        """Read for the planned time; see ``RandomReader.run``.
+    def run(self, watch: ReadsWatch) -> ReadResult:
+        """Read for the planned time; see ``BlockReader.run``.
 
         Raises:
             OSError: a file can't be opened.
@@ -83,7 +83,7 @@ class DirectRandomReader:
             for number, engine in enumerate(self._engines):
                 file = self._plan.files[number]
                 plan = self._plan_of(file, number)
-                tickets.append(engine.submit(plan, alignment_bytes=file.read_bytes))
+                tickets.append(engine.submit(plan, alignment_bytes=self._plan.read_bytes))
             self._follow(tickets, watch)
             cpu_s = time.process_time() - start_cpu_s
             end_ns = max(ticket.reading().time_ns for ticket in tickets)
@@ -98,12 +98,13 @@ class DirectRandomReader:
         for engine in self._engines:
             engine.close()
 
-    def _plan_of(self, file: RandomReadFile, number: int) -> IOPlan:
-        extent = Extent(file.path, 0, round_down(file.size_bytes, file.read_bytes))
+    def _plan_of(self, file: ReadFile, number: int) -> IOPlan:
+        read_bytes = self._plan.read_bytes
+        extent = Extent(file.path, 0, round_down(file.size_bytes, read_bytes))
         return IOPlan(
             kind=IOKind.READ,
             extents=(extent,),
-            block_bytes=file.read_bytes,
+            block_bytes=read_bytes,
             depth=self._depth,
             order=IOOrder.RANDOM,
             duration_s=self._plan.duration_s,
@@ -125,7 +126,7 @@ class DirectRandomReader:
 
     def _result(
         self, tickets: Sequence[Ticket], start_ns: int, end_ns: int, cpu_s: float
-    ) -> RandomReadResult:
+    ) -> ReadResult:
         readings = [ticket.reading() for ticket in tickets]
         failures = []
         compared_bytes = 0
@@ -148,7 +149,7 @@ class DirectRandomReader:
             else:
                 compared_bytes += result.moved_bytes
                 bad_blocks[number] = result.bad_blocks
-        return RandomReadResult(
+        return ReadResult(
             operations=sum(reading.operation_count for reading in readings),
             file_operations=tuple(reading.operation_count for reading in readings),
             start_ns=start_ns,

@@ -17,8 +17,8 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.units import KIB
 from wattload.core.workload import Requirement
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.gdsio.harness import DIRECT, THROUGH_CPU, GdsioReader, gpu_number
-from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 
 _TOOLS = "gds/tools/gdsio"
 _CUDA = Path("/usr/local/cuda")
@@ -34,7 +34,6 @@ class Config:
 
     name: ClassVar[str] = "gdsio"
     requires: ClassVar[tuple[Requirement, ...]] = ()
-    gpu_path_must_be_direct: ClassVar[bool] = False
 
     _target_: str = "wattload.loaders.gdsio.config.Config"
     binary: str | None = setting(
@@ -55,7 +54,11 @@ class Config:
         if self.transfer not in (DIRECT, THROUGH_CPU):
             raise ConfigError(f"loader.transfer must be 0 or 2, got {self.transfer}")
 
-    def check_gpu_reads(self, plan: GpuReadPlan, targets: Sequence[Target]) -> None:
+    @property
+    def abilities(self) -> Ability:
+        return Ability.FILES | Ability.GPU | Ability.THREADS
+
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         """Raise for a missing program, and for a plan that its options can't express."""
         self.program()
         if plan.duration_s != round(plan.duration_s):
@@ -68,9 +71,13 @@ class Config:
                     f"gdsio takes sizes in KiB, and {file.path} is of {file.size_bytes} bytes; "
                     "set workload.file_bytes to a multiple of 1024"
                 )
-            gpu_number(file.gpu)
+        for gpu in plan.gpus:
+            gpu_number(gpu)
 
-    def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the program, ready to run."""
         return GdsioReader(self.program(), self.transfer, plan, folder)
 

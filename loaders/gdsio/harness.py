@@ -14,9 +14,9 @@ from wattload.core.files import open_folder
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import KIB, NS_PER_S
+from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.gdsio.output import Totals, read_lines
 from wattload.loaders.gpu import nvidia_fs
-from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
 from wattload.loaders.launch import with_this_process
 
 DIRECT, THROUGH_CPU = 0, 2
@@ -32,7 +32,7 @@ class GdsioReader:
     """One call of gdsio, with a group of options for each file."""
 
     def __init__(
-        self, program: Path, transfer: int, plan: GpuReadPlan, folder: Path, roots: Roots = LIVE
+        self, program: Path, transfer: int, plan: ReadPlan, folder: Path, roots: Roots = LIVE
     ) -> None:
         self._program, self._transfer = program, transfer
         self._plan, self._folder, self._roots = plan, folder, roots
@@ -43,10 +43,10 @@ class GdsioReader:
         count = len(plan.files)
         groups: list[str] = []
         for number, file in enumerate(plan.files):
-            threads = len(range(number, plan.threads, count))
+            threads = len(range(number, plan.in_flight, count))
             if not threads:
                 continue
-            groups += ["-f", str(file.path), "-d", str(gpu_number(file.gpu, self._roots))]
+            groups += ["-f", str(file.path), "-d", str(gpu_number(file.gpu or "", self._roots))]
             groups += ["-n", str(file.node)] if file.node is not None else []
             groups += ["-w", str(threads), "-s", f"{file.size_bytes // KIB}K"]
         return (
@@ -62,7 +62,7 @@ class GdsioReader:
             initiator="cpu",
             data_path="cufile" if is_direct else "host_bounce",
             path_requested="auto" if is_direct else "host_bounce",
-            engine=f"gdsio -x {self._transfer}, {self._plan.threads} threads",
+            engine=f"gdsio -x {self._transfer}, {self._plan.in_flight} threads",
             remarks=(
                 "gdsio discards what it reads: its bytes are not checked",
                 "gdsio draws its own offsets",
@@ -71,13 +71,14 @@ class GdsioReader:
             ),
         )
 
-    def run(self, watch: ReadsWatch) -> GpuReadResult:
+    def run(self, watch: ReadsWatch) -> ReadResult:
         """Run the program; its reads are counted when it has ended, as it reports nothing before.
 
         Raises:
             RunError: it failed, took too long, or printed no result line.
         """
         plan, command = self._plan, self.command()
+        self._folder.mkdir(parents=True, exist_ok=True)
         with open_folder(self._folder) as folder:
             folder.write(COMMAND, shlex.join(command) + "\n")
         before = nvidia_fs.reads(self._roots)
@@ -94,13 +95,12 @@ class GdsioReader:
         driver_reads = None if before is None or after is None else after - before
         version = nvidia_fs.version(self._roots)
         planned_bytes = sum(file.size_bytes for file in plan.files)
-        return GpuReadResult(
+        return ReadResult(
             operations=totals.operations,
-            moved_bytes=totals.moved_bytes,
+            drive_bytes=totals.moved_bytes,
             start_ns=end_ns - round(totals.seconds * NS_PER_S),
             end_ns=end_ns,
             cpu_s=cpu_s,
-            latency=None,
             mean_latency_s=totals.mean_latency_s,
             counts=PathCounts(
                 reads=totals.operations,
@@ -125,7 +125,7 @@ class GdsioReader:
         """Run a command until its end and return its CPU seconds."""
         environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         environment.pop("CUDA_VISIBLE_DEVICES", None)  # it would renumber the GPUs
-        limit_s = self._plan.duration_s + START_S + START_S_PER_THREAD * self._plan.threads
+        limit_s = self._plan.duration_s + START_S + START_S_PER_THREAD * self._plan.in_flight
         with open_folder(self._folder) as folder, os.fdopen(folder.create(OUTPUT), "wb") as log:
             self._process = subprocess.Popen(
                 with_this_process(command),

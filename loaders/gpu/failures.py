@@ -1,23 +1,19 @@
-"""What a failure of CUDA, of cuFile or of the kernel means: sentences for the user.
-
-cuFile's codes and their meanings are those of ``CUFILEOP_STATUS_ENTRIES`` in ``cufile.h``.
-"""
+"""What an error of CUDA, of cuFile or of the engine's library means: sentences for the user."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError, WattloadError
 from wattload.core.storage.targets import DATA_FOLDER_NAME
-from wattload.core.units import format_bytes
+from wattload.core.units import MIB, format_bytes
 from wattload.loaders.aligned_io import refuses_direct
 from wattload.loaders.engine import library
-from wattload.loaders.gpu import native
-from wattload.loaders.gpu_reads import GpuReadPlan
+from wattload.loaders.gpu.native import CUFILE_MEANINGS, NativeError
 
-CUFILE_BASE = 5000
 NO_DRIVER = "install NVIDIA's driver, or in a container pass the GPU into it"
 
 _REFUSALS = {
@@ -43,40 +39,6 @@ _REFUSALS = {
     "threads",
     5045: "a buffer can't be registered; use fewer threads or smaller blocks",
 }
-_MEANINGS = {
-    5011: "an error of the CUDA driver",
-    5012: "an invalid device pointer",
-    5022: "an invalid argument",
-    5024: "the buffer is not registered",
-    5030: "an internal error",
-    5031: "no new file descriptor",
-    5036: "GPU memory could not be pinned",
-    5043: "out of memory",
-    5044: "an I/O error",
-    5048: "an internal error of nvidia-fs",
-    5050: "the limit of GPUDirect Storage",
-}
-
-
-def failure_clause(code: int) -> str:
-    """Return why a read failed, by its code: see ``wl_gpu_failure`` in the header."""
-    if code == errno.EPERM:  # pread has no such error; cuFile 1.15 has it for all without a code
-        return "an error without a code, which cuFile's log in the run's folder explains"
-    if code > 0:
-        return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
-    if code == library.SHORT_READ:
-        return "fewer bytes than asked for"
-    if code < -CUFILE_BASE:
-        meaning = _MEANINGS.get(-code)
-        return f"cuFile error {-code}" + (f": {meaning}" if meaning else "")
-    return "other errors"
-
-
-def failure_error(code: int, plan: GpuReadPlan) -> OSError:
-    """Return the error for a run of which every read failed with that code first."""
-    number = code if code > 0 else errno.EIO
-    first = plan.files[0].path
-    return OSError(number, f"no read succeeded: {failure_clause(code)}", str(first))
 
 
 def cufile_refusal(code: int, path: str) -> WattloadError:
@@ -84,7 +46,9 @@ def cufile_refusal(code: int, path: str) -> WattloadError:
 
     ``code`` is cuFile's, or an errno, negated: -22 for a configuration that it can't read.
     """
-    meaning = os.strerror(-code) if code < 0 else _MEANINGS.get(code, "an unknown error")
+    meaning = CUFILE_MEANINGS.get(code, "an unknown error")
+    if code < 0:
+        meaning = os.strerror(-code)
     reason = _REFUSALS.get(code) or (
         f"{meaning}; cuFile's log in the run's folder has more, and loader=bounce reads without "
         "cuFile"
@@ -115,15 +79,23 @@ def missing_library(text: str) -> ConfigError:
     return NoGpuError(f"no CUDA driver (libcuda.so.1): {NO_DRIVER}; the loader said: {text}")
 
 
-def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception:
-    """Return the exception for readers that could not be prepared."""
+def opening_error(error: NativeError, sizes: Mapping[str, int], less: str) -> Exception:
+    """Return the exception for readers or a queue that could not be opened.
+
+    ``sizes`` are those of the planned files by path, ``less`` what takes less memory and fewer
+    threads: "use fewer threads".
+    """
     if error.code > 0:
-        return _of_errno(error, plan)
+        failed = f"{error.text} failed: {os.strerror(error.code)}"
+        if error.path:
+            return OSError(error.code, failed, error.path)
+        if error.code == errno.EAGAIN:
+            less += ", or raise pids.max and the limit on processes (ulimit -u)"
+        return ConfigError(f"{failed}; {less}")
     if error.code == library.OTHER_SIZE:
-        planned = {str(file.path): file.size_bytes for file in plan.files}[error.path]
         return TargetError(
-            f"file of {format_bytes(error.offset)}, {format_bytes(planned)} planned: {error.path}; "
-            "remove the data folder to generate it again"
+            f"file of {format_bytes(error.offset)}, {format_bytes(sizes[error.path])} planned: "
+            f"{error.path}; remove the data folder to generate it again"
         )
     kinds: dict[int, Exception] = {
         library.NO_LIBRARY: missing_library(error.text),
@@ -132,32 +104,35 @@ def preparation_error(error: native.NativeError, plan: GpuReadPlan) -> Exception
             f"{error.text}: check workload.gpus and CUDA_VISIBLE_DEVICES, and whether MIG is on, "
             "which wattload does not support"
         ),
-        library.GPU_MEMORY: ConfigError(
-            f"{error.text}; use fewer threads or smaller blocks, or end what uses the GPU"
-        ),
+        library.GPU_MEMORY: ConfigError(f"{_no_room(error)}; {less}, or end what uses the GPU"),
         library.CUFILE: cufile_refusal(error.detail, error.path),
         library.NOT_DIRECT: TargetError(refuses_direct(error.path)),
-        library.UNAVAILABLE: ConfigError(f"{error.text}; use loader.submit=thread"),
+        library.NOT_PINNED: ConfigError(
+            f"{error.offset / MIB:.4g} MiB can't be pinned ({error.text}); raise ulimit -l and the "
+            f"memory limit of the cgroup, or {less}"
+        ),
     }
-    return kinds.get(error.code) or ConfigError(error.text)
+    return kinds.get(error.code) or ConfigError(f"{error.text}; {less}")
 
 
-def _of_errno(error: native.NativeError, plan: GpuReadPlan) -> Exception:
-    if error.code == errno.EAGAIN:
-        return ConfigError(
-            f"{plan.threads} threads do not start ({error.text} failed: "
-            f"{os.strerror(error.code)}); use fewer threads, or raise pids.max and the limit on "
-            "processes (ulimit -u)"
+def _no_room(error: NativeError) -> str:
+    if error.offset == library.NO_OFFSET:
+        return error.text
+    return f"the GPU has no {format_bytes(error.offset)} free for {error.text}"
+
+
+def lost_error(error: NativeError, hang_s: float = 0.0) -> RunError:
+    """Return the exception for reads that an error ended; a queue waits ``hang_s`` for answers."""
+    if error.code == library.HANGS:
+        where = f" on {error.path}" if error.path else ""
+        return RunError(
+            f"{error.offset:,} requests unanswered for {hang_s:.3g} s{where}: the drive or a "
+            "poller hangs; check the kernel log"
         )
-    if error.path:
-        return OSError(error.code, f"{error.text} failed: {os.strerror(error.code)}", error.path)
-    return ConfigError(f"{error.text} failed: {os.strerror(error.code)}; use fewer threads")
-
-
-def lost_error(error: native.NativeError) -> RunError:
-    """Return the exception for reads that an error ended: the GPU was lost, or the ring."""
-    if error.code > 0:
-        return RunError(f"reads ended: {error.text} failed: {os.strerror(error.code)}")
-    return RunError(
-        f"the GPU was lost, reads ended: {error.text}; check it with nvidia-smi and the kernel log"
-    )
+    if error.code == library.CUDA:
+        return RunError(
+            f"the GPU was lost, reads ended: {error.text}; check it with nvidia-smi and the kernel "
+            "log"
+        )
+    reason = f" failed: {os.strerror(error.code)}" if error.code > 0 else ""
+    return RunError(f"reads ended: {error.text}{reason}")

@@ -11,9 +11,9 @@ from wattload.core.host.facts import memory_limit_bytes, task_limits
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, read_int, read_text
 from wattload.core.units import format_bytes
-from wattload.loaders.aligned_io import check_alignment
+from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
+from wattload.loaders.block_reads import ReadPlan
 from wattload.loaders.gpu.probe import Probe, probe
-from wattload.loaders.gpu_reads import GpuReadPlan
 
 _SPARE_TASKS = 16
 """Threads of Python, of the CUDA driver and of cuFile beside our own."""
@@ -39,7 +39,7 @@ def cufile_io_kb(block_bytes: int) -> int:
 
 
 def check_host(
-    plan: GpuReadPlan,
+    plan: ReadPlan,
     targets: Sequence[Target],
     *,
     buffer_bytes: int = 0,
@@ -53,6 +53,11 @@ def check_host(
             or buffers (see ``check_limits``), or CUDA does not show a GPU of the plan.
         TargetError: a target has no O_DIRECT.
     """
+    if plan.block_bytes % PAGE_BYTES:
+        raise ConfigError(
+            f"this loader reads blocks of multiples of {PAGE_BYTES} bytes into GPU memory, and "
+            f"workload.block_bytes is {plan.block_bytes}; use loader=gpu_queue for smaller ones"
+        )
     for target in targets:
         if target.direct_io is None:
             raise TargetError(
@@ -63,7 +68,7 @@ def check_host(
     check_limits(plan, buffer_bytes=buffer_bytes, ring=ring)
     found = probe(with_cufile=with_cufile)
     shown = {gpu.address.lower() for gpu in found.gpus}
-    missing = sorted({file.gpu for file in plan.files if file.gpu.lower() not in shown})
+    missing = sorted(gpu for gpu in plan.gpus if gpu.lower() not in shown)
     if missing:
         raise ConfigError(
             f"CUDA does not show GPU {', '.join(missing)}, only {', '.join(sorted(shown))}: check "
@@ -74,7 +79,7 @@ def check_host(
 
 
 def check_limits(
-    plan: GpuReadPlan, *, buffer_bytes: int = 0, ring: bool = False, roots: Roots = LIVE
+    plan: ReadPlan, *, buffer_bytes: int = 0, ring: bool = False, roots: Roots = LIVE
 ) -> None:
     """Raise for threads or buffers that a limit forbids; ``ring`` registers buffers in io_uring.
 
@@ -85,40 +90,41 @@ def check_limits(
     """
     _check_tasks(plan, roots)
     _check_files(plan)
-    pinned_bytes = plan.threads * (buffer_bytes or plan.block_bytes)
+    pinned_bytes = plan.in_flight * (buffer_bytes or plan.block_bytes)
     limit_bytes, _ = memory_limit_bytes(roots)
     if limit_bytes is not None and pinned_bytes > limit_bytes:
         raise ConfigError(
-            f"buffers of {format_bytes(pinned_bytes)} for {plan.threads} threads, the memory limit "
-            f"of the cgroup is {format_bytes(limit_bytes)}: use fewer threads or smaller blocks"
+            f"buffers of {format_bytes(pinned_bytes)} for {plan.in_flight} threads, the memory "
+            f"limit of the cgroup is {format_bytes(limit_bytes)}: use fewer threads or smaller "
+            "blocks"
         )
     if ring:
         check_locked(pinned_bytes, "use loader.submit=thread", roots)
 
 
-def _check_tasks(plan: GpuReadPlan, roots: Roots) -> None:
-    needed = plan.threads + _SPARE_TASKS
+def _check_tasks(plan: ReadPlan, roots: Roots) -> None:
+    needed = plan.in_flight + _SPARE_TASKS
     advice = "use fewer threads, or raise the limit"
     for most, now in task_limits(roots):
         if now + needed > most:
             raise ConfigError(
-                f"{plan.threads} threads, pids.max is {most} and {now} are in use: {advice} of the "
-                "cgroup (docker run --pids-limit, TasksMax= of systemd)"
+                f"{plan.in_flight} threads, pids.max is {most} and {now} are in use: {advice} of "
+                "the cgroup (docker run --pids-limit, TasksMax= of systemd)"
             )
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     # The kernel does not apply it to root.
     if os.geteuid() != 0 and soft != resource.RLIM_INFINITY and needed > soft:
         raise ConfigError(
-            f"{plan.threads} threads, RLIMIT_NPROC is {soft}: {advice} with ulimit -u {needed}"
+            f"{plan.in_flight} threads, RLIMIT_NPROC is {soft}: {advice} with ulimit -u {needed}"
         )
     most = read_int(roots.proc / "sys/kernel/threads-max")
     if needed > most:
         raise ConfigError(
-            f"{plan.threads} threads, kernel.threads-max is {most}: {advice} with sysctl"
+            f"{plan.in_flight} threads, kernel.threads-max is {most}: {advice} with sysctl"
         )
 
 
-def _check_files(plan: GpuReadPlan) -> None:
+def _check_files(plan: ReadPlan) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(plan.files) + _SPARE_FILES
     if soft != resource.RLIM_INFINITY and needed > soft:

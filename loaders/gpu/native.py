@@ -7,14 +7,22 @@ that opened it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from ctypes import c_int32, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.histogram import Histogram
+from wattload.core.host.topology import cpus_of_node, parse_cpus
+from wattload.core.io import PathCounts
+from wattload.core.sysfs import LIVE, Roots
+from wattload.core.units import NS_PER_S
+from wattload.loaders.block_reads import ReadFailure, ReadPlan, ReadResult
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import array_of, constants, setup_of, struct
 from wattload.loaders.engine.library import OK, Error
@@ -22,7 +30,20 @@ from wattload.loaders.engine.library import OK, Error
 READY, CHECKING, CHECKED, TIMED, OVER, DONE = range(6)
 """The stages of ``wl_gpu_progress``."""
 
-WAYS = {way: constants()[f"WL_WAY_{way.upper()}"] for way in ("bounce", "ring", "cufile")}
+CUFILE_BASE = 5000
+CUFILE_MEANINGS = {
+    5011: "an error of the CUDA driver",
+    5012: "an invalid device pointer",
+    5022: "an invalid argument",
+    5024: "the buffer is not registered",
+    5030: "an internal error",
+    5031: "no new file descriptor",
+    5036: "GPU memory could not be pinned",
+    5043: "out of memory",
+    5044: "an I/O error",
+    5048: "an internal error of nvidia-fs",
+    5050: "the limit of GPUDirect Storage",
+}
 
 _GPU_LIMIT = 64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -32,10 +53,14 @@ _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 class NativeError(Exception):
     """A call of the library failed; ``text`` is its clause. See ``wl_error`` for the fields."""
 
-    def __init__(self, *, code: int, detail: int, offset: int, path: str, text: str) -> None:
-        self.code, self.detail, self.offset = code, detail, offset
-        self.path, self.text = path, text
-        super().__init__(text)
+    def __init__(
+        self, code: int, text: str, path: str = "", offset: int = 0, detail: int = 0
+    ) -> None:
+        super().__init__(code, text, path, offset, detail)  # which goes from process to process
+        self.code, self.text, self.path, self.offset, self.detail = code, text, path, offset, detail
+
+    def __str__(self) -> str:
+        return self.text
 
     @classmethod
     def of(cls, error: ctypes.Structure) -> NativeError:
@@ -49,23 +74,26 @@ class NativeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file of a setup; ``gpu`` is a number in the list of GPUs."""
+class Progress:
+    """What has been done so far; see ``wl_gpu_progress``."""
 
-    path: str
-    size_bytes: int
-    gpu: int
-    nonce: int
-    word: int
-    first_block: int
+    reads: int
+    read_bytes: int
+    ended: int
+    stage: int
+    start_ns: int
+    end_ns: int
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A GPU by its PCI address, and the CPUs of its threads; none: any."""
-
-    address: str
-    cpus: tuple[int, ...]
+    @classmethod
+    def of(cls, found: ctypes.Structure) -> Progress:
+        return cls(
+            reads=found.reads,
+            read_bytes=found.bytes,
+            ended=found.ended,
+            stage=found.stage,
+            start_ns=found.start_ns,
+            end_ns=found.deadline_ns,
+        )
 
 
 def cuda_gpus() -> tuple[str, list[tuple[str, str]]]:
@@ -110,10 +138,21 @@ def begin_cufile_counts() -> bool:
     return bool(library.load().wl_cufile_begin())
 
 
-def cufile_reads() -> ctypes.Structure | None:
+def cufile_counts() -> dict[str, int] | None:
     """Return the reads of all GPUs since ``begin_cufile_counts``; ``None`` if cuFile refuses."""
     reads = struct("wl_library_reads")()
-    return reads if library.load().wl_cufile_reads(ctypes.byref(reads)) else None
+    return counted(reads) if library.load().wl_cufile_reads(ctypes.byref(reads)) else None
+
+
+def counted(reads: ctypes.Structure) -> dict[str, int]:
+    """Return what a library has counted, by the names of ``PathCounts``."""
+    return {
+        "library_reads": reads.total,
+        "p2p_reads": reads.p2p,
+        "nvfs_reads": reads.nvfs,
+        "posix_reads": reads.posix,
+        "peer_reads": reads.peer,
+    }
 
 
 def _version(number: int) -> str:
@@ -140,58 +179,64 @@ def _draw(seeds: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.
     return drawn
 
 
+def histogram_of(found: ctypes.Structure, count: int) -> Histogram:
+    """Return the latencies of a result with so many of them."""
+    counts = np.array(found.counts, dtype=np.uint64)
+    if not count:
+        return Histogram(counts)
+    return Histogram(counts, found.latency_sum_ns, found.latency_min_ns, found.latency_max_ns)
+
+
+def failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
+    """Return the failed reads of a result."""
+    return tuple(
+        ReadFailure(reason=failure_clause(each.code), count=each.count)
+        for each in found.failures
+        if each.count
+    )
+
+
 class Reads:
     """Threads with registered buffers, ready to read; see ``wl_gpu_open``."""
 
-    def __init__(
-        self,
-        *,
-        way: str,
-        readers: int,
-        pollers: int,
-        block_bytes: int,
-        checked_reads: int,
-        duration_s: float,
-        seed: int,
-        files: Sequence[File],
-        gpus: Sequence[Place],
-    ) -> None:
-        """Open and register everything.
+    def __init__(self, plan: ReadPlan, way: str, pollers: int) -> None:
+        """Open and register everything, for a way of the header (``WL_WAY_``).
 
         Raises:
             NativeError: the GPU, a library, a file or the kernel refuses.
         """
+        gpus = list(plan.gpus)
         listed = array_of(
             "wl_gpu_file",
             (
-                (os.fsencode(file.path), file.size_bytes, file.gpu, 0,
-                 file.nonce, file.word, file.first_block)
-                for file in files
+                (os.fsencode(file.path), file.size_bytes, gpus.index(file.gpu or ""), 0,
+                 file.stamps.nonce, file.stamps.word, file.stamps.first_block)
+                for file in plan.files
             ),
         )  # fmt: skip
-        cpus = [np.array(gpu.cpus, dtype=np.uint32) for gpu in gpus]
+        cpus = [np.array(allowed_cpus(node), dtype=np.uint32) for node in plan.gpus.values()]
         places = array_of(
             "wl_gpu_place",
             (
-                (gpu.address.encode(), own.ctypes.data, len(own))
+                (gpu.encode(), own.ctypes.data, len(own))
                 for gpu, own in zip(gpus, cpus, strict=True)
             ),
         )
         setup = setup_of(
             "wl_gpu_setup",
-            way=WAYS[way],
-            readers=readers,
+            way=constants()[f"WL_WAY_{way.upper()}"],
+            readers=plan.in_flight,
             pollers=pollers,
-            block_bytes=block_bytes,
-            checked_reads=checked_reads,
-            file_count=len(files),
+            block_bytes=plan.block_bytes,
+            checked_reads=plan.checked_reads,
+            file_count=len(plan.files),
             gpu_count=len(gpus),
-            duration_ns=round(duration_s * 1e9),
-            seed=seed & (1 << 64) - 1,
+            duration_ns=round(plan.duration_s * 1e9),
+            seed=plan.seed & (1 << 64) - 1,
             files=listed,
             gpus=places,
         )
-        self._way, self._file_count = way, len(files)
+        self._uses_cufile, self._file_count = way == "cufile", len(plan.files)
         self._reads, error = c_void_p(), Error()
         code = library.load().wl_gpu_open(
             ctypes.byref(setup), ctypes.byref(self._reads), ctypes.byref(error)
@@ -199,11 +244,19 @@ class Reads:
         if code != OK:
             raise NativeError.of(error)
 
+    def software(self) -> dict[str, str]:
+        """Return the versions of CUDA and of cuFile, if that reads."""
+        version = cufile_version() if self._uses_cufile else None
+        return {"cuda": cuda_gpus()[0], **({} if version is None else {"cufile": version})}
+
     def start(self) -> None:
         """Let the clock start once the first reads have been checked; from any thread."""
         library.load().wl_gpu_start(self._reads)
 
-    def run(self) -> ctypes.Structure:
+    def stop(self) -> None:
+        """Do nothing: the end of the process ends the reads."""
+
+    def run(self) -> ReadResult:
         """Make all reads and return the result; other Python threads run meanwhile.
 
         Between the checked reads and the timed ones it waits for ``start``.
@@ -211,27 +264,73 @@ class Reads:
         Raises:
             NativeError: CUDA failed, such as by the loss of a GPU.
         """
-        result, error = struct("wl_gpu_result")(), Error()
-        code = library.load().wl_gpu_run(self._reads, ctypes.byref(result), ctypes.byref(error))
+        found, error = struct("wl_gpu_result")(), Error()
+        code = library.load().wl_gpu_run(self._reads, ctypes.byref(found), ctypes.byref(error))
         if code != OK:
             raise NativeError.of(error)
-        return result
+        file_operations = (c_uint64 * self._file_count)()
+        library.load().wl_gpu_file_operations(self._reads, file_operations)
+        own: dict[str, int] = {}
+        if not self._uses_cufile:
+            own = {"pinned_copies": found.pinned_copies, "pinned_bytes": found.pinned_bytes}
+        elif found.has_library:
+            own = counted(found.library)
+        return ReadResult(
+            operations=found.operations,
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
+            cpu_s=found.cpu_ns / NS_PER_S,
+            latency=histogram_of(found, found.operations),
+            file_operations=tuple(file_operations),
+            counts=PathCounts(reads=found.reads, read_bytes=found.read_bytes, **own),
+            failures=failures_of(found),
+            compared_bytes=found.compared_bytes,
+            bad_blocks=found.bad_blocks,
+            cut_s=found.cut_ns / NS_PER_S,
+        )
 
-    def progress(self) -> ctypes.Structure:
+    def progress(self) -> Progress:
         progress = struct("wl_gpu_progress")()
         library.load().wl_gpu_progress_of(self._reads, ctypes.byref(progress))
-        return progress
+        return Progress.of(progress)
 
-    def file_operations(self) -> list[int]:
-        """Return the timed reads of each file, after ``run``."""
-        counts = (c_uint64 * self._file_count)()
-        library.load().wl_gpu_file_operations(self._reads, counts)
-        return list(counts)
 
-    def software(self) -> dict[str, str]:
-        """Return the versions of the libraries that read, by name."""
-        version = cufile_version() if self._way == "cufile" else None
-        return {} if version is None else {"cufile": version}
+open_reads = Reads
+"""What the reader's process opens."""
 
-    def close(self) -> None:
-        library.load().wl_gpu_close(self._reads)
+
+def probe(what: str, *, say: Callable[[str, object], None]) -> dict[str, Any]:
+    """Return what CUDA shows, and if ``what`` is ``cufile`` whether that works."""
+    cuda, gpus = cuda_gpus()
+    found: dict[str, Any] = {"cuda": cuda, "gpus": gpus, "cufile": None, "cufile_error": None}
+    if what == "cufile":
+        say("opening", cufile_version())  # what comes next may not return
+        found["cufile"], found["cufile_error"] = try_cufile()
+    return found
+
+
+def allowed_cpus(node: int | None, roots: Roots = LIVE) -> list[int]:
+    """Return the CPUs of a node that this process may use; empty for any CPU."""
+    if node is None:
+        return []
+    try:
+        return sorted(parse_cpus(cpus_of_node(node, roots)) & os.sched_getaffinity(0))
+    except OSError:
+        return []
+
+
+def failure_clause(code: int) -> str:
+    """Return why a read failed, by its code: see ``wl_gpu_failure`` in the header.
+
+    cuFile's codes and their meanings are those of ``CUFILEOP_STATUS_ENTRIES`` in ``cufile.h``.
+    """
+    if code == errno.EPERM:  # pread has no such error; cuFile 1.15 has it for all without a code
+        return "an error without a code, which cuFile's log in the run's folder explains"
+    if code > 0:
+        return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
+    if code == library.SHORT_READ:
+        return "fewer bytes than requested"
+    if code < -CUFILE_BASE:
+        meaning = CUFILE_MEANINGS.get(-code)
+        return f"cuFile error {-code}" + (f": {meaning}" if meaning else "")
+    return "other errors"

@@ -11,8 +11,10 @@ from typing import Any
 
 from wattload.core.errors import ConfigError, RunError, WattloadError
 from wattload.loaders.engine import library
-from wattload.loaders.gpu import failures, native
-from wattload.loaders.gpu.process import Child, environment_of, native_error
+from wattload.loaders.gpu import failures
+from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu.process import ENGINE, Child, environment_of
+from wattload.loaders.gpu.serving import Request
 
 TIMEOUT_S = 20.0
 
@@ -61,17 +63,17 @@ def probe(*, with_cufile: bool = True) -> Probe:
     except (ConfigError, RunError) as error:
         return Probe(cuda=cuda, gpus=gpus, cufile=None, cufile_refusal=error)
     failed = answer["cufile_error"]
-    refusal = None if failed is None else _refusal(native_error(failed))
+    refusal = None if failed is None else _refusal(failed)
     return Probe(cuda=cuda, gpus=gpus, cufile=answer["cufile"], cufile_refusal=refusal)
 
 
 def _ask(what: str) -> dict[str, Any]:
-    child = Child({"probe": what}, environment_of())
+    child = Child(Request(ENGINE, (what,), is_probe=True), environment_of())
     subject = "the CUDA driver"
     try:
         message = child.receive(TIMEOUT_S)
-        if message and "version" in message:
-            subject = f"libcufile {message['version'] or 'of an unknown version'}"
+        if message and message.kind == "opening":
+            subject = f"libcufile {message.value or 'of an unknown version'}"
             message = child.receive(TIMEOUT_S)
     finally:
         child.close()
@@ -80,13 +82,13 @@ def _ask(what: str) -> dict[str, Any]:
             f"{subject} did not answer in {TIMEOUT_S:.0f} s; check nvidia-smi and the kernel log"
             + (", and try another version of cuFile, or loader=bounce" if what == "cufile" else "")
         )
-    if "error" in message:
-        raise _refusal(native_error(message["error"]))
-    found: dict[str, Any] = message["probe"]
+    if message.kind == "error":
+        raise _refusal(message.value)
+    found: dict[str, Any] = message.value
     return found
 
 
-def _refusal(error: native.NativeError) -> WattloadError:
+def _refusal(error: NativeError) -> WattloadError:
     if error.code == library.NO_LIBRARY:
         return failures.missing_library(error.text)
     if error.code == library.CUFILE:

@@ -1,4 +1,4 @@
-"""The process that reads into GPU memory, from the side of the run.
+"""The process that reads blocks, from the side of the run.
 
 Every reader has a process of its own: CUDA and cuFile stay out of the run, their statistics are of
 this reader alone, and a driver that hangs can be ended. It ends with the run, however the run ends.
@@ -7,7 +7,6 @@ this reader alone, and a driver that hangs can be ended. It ends with the run, h
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import select
@@ -16,22 +15,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
-import numpy as np
-
 from wattload.core.errors import RunError
-from wattload.core.histogram import BUCKET_COUNT, Histogram
-from wattload.core.host.topology import cpus_of_node, parse_cpus
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.sysfs import LIVE, Roots, read_text
+from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.gpu import failures, nvidia_fs
-from wattload.loaders.gpu.native import CHECKED, OVER, NativeError
-from wattload.loaders.gpu_reads import GpuReadPlan, GpuReadResult, ReadsWatch
+from wattload.loaders.gpu.native import CHECKED, OVER, NativeError, Progress
+from wattload.loaders.gpu.serving import Message, Request, packed, unpacked
 
 MODULE = "wattload.loaders.gpu"
-NAME = "the process that reads into GPU memory"
+NAME = "the process that reads"
+
+ENGINE = "wattload.loaders.gpu.native"
+"""What reads by the engine's ways; its ``open_reads`` takes a way and its pollers."""
 
 PREPARE_S = 120.0
 """Longer than the registration of thousands of buffers: 512 take 4 to 5 s."""
@@ -45,79 +44,33 @@ _TAIL_BYTES = 2000
 _NVIDIA_DRIVER = re.compile(r"Kernel Module\s+(?:for \S+\s+)?([0-9.]+)")
 
 
-def specification(
-    plan: GpuReadPlan, *, way: str, module: str = "", pollers: int = 1, roots: Roots = LIVE
-) -> dict[str, Any]:
-    """Return what the process is asked to do: the plan, with GPUs by number and CPUs by GPU."""
-    nodes = {file.gpu: file.node for file in plan.files}
-    gpus = list(nodes)
-    return {
-        "way": way,
-        "module": module,
-        "pollers": pollers,
-        "threads": plan.threads,
-        "block_bytes": plan.block_bytes,
-        "checked_reads": plan.checked_reads,
-        "duration_s": plan.duration_s,
-        "seed": plan.seed,
-        "files": [
-            {
-                "path": str(file.path),
-                "size_bytes": file.size_bytes,
-                "gpu": gpus.index(file.gpu),
-                "nonce": file.stamps.nonce,
-                "word": file.stamps.word,
-                "first_block": file.stamps.first_block,
-            }
-            for file in plan.files
-        ],
-        "gpus": [
-            {"address": gpu, "cpus": allowed_cpus(node, roots)} for gpu, node in nodes.items()
-        ],
-    }
-
-
-def allowed_cpus(node: int | None, roots: Roots) -> list[int]:
-    """Return the CPUs of a node that this process may use; empty for any CPU."""
-    if node is None:
-        return []
-    try:
-        return sorted(parse_cpus(cpus_of_node(node, roots)) & os.sched_getaffinity(0))
-    except OSError:
-        return []
-
-
 class Child:
-    """The process of a module and its two pipes. Lines are JSON; see ``serving.py``."""
+    """The process and its two pipes. See ``serving.py`` for its lines."""
 
     def __init__(
         self,
-        request: Mapping[str, Any],
+        request: Request,
         environment: Mapping[str, str],
-        *,
-        module: str = MODULE,
-        name: str = NAME,
     ) -> None:
-        self._name = name
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the child
         self._buffer = b""
         self._process = subprocess.Popen(
-            (sys.executable, "-P", "-m", module),
+            (sys.executable, "-P", "-m", MODULE),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=environment,
             bufsize=0,
         )
-        self.send(json.dumps(request))
+        self.send(packed(request))
 
-    def send(self, line: str) -> None:
+    def send(self, line: bytes) -> None:
         """Send a line; one that has ended is found out when its answer is missing."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.write(line)
 
-    def receive(self, timeout_s: float) -> dict[str, Any] | None:
+    def receive(self, timeout_s: float) -> Message | None:
         """Return the next message, ``None`` if none came in time.
 
         Raises:
@@ -135,7 +88,7 @@ class Child:
                 raise RunError(self._how_it_ended())
             self._buffer += more
         line, _, self._buffer = self._buffer.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
+        message: Message = unpacked(line)
         return message
 
     def _how_it_ended(self) -> str:
@@ -150,7 +103,7 @@ class Child:
             if code < 0
             else f"exited with status {code}"
         )
-        return f"{self._name} {how}{self._last_words()}"
+        return f"{NAME} {how}{self._last_words()}"
 
     def _last_words(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
@@ -186,176 +139,139 @@ def environment_of(**variables: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How a loader reads: the child's way, the path that a record names, and the child's variables.
+    """How a loader reads: its module's ``open_reads``, and that one's arguments after the plan.
 
-    ``pins`` is whether the reader copies from pinned buffers of its own, ``library`` whether a
-    library counts. ``module`` has ``open_reads``, which stands for ``native.Reads`` in ways that
-    are not the engine's.
+    ``path`` is that of the record, ``variables`` are the child's own. ``less`` is what takes less
+    memory and fewer threads, for messages. A queue waits ``hang_s`` for answers.
     """
 
-    name: str
-    module: str = ""
+    module: str
+    arguments: tuple[Any, ...]
     path: DataPath
-    pollers: int = 1
-    pins: bool = False
-    library: bool = False
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    less: str = "use fewer threads or smaller blocks"
+    hang_s: float = 0.0
 
 
 class _Counted:
-    """Reports the reads of the timed stretch to a watch, within its beginning and its end."""
+    """Reports the reads of the timed window to a watch, within its beginning and its end."""
 
     def __init__(self, watch: ReadsWatch, start: Callable[[], None]) -> None:
         self._watch, self._start = watch, start
         self._is_open = self._is_over = False
         self.reads = self.read_bytes = 0
 
-    def now(self, reads: int, read_bytes: int, stage: int, edges_ns: tuple[int, int]) -> None:
+    def now(self, done: Progress) -> None:
         """Report what has been read so far; once the time is over, nothing is added."""
-        if not self._is_open and stage >= CHECKED:
+        if not self._is_open and done.stage >= CHECKED:
             self._watch.begin()
             self._is_open = True
             self._start()
         if not self._is_open or self._is_over:
             return
-        if reads > self.reads or stage >= OVER:  # a count under way may lag behind one before it
-            self._watch.moved(reads - self.reads, read_bytes - self.read_bytes)
-            self.reads, self.read_bytes = reads, read_bytes
-        if stage >= OVER:
-            self._watch.end(*edges_ns)
+        # A count under way may lag behind one before it.
+        if done.reads > self.reads or done.stage >= OVER:
+            self._watch.moved(done.reads - self.reads, done.read_bytes - self.read_bytes)
+            self.reads, self.read_bytes = done.reads, done.read_bytes
+        if done.stage >= OVER:
+            self._watch.end(done.start_ns, done.end_ns)
             self._is_over = True
 
 
-def follow(
-    child: Child, watch: ReadsWatch, *, lost: Callable[[NativeError], Exception]
-) -> dict[str, Any]:
-    """Return the figures of the reads that a child makes, and report them to a watch meanwhile.
-
-    ``lost`` makes the exception for an error that ended them.
-
-    Raises:
-        RunError: the process has ended, or no read ends any more.
-    """
-    counted = _Counted(watch, lambda: child.send("start"))
-    seen: tuple[int, int] | None = None
-    seen_s = time.monotonic()
-    while True:
-        message = child.receive(HANG_S)
-        if message and "result" in message:
-            result: dict[str, Any] = message["result"]
-            edges_ns = (result["start_ns"], result["end_ns"])
-            counted.now(result["operations"], result["bytes"], OVER, edges_ns)
-            return result
-        if message and "error" in message:
-            raise lost(native_error(message["error"]))
-        if message:
-            reads, read_bytes, ended, stage, *edges = message["moved"]
-            counted.now(reads, read_bytes, stage, (edges[0], edges[1]))
-            if seen != (ended, stage):
-                seen, seen_s = (ended, stage), time.monotonic()
-        if time.monotonic() - seen_s >= HANG_S:
-            raise RunError(
-                f"reads hang: none has ended for {HANG_S:.0f} s, after {counted.reads} reads; "
-                "check the drive and the GPU in the kernel log"
-            )
-
-
 class ProcessReader:
-    """Readers in a process of their own; implements ``GpuReader``."""
+    """Reads in a process of their own; implements ``BlockReader``."""
 
-    def __init__(self, plan: GpuReadPlan, way: Way) -> None:
-        """Start the process and prepare it.
-
-        Raises:
-            ConfigError: the GPU or the library refuses.
-            TargetError: cuFile or the file system refuses a file.
-            OSError: a file can't be opened.
-            RunError: the process ended, or did not answer.
-        """
+    def __init__(self, plan: ReadPlan, way: Way) -> None:
+        """Start the process, and let it open and register everything; see ``block_reader``."""
         self._plan, self._way = plan, way
         self._fs_reads = nvidia_fs.reads()
-        self._child = Child(
-            specification(plan, way=way.name, module=way.module, pollers=way.pollers),
-            environment_of(**way.variables),
-        )
+        request = Request(way.module, (plan, *way.arguments))
+        self._child = Child(request, environment_of(**way.variables))
         try:
-            self._software = {**self._ready()["software"], **driver_versions()}
+            self._software = self._ready()
         except BaseException:
             self._child.close()
             raise
+        if plan.gpus:
+            self._software |= driver_versions()
 
-    def _ready(self) -> dict[str, Any]:
+    def _ready(self) -> dict[str, str]:
         message = self._child.receive(PREPARE_S)
         if message is None:
             raise RunError(
-                f"{NAME} was not ready in {PREPARE_S:.0f} s, with "
-                f"{self._plan.threads} threads; use fewer threads, and check the GPU with "
-                "nvidia-smi"
+                f"{NAME} was not ready in {PREPARE_S:.0f} s, with {self._plan.in_flight} reads in "
+                f"flight; {self._way.less}, and check the GPU with nvidia-smi and the kernel log"
             )
-        if "error" in message:
-            raise failures.preparation_error(native_error(message["error"]), self._plan)
-        ready: dict[str, Any] = message["ready"]
-        return ready
+        if message.kind == "error":
+            raise opened_error(message.value, self._plan, self._way.less)
+        return dict(message.value)
 
     def path(self) -> DataPath:
-        """Return the requested path; ``counts`` come with the result."""
         return self._way.path
 
-    def run(self, watch: ReadsWatch) -> GpuReadResult:
-        """Read for the planned time; see ``GpuReader.run``."""
-        self._child.send("go")
-        figures = follow(self._child, watch, lost=failures.lost_error)
+    def run(self, watch: ReadsWatch) -> ReadResult:
+        """Read for the planned time; see ``BlockReader.run``."""
+        self._child.send(b"go\n")
+        result = self._follow(watch)
         self._child.close()  # cuFile's own driver counts are complete then
-        result = self._result(figures)
-        if not result.counts.reads and figures["failures"]:
-            raise failures.failure_error(figures["failures"][0][0], self._plan)
-        return result
+        counts = result.counts
+        if counts is not None and self._plan.gpus and counts.requester is None:
+            counts = counts.model_copy(update={"nvidia_fs_reads": self._driver_reads(counts)})
+        return replace(result, software=self._software, counts=counts)
 
-    def _result(self, figures: Mapping[str, Any]) -> GpuReadResult:
-        return GpuReadResult(
-            operations=figures["operations"],
-            moved_bytes=figures["bytes"],
-            start_ns=figures["start_ns"],
-            end_ns=figures["end_ns"],
-            cpu_s=figures["cpu_ns"] / 1e9,
-            latency=_histogram(figures),
-            cut_s=figures["cut_ns"] / 1e9,
-            counts=self._counts(figures),
-            file_operations=tuple(figures["file_operations"]),
-            failures={failures.failure_clause(code): count for code, count in figures["failures"]},
-            compared_bytes=figures["compared_bytes"],
-            bad_blocks=figures["bad_blocks"],
-            software=self._software,
+    def _follow(self, watch: ReadsWatch) -> ReadResult:
+        """Return the result of the child, and report its reads to a watch meanwhile."""
+        counted = _Counted(watch, lambda: self._child.send(b"start\n"))
+        seen: tuple[int, int] | None = None
+        seen_s = time.monotonic()
+        while True:
+            message = self._child.receive(HANG_S)
+            if message and message.kind == "result":
+                result: ReadResult = message.value
+                counted.now(self._end_of(result))
+                return result
+            if message and message.kind == "error":
+                raise failures.lost_error(message.value, self._way.hang_s)
+            if message:
+                done: Progress = message.value
+                counted.now(done)
+                if seen != (done.ended, done.stage):
+                    seen, seen_s = (done.ended, done.stage), time.monotonic()
+            if time.monotonic() - seen_s >= HANG_S:
+                raise RunError(
+                    f"reads hang: none has ended for {HANG_S:.0f} s, after {counted.reads} reads; "
+                    "check the drive and the GPU in the kernel log"
+                )
+
+    def _end_of(self, result: ReadResult) -> Progress:
+        by_plan = result.operations * self._plan.read_bytes
+        return Progress(
+            reads=result.operations,
+            read_bytes=by_plan if result.drive_bytes is None else result.drive_bytes,
+            ended=result.operations,
+            stage=OVER,
+            start_ns=result.start_ns,
+            end_ns=result.end_ns,
         )
 
-    def _counts(self, figures: Mapping[str, Any]) -> PathCounts:
-        own: dict[str, int | None] = {}
-        if self._way.pins:
-            own = {name: figures[name] for name in ("pinned_copies", "pinned_bytes")}
-        if self._way.library:
-            names = ("library_reads", "p2p_reads", "nvfs_reads", "posix_reads", "peer_reads")
-            own |= dict(zip(names, figures["library"] or [None] * len(names), strict=True))
-            now = nvidia_fs.reads()
-            if now is not None and self._fs_reads is not None:
-                own["nvidia_fs_reads"] = max(now - self._fs_reads, 0)
-        return PathCounts(reads=figures["reads"], read_bytes=figures["read_bytes"], **own)
+    def _driver_reads(self, counts: PathCounts) -> int | None:
+        """Return the reads that nvidia-fs has counted since; none of reads through our buffers."""
+        now = nvidia_fs.reads()
+        if counts.pinned_copies is not None or now is None or self._fs_reads is None:
+            return None
+        return max(now - self._fs_reads, 0)
 
     def close(self) -> None:
         """End the process; safe to call twice."""
         self._child.close()
 
 
-def native_error(fields: Mapping[str, Any]) -> NativeError:
-    return NativeError(**fields)
-
-
-def _histogram(figures: Mapping[str, Any]) -> Histogram:
-    counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
-    for bucket, count in figures["latencies"]:
-        counts[bucket] = count
-    if not figures["operations"]:
-        return Histogram(counts)
-    return Histogram(counts, *figures["latency_ns"])
+def opened_error(error: Exception, plan: ReadPlan, less: str) -> Exception:
+    """Return the exception for an error of a process that opens what a plan reads."""
+    if not isinstance(error, NativeError):
+        return error
+    sizes = {str(file.path): file.size_bytes for file in plan.files}
+    return failures.opening_error(error, sizes, less)
 
 
 def driver_versions(roots: Roots = LIVE) -> dict[str, str]:

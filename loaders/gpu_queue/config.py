@@ -20,11 +20,13 @@ from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE
 from wattload.core.units import MIB, format_bytes
 from wattload.core.workload import Requirement
+from wattload.loaders.block_reads import WARP, Ability, BlockReader, Pattern, ReadPlan
 from wattload.loaders.engine.library import IO_URING, choose_backend
 from wattload.loaders.engine.targets import TARGET_LIMIT
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, read_bytes_of
 from wattload.loaders.gpu.limits import check_locked
 from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu.process import ProcessReader
 from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu, rows_error
 from wattload.loaders.gpu_queue.feature_rows import (
     QUEUE_PAIRS,
@@ -33,10 +35,9 @@ from wattload.loaders.gpu_queue.feature_rows import (
     RowsSetup,
     compiled_rows,
 )
-from wattload.loaders.gpu_queue.reader import QueueReader, QueueSetup, probe
-from wattload.loaders.random_reads import WARP, Pattern, RandomReader, RandomReadPlan
+from wattload.loaders.gpu_queue.reader import probe, queue_way
+from wattload.loaders.gpu_queue.reads import MEMORY, NULL, STORAGE, QueueSetup
 
-STORAGE, MEMORY, NULL = "storage", "memory", "null"
 GPU, CPU = "gpu", "cpu"
 MOST_POLLERS = 256
 DEFAULT_POLLERS = 4
@@ -148,34 +149,36 @@ class Config:
             )
 
     @property
-    def reads_storage(self) -> bool:
-        return self.engine == STORAGE
+    def abilities(self) -> Ability:
+        files = Ability.FILES if self.engine == STORAGE else Ability(0)
+        return files | (Ability.GPU if self.fills_gpu else Ability(0))
 
     @property
-    def needs_gpu(self) -> bool:
+    def fills_gpu(self) -> bool:
+        """Whether threads of a GPU ask, and blocks and rows end in its memory."""
         return self.requester == GPU
 
-    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
-        """Raise for anything that will not work; see ``RandomReadLoaderConfig``."""
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
+        """Raise for anything that will not work; see ``BlockReadConfig``."""
         self.check()
         self._check_cache(plan)
-        if self.needs_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
+        if self.fills_gpu and (not plan.gpus or not Path(DRIVER).exists()):
             raise no_gpu()
         self._check_sizes(plan)
-        if self.reads_storage:
+        if self.engine == STORAGE:
             choose_backend(IO_URING)
             for target in targets:
                 _require_direct(target)
-        if plan.gpu is not None and self.needs_gpu:
+        if self.fills_gpu:
             probe(plan, self.queue_setup(plan))
 
-    def memory_bytes(self, plan: RandomReadPlan) -> int:
+    def block_read_bytes(self, plan: ReadPlan) -> int:
         """Return the size of rings, slots and the table; of requesters on the CPU their blocks too.
 
         The rings are those of ``queue_abi.h``: a request and a lap number for each place.
         """
         rings_bytes = plan.queue_pairs * (plan.queue_size * PLACE_BYTES + PAIR_BYTES)
-        output_bytes = 0 if self.needs_gpu else plan.outstanding * plan.block_bytes
+        output_bytes = 0 if self.fills_gpu else plan.in_flight * plan.block_bytes
         return (
             len(plan.files) * rings_bytes
             + self._slots_bytes(plan)
@@ -183,26 +186,21 @@ class Config:
             + (self.table_bytes)
         )
 
-    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader; nothing is kept in ``folder``."""
-        return QueueReader(plan, self.queue_setup(plan))
-
-    @property
-    def fills_gpu(self) -> bool:
-        """Whether rows of features are gathered into the memory of a GPU."""
-        return self.needs_gpu
+        return ProcessReader(plan, queue_way(plan, self.queue_setup(plan)))
 
     def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
         """Raise for anything that will not work; see ``FeatureLoaderConfig``."""
         self.check()
         self._check_rows(plan)
-        if self.needs_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
+        if self.fills_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
             raise no_gpu()
         self._check_row_memory(plan)
         choose_backend(IO_URING)
         for target in targets:
             _require_direct(target)
-        if self.needs_gpu:
+        if self.fills_gpu:
             assert plan.gpu is not None
             try:
                 compiled_rows(plan.gpu)
@@ -223,7 +221,7 @@ class Config:
         )
         index_bytes = 4 * plan.row_count
         pages_bytes = setup.cache_rows * (plan.row_bytes + WORD_BYTES)
-        has_index = not self.needs_gpu and setup.host_rows
+        has_index = not self.fills_gpu and setup.host_rows
         return FeatureMemory(
             host_rows_bytes=setup.host_rows * plan.row_bytes,
             working_bytes=slots_bytes
@@ -232,18 +230,18 @@ class Config:
             + 8 * plan.batch_rows
             + (index_bytes if has_index else 0),
             gpu_cache_bytes=index_bytes + 8 * plan.batch_rows + pages_bytes
-            if self.needs_gpu
+            if self.fills_gpu
             else 0,
         )
 
     def row_gatherer(self, plan: FeaturePlan) -> QueueGatherer:
         """Return the gatherer; it reads the rows that are kept in host memory."""
-        return QueueGatherer(plan, self.rows_setup(plan), needs_gpu=self.needs_gpu)
+        return QueueGatherer(plan, self.rows_setup(plan), needs_gpu=self.fills_gpu)
 
     def rows_setup(self, plan: FeaturePlan) -> RowsSetup:
         share = self.cache_share
         if share is None:
-            share = DEFAULT_CACHE_SHARE if self.needs_gpu else 0.0
+            share = DEFAULT_CACHE_SHARE if self.fills_gpu else 0.0
         pairs = QUEUE_PAIRS * len(plan.files)
         folders = {path.parent for path in plan.paths}
         return RowsSetup(
@@ -313,7 +311,7 @@ class Config:
         most_bytes = max(read_bytes_of(file, plan.row_bytes) for file in plan.files)
         return plan.outstanding * _power_of_2(most_bytes)
 
-    def queue_setup(self, plan: RandomReadPlan) -> QueueSetup:
+    def queue_setup(self, plan: ReadPlan) -> QueueSetup:
         return QueueSetup(
             engine=self.engine,
             pollers=self._pollers(plan),
@@ -322,13 +320,13 @@ class Config:
             cache_bytes=self.cache_bytes,
         )
 
-    def _pollers(self, plan: RandomReadPlan) -> int:
+    def _pollers(self, plan: ReadPlan) -> int:
         if self.pollers is not None:
             return self.pollers
         pairs = plan.queue_pairs * len(plan.files)
         return max(min(plan.drive_count, DEFAULT_POLLERS, pairs), 1)
 
-    def _check_cache(self, plan: RandomReadPlan) -> None:
+    def _check_cache(self, plan: ReadPlan) -> None:
         """Raise unless the cache is a power of two of whole sets, and can tell blocks apart."""
         if not self.cache_bytes:
             return
@@ -341,7 +339,7 @@ class Config:
             )
         most_bytes = MOST_CACHED_BLOCKS * plan.block_bytes
         large = [file for file in plan.files if file.size_bytes > most_bytes]
-        if large and self.reads_storage:
+        if large and self.engine == STORAGE:
             raise ConfigError(
                 f"the cache holds blocks of files of at most {format_bytes(most_bytes)} with "
                 f"workload.block_bytes={plan.block_bytes}, and {large[0].path} has "
@@ -349,9 +347,15 @@ class Config:
                 "a smaller workload.file_bytes"
             )
 
-    def _check_sizes(self, plan: RandomReadPlan) -> None:
+    def _check_sizes(self, plan: ReadPlan) -> None:
         """Raise for more pollers, targets or memory than there can be."""
         count = len(plan.files)
+        if plan.queue_size < plan.per_file or plan.queue_size & (plan.queue_size - 1):
+            raise ConfigError(
+                "workload.queue_size must be a power of two that holds the "
+                f"{plan.per_file} requests that may meet on one pair, got {plan.queue_size}; use a "
+                "larger one, or fewer workload.requesters"
+            )
         if count > TARGET_LIMIT:
             raise ConfigError(
                 f"loader=gpu_queue reads from at most {TARGET_LIMIT} targets per process, got "
@@ -365,14 +369,14 @@ class Config:
                 "use fewer pollers, or more workload.queue_pairs"
             )
         blocks = self.table_bytes // plan.block_bytes
-        warps = plan.requesters // WARP
-        if not self.reads_storage and plan.pattern == Pattern.REGIONS and blocks < warps:
+        warps = plan.per_file // WARP
+        if self.engine != STORAGE and plan.pattern == Pattern.REGIONS and blocks < warps:
             raise ConfigError(
                 f"workload.pattern=regions needs a block for each of {warps} warps, and the table "
                 f"has {blocks} of {plan.block_bytes} bytes; use a larger loader.table_bytes or "
                 "fewer workload.requesters"
             )
-        needed_bytes = self.memory_bytes(plan)
+        needed_bytes = self.block_read_bytes(plan)
         limit_bytes, _ = memory_limit_bytes(LIVE)
         if limit_bytes is not None and needed_bytes > limit_bytes:
             raise ConfigError(
@@ -381,12 +385,12 @@ class Config:
                 "or smaller queue pairs (workload.queue_pairs, workload.queue_size), or a smaller "
                 "loader.table_bytes"
             )
-        if self.reads_storage:
+        if self.engine == STORAGE:
             check_locked(self._slots_bytes(plan), "use fewer workload.requesters")
 
     @staticmethod
-    def _slots_bytes(plan: RandomReadPlan) -> int:
-        return plan.outstanding * max(file.read_bytes for file in plan.files)
+    def _slots_bytes(plan: ReadPlan) -> int:
+        return plan.in_flight * plan.read_bytes
 
 
 def _require_direct(target: Target) -> None:

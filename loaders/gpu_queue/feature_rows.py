@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError, RunError
-from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, MemoryRegion, PathCounts
 from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.engine import library
@@ -33,13 +32,14 @@ from wattload.loaders.feature_rows import (
     Memory,
     read_bytes_of,
 )
-from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu.failures import lost_error
+from wattload.loaders.gpu.native import NativeError, histogram_of
 from wattload.loaders.gpu_queue import native
-from wattload.loaders.gpu_queue.failures import lost_error, rows_error
+from wattload.loaders.gpu_queue.failures import rows_error
 from wattload.loaders.gpu_queue.native_rows import Rows, RowsFile
+from wattload.loaders.gpu_queue.reader import counted
+from wattload.loaders.gpu_queue.reads import HANG_S
 
-HANG_S = 10.0
-"""Without any answer for so long, a drive or a poller hangs."""
 PULL_S = 0.2
 """How long pulls out of host memory are timed, before time starts."""
 QUEUE_PAIRS = 8
@@ -92,7 +92,7 @@ class QueueGatherer:
     def path(self) -> DataPath:
         """Return the path, with the counts of all gathers that prove it."""
         setup, gpu = self._setup, self._gpu
-        who = f"GPU {gpu}" if gpu else _counted(setup.requester_threads, "CPU thread")
+        who = f"GPU {gpu}" if gpu else counted(setup.requester_threads, "CPU thread")
         kept = f"{setup.host_rows} rows in host memory"
         if gpu:
             kept += f", {setup.cache_rows} in the GPU's"
@@ -101,7 +101,7 @@ class QueueGatherer:
             data_path="host_memory",
             path_requested="gpu_pull" if gpu else "cpu_queue",
             engine=f"{self._plan.outstanding} requests in flight by {who}, "
-            f"{_counted(setup.pollers, 'poller')} with io_uring and O_DIRECT; {kept}",
+            f"{counted(setup.pollers, 'poller')} with io_uring and O_DIRECT; {kept}",
             counts=self._path_counts() if self._counts else None,
             remarks=() if gpu else (remark,),
         )
@@ -163,19 +163,14 @@ class QueueGatherer:
             self._expected.popleft()
         self._raise_failure(result)
         self._check_counts(result, len(rows))
-        for name in ("kept", "hits", "joined", "asked", "passed", "delivered", "taken", "answered",
-                     "operations", "read_bytes"):  # fmt: skip
+        for name in ("kept", "hits", "joined", "asked", "passed", "delivered", "taken", "answered"):
             self._counts[name] += getattr(result, name)
+        self._counts["operations"] += result.reads.operations
+        self._counts["read_bytes"] += result.reads.read_bytes
         return self._result(result, len(rows), time.thread_time() - start_cpu_s)
 
     def _result(self, result: ctypes.Structure, count: int, own_cpu_s: float) -> GatherResult:
         plan = self._plan
-        counts = np.array(result.counts, dtype=np.uint64)
-        latency = Histogram(counts)
-        if result.operations:
-            latency = Histogram(
-                counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns
-            )
         sizes = {read_bytes_of(file, plan.row_bytes) for file in plan.files}
         are_alike = len(sizes) == 1 and plan.row_bytes % BLOCK_BYTES == 0
         return GatherResult(
@@ -184,13 +179,13 @@ class QueueGatherer:
             host_rows=result.kept,
             cache_rows=result.hits,
             joined_rows=result.joined,
-            storage_bytes=result.read_bytes,
-            operations=result.operations,
+            storage_bytes=result.reads.read_bytes,
+            operations=result.reads.operations,
             operation_bytes=sizes.pop() if are_alike else None,
             start_ns=result.start_ns,
             end_ns=result.end_ns,
             cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
-            latency=latency,
+            latency=histogram_of(result.reads, result.reads.operations),
         )
 
     def close(self) -> None:
@@ -240,7 +235,7 @@ class QueueGatherer:
             ("rows delivered", result.delivered, "rows of the gather", count),
             ("requests taken by pollers", result.taken, "rows asked for", result.asked),
             ("requests answered by pollers", result.answered, "rows asked for", result.asked),
-            ("reads", result.operations, "rows asked for", result.asked),
+            ("reads", result.reads.operations, "rows asked for", result.asked),
         ):
             if found != expected:
                 raise RunError(f"{found} {name}, {expected} {other}: these must be equal")
@@ -320,7 +315,3 @@ def compiled_rows(gpu: str) -> bytes:
 
     program = kernels.Program.packaged(kernels.FEATURE_ROWS)
     return kernels.compiled(native.architecture(gpu), program)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

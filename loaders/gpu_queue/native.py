@@ -124,10 +124,14 @@ class Queue:
         code = library.load().wl_queue_run(self._queue, ctypes.byref(result), ctypes.byref(error))
         return result, None if code == OK else NativeError.of(error)
 
-    def progress(self) -> ctypes.Structure:
-        """Return what has been answered so far; the timed stage is over when ``run`` returns."""
+    def progress(self, each_bytes: int = 0) -> ctypes.Structure:
+        """Return what has been answered so far, of which each read moves ``each_bytes``.
+
+        The timed stage is over when ``run`` returns.
+        """
         progress = struct("wl_gpu_progress")()
         library.load().wl_queue_progress_of(self._queue, ctypes.byref(progress))
+        progress.bytes = progress.reads * each_bytes
         progress.stage = min(progress.stage, TIMED)
         return progress
 
@@ -136,7 +140,7 @@ class Queue:
         return library.trace_rows(library.load().wl_queue_trace, self._queue)
 
     def target(self, number: int) -> ctypes.Structure:
-        result = struct("wl_queue_target_result")()
+        result = struct("wl_queue_reads")()
         library.load().wl_queue_target_of(self._queue, number, ctypes.byref(result))
         return result
 

@@ -18,9 +18,9 @@ from wattload.core.io import DataPath
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, require_installed
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.gpu.limits import check_host, cufile_io_kb
 from wattload.loaders.gpu.process import ProcessReader, Way
-from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan
 
 CONFIGURATION = "cufile.json"
 CALLS = ("read", "raw_read")
@@ -40,7 +40,6 @@ class Config:
         Requirement(module="kvikio", software="KvikIO", extra="kvikio"),
         Requirement(module="cupy", software="CuPy", extra="kvikio"),
     )
-    gpu_path_must_be_direct: ClassVar[bool] = False
 
     _target_: str = "wattload.loaders.kvikio.config.Config"
     call: str = setting(
@@ -53,37 +52,44 @@ class Config:
         """Raise ``ConfigError`` for a setting outside its range."""
         check_settings(self, "loader")
 
-    def check_gpu_reads(self, plan: GpuReadPlan, targets: Sequence[Target]) -> None:
+    @property
+    def abilities(self) -> Ability:
+        return Ability.FILES | Ability.GPU | Ability.THREADS
+
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         """Raise if KvikIO or CuPy is not installed, and for what no reader could do."""
         self.check()
         require_installed(self.requires, user="loader=kvikio", alternative="loader=bounce")
         check_host(plan, targets, buffer_bytes=cufile_io_kb(plan.block_bytes) << 10)
 
-    def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader; ``folder`` gets cuFile's log, if KvikIO finds cuFile."""
         place = folder.absolute()
+        place.mkdir(parents=True, exist_ok=True)
         configuration = {
             "logging": {"dir": str(place)},
             "properties": {"max_direct_io_size_kb": cufile_io_kb(plan.block_bytes)},
         }
         with open_folder(place) as opened:
             opened.write(CONFIGURATION, json.dumps(configuration, indent=2))
-        nodes = {file.node for file in plan.files}
+        nodes = {*plan.gpus.values()}
         remarks = ("KvikIO's pool of threads runs on any CPU: the GPUs are on several NUMA nodes",)
         path = DataPath(
             data_path="kvikio",
             path_requested="auto",
             engine=(
-                f"{plan.threads} Python threads with kvikio.CuFile.{self.call}, gds_threshold 0, "
-                f"auto_direct_io_read, num_threads {plan.threads}"
+                f"{plan.in_flight} Python threads with kvikio.CuFile.{self.call}, gds_threshold 0, "
+                f"auto_direct_io_read, num_threads {plan.in_flight}"
             ),
             remarks=remarks if self.call == "read" and len(nodes) > 1 else (),
         )
         way = Way(
-            name=self.call,
             module="wattload.loaders.kvikio.reads",
+            arguments=(self.call,),
             path=path,
-            library=True,
             variables={"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)},
         )
         return ProcessReader(plan, way)

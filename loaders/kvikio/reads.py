@@ -6,7 +6,6 @@ KvikIO's Python interface. KvikIO and CuPy are imported here alone.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import threading
@@ -20,13 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE
-from wattload.core.io import BlockIdentity
+from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE, Histogram
+from wattload.core.io import PathCounts
+from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.block_reads import ReadFailure, ReadFile, ReadPlan, ReadResult
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import struct
 from wattload.loaders.gpu import native
-from wattload.loaders.gpu.native import File, NativeError, Place
+from wattload.loaders.gpu.native import NativeError, Progress, allowed_cpus
 from wattload.loaders.stamps import bad_blocks
 
 _PATTERN = 0xA5
@@ -43,24 +44,11 @@ ReadBlock = Callable[[int], int]
 class KvikioReads:
     """Threads with registered buffers, ready to read."""
 
-    def __init__(
-        self,
-        *,
-        way: str,
-        readers: int,
-        pollers: int,
-        block_bytes: int,
-        checked_reads: int,
-        duration_s: float,
-        seed: int,
-        files: Sequence[File],
-        gpus: Sequence[Place],
-    ) -> None:
+    def __init__(self, plan: ReadPlan, way: str) -> None:
         """Set KvikIO up, open the files, and allocate and register all memory.
 
         ``way`` is the method of ``kvikio.CuFile`` that reads: ``read``, which hands the read to a
-        thread of KvikIO's pool, as frameworks do, or ``raw_read``, which makes it at once. There
-        are no pollers, and their number is ignored.
+        thread of KvikIO's pool, as frameworks do, or ``raw_read``, which makes it at once.
 
         Raises:
             NativeError: a file can't be opened, or is shorter than planned, or a GPU refuses.
@@ -70,28 +58,30 @@ class KvikioReads:
         import kvikio.defaults
 
         self._cupy, self._kvikio = cupy, kvikio
-        self._files, self._duration_ns = files, round(duration_s * 1e9)
-        self._block_bytes = block_bytes
+        self._plan, self._duration_ns = plan, round(plan.duration_s * NS_PER_S)
+        block_bytes = self._block_bytes = plan.block_bytes
+        cpus = {gpu: allowed_cpus(node) for gpu, node in plan.gpus.items()}
         self._stage = native.READY
-        if len({place.cpus for place in gpus}) == 1 and gpus[0].cpus:
-            os.sched_setaffinity(0, gpus[0].cpus)  # for the threads of KvikIO's pool
+        first, *others = cpus.values()
+        if first and all(first == other for other in others):
+            os.sched_setaffinity(0, first)  # for the threads of KvikIO's pool
         kvikio.defaults.set(
             {
                 "gds_threshold": 0,
                 "auto_direct_io_read": True,
-                "num_threads": readers,
+                "num_threads": plan.in_flight,
                 "task_size": max(block_bytes, PAGE_BYTES),
                 "bounce_buffer_size": max(block_bytes, PAGE_BYTES),
             }
         )
         self._monitor = kvikio.SummaryMonitor()
-        self._opened = [self._open(file) for file in files]
+        self._opened = [self._open(file) for file in plan.files]
         self._counts_cufile = native.begin_cufile_counts()
         self._registered: list[Any] = []
         self._readers: list[_Reader] = []
-        for number in range(readers):
-            file = files[number % len(files)]
-            device, memory = self._allocate(gpus[file.gpu], block_bytes)
+        for number in range(plan.in_flight):
+            file = plan.files[number % len(plan.files)]
+            device, memory = self._allocate(file.gpu or "", block_bytes)
             self._readers.append(
                 _Reader(
                     reads=self,
@@ -99,12 +89,12 @@ class KvikioReads:
                     device=device,
                     slot=memory,
                     read=self._reading(way, number, memory),
-                    cpus=gpus[file.gpu].cpus,
-                    blocks=(seed, number, file.size_bytes // block_bytes),
-                    checked_reads=checked_reads,
+                    cpus=cpus[file.gpu or ""],
+                    blocks=(plan.seed, number, file.size_bytes // block_bytes),
+                    checked_reads=plan.checked_reads,
                 )
             )
-        self._barrier = threading.Barrier(readers + 1)
+        self._barrier = threading.Barrier(plan.in_flight + 1)
         self.start_ns = self.deadline_ns = 0
         self._started = threading.Event()
 
@@ -112,7 +102,10 @@ class KvikioReads:
         """Let the clock start once the first reads have been checked; from any thread."""
         self._started.set()
 
-    def run(self) -> ctypes.Structure:
+    def stop(self) -> None:
+        """Do nothing: the end of the process ends the reads."""
+
+    def run(self) -> ReadResult:
         threads = [threading.Thread(target=reader.run, daemon=True) for reader in self._readers]
         for thread in threads:
             thread.start()
@@ -140,52 +133,39 @@ class KvikioReads:
         """Wait for all threads, one of which is that of ``run``."""
         self._barrier.wait()
 
-    def progress(self) -> ctypes.Structure:
+    def progress(self) -> Progress:
         operations = sum(len(reader.latencies_ns) for reader in self._readers)
-        return struct("wl_gpu_progress")(
+        return Progress(
             reads=operations,
-            bytes=operations * self._block_bytes,  # while readers go on, sums would differ
+            read_bytes=operations * self._block_bytes,  # while readers go on, sums would differ
             ended=sum(reader.number for reader in self._readers),
             stage=self._stage,
             start_ns=self.start_ns,
-            deadline_ns=self.deadline_ns,
+            end_ns=self.deadline_ns,
         )
-
-    def file_operations(self) -> list[int]:
-        """Return the timed reads of each file, after ``run``."""
-        counts = [0] * len(self._files)
-        for number, reader in enumerate(self._readers):
-            counts[number % len(counts)] += len(reader.latencies_ns)
-        return counts
 
     def software(self) -> dict[str, str]:
         """Return the versions of the libraries that read, by name."""
         version = native.cufile_version()
         return {
+            "cuda": native.cuda_gpus()[0],
             "kvikio": str(self._kvikio.__version__),
             "cupy": str(self._cupy.__version__),
             **({} if version is None else {"cufile": version}),
         }
 
-    def close(self) -> None:
-        for memory in self._registered:
-            self._kvikio.memory_deregister(memory)
-        for file in self._opened:
-            file.close()
-        self._monitor.stop()
-
-    def _open(self, file: File) -> Any:  # noqa: ANN401 - KvikIO has no types
+    def _open(self, file: ReadFile) -> Any:  # noqa: ANN401 - KvikIO has no types
         try:
-            size_bytes = Path(file.path).stat().st_size
+            size_bytes = file.path.stat().st_size
             if size_bytes < file.size_bytes:
                 raise _error(library.OTHER_SIZE, "it is shorter", file.path, offset=size_bytes)
-            return self._kvikio.CuFile(file.path, "r")
+            return self._kvikio.CuFile(str(file.path), "r")
         except OSError as error:
             raise _error(error.errno or errno.EIO, "open", file.path) from error
         except RuntimeError as error:  # what KvikIO's C++ throws
             raise _error(errno.EIO, f"kvikio.CuFile: {error}", file.path) from error
 
-    def _allocate(self, gpu: Place, block_bytes: int) -> tuple[Any, Any]:
+    def _allocate(self, gpu: str, block_bytes: int) -> tuple[Any, Any]:
         """Return a GPU and the memory of one reader, allocated and registered by itself.
 
         In compatibility mode reads into one registration share its host buffer: 64 threads of
@@ -193,14 +173,14 @@ class KvikioReads:
         """
         runtime = self._cupy.cuda.runtime
         try:
-            device = self._cupy.cuda.Device(runtime.deviceGetByPCIBusId(gpu.address))
+            device = self._cupy.cuda.Device(runtime.deviceGetByPCIBusId(gpu))
             with device:
                 self._cupy.cuda.set_allocator(None)  # without a pool: each has its own base
                 memory = self._cupy.empty(block_bytes, dtype=np.uint8)
                 self._kvikio.memory_register(memory)
                 self._registered.append(memory)
         except (RuntimeError, MemoryError) as error:
-            raise _error(library.CUDA, f"{gpu.address}: {error}") from error
+            raise _error(library.CUDA, f"{gpu}: {error}") from error
         return device, memory
 
     def _reading(
@@ -214,50 +194,53 @@ class KvikioReads:
             return lambda offset: int(file.raw_read(memory, size, offset, 0))
         return lambda offset: int(file.read(memory, size, offset))
 
-    def _result(self, start_ns: int, cpu_ns: int) -> ctypes.Structure:
-        readers = self._readers
+    def _result(self, start_ns: int, cpu_ns: int) -> ReadResult:
+        readers, files = self._readers, len(self._plan.files)
+        operations = [0] * files
+        for number, reader in enumerate(readers):
+            operations[number % files] += len(reader.latencies_ns)
         latencies = np.concatenate(
             [np.frombuffer(reader.latencies_ns, dtype=np.uint64) for reader in readers]
         )
-        result = struct("wl_gpu_result")(
+        counts = np.bincount(buckets_of(latencies), minlength=BUCKET_COUNT).astype(np.uint64)
+        ends = (int(latencies.min()), int(latencies.max())) if latencies.size else (0, 0)
+        failures = sum((reader.failures for reader in readers), Counter[int]())
+        return ReadResult(
+            operations=latencies.size,
             start_ns=start_ns,
             end_ns=self.deadline_ns,
-            cpu_ns=cpu_ns,
-            operations=latencies.size,
-            bytes=latencies.size * self._block_bytes,
-            reads=sum(reader.successes for reader in readers),
-            read_bytes=sum(reader.read_bytes for reader in readers),
+            cpu_s=cpu_ns / NS_PER_S,
+            latency=Histogram(counts, int(latencies.sum()), *ends),
+            file_operations=tuple(operations),
+            counts=PathCounts(
+                reads=sum(reader.successes for reader in readers),
+                read_bytes=sum(reader.read_bytes for reader in readers),
+                **self._library_counts(),
+            ),
+            failures=tuple(
+                ReadFailure(reason=native.failure_clause(code), count=count)
+                for code, count in failures.most_common()
+            ),
             compared_bytes=sum(reader.compared_bytes for reader in readers),
             bad_blocks=sum(reader.bad_blocks for reader in readers),
-            cut_ns=sum(reader.cut_ns for reader in readers),
+            cut_s=sum(reader.cut_ns for reader in readers) / NS_PER_S,
         )
-        if latencies.size:
-            result.latency_sum_ns = int(latencies.sum())
-            result.latency_min_ns, result.latency_max_ns = (
-                int(latencies.min()),
-                int(latencies.max()),
-            )
-        counts = np.bincount(buckets_of(latencies), minlength=BUCKET_COUNT)
-        result.counts[:] = [int(count) for count in counts]
-        failures = sum((reader.failures for reader in readers), Counter[int]())
-        for place, (code, count) in zip(result.failures, failures.most_common(), strict=False):
-            place.code, place.count = code, count
-        self._count_library(result)
-        return result
 
-    def _count_library(self, result: ctypes.Structure) -> None:
+    def _library_counts(self) -> dict[str, int]:
         """Add up KvikIO's reads without cuFile, and cuFile's own count of the others."""
         totals = self._monitor.get().by_backend
         done = {name: each["num_ops"] - each["num_errors"] for name, each in totals.items()}
-        posix, by_cufile = done.get("POSIX", 0), done.get("GDS", 0)
-        counted: ctypes.Structure | None = struct("wl_library_reads")()
-        if by_cufile:
-            counted = native.cufile_reads() if self._counts_cufile else None
-        if counted is None:
-            return
-        counted.total += posix
-        counted.posix += posix
-        result.library, result.has_library = counted, 1
+        counts: dict[str, int] | None = native.counted(struct("wl_library_reads")())
+        if done.get("GDS", 0):
+            counts = native.cufile_counts() if self._counts_cufile else None
+        if counts is None:
+            return {}
+        posix = done.get("POSIX", 0)
+        return {
+            **counts,
+            "library_reads": counts["library_reads"] + posix,
+            "posix_reads": counts["posix_reads"] + posix,
+        }
 
 
 class _Reader:
@@ -267,11 +250,11 @@ class _Reader:
         self,
         *,
         reads: KvikioReads,
-        file: File,
+        file: ReadFile,
         device: Any,  # noqa: ANN401 - CuPy has no types
         slot: Any,  # noqa: ANN401 - CuPy has no types
         read: ReadBlock,
-        cpus: tuple[int, ...],
+        cpus: Sequence[int],
         blocks: tuple[int, int, int],
         checked_reads: int,
     ) -> None:
@@ -354,10 +337,13 @@ class _Reader:
         return True
 
     def _compare(self, offset: int, size: int) -> None:
-        content = np.ascontiguousarray(self._slot.get())
-        identity = BlockIdentity(self._file.nonce, self._file.word)
+        content, stamps = np.ascontiguousarray(self._slot.get()), self._file.stamps
         self.bad_blocks += bad_blocks(
-            content, identity, offset_bytes=offset, first_block=self._file.first_block
+            content,
+            stamps,
+            offset_bytes=offset,
+            first_block=stamps.first_block,
+            unit_bytes=stamps.unit_bytes,
         )
         self.compared_bytes += size
 
@@ -382,5 +368,5 @@ def buckets_of(values_ns: NDArray[np.uint64]) -> NDArray[np.int64]:
     return np.minimum(octaves * BUCKETS_PER_OCTAVE + within, BUCKET_COUNT - 1)
 
 
-def _error(code: int, text: str, path: str = "", *, offset: int = 0) -> NativeError:
-    return NativeError(code=code, detail=0, offset=offset, path=path, text=text)
+def _error(code: int, text: str, path: Path | str = "", *, offset: int = 0) -> NativeError:
+    return NativeError(code, text, str(path), offset)

@@ -16,12 +16,12 @@ from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.engine import library
 from wattload.loaders.engine.targets import TARGET_LIMIT
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.mmap.native import ADVICE, THREAD_LIMIT
 from wattload.loaders.mmap.reader import MappedReader, storage_read_bytes
-from wattload.loaders.random_reads import RandomReader, RandomReadPlan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,16 +52,10 @@ class Config:
         check_settings(self, "loader")
 
     @property
-    def reads_storage(self) -> bool:
-        """``True``: reads are from files."""
-        return True
+    def abilities(self) -> Ability:
+        return Ability.FILES
 
-    @property
-    def needs_gpu(self) -> bool:
-        """``False``: reads end in host memory."""
-        return False
-
-    def check_random_reads(self, plan: RandomReadPlan, targets: Sequence[Target]) -> None:
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         """Raise without the engine, or where the kernel does not count what storage read."""
         self.check()
         library.load()
@@ -72,11 +66,11 @@ class Config:
             )
         _require_storage_count()
 
-    def memory_bytes(self, plan: RandomReadPlan) -> int:
+    def block_read_bytes(self, plan: ReadPlan) -> int:
         """Return the size of a block for each thread; the page cache is no memory of a reader."""
         return self._thread_count * plan.block_bytes
 
-    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader of mapped files; nothing is kept in ``folder``."""
         return MappedReader(plan, threads=self._thread_count, advice=self.advice)
 

@@ -19,17 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.loaders.aligned_io import round_down
+from wattload.loaders.block_reads import ReadFailure, ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.engine.targets import Target
-from wattload.loaders.gpu.failures import failure_clause
-from wattload.loaders.gpu_reads import ReadsWatch
+from wattload.loaders.gpu.native import failure_clause, histogram_of
 from wattload.loaders.mmap.native import Mapped
-from wattload.loaders.random_reads import RandomReadPlan, RandomReadResult, ReadFailure
 
 SAMPLE_EVERY = 64
 TRACE_EVERY = 1024
@@ -50,9 +46,9 @@ class _Counts:
 
 
 class MappedReader:
-    """Threads over mapped files; implements ``RandomReader``."""
+    """Threads over mapped files; implements ``BlockReader``."""
 
-    def __init__(self, plan: RandomReadPlan, *, threads: int, advice: str) -> None:
+    def __init__(self, plan: ReadPlan, *, threads: int, advice: str) -> None:
         """Map the files; nothing is read yet.
 
         Raises:
@@ -64,7 +60,7 @@ class MappedReader:
             targets=[
                 Target(
                     str(file.path),
-                    round_down(file.size_bytes, file.read_bytes),
+                    round_down(file.size_bytes, plan.read_bytes),
                     file.stamps.nonce,
                     file.stamps.word,
                     file.stamps.first_block,
@@ -73,14 +69,14 @@ class MappedReader:
             ],
             threads=threads,
             block_bytes=plan.block_bytes,
-            requesters=plan.requesters,
+            requesters=plan.per_file,
             pattern=plan.pattern.value,
             advice=advice,
             sample_every=SAMPLE_EVERY,
             trace_every=TRACE_EVERY,
             seed=plan.seed,
         )
-        count = self._in_flight = min(threads, plan.outstanding)
+        count = self._in_flight = min(threads, plan.in_flight)
         self._path = DataPath(
             data_path="page_cache",
             path_requested="page_cache",
@@ -93,7 +89,7 @@ class MappedReader:
         """Return the path, with the read-ahead of the drives in its remarks."""
         return self._path
 
-    def run(self, watch: ReadsWatch) -> RandomReadResult:
+    def run(self, watch: ReadsWatch) -> ReadResult:
         """Read for the planned time; ``watch`` counts the bytes that came from storage."""
         watch.begin()
         start_cpu_s, before = time.process_time(), _Counts.now()
@@ -122,15 +118,14 @@ class MappedReader:
 
     def _result(
         self, result: ctypes.Structure, before: _Counts, after: _Counts, cpu_s: float
-    ) -> RandomReadResult:
-        return RandomReadResult(
+    ) -> ReadResult:
+        return ReadResult(
             operations=result.operations,
             file_operations=tuple(result.target_operations[: len(self._plan.files)]),
             start_ns=result.start_ns,
             end_ns=result.end_ns,
             cpu_s=cpu_s,
-            latency=_histogram(result),
-            file_latencies=None,
+            latency=histogram_of(result, any(result.counts)) if any(result.counts) else None,
             failures=tuple(
                 ReadFailure(
                     file=each.target,
@@ -183,10 +178,3 @@ def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str,
         else:
             remarks.append(f"The read-ahead of {disk.name} is {size_kb} KiB (read_ahead_kb).")
     return tuple(remarks)
-
-
-def _histogram(result: ctypes.Structure) -> Histogram | None:
-    counts = np.frombuffer(result.counts, dtype=np.uint64).copy()
-    if not counts.any():
-        return None
-    return Histogram(counts, result.latency_sum_ns, result.latency_min_ns, result.latency_max_ns)

@@ -8,6 +8,7 @@ from typing import Any
 from wattload.core.io import DIRECT_WORDS, DataPath
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
+from wattload.reports.runs.details import count_of, rows_of
 from wattload.results.quantity import MOST, counted, listed, quantity, whole
 
 GPU_READ = "gpu_read"
@@ -188,10 +189,12 @@ def failures_words(records: Sequence[RunRecord]) -> str:
 
 
 def failure_reasons(record: RunRecord) -> Mapping[str, int]:
-    found = record.workload.details.get("failures")
-    if not isinstance(found, Mapping):
-        return {}
-    return {str(key): count for key, count in found.items() if isinstance(count, int)}
+    """Return how many reads failed, by reason."""
+    found: dict[str, int] = {}
+    for each in rows_of(record.workload.details.get("failures")):
+        reason = str(each.get("reason") or "unknown reason")
+        found[reason] = found.get(reason, 0) + count_of(each.get("count"))
+    return found
 
 
 def outside_latency(record: RunRecord) -> float | None:

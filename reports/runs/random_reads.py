@@ -10,7 +10,7 @@ from typing import Any
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GIB, Unit
 from wattload.reports.runs.details import count_of, figure_of, rows_of, share_of
-from wattload.reports.runs.gpu_reads import path_words
+from wattload.reports.runs.gpu_reads import failure_reasons, path_words
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import (
     UNIT_SPACE,
@@ -293,7 +293,7 @@ def random_reads(record: RunRecord) -> RandomReads | None:
         bottleneck=str(found.get("bottleneck") or ""),
         bottleneck_reason=str(found.get("bottleneck_reason") or ""),
         counts=counts,
-        failures=_failures(found.get("failures")),
+        failures=failure_reasons(record),
         target_count=len(record.targets),
         drive_count=_drive_count(record),
         shared_drive_targets=count_of(found.get("one_drive_targets")),
@@ -588,14 +588,6 @@ def _gpu(row: Mapping[str, Any], *, is_cached: bool) -> GpuReads:
         delivered=(figure_of(row.get("delivered")) or 0.0) if is_cached else operations,
         seconds=figure_of(row.get("seconds")) or 0.0,
     )
-
-
-def _failures(value: Any) -> Mapping[str, int]:  # noqa: ANN401 - JSON
-    found: dict[str, int] = {}
-    for each in rows_of(value):
-        reason = str(each.get("reason") or "unknown reason")
-        found[reason] = found.get(reason, 0) + count_of(each.get("count"))
-    return found
 
 
 def _divided(part: float | None, whole: float | None) -> float | None:

@@ -16,8 +16,7 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
-from wattload.loaders.gpu_reads import GpuReadResult
-from wattload.loaders.random_reads import CacheCounts, RandomReadResult
+from wattload.loaders.block_reads import ReadResult
 from wattload.results.declaration import Results
 from wattload.results.figures import Figure
 from wattload.results.registry import every_results
@@ -31,11 +30,9 @@ from wattload.workloads.dlrm import workload as dlrm_workload
 from wattload.workloads.dlrm.conversion import Step, phases_of
 from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
 from wattload.workloads.dlrm.workers import Cost
-from wattload.workloads.gpu_random_read import workload as gpu_random_read_workload
-from wattload.workloads.gpu_random_read.metrics import metrics as gpu_random_read_metrics
-from wattload.workloads.gpu_random_read.reads import RankReads, Reads
 from wattload.workloads.gpu_read import workload as gpu_read_workload
 from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
+from wattload.workloads.gpu_read.reads import RankReads, Reads
 from wattload.workloads.unet3d import workload as unet3d_workload
 from wattload.workloads.unet3d.metrics import EpochTimes, ceiling_metric
 from wattload.workloads.unet3d.metrics import JobTimes as Loaded
@@ -95,30 +92,21 @@ def of_dlrm() -> list[Metric]:
 
 
 def of_gpu_read() -> list[Metric]:
-    result = GpuReadResult(
-        operations=1,
-        moved_bytes=4096,
-        start_ns=0,
-        end_ns=1,
-        cpu_s=1.0,
-        latency=Histogram.of([1]),
-        counts=PathCounts(reads=1, read_bytes=4096),
-    )
-    return list(gpu_read_metrics(result))
+    counts = PathCounts(reads=1, read_bytes=4096)
+    return list(gpu_read_metrics(reads_of(counts, threads=1), "gpu_read"))
 
 
 def of_gpu_random_read() -> list[Metric]:
-    result = RandomReadResult(
-        operations=1,
-        file_operations=(1,),
-        start_ns=0,
-        end_ns=1,
-        cpu_s=1.0,
-        latency=None,
-        file_latencies=None,
-        requests=2,
-        delivered=2,
-        cache=CacheCounts(coalesced=0, hits=1, joined=0, misses=1, passed=0),
+    counts = PathCounts(
+        reads=1, read_bytes=512, requester="gpu", asked=1, taken=1, answered=1, delivered=2,
+        requests=2, coalesced=0, hits=1, joined=0, misses=1, passed=0,
+    )  # fmt: skip
+    return list(gpu_read_metrics(reads_of(counts), "gpu_random_read"))
+
+
+def reads_of(counts: PathCounts, threads: int | None = None) -> Reads:
+    result = ReadResult(
+        operations=1, start_ns=0, end_ns=1, cpu_s=1.0, latency=Histogram.of([1]), counts=counts
     )
     rank = RankReads(
         rank=0,
@@ -130,8 +118,10 @@ def of_gpu_random_read() -> list[Metric]:
         path=DataPath(data_path="host_memory", path_requested="cpu_queue"),
         checks=(),
     )
-    reads = Reads(ranks=(rank,), engine="storage", block_bytes=512, read_bytes=512, outstanding=1)
-    return list(gpu_random_read_metrics(reads))
+    return Reads(
+        ranks=(rank,), phase="", engine="storage", block_bytes=512, read_bytes=512, in_flight=1,
+        threads=threads,
+    )  # fmt: skip
 
 
 MADE = {
@@ -139,7 +129,7 @@ MADE = {
     checkpoint_workload.Checkpoint.name: of_checkpoint,
     dlrm_workload.Dlrm.name: of_dlrm,
     gpu_read_workload.GpuRead.name: of_gpu_read,
-    gpu_random_read_workload.GpuRandomRead.name: of_gpu_random_read,
+    gpu_read_workload.BY_REQUESTERS: of_gpu_random_read,
 }
 
 

@@ -219,7 +219,8 @@ def _details(made: Reads) -> dict[str, Any]:
         "files": "per_target",
         "file_count": 1,
         "failed_reads": made.failed,
-        "failures": {"cuFileRead returned 5011": made.failed} if made.failed else {},
+        "failures": [{"reason": "cuFileRead returned 5011", "count": made.failed}]
+        * bool(made.failed),
         "topology": [
             {
                 "target": 0,

@@ -156,7 +156,7 @@ class PathCounts(Frozen):
         """Whether counters leave reads out, or do not add up; one that is missing can't."""
         if self.requester is not None:
             # A request that failed was asked and answered, but neither read nor delivered.
-            is_even = self.asked == self.taken == self.answered and self._is_cache_even
+            is_even = self.asked == self.taken == self.answered and self.is_cache_even
             is_more = self.reads > (self.asked or 0) or (self.delivered or 0) > self._requested
             return not is_even or is_more
         if self._counted_word in DIRECT_WORDS and self._is_memory_busy:
@@ -175,7 +175,7 @@ class PathCounts(Frozen):
         return self.library_reads != self.reads or is_apart or is_refuted
 
     def _word_of_queue(self, requester: Literal["gpu", "cpu"]) -> PathWord:
-        is_whole = {self.asked, self.taken, self.answered} == {self.reads} and self._is_cache_even
+        is_whole = {self.asked, self.taken, self.answered} == {self.reads} and self.is_cache_even
         if not self.reads or not is_whole or self.delivered != self._requested:
             return "unverified"
         return "gpu_pull" if requester == "gpu" else "cpu_queue"
@@ -186,7 +186,7 @@ class PathCounts(Frozen):
         return (self.asked if self.requests is None else self.requests) or 0
 
     @property
-    def _is_cache_even(self) -> bool:
+    def is_cache_even(self) -> bool:
         """Whether each request is in one count of the cache; true without a cache."""
         if self.requests is None:
             return True

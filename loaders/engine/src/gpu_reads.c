@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "queue_abi.h"
 
 enum { READER_LIMIT = 65536, POLLER_LIMIT = 64, BLOCK_LIMIT = 1 << 30 };
 /* Of a thread: there may be thousands, and cuFile and the driver need little of it. */
@@ -133,7 +134,7 @@ static void compare_slot(wl_worker *worker, wl_read_slot *slot) {
         worker->compared_bytes += reads->block_bytes;
         worker->bad_blocks += wl_bad_blocks(gpu->checked, reads->block_bytes, slot->offset,
                                             file->nonce, file->word, file->first_block,
-                                            WL_PAGE_BYTES);
+                                            WL_UNIT_BYTES);
     }
     pthread_mutex_unlock(&gpu->checking);
     slot->is_delivered = false;

@@ -212,12 +212,17 @@ static int32_t allocate(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     return WL_OK;
 }
 
-static int start_poller(wl_queue *queue, wl_queue_poller *poller) {
+int wl_queue_thread(const wl_queue *queue, pthread_t *thread, void *(*run)(void *),
+                    void *argument) {
+    sigset_t all, before;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     if (CPU_COUNT(&queue->cpus))
         pthread_attr_setaffinity_np(&attributes, sizeof queue->cpus, &queue->cpus);
-    int code = pthread_create(&poller->thread, &attributes, wl_queue_poller_main, poller);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(thread, &attributes, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return code;
 }
@@ -230,20 +235,14 @@ void wl_queue_wait_for_pollers(wl_queue *queue) {
     pthread_mutex_unlock(&queue->mutex);
 }
 
-/* They take no signals: those are the caller's. */
 static int32_t start_pollers(wl_queue *queue, wl_error *error) {
-    sigset_t all, before;
-    int code = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (uint32_t i = 0; i < queue->poller_count && !code; i++) {
-        code = start_poller(queue, &queue->pollers[i]);
-        queue->poller_threads += !code;
+    for (; queue->poller_threads < queue->poller_count; queue->poller_threads++) {
+        wl_queue_poller *poller = &queue->pollers[queue->poller_threads];
+        int code = wl_queue_thread(queue, &poller->thread, wl_queue_poller_main, poller);
+        if (code)
+            return wl_fail(error, code, NULL, WL_NOWHERE, "starting poller %u of %u",
+                           queue->poller_threads + 1, queue->poller_count);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code)
-        return wl_fail(error, code, NULL, WL_NOWHERE, "starting poller %u of %u",
-                       queue->poller_threads + 1, queue->poller_count);
     wl_queue_wait_for_pollers(queue);
     *error = queue->error;
     return error->code;
@@ -345,9 +344,8 @@ void wl_queue_reset(wl_queue *queue) {
         pair->tail = queue->view.first_position;
         wl_set(&pair->taken, 0);
         wl_set(&pair->answered, 0);
-        pair->operations = pair->read_bytes = pair->latency_sum_ns = pair->latency_max_ns = 0;
-        pair->latency_min_ns = UINT64_MAX;
-        memset(pair->counts, 0, sizeof pair->counts);
+        memset(&pair->reads, 0, sizeof pair->reads);
+        pair->reads.latency_min_ns = UINT64_MAX;
     }
     for (uint32_t i = 0; i < queue->poller_count; i++) {
         wl_queue_poller *poller = &queue->pollers[i];
@@ -372,7 +370,7 @@ void wl_queue_let_pollers(wl_queue *queue, bool serve) {
     pthread_mutex_unlock(&queue->mutex);
 }
 
-bool wl_queue_has_failed(wl_queue *queue, wl_error *error) {
+static bool has_failed(wl_queue *queue, wl_error *error) {
     pthread_mutex_lock(&queue->mutex);
     *error = queue->error;
     pthread_mutex_unlock(&queue->mutex);
@@ -425,8 +423,8 @@ static uint64_t answered_of(const wl_queue *queue, uint32_t target, bool *has_mo
     return sum;
 }
 
-bool wl_queue_hangs(wl_queue *queue, wl_queue_watch *watch, uint64_t now_ns) {
-    uint64_t oldest_ns = now_ns;
+static bool hangs(wl_queue *queue, wl_queue_watch *watch) {
+    uint64_t now_ns = wl_now_ns(), oldest_ns = now_ns;
     for (uint32_t i = 0; i < queue->target_count; i++) {
         bool has_more;
         uint64_t count = answered_of(queue, i, &has_more);
@@ -437,6 +435,30 @@ bool wl_queue_hangs(wl_queue *queue, wl_queue_watch *watch, uint64_t now_ns) {
         oldest_ns = watch->seen_ns[i] < oldest_ns ? watch->seen_ns[i] : oldest_ns;
     }
     return now_ns - oldest_ns >= queue->hang_ns;
+}
+
+int32_t wl_queue_name_hanging(wl_queue *queue, wl_error *error) {
+    uint64_t open[WL_QUEUE_TARGETS] = {0};
+    uint32_t worst = 0;
+    for (uint32_t i = 0; i < queue->pair_count; i++) {
+        wl_pair *pair = &queue->all_pairs[i];
+        open[pair->target] += wl_own(&pair->taken) - wl_own(&pair->answered);
+    }
+    for (uint32_t i = 1; i < queue->target_count; i++)
+        worst = open[i] > open[worst] ? i : worst;
+    return wl_fail(error, WL_HANGS, queue->files[worst].path, open[worst], "no answer");
+}
+
+int32_t wl_queue_look(wl_queue *queue, wl_queue_watch *watch, wl_error *error) {
+    int32_t ended = queue->requesters->poll(queue, error);
+    if (ended)
+        return ended;
+    if (has_failed(queue, error))
+        return -1;
+    if (!watch || !hangs(queue, watch))
+        return 0;
+    wl_queue_name_hanging(queue, error);
+    return -1;
 }
 
 static bool is_over(wl_queue *queue, const stretch *stage, uint64_t now_ns) {
@@ -453,15 +475,13 @@ static int32_t follow(wl_queue *queue, stretch *stage, wl_error *error) {
                 return error->code;
             stage->is_ending = true;
         }
-        int32_t ended = queue->requesters->poll(queue, error);
+        int32_t ended = wl_queue_look(queue, stage->pulls ? NULL : &stage->watch, error);
+        if (ended < 0)
+            return error->code;
         if (ended) {
             stage->end_ns = wl_now_ns();
-            return ended < 0 ? error->code : WL_OK;
+            return WL_OK;
         }
-        if (wl_queue_has_failed(queue, error))
-            return error->code;
-        if (!stage->pulls && wl_queue_hangs(queue, &stage->watch, now_ns))
-            return wl_fail(error, WL_HANGS, NULL, 0, "no answer");
         uint64_t left_ns = stage->is_ending ? END_NS : stage->deadline_ns - now_ns;
         wl_queue_nap(left_ns < WATCH_NS ? left_ns : WATCH_NS);
     }
@@ -597,26 +617,37 @@ static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
     }
 }
 
-static void name_hanging(const wl_queue *queue, const wl_warp_counts *warps, wl_error *error) {
-    uint64_t open[WL_QUEUE_TARGETS] = {0};
-    uint32_t worst = 0;
-    for (uint32_t i = 0; i < queue->warps; i++)
-        open[i / queue->warps_per_target] += warps[i].unanswered;
-    for (uint32_t i = 1; i < queue->target_count; i++)
-        worst = open[i] > open[worst] ? i : worst;
-    wl_fail(error, WL_HANGS, queue->files[worst].path, open[worst], "no answer");
+void wl_queue_add_pollers(wl_queue *queue, uint64_t *taken, uint64_t *answered, uint64_t *cpu_ns,
+                          wl_queue_failure *failures) {
+    for (uint32_t i = 0; i < queue->poller_count; i++) {
+        *taken += wl_own(&queue->pollers[i].taken);
+        *answered += wl_own(&queue->pollers[i].answered);
+        *cpu_ns += wl_own(&queue->pollers[i].cpu_ns);
+    }
+    pthread_mutex_lock(&queue->mutex);
+    memcpy(failures, queue->failures, sizeof queue->failures);
+    pthread_mutex_unlock(&queue->mutex);
 }
 
-static void add_pollers(wl_queue *queue, wl_queue_result *result) {
-    for (uint32_t i = 0; i < queue->poller_count; i++) {
-        result->taken += wl_own(&queue->pollers[i].taken);
-        result->answered += wl_own(&queue->pollers[i].answered);
+void wl_queue_add_reads(const wl_queue *queue, uint32_t target, wl_queue_reads *sum) {
+    memset(sum, 0, sizeof *sum);
+    sum->latency_min_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < queue->pair_count; i++) {
+        const wl_queue_reads *reads = &queue->all_pairs[i].reads;
+        if (target != WL_QUEUE_TARGETS && target != queue->all_pairs[i].target)
+            continue;
+        sum->operations += reads->operations;
+        sum->read_bytes += reads->read_bytes;
+        sum->latency_sum_ns += reads->latency_sum_ns;
+        if (reads->latency_min_ns < sum->latency_min_ns)
+            sum->latency_min_ns = reads->latency_min_ns;
+        if (reads->latency_max_ns > sum->latency_max_ns)
+            sum->latency_max_ns = reads->latency_max_ns;
+        for (uint32_t k = 0; k < WL_BUCKETS; k++)
+            sum->counts[k] += reads->counts[k];
     }
-    for (uint32_t i = 0; i < queue->pair_count; i++)
-        result->operations += queue->all_pairs[i].operations;
-    pthread_mutex_lock(&queue->mutex);
-    memcpy(result->failures, queue->failures, sizeof result->failures);
-    pthread_mutex_unlock(&queue->mutex);
+    if (sum->latency_min_ns == UINT64_MAX)
+        sum->latency_min_ns = 0;
 }
 
 /* How fast requesters pull, or how fast the queue is with nothing to deliver. */
@@ -676,12 +707,13 @@ static int32_t run_timed(wl_queue *queue, wl_warp_counts *warps, wl_queue_result
         *error = failed ? *error : other;
         return error->code;
     }
+    uint64_t pollers_ns = 0; /* a part of the process's */
     add_warps(queue, warps, result);
-    add_pollers(queue, result);
-    if (failed || result->unanswered) {
-        name_hanging(queue, warps, error);
-        return error->code;
-    }
+    wl_queue_add_pollers(queue, &result->taken, &result->answered, &pollers_ns, result->failures);
+    for (uint32_t i = 0; i < queue->pair_count; i++)
+        result->operations += queue->all_pairs[i].reads.operations;
+    if (failed || result->unanswered)
+        return wl_queue_name_hanging(queue, error);
     return queue->engine == WL_QUEUE_NULL ? WL_OK : compare(queue, warps, result, error);
 }
 
@@ -731,22 +763,8 @@ void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress) {
     progress->deadline_ns = queue->deadline_ns;
 }
 
-void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_target_result *result) {
-    memset(result, 0, sizeof *result);
-    result->latency_min_ns = UINT64_MAX;
-    for (uint32_t i = target * queue->pairs; i < (target + 1) * queue->pairs; i++) {
-        const wl_pair *pair = &queue->all_pairs[i];
-        result->operations += pair->operations;
-        result->latency_sum_ns += pair->latency_sum_ns;
-        if (pair->latency_min_ns < result->latency_min_ns)
-            result->latency_min_ns = pair->latency_min_ns;
-        if (pair->latency_max_ns > result->latency_max_ns)
-            result->latency_max_ns = pair->latency_max_ns;
-        for (uint32_t k = 0; k < WL_BUCKETS; k++)
-            result->counts[k] += pair->counts[k];
-    }
-    if (result->latency_min_ns == UINT64_MAX)
-        result->latency_min_ns = 0;
+void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_reads *reads) {
+    wl_queue_add_reads(queue, target, reads);
 }
 
 void wl_queue_poller_of(wl_queue *queue, uint32_t number, wl_queue_poller_result *result) {

@@ -26,10 +26,7 @@ typedef struct {
     uint32_t mask, shift; /* of the ring's size: the place of a position, and its lap less 1 */
     uint32_t target;
     _Atomic uint64_t taken, answered;
-    uint64_t operations; /* answered without an error */
-    uint64_t read_bytes; /* of these */
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
-    uint64_t counts[WL_BUCKETS]; /* from taking a request to the end of its read */
+    wl_queue_reads reads;
 } wl_pair;
 
 /* The request of a slot while its read is in flight. */
@@ -145,16 +142,22 @@ void wl_queue_nap(uint64_t ns);
  * It must sleep in the end. Linux may complete a failed read in a kernel thread, and its scheduler
  * was seen to leave that waiting for seconds beside threads that only yield (6.18). */
 void wl_queue_give_way(uint32_t empty_passes);
-/* Whether a poller could not go on. */
-bool wl_queue_has_failed(wl_queue *queue, wl_error *error);
-
 /* Answers of each target, and when one was last seen. */
 typedef struct {
     uint64_t seen[WL_QUEUE_TARGETS], seen_ns[WL_QUEUE_TARGETS];
 } wl_queue_watch;
 
-/* Whether a target that has something to answer has not done so for too long. */
-bool wl_queue_hangs(wl_queue *queue, wl_queue_watch *watch, uint64_t now_ns);
+/* 1 when all requesters have returned, 0 before; -1 on an error: a poller can't go on, or a target that
+ * has something to answer has not done so for too long. Without a watch none hangs. */
+int32_t wl_queue_look(wl_queue *queue, wl_queue_watch *watch, wl_error *error);
+
+/* Adds the reads of a target's pairs, or with WL_QUEUE_TARGETS of all. */
+void wl_queue_add_reads(const wl_queue *queue, uint32_t target, wl_queue_reads *sum);
+/* What all pollers have done, and what failed. */
+void wl_queue_add_pollers(wl_queue *queue, uint64_t *taken, uint64_t *answered, uint64_t *cpu_ns,
+                          wl_queue_failure *failures);
+/* The target with the most requests that pollers have taken and not answered. */
+int32_t wl_queue_name_hanging(wl_queue *queue, wl_error *error);
 
 /* Target `number` as requesters see it in this stage. */
 wl_source wl_source_of(const wl_queue *queue, uint32_t number);
@@ -177,6 +180,17 @@ static inline void wl_count_failure(wl_queue_failure *failures, int32_t code, ui
     if (!failure->count++)
         *failure = (wl_queue_failure){code, target, offset, 1};
 }
+
+/* A requester of the CPU writes a request to a place that it has taken. */
+static inline void wl_ask(const wl_pair *pair, uint32_t position, wl_request request) {
+    pair->requests[position & pair->mask] = request;
+    atomic_store_explicit(&pair->laps[position & pair->mask], (position >> pair->shift) + 1,
+                          memory_order_release);
+}
+
+/* A thread on the CPUs of the queue, if it has any, that takes no signals: those are the caller's.
+ * Returns an errno. */
+int wl_queue_thread(const wl_queue *queue, pthread_t *thread, void *(*run)(void *), void *argument);
 
 static inline uint32_t wl_slot_count(const wl_queue *queue) { return queue->warps * WL_WARP; }
 

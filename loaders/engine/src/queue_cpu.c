@@ -1,7 +1,6 @@
 /* Requesters on threads of the CPU, by the same protocol as the kernel's: lanes of a warp that are
  * answered ask again together. A thread takes its warps in turn and never waits for one. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,22 +46,18 @@ static inline uint8_t *at(uint64_t address) { return (uint8_t *)(uintptr_t)addre
 /* Submits the requests of `lanes` to the pair whose turn it is. */
 static void submit(wl_cpu_side *side, wl_cpu_warp *warp, uint32_t lanes) {
     const wl_queue_view *view = &side->queue->view;
-    uint32_t pair = warp->target * view->pairs + warp->turn;
-    _Atomic uint32_t *head = side->heads + (size_t)pair * WL_HEAD_STRIDE;
+    uint32_t number = warp->target * view->pairs + warp->turn;
+    const wl_pair *pair = &side->queue->all_pairs[number];
+    _Atomic uint32_t *head = side->heads + (size_t)number * WL_HEAD_STRIDE;
     uint32_t position = view->first_position +
                         atomic_fetch_add_explicit(head, (uint32_t)__builtin_popcount(lanes),
                                                   memory_order_acq_rel);
-    size_t first = (size_t)pair << view->queue_shift;
-    wl_request *requests = (wl_request *)(void *)at(view->requests) + first;
-    _Atomic uint32_t *laps = (_Atomic uint32_t *)(void *)at(view->laps) + first;
-    uint32_t mask = (1u << view->queue_shift) - 1;
     for (; lanes; lanes &= lanes - 1, position++) {
-        uint32_t lane = (uint32_t)__builtin_ctz(lanes), place = position & mask;
-        requests[place] = (wl_request){.block = warp->lanes[lane].block,
-                                       .slot = warp->warp * WL_WARP + lane,
-                                       .generation = warp->lanes[lane].generation};
-        atomic_store_explicit(&laps[place], (position >> view->queue_shift) + 1,
-                              memory_order_release);
+        uint32_t lane = (uint32_t)__builtin_ctz(lanes);
+        wl_ask(pair, position,
+               (wl_request){.block = warp->lanes[lane].block,
+                            .slot = warp->warp * WL_WARP + lane,
+                            .generation = warp->lanes[lane].generation});
     }
     warp->turn = warp->turn + 1 < view->pairs ? warp->turn + 1 : 0;
 }
@@ -202,21 +197,8 @@ static int32_t open_cpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     side->output = calloc(wl_slot_count(queue), queue->block_bytes);
     if (!side->warps || !side->threads || !side->heads || !side->sources || !side->output)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
-    queue->view.requests = (uintptr_t)queue->requests;
-    queue->view.laps = (uintptr_t)queue->laps;
     queue->view.completions = (uintptr_t)queue->completions;
     return WL_OK;
-}
-
-static int start_thread(wl_cpu_thread *thread) {
-    const wl_queue *queue = thread->side->queue;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    if (CPU_COUNT(&queue->cpus))
-        pthread_attr_setaffinity_np(&attributes, sizeof queue->cpus, &queue->cpus);
-    int code = pthread_create(&thread->thread, &attributes, thread_main, thread);
-    pthread_attr_destroy(&attributes);
-    return code;
 }
 
 static void place_warps(wl_cpu_side *side) {
@@ -254,7 +236,7 @@ static int32_t launch_cpu(wl_queue *queue, bool pulls, wl_error *error) {
     for (side->running = 0; side->running < side->thread_count; side->running++) {
         wl_cpu_thread *thread = &side->threads[side->running];
         *thread = (wl_cpu_thread){.side = side, .number = side->running};
-        int code = start_thread(thread);
+        int code = wl_queue_thread(queue, &thread->thread, thread_main, thread);
         if (code)
             return wl_fail(error, code, NULL, WL_NOWHERE, "starting requester thread %u of %u",
                            side->running + 1, side->thread_count);

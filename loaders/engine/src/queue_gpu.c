@@ -41,6 +41,51 @@ int32_t wl_gpu_function(const wl_gpu_base *base, const char *name, wl_cu_functio
     return code ? wl_cuda_fail(error, code, "cuModuleGetFunction") : WL_OK;
 }
 
+int32_t wl_gpu_allocate(const wl_gpu_base *base, wl_cu_pointer *memory, size_t bytes,
+                        const char *what, wl_error *error) {
+    wl_cu_result code = base->cuda->allocate(memory, bytes);
+    if (code == WL_CU_OUT_OF_MEMORY)
+        return wl_fail(error, WL_GPU_MEMORY, NULL, bytes, "%s", what);
+    return code ? wl_cuda_fail(error, code, "cuMemAlloc") : WL_OK;
+}
+
+int32_t wl_gpu_allocate_cache(const wl_gpu_base *base, wl_queue_view *view, wl_cu_pointer *cache,
+                              size_t *state_bytes, wl_error *error) {
+    if (!view->cache_sets)
+        return WL_OK;
+    size_t words = wl_gpu_line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
+    size_t hands = wl_gpu_line_up(view->cache_sets * sizeof(uint32_t));
+    size_t pages = view->cache_sets * WL_WAYS * view->block_bytes;
+    if (wl_gpu_allocate(base, cache, words + hands + pages, "the cache", error))
+        return error->code;
+    *state_bytes = words + hands;
+    view->cache_words = *cache;
+    view->cache_hands = view->cache_words + words;
+    view->cache_pages = view->cache_hands + hands;
+    return WL_OK;
+}
+
+int32_t wl_gpu_map_queue(const wl_gpu_base *base, const wl_queue *queue, wl_queue_view *view,
+                         bool *is_mapped, wl_error *error) {
+    wl_cu_pointer memory = 0;
+    if (wl_gpu_map_host(base, queue->memory, queue->memory_bytes, is_mapped, &memory, error))
+        return error->code;
+    view->requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
+    view->laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
+    view->completions = memory + (size_t)((uint8_t *)(void *)queue->completions - queue->memory);
+    view->slots = memory + (size_t)(queue->slots - queue->memory);
+    return WL_OK;
+}
+
+int32_t wl_gpu_launch(const wl_gpu_base *base, wl_cu_function kernel, uint64_t threads, void *view,
+                      wl_error *error) {
+    void *arguments[] = {view};
+    uint32_t blocks = (uint32_t)((threads + WL_BLOCK_THREADS - 1) / WL_BLOCK_THREADS);
+    wl_cu_result code = base->cuda->launch(kernel, blocks, 1, 1, WL_BLOCK_THREADS, 1, 1, 0,
+                                           base->stream, arguments, NULL);
+    return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
+}
+
 static int32_t open_streams(wl_gpu_base *base, wl_error *error) {
     wl_cu_result code = base->cuda->stream_create(&base->stream, WL_CU_STREAM_NON_BLOCKING);
     if (!code)
@@ -113,13 +158,8 @@ static int32_t allocate(wl_queue *queue, wl_error *error) {
     size_t output_bytes = (size_t)wl_slot_count(queue) * queue->block_bytes;
     size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
                    side->latencies_bytes + output_bytes;
-    wl_cu_result code = side->base.cuda->allocate(&side->memory, bytes);
-    if (code == WL_CU_OUT_OF_MEMORY)
-        return wl_fail(error, WL_GPU_MEMORY, NULL, WL_NOWHERE,
-                       "the GPU has no %zu MB free for %u requesters", bytes / 1000000 + 1,
-                       wl_slot_count(queue));
-    if (code)
-        return wl_cuda_fail(error, code, "cuMemAlloc");
+    if (wl_gpu_allocate(&side->base, &side->memory, bytes, "the requesters", error))
+        return error->code;
     side->heads = side->memory;
     side->base.control = side->heads + side->heads_bytes;
     side->sources = side->base.control + 256;
@@ -129,28 +169,7 @@ static int32_t allocate(wl_queue *queue, wl_error *error) {
     return WL_OK;
 }
 
-/* The words, hands and pages of the cache: as many sets as fit, a power of two. */
-static int32_t allocate_cache(wl_queue *queue, wl_error *error) {
-    wl_gpu_side *side = side_of(queue);
-    wl_queue_view *view = &queue->view;
-    if (!view->cache_sets)
-        return WL_OK;
-    size_t words = wl_gpu_line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
-    size_t hands = wl_gpu_line_up(view->cache_sets * sizeof(uint32_t));
-    size_t pages = view->cache_sets * WL_WAYS * queue->block_bytes;
-    wl_cu_result code = side->base.cuda->allocate(&side->cache, words + hands + pages);
-    if (code == WL_CU_OUT_OF_MEMORY)
-        return wl_fail(error, WL_GPU_MEMORY, NULL, WL_NOWHERE,
-                       "the GPU has no %zu MB free for the cache", pages / 1000000 + 1);
-    if (code)
-        return wl_cuda_fail(error, code, "cuMemAlloc");
-    side->cache_state_bytes = words + hands;
-    view->cache_words = side->cache;
-    view->cache_hands = view->cache_words + words;
-    view->cache_pages = view->cache_hands + hands;
-    return WL_OK;
-}
-
+/* As many sets as fit, a power of two. */
 static uint64_t sets_of(uint64_t cache_bytes, uint32_t block_bytes) {
     uint64_t sets = cache_bytes / ((uint64_t)WL_WAYS * block_bytes);
     return sets ? (uint64_t)1 << (63 - wl_leading_zeros(sets)) : 0;
@@ -163,20 +182,15 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     queue->own = side;
     if (wl_gpu_enter(&side->base, setup->gpu, setup->image, error))
         return error->code;
-    wl_cu_pointer memory = 0;
-    queue->view.cache_sets = sets_of(setup->cache_bytes, queue->block_bytes);
+    wl_queue_view *view = &queue->view;
+    view->cache_sets = sets_of(setup->cache_bytes, queue->block_bytes);
     if (load_kernels(side, error) || check_grid(queue, error) || allocate(queue, error) ||
-        allocate_cache(queue, error) ||
-        wl_gpu_map_host(&side->base, queue->memory, queue->memory_bytes, &side->is_memory_mapped,
-                        &memory, error) ||
+        wl_gpu_allocate_cache(&side->base, view, &side->cache, &side->cache_state_bytes, error) ||
+        wl_gpu_map_queue(&side->base, queue, view, &side->is_memory_mapped, error) ||
         wl_gpu_map_host(&side->base, queue->table, queue->table_bytes, &side->is_table_mapped,
                         &side->table, error))
         return error->code;
-    queue->view.requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
-    queue->view.laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
-    queue->view.completions =
-        memory + (size_t)((uint8_t *)(void *)queue->completions - queue->memory);
-    side->slots = memory + (size_t)(queue->slots - queue->memory);
+    side->slots = view->slots;
     queue->view.heads = side->heads;
     queue->view.control = side->base.control;
     queue->view.sources = side->sources;
@@ -221,13 +235,9 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     queue->view.slots = queue->delivery == WL_DELIVER_TABLE ? side->table : side->slots;
     if (wl_gpu_write_word(&side->base, queue, WL_GO_ON, error))
         return error->code;
-    void *arguments[] = {&queue->view};
-    uint32_t blocks = (wl_slot_count(queue) + WL_BLOCK_THREADS - 1) / WL_BLOCK_THREADS;
     bool is_cached = side->cache && queue->delivery != WL_DELIVER_NOTHING;
     wl_cu_function kernel = pulls ? side->pull : is_cached ? side->read_cached : side->read;
-    code = cuda->launch(kernel, blocks, 1, 1, WL_BLOCK_THREADS, 1, 1, 0, side->base.stream, arguments,
-                        NULL);
-    return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
+    return wl_gpu_launch(&side->base, kernel, wl_slot_count(queue), &queue->view, error);
 }
 
 static int32_t control_gpu(wl_queue *queue, uint32_t word, wl_error *error) {

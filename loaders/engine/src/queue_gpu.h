@@ -25,6 +25,19 @@ int32_t wl_gpu_enter(wl_gpu_base *base, const char *address, const void *image, 
 void wl_gpu_leave(wl_gpu_base *base);
 int32_t wl_gpu_function(const wl_gpu_base *base, const char *name, wl_cu_function *function,
                         wl_error *error);
+/* WL_GPU_MEMORY with the bytes, for `what`, if the GPU has no room. */
+int32_t wl_gpu_allocate(const wl_gpu_base *base, wl_cu_pointer *memory, size_t bytes,
+                        const char *what, wl_error *error);
+/* A cache of `view->cache_sets` sets of blocks, whose words and hands have `state_bytes` and are to be
+ * zeroed. */
+int32_t wl_gpu_allocate_cache(const wl_gpu_base *base, wl_queue_view *view, wl_cu_pointer *cache,
+                              size_t *state_bytes, wl_error *error);
+/* Maps the queue's memory, and puts its addresses into a view. */
+int32_t wl_gpu_map_queue(const wl_gpu_base *base, const wl_queue *queue, wl_queue_view *view,
+                         bool *is_mapped, wl_error *error);
+/* Starts a kernel on a view of any kind, by so many threads. */
+int32_t wl_gpu_launch(const wl_gpu_base *base, wl_cu_function kernel, uint64_t threads, void *view,
+                      wl_error *error);
 /* Pins memory of the host; WL_NOT_PINNED with its bytes if the driver refuses. */
 int32_t wl_gpu_map_host(const wl_gpu_base *base, void *memory, size_t bytes, bool *is_mapped,
                         wl_cu_pointer *address, wl_error *error);

@@ -65,12 +65,13 @@ static void count_failure(wl_queue *queue, const wl_pair *pair, uint64_t block, 
 static void count_read(wl_queue_poller *poller, wl_pair *pair, const wl_flight *flight,
                        uint64_t now_ns) {
     uint64_t latency_ns = now_ns - flight->start_ns;
-    pair->latency_sum_ns += latency_ns;
-    if (latency_ns < pair->latency_min_ns)
-        pair->latency_min_ns = latency_ns;
-    if (latency_ns > pair->latency_max_ns)
-        pair->latency_max_ns = latency_ns;
-    pair->counts[wl_bucket(latency_ns)]++;
+    wl_queue_reads *reads = &pair->reads;
+    reads->latency_sum_ns += latency_ns;
+    if (latency_ns < reads->latency_min_ns)
+        reads->latency_min_ns = latency_ns;
+    if (latency_ns > reads->latency_max_ns)
+        reads->latency_max_ns = latency_ns;
+    reads->counts[wl_bucket(latency_ns)]++;
     if (!flight->is_traced)
         return;
     uint32_t short_ns = latency_ns < UINT32_MAX ? (uint32_t)latency_ns : UINT32_MAX;
@@ -98,8 +99,8 @@ static uint32_t end_read(wl_queue_poller *poller, uint32_t slot, int32_t result,
     uint32_t count = answer(queue->completions, flight.request, code, fault_of(queue, pair),
                             flight.number);
     if (!code) {
-        pair->operations += count;
-        pair->read_bytes += flight.read_bytes;
+        pair->reads.operations += count;
+        pair->reads.read_bytes += flight.read_bytes;
     }
     wl_count(&pair->answered, count);
     return count;
@@ -179,7 +180,7 @@ static uint32_t answer_at_once(wl_queue_poller *poller, wl_pair *pair, uint32_t 
     pair->tail = tail;
     poller->number = number;
     if (tail != first) {
-        pair->operations += count;
+        pair->reads.operations += count;
         wl_count(&pair->taken, tail - first);
         wl_count(&pair->answered, count);
     }

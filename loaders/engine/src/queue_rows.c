@@ -208,59 +208,6 @@ static void add_warps(const wl_rows *rows, wl_rows_result *result) {
     }
 }
 
-static void add_pollers(wl_queue *queue, wl_rows_result *result) {
-    result->latency_min_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < queue->poller_count; i++) {
-        result->taken += wl_own(&queue->pollers[i].taken);
-        result->answered += wl_own(&queue->pollers[i].answered);
-        result->cpu_ns += wl_own(&queue->pollers[i].cpu_ns);
-    }
-    for (uint32_t i = 0; i < queue->pair_count; i++) {
-        const wl_pair *pair = &queue->all_pairs[i];
-        result->operations += pair->operations;
-        result->read_bytes += pair->read_bytes;
-        result->latency_sum_ns += pair->latency_sum_ns;
-        if (pair->latency_min_ns < result->latency_min_ns)
-            result->latency_min_ns = pair->latency_min_ns;
-        if (pair->latency_max_ns > result->latency_max_ns)
-            result->latency_max_ns = pair->latency_max_ns;
-        for (uint32_t k = 0; k < WL_BUCKETS; k++)
-            result->counts[k] += pair->counts[k];
-    }
-    if (result->latency_min_ns == UINT64_MAX)
-        result->latency_min_ns = 0;
-    pthread_mutex_lock(&queue->mutex);
-    memcpy(result->failures, queue->failures, sizeof result->failures);
-    pthread_mutex_unlock(&queue->mutex);
-}
-
-/* The file with the most requests that pollers have taken and not answered. */
-static int32_t name_hanging(wl_queue *queue, wl_error *error) {
-    uint64_t open[WL_QUEUE_TARGETS] = {0};
-    uint32_t worst = 0;
-    for (uint32_t i = 0; i < queue->pair_count; i++) {
-        wl_pair *pair = &queue->all_pairs[i];
-        open[pair->target] += wl_own(&pair->taken) - wl_own(&pair->answered);
-    }
-    for (uint32_t i = 1; i < queue->target_count; i++)
-        worst = open[i] > open[worst] ? i : worst;
-    return wl_fail(error, WL_HANGS, queue->files[worst].path, open[worst], "no answer");
-}
-
-/* 1 when the requesters have returned, 0 before; below on an error. */
-static int32_t look(wl_rows *rows, wl_error *error) {
-    wl_queue *queue = rows->queue;
-    int32_t ended = queue->requesters->poll(queue, error);
-    if (ended)
-        return ended;
-    if (wl_queue_has_failed(queue, error))
-        return -1;
-    if (!wl_queue_hangs(queue, &rows->watch, wl_now_ns()))
-        return 0;
-    name_hanging(queue, error);
-    return -1;
-}
-
 static void end(wl_rows *rows, wl_rows_result *result) {
     wl_queue *queue = rows->queue;
     result->start_ns = rows->start_ns;
@@ -270,7 +217,9 @@ static void end(wl_rows *rows, wl_rows_result *result) {
     rows->is_gathering = false;
     result->cpu_ns = rows->gatherers->end(rows);
     add_warps(rows, result);
-    add_pollers(queue, result);
+    wl_queue_add_pollers(queue, &result->taken, &result->answered, &result->cpu_ns,
+                         result->failures);
+    wl_queue_add_reads(queue, WL_QUEUE_TARGETS, &result->reads);
 }
 
 int32_t wl_rows_wait(wl_rows *rows, uint32_t timeout_ms, uint32_t *is_over,
@@ -280,7 +229,7 @@ int32_t wl_rows_wait(wl_rows *rows, uint32_t timeout_ms, uint32_t *is_over,
     memset(result, 0, sizeof *result);
     *is_over = 0;
     do {
-        int32_t ended = look(rows, error);
+        int32_t ended = wl_queue_look(rows->queue, &rows->watch, error);
         if (ended < 0) {
             wl_rows_abandon(rows);
             return error->code;

@@ -40,10 +40,8 @@ static void submit(cpu_side *side, cpu_thread *thread, uint32_t file, uint64_t n
     wl_pair *pair = &queue->all_pairs[number_of_pair];
     uint32_t position = atomic_fetch_add_explicit(
         side->heads + (size_t)number_of_pair * WL_HEAD_STRIDE, 1, memory_order_acq_rel);
-    pair->requests[position & pair->mask] =
-        (wl_request){.block = number, .slot = slot, .generation = generation};
-    atomic_store_explicit(&pair->laps[position & pair->mask], (position >> pair->shift) + 1,
-                          memory_order_release);
+    wl_ask(pair, position,
+           (wl_request){.block = number, .slot = slot, .generation = generation});
     thread->turn = thread->turn + 1 < queue->pairs ? thread->turn + 1 : 0;
 }
 
@@ -196,7 +194,7 @@ static int32_t start_cpu(wl_rows *rows, wl_error *error) {
         uint32_t first = (uint32_t)((uint64_t)slots * side->running / count);
         uint32_t end = (uint32_t)((uint64_t)slots * (side->running + 1) / count);
         *thread = (cpu_thread){.side = side, .first_slot = first, .slot_count = end - first};
-        int code = pthread_create(&thread->thread, NULL, thread_main, thread);
+        int code = wl_queue_thread(rows->queue, &thread->thread, thread_main, thread);
         if (code)
             return wl_fail(error, code, NULL, WL_NOWHERE, "starting requester thread %u of %u",
                            side->running + 1, count);

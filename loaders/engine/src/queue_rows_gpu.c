@@ -33,14 +33,6 @@ static int32_t load_kernels(gpu_side *side, wl_error *error) {
     return wl_gpu_function(base, "pull_rows", &side->pull, error);
 }
 
-static int32_t allocate_of(gpu_side *side, wl_cu_pointer *memory, size_t bytes, const char *what,
-                           wl_error *error) {
-    wl_cu_result code = side->base.cuda->allocate(memory, bytes);
-    if (code == WL_CU_OUT_OF_MEMORY)
-        return wl_fail(error, WL_GPU_MEMORY, NULL, bytes, "%s", what);
-    return code ? wl_cuda_fail(error, code, "cuMemAlloc") : WL_OK;
-}
-
 /* Words of rows, entries, heads and cursors, files. */
 static int32_t allocate(wl_rows *rows, wl_error *error) {
     gpu_side *side = side_of(rows);
@@ -52,8 +44,8 @@ static int32_t allocate(wl_rows *rows, wl_error *error) {
     side->zeroed_bytes = (queue->pair_count + WL_ROW_CURSORS) * line;
     size_t zeroed = wl_gpu_line_up(side->zeroed_bytes);
     size_t files = wl_gpu_line_up(sizeof rows->files);
-    if (allocate_of(side, &side->memory, words + entries + zeroed + files + 256,
-                    "the index of rows", error))
+    if (wl_gpu_allocate(&side->base, &side->memory, words + entries + zeroed + files + 256,
+                        "the index of rows", error))
         return error->code;
     view->words = side->memory;
     view->entries = view->words + words;
@@ -69,19 +61,11 @@ static int32_t allocate(wl_rows *rows, wl_error *error) {
 
 static int32_t allocate_cache(wl_rows *rows, wl_error *error) {
     gpu_side *side = side_of(rows);
-    wl_queue_view *view = &rows->view.queue;
-    view->cache_sets = rows->cache_rows / WL_WAYS;
-    if (!view->cache_sets)
-        return WL_OK;
-    size_t words = wl_gpu_line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
-    size_t hands = wl_gpu_line_up(view->cache_sets * sizeof(uint32_t));
-    size_t pages = view->cache_sets * WL_WAYS * view->block_bytes;
-    if (allocate_of(side, &side->cache, words + hands + pages, "the cache", error))
+    size_t state_bytes = 0;
+    rows->view.queue.cache_sets = rows->cache_rows / WL_WAYS;
+    if (wl_gpu_allocate_cache(&side->base, &rows->view.queue, &side->cache, &state_bytes, error))
         return error->code;
-    view->cache_words = side->cache;
-    view->cache_hands = view->cache_words + words;
-    view->cache_pages = view->cache_hands + hands;
-    wl_cu_result code = side->base.cuda->set(side->cache, 0, words + hands);
+    wl_cu_result code = state_bytes ? side->base.cuda->set(side->cache, 0, state_bytes) : 0;
     return code ? wl_cuda_fail(error, code, "cuMemsetD8") : WL_OK;
 }
 
@@ -89,17 +73,11 @@ static int32_t map_memory(wl_rows *rows, wl_error *error) {
     gpu_side *side = side_of(rows);
     wl_queue *queue = rows->queue;
     wl_rows_view *view = &rows->view;
-    wl_cu_pointer memory = 0, list = 0;
-    if (wl_gpu_map_host(&side->base, queue->memory, queue->memory_bytes, &side->is_memory_mapped,
-                        &memory, error) ||
+    wl_cu_pointer list = 0;
+    if (wl_gpu_map_queue(&side->base, queue, &view->queue, &side->is_memory_mapped, error) ||
         wl_gpu_map_host(&side->base, rows->memory, rows->memory_bytes, &side->is_list_mapped,
                         &list, error))
         return error->code;
-    view->queue.requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
-    view->queue.laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
-    view->queue.completions =
-        memory + (size_t)((uint8_t *)(void *)queue->completions - queue->memory);
-    view->queue.slots = memory + (size_t)(queue->slots - queue->memory);
     view->queue.heads = side->zeroed;
     view->queue.control = side->base.control;
     view->list = list;
@@ -142,12 +120,7 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
 }
 
 static int32_t launch(wl_rows *rows, wl_cu_function kernel, uint64_t threads, wl_error *error) {
-    gpu_side *side = side_of(rows);
-    void *arguments[] = {&rows->view};
-    uint32_t blocks = (uint32_t)((threads + WL_BLOCK_THREADS - 1) / WL_BLOCK_THREADS);
-    wl_cu_result code = side->base.cuda->launch(kernel, blocks, 1, 1, WL_BLOCK_THREADS, 1, 1, 0,
-                                                side->base.stream, arguments, NULL);
-    return code ? wl_cuda_fail(error, code, "cuLaunchKernel") : WL_OK;
+    return wl_gpu_launch(&side_of(rows)->base, kernel, threads, &rows->view, error);
 }
 
 /* A kernel over the list, to its end. */

@@ -14,7 +14,7 @@
 
 #include "histogram.h"
 
-#define WL_ABI 10u
+#define WL_ABI 11u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -284,7 +284,7 @@ typedef struct {
     uint64_t bytes; /* as planned; the file may be longer */
     uint32_t gpu;   /* number in `gpus` */
     uint32_t reserved;
-    uint64_t nonce, word, first_block; /* of its stamps */
+    uint64_t nonce, word, first_block; /* of its stamps, one per 512 bytes */
 } wl_gpu_file;
 
 typedef struct {
@@ -300,7 +300,7 @@ typedef struct {
     uint32_t readers;       /* 1 to 65536 */
     uint32_t pollers;       /* of WL_WAY_RING, for each GPU: 1 to 64 */
     uint32_t block_bytes;   /* a multiple of 4096, to 1 GiB */
-    uint32_t checked_reads; /* before, and again after, the timed stretch */
+    uint32_t checked_reads; /* before, and again after, the timed window */
     uint32_t file_count;
     uint32_t gpu_count; /* each with at least one reader */
     uint64_t duration_ns;
@@ -483,12 +483,13 @@ typedef struct {
     uint64_t counts[WL_BUCKETS];
 } wl_queue_result;
 
-/* Latencies from taking a request to the end of its read; none without storage. */
+/* Reads that succeeded, with latencies from taking a request to the end of its read; none without
+ * storage. */
 typedef struct {
-    uint64_t operations;
+    uint64_t operations, read_bytes;
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t counts[WL_BUCKETS];
-} wl_queue_target_result;
+} wl_queue_reads;
 
 typedef struct {
     uint64_t taken, answered;
@@ -507,7 +508,7 @@ WL_API int32_t wl_queue_run(wl_queue *queue, wl_queue_result *result, wl_error *
 /* As of wl_gpu_progress_of: `reads` are requests of the timed stage that succeeded, or fewer while
  * some fail; `bytes` is not set. */
 WL_API void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress);
-WL_API void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_target_result *result);
+WL_API void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_reads *reads);
 WL_API void wl_queue_poller_of(wl_queue *queue, uint32_t poller, wl_queue_poller_result *result);
 /* Rows by time; valid until the queue is closed. */
 WL_API const wl_trace_row *wl_queue_trace(wl_queue *queue, uint64_t *row_count);
@@ -545,15 +546,13 @@ typedef struct {
 
 /* Rows of a gather are each in one of `kept` (in the buffer of host memory), `hits` (of the cache),
  * `joined` (to a read under way) and `asked`, of which `passed` took no page. `taken` and `answered`
- * are counted by pollers; `operations` are reads that succeeded, of `read_bytes`, with their
- * latencies. `cpu_ns` is that of pollers and of requesters on the CPU. */
+ * are counted by pollers. `cpu_ns` is that of pollers and of requesters on the CPU. */
 typedef struct {
     uint64_t start_ns, end_ns, cpu_ns;
     uint64_t kept, hits, joined, asked, passed, delivered, failed, unanswered;
-    uint64_t taken, answered, operations, read_bytes;
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
+    uint64_t taken, answered;
+    wl_queue_reads reads;
     wl_queue_failure failures[WL_QUEUE_FAILURES];
-    uint64_t counts[WL_BUCKETS];
 } wl_rows_result;
 
 typedef struct wl_rows wl_rows;

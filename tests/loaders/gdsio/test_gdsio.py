@@ -17,10 +17,10 @@ import pytest
 from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.io import Stamps
 from wattload.core.sysfs import Roots
+from wattload.loaders.block_reads import BlockReadConfig, ReadFile, ReadPlan
 from wattload.loaders.gdsio.config import Config
 from wattload.loaders.gdsio.harness import GdsioReader, gpu_number
 from wattload.loaders.gdsio.output import Totals, read_lines
-from wattload.loaders.gpu_reads import GpuFile, GpuReadLoaderConfig, GpuReadPlan
 from wattload.run.compose import compose
 
 GPUS = ("0000:1b:00.0", "0000:65:00.0")
@@ -51,17 +51,22 @@ def make_roots(folder: Path, *, driver_reads: int | None = None) -> Roots:
     return roots
 
 
-def make_plan(folder: Path, threads: int = 6) -> GpuReadPlan:
+def make_plan(folder: Path, threads: int = 6) -> ReadPlan:
     files = []
     for number, gpu in enumerate(GPUS):
         path = folder / f"file {number}"
         path.write_bytes(b"")
         stamps = Stamps(nonce=1, word=number)
         files.append(
-            GpuFile(path=path, size_bytes=5_242_880, gpu=gpu, node=number or None, stamps=stamps)
+            ReadFile(path=path, size_bytes=5_242_880, gpu=gpu, node=number or None, stamps=stamps)
         )
-    return GpuReadPlan(
-        files=tuple(files), block_bytes=4096, threads=threads, duration_s=2.0, seed=7
+    return ReadPlan(
+        files=tuple(files),
+        block_bytes=4096,
+        read_bytes=4096,
+        in_flight=threads,
+        duration_s=2.0,
+        seed=7,
     )
 
 
@@ -96,7 +101,7 @@ class Watch:
 def test_its_yaml_composes_to_its_own_settings() -> None:
     run, _ = compose(["loader=gdsio", "target.path=/tmp", "loader.transfer=2"])
     assert run.loader == Config(transfer=2)
-    assert isinstance(run.loader, GpuReadLoaderConfig)
+    assert isinstance(run.loader, BlockReadConfig)
 
 
 def test_each_file_has_a_group_with_its_gpu_its_node_and_its_threads(tmp_path: Path) -> None:
@@ -128,11 +133,12 @@ def test_its_figures_become_ours_and_its_path_stays_unverified(tmp_path: Path) -
     made = reader(tmp_path, make_program(tmp_path, [READ]), make_roots(tmp_path))
     watch = Watch()
     result = made.run(watch)
-    assert (result.operations, result.moved_bytes) == (102_400, 409_600 * 1024)
+    assert (result.operations, result.drive_bytes) == (102_400, 409_600 * 1024)
     assert result.seconds == pytest.approx(2.0)
     assert result.latency is None
     assert result.mean_latency_s == pytest.approx(589.436984e-6)
     assert result.compared_bytes == 0
+    assert result.counts is not None
     assert result.counts.word == "unverified"
     assert watch.seen == ["begin", (102_400, 409_600 * 1024), "end"]
     assert (tmp_path / "output/gdsio.log").read_text() == READ + "\n"
@@ -146,10 +152,11 @@ def test_only_a_driver_that_counted_these_reads_proves_a_direct_path(tmp_path: P
     program = make_program(tmp_path, [READ], f"echo '{counts}' > {shlex.quote(str(stats))}")
     made = reader(tmp_path, program, roots)
     result = made.run(Watch())
-    assert result.counts.nvidia_fs_reads == 102_400
-    assert result.counts.word == "p2p_nvfs"
-    other = replace(result, counts=result.counts.model_copy(update={"nvidia_fs_reads": 102_401}))
-    assert other.counts.word == "unverified"
+    counted = result.counts
+    assert counted is not None
+    assert (counted.nvidia_fs_reads, counted.word) == (102_400, "p2p_nvfs")
+    other = counted.model_copy(update={"nvidia_fs_reads": 102_401})
+    assert other.word == "unverified"
 
 
 @pytest.mark.parametrize(
@@ -237,8 +244,8 @@ def test_what_its_options_can_not_say_is_refused(tmp_path: Path) -> None:
     plan = make_plan(tmp_path)
     odd = replace(plan, files=(replace(plan.files[0], size_bytes=5000),))
     with pytest.raises(ConfigError, match="takes sizes in KiB"):
-        config.check_gpu_reads(odd, [])
+        config.check_block_reads(odd, [])
     with pytest.raises(ConfigError, match=r"takes whole seconds, got workload\.duration_s=1\.5"):
-        config.check_gpu_reads(replace(plan, duration_s=1.5), [])
+        config.check_block_reads(replace(plan, duration_s=1.5), [])
     with pytest.raises(ConfigError, match="must be 0 or 2, got 1"):
         Config(transfer=1).check()

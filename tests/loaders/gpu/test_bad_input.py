@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaders.block_plans import Watch
 from tests.loaders.gpu.children import children, mark
-from tests.loaders.gpu.plans import Watch, plan_of, read, stamped_file
+from tests.loaders.gpu.plans import plan_of, read, stamped_file
 from wattload.core.errors import ConfigError, RunError, TargetError
 from wattload.core.sysfs import Roots
+from wattload.loaders.block_reads import ReadPlan
 from wattload.loaders.bounce.config import Config as Bounce
 from wattload.loaders.cufile.config import Config as CuFile
 from wattload.loaders.gpu import limits, probe, process
-from wattload.loaders.gpu_reads import GpuReadPlan
 
 Stubs = Callable[..., None]
 AUTO = CuFile(mode="auto")
@@ -33,7 +34,7 @@ MODULE = "wattload.loaders.gpu"
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> GpuReadPlan:
+def plan(tmp_path: Path) -> ReadPlan:
     """A plan over one file."""
     return plan_of(stamped_file(tmp_path / "file"))
 
@@ -56,7 +57,7 @@ REFUSALS: list[Refusal] = [
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[2][:40])
 def test_what_the_libraries_refuse(
-    refusal: Refusal, stubs: Stubs, plan: GpuReadPlan, tmp_path: Path
+    refusal: Refusal, stubs: Stubs, plan: ReadPlan, tmp_path: Path
 ) -> None:
     config, variables, sentence = refusal
     stubs(**variables)
@@ -86,7 +87,7 @@ def test_files_that_cufile_refuses_name_their_target(
 
 
 @pytest.mark.usefixtures("stubs")
-def test_files_that_are_not_as_planned(plan: GpuReadPlan, tmp_path: Path) -> None:
+def test_files_that_are_not_as_planned(plan: ReadPlan, tmp_path: Path) -> None:
     (file,) = plan.files
     longer = replace(plan, files=(replace(file, size_bytes=5_000_000),))
     with pytest.raises(TargetError, match=r"^file of 262.14 kB, 5.00 MB planned: "):
@@ -97,7 +98,7 @@ def test_files_that_are_not_as_planned(plan: GpuReadPlan, tmp_path: Path) -> Non
 
 
 def test_without_a_driver(
-    stub_libraries: Path, plan: GpuReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stub_libraries: Path, plan: ReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     sentence = r"^no CUDA driver \(libcuda.so.1\): install"
@@ -124,24 +125,26 @@ def test_the_probe_says_what_is_there(stubs: Stubs) -> None:
 
 def test_a_cufile_that_hangs(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     stubs(STUB_CUFILE_HANG="driver_open", STUB_CUFILE_VERSION="1200")
-    monkeypatch.setattr(probe, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(probe, "TIMEOUT_S", 4.0)
     found = probe.probe()
-    assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 1 s")
+    assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 4 s")
     assert found.gpus
     assert not children(MODULE)
 
 
 def test_a_preparation_that_hangs(
-    stubs: Stubs, plan: GpuReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stubs: Stubs, plan: ReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stubs(STUB_CUFILE_HANG="driver_open")
     monkeypatch.setattr(process, "PREPARE_S", 1.0)
-    with pytest.raises(RunError, match="was not ready in 1 s, with 4 threads"):
+    with pytest.raises(
+        RunError, match="was not ready in 1 s, with 4 reads in flight; use fewer threads"
+    ):
         read(AUTO, plan, tmp_path)
 
 
 def test_reads_that_hang(
-    stubs: Stubs, plan: GpuReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stubs: Stubs, plan: ReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stubs(STUB_CUFILE_HANG="read")
     monkeypatch.setattr(process, "HANG_S", 1.0)
@@ -151,20 +154,18 @@ def test_reads_that_hang(
 
 
 @pytest.mark.parametrize("config", [Bounce(), Bounce(submit="ring")])
-def test_a_gpu_that_is_lost(
-    config: Bounce, stubs: Stubs, plan: GpuReadPlan, tmp_path: Path
-) -> None:
+def test_a_gpu_that_is_lost(config: Bounce, stubs: Stubs, plan: ReadPlan, tmp_path: Path) -> None:
     stubs(STUB_CUDA_LOSE_AFTER="100")
     with pytest.raises(RunError, match=r"the GPU was lost, reads ended: .*unknown error \(999\)"):
         read(config, plan, tmp_path)
 
 
 @pytest.mark.usefixtures("stubs")
-def test_a_process_that_is_killed(plan: GpuReadPlan, tmp_path: Path) -> None:
-    reader = Bounce().gpu_reader(replace(plan, duration_s=20.0), tmp_path)
+def test_a_process_that_is_killed(plan: ReadPlan, tmp_path: Path) -> None:
+    reader = Bounce().block_reader(replace(plan, duration_s=20.0), tmp_path)
     (child,) = children(MODULE)
     threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
-    sentence = "the process that reads into GPU memory was ended by signal 9"
+    sentence = "the process that reads was ended by signal 9"
     with pytest.raises(RunError, match=sentence):
         reader.run(Watch())
     reader.close()
@@ -173,10 +174,11 @@ def test_a_process_that_is_killed(plan: GpuReadPlan, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("stubs")
 def test_readers_end_with_the_run(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.loaders.gpu.plans import *;"
+        "import sys; from pathlib import Path; from tests.loaders.block_plans import Watch;"
+        "from tests.loaders.gpu.plans import *;"
         "from wattload.loaders.bounce.config import Config; folder = Path(sys.argv[1]);"
         "plan = plan_of(stamped_file(folder / 'file'), duration_s=60.0);"
-        "reader = Config().gpu_reader(plan, folder); print('ready', flush=True);"
+        "reader = Config().block_reader(plan, folder); print('ready', flush=True);"
         "reader.run(Watch())"
     )
     run = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
@@ -192,9 +194,9 @@ def test_readers_end_with_the_run(tmp_path: Path) -> None:
     assert not children(MODULE)
 
 
-def test_blocks_that_cufile_would_cut(plan: GpuReadPlan, tmp_path: Path) -> None:
+def test_blocks_that_cufile_would_cut(plan: ReadPlan, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"at most 16777216 bytes .*block_bytes is 33554432"):
-        AUTO.check_gpu_reads(replace(plan, block_bytes=32 << 20), [])
+        AUTO.check_block_reads(replace(plan, block_bytes=32 << 20), [])
 
 
 @pytest.fixture
@@ -214,18 +216,16 @@ def roots(tmp_path: Path) -> Roots:
     return Roots(sys=tmp_path / "sys", proc=tmp_path / "proc")
 
 
-def test_limits_of_the_host(
-    plan: GpuReadPlan, roots: Roots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_of_the_host(plan: ReadPlan, roots: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
     limits.check_limits(plan, ring=True, roots=roots)
-    many = replace(plan, threads=2048)
+    many = replace(plan, in_flight=2048)
     with pytest.raises(ConfigError, match=r"^2048 threads, pids.max is 1024 and 30 are in use: "):
         limits.check_limits(many, roots=roots)
     (roots.sys / "fs/cgroup/pids.max").write_text("max\n")
     limits.check_limits(many, roots=roots)
     # The limit of a process that may not lock memory binds the ring only.
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8 << 20, 8 << 20))
-    large = replace(plan, threads=64, block_bytes=1 << 20)
+    large = replace(plan, in_flight=64, block_bytes=1 << 20)
     limits.check_limits(large, roots=roots)
     with pytest.raises(ConfigError, match=r"^RLIMIT_MEMLOCK 8 MiB, .* buffers of 64 MiB: raise"):
         limits.check_limits(large, ring=True, roots=roots)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from wattload.core.host.gpus import Gpu
-from wattload.loaders.gpu_queue import config, reader
-from wattload.workloads.gpu_random_read import workload
+from wattload.loaders.gpu import process
+from wattload.loaders.gpu_queue import config
+from wattload.workloads.gpu_read import workload
 
 ROOT = Path(__file__).parents[3]
 ADDRESS = "0000:65:00.0"
@@ -45,5 +46,5 @@ def install(patch: pytest.MonkeyPatch) -> None:
     """Let readers and runs of this process find the GPU; ``LD_LIBRARY_PATH`` has its driver."""
     patch.setenv("PYTHONPATH", str(ROOT))
     patch.setattr(config, "DRIVER", "/dev/null")
-    patch.setattr(reader, "MODULE", PROCESS)
+    patch.setattr(process, "MODULE", PROCESS)
     patch.setattr(workload, "gpu_of_process", lambda *_: Gpu(address=ADDRESS, name="Emulated GPU"))

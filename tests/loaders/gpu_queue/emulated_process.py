@@ -1,4 +1,4 @@
-"""The process of the queue where the GPU is emulated: there are no kernels to compile."""
+"""The process that reads where the GPU is emulated: there are no kernels to compile."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from wattload.loaders.gpu_queue import kernels
 
 if __name__ == "__main__":
     pytest.MonkeyPatch().setattr(kernels, "compiled", lambda _: b"emulated")
-    runpy.run_module("wattload.loaders.gpu_queue", run_name="__main__")
+    runpy.run_module("wattload.loaders.gpu", run_name="__main__")

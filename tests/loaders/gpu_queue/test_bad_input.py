@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,22 +14,21 @@ from typing import Any
 
 import pytest
 
+from tests.loaders.block_plans import plan_of, stamped_file
 from tests.loaders.gpu.children import children, mark
-from tests.loaders.gpu.plans import Watch
-from tests.loaders.gpu_queue.plans import plan_of, read, stamped_file
-from tests.workloads.gpu_random_read.making import target_at
+from tests.workloads.gpu_read.asking import target_at
 from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError
+from wattload.loaders.block_reads import Pattern, ReadPlan
 from wattload.loaders.gpu_queue.config import Config
 from wattload.loaders.gpu_queue.failures import DRIVER
-from wattload.loaders.random_reads import Pattern, RandomReadPlan
 
 __all__ = ["mark"]
 
-MODULE = "wattload.loaders.gpu_queue"
+MODULE = "wattload.loaders.gpu"
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> RandomReadPlan:
+def plan(tmp_path: Path) -> ReadPlan:
     """A plan over one file."""
     return plan_of(stamped_file(tmp_path / "file"))
 
@@ -50,102 +48,81 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         Config(**settings).check()
 
 
-def test_more_pollers_than_pairs(plan: RandomReadPlan) -> None:
+def test_more_pollers_than_pairs(plan: ReadPlan) -> None:
     config = Config(requester="cpu", pollers=3)
     with pytest.raises(
         ConfigError,
         match=r"at most 2, the queue pairs of a process .*, got 3: .* more workload.queue_pairs",
     ):
-        config.check_random_reads(plan, [])
-    both = replace(plan, files=plan.files * 2)
-    config.check_random_reads(both, [])
+        config.check_block_reads(plan, [])
+    both = replace(plan, files=plan.files * 2, in_flight=128)
+    config.check_block_reads(both, [])
 
 
 @pytest.mark.parametrize(("drives", "pollers"), [(1, 1), (3, 3), (14, 4)])
-def test_there_is_a_poller_per_drive(plan: RandomReadPlan, drives: int, pollers: int) -> None:
+def test_there_is_a_poller_per_drive(plan: ReadPlan, drives: int, pollers: int) -> None:
     many = replace(plan, queue_pairs=32, drive_count=drives)
     assert Config().queue_setup(many).pollers == pollers
     assert Config(pollers=7).queue_setup(many).pollers == 7
 
 
 @pytest.mark.skipif(Path(DRIVER).exists(), reason="there is a GPU")
-def test_no_gpu(plan: RandomReadPlan) -> None:
+def test_no_gpu(plan: ReadPlan) -> None:
     for gpu in (None, "0000:65:00.0"):
+        files = (replace(plan.files[0], gpu=gpu),)
         with pytest.raises(NoGpuError, match="needs an NVIDIA GPU and /dev/nvidiactl is missing"):
-            Config().check_random_reads(replace(plan, gpu=gpu), [])
+            Config().check_block_reads(replace(plan, files=files), [])
 
 
-def test_memory_of_rings_counts(plan: RandomReadPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_rings_counts(plan: ReadPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{Config.__module__}.memory_limit_bytes", lambda _: (1 << 30, "cgroup"))
-    Config(requester="cpu").check_random_reads(plan, [])
+    Config(requester="cpu").check_block_reads(plan, [])
     large = replace(plan, queue_pairs=1024, queue_size=65_536)
     with pytest.raises(ConfigError, match=r"takes 1\.40 GB of host .*queue_size"):
-        Config(requester="cpu").check_random_reads(large, [])
+        Config(requester="cpu").check_block_reads(large, [])
 
 
-def test_a_table_without_a_block_for_each_region(plan: RandomReadPlan) -> None:
-    regions = replace(plan, requesters=8192, queue_size=8192, pattern=Pattern.REGIONS)
+def test_a_table_without_a_block_for_each_region(plan: ReadPlan) -> None:
+    regions = replace(plan, in_flight=8192, queue_size=8192, pattern=Pattern.REGIONS)
     config = Config(requester="cpu", engine="memory", table_bytes=65_536)
     with pytest.raises(ConfigError, match="256 warps, and the table has 128 of 512 bytes; use a"):
-        config.check_random_reads(regions, [])
+        config.check_block_reads(regions, [])
 
 
-def test_what_the_process_can_not_read_is_named(plan: RandomReadPlan, tmp_path: Path) -> None:
+def test_what_the_process_can_not_read_is_named(plan: ReadPlan, tmp_path: Path) -> None:
     (file,) = plan.files
     wrong: Any = "x"
     files = (replace(file, stamps=replace(file.stamps, word=wrong)),)
-    with pytest.raises(RunError, match=r"process of the queue exited with status 1: TypeError: "):
-        Config(requester="cpu").random_reader(replace(plan, files=files), tmp_path)
+    with pytest.raises(RunError, match=r"process that reads exited with status 1: TypeError: "):
+        Config(requester="cpu").block_reader(replace(plan, files=files), tmp_path)
 
 
-def test_a_target_without_o_direct(plan: RandomReadPlan, tmp_path: Path) -> None:
+def test_a_target_without_o_direct(plan: ReadPlan, tmp_path: Path) -> None:
     target = replace(target_at(tmp_path), direct_io=None, direct_io_missing="tmpfs has none")
     with pytest.raises(TargetError, match=r"has no O_DIRECT \(tmpfs has none\), which the queue's"):
-        Config(requester="cpu").check_random_reads(plan, [target])
-    Config(requester="cpu", engine="null").check_random_reads(plan, [target])
+        Config(requester="cpu").check_block_reads(plan, [target])
+    Config(requester="cpu", engine="null").check_block_reads(plan, [target])
 
 
-def test_memory_that_may_not_be_locked(
-    plan: RandomReadPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_may_not_be_locked(plan: ReadPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
     monkeypatch.setattr("wattload.loaders.gpu.limits._may_lock", lambda _: False)
-    large = replace(plan, requesters=4096, queue_size=4096)
+    large = replace(plan, in_flight=4096, queue_size=4096)
     sentence = r"^RLIMIT_MEMLOCK 1 MiB, .* buffers of 2 MiB: .* ulimit -l 2048, or use fewer work"
     with pytest.raises(ConfigError, match=sentence):
-        Config(requester="cpu").check_random_reads(large, [])
-
-
-def test_files_that_are_not_as_planned(plan: RandomReadPlan, tmp_path: Path) -> None:
-    (file,) = plan.files
-    longer = replace(plan, files=(replace(file, size_bytes=5 << 20),))
-    with pytest.raises(TargetError, match=r"^file of 1.05 MB, 5.24 MB planned: "):
-        read(longer, tmp_path)
-    absent = replace(plan, files=(replace(file, path=tmp_path / "absent"),))
-    with pytest.raises(FileNotFoundError):
-        read(absent, tmp_path)
-    assert not children(MODULE)
-
-
-def test_a_process_that_is_killed(plan: RandomReadPlan, tmp_path: Path) -> None:
-    reader = Config(requester="cpu").random_reader(replace(plan, duration_s=20.0), tmp_path)
-    (child,) = children(MODULE)
-    threading.Timer(0.5, os.kill, (child, signal.SIGKILL)).start()
-    with pytest.raises(RunError, match=r"^the process of the queue was ended by signal 9"):
-        reader.run(Watch())
-    reader.close()
+        Config(requester="cpu").check_block_reads(large, [])
 
 
 PROGRAM = """
 import sys; from pathlib import Path
-from tests.loaders.gpu.plans import Watch
-from tests.loaders.gpu_queue.plans import *
+from wattload.loaders.gpu_queue.config import Config
+from tests.loaders.block_plans import *
 folder = Path(sys.argv[1])
 plan = plan_of(stamped_file(folder / 'file'), duration_s=60.0)
 class Told(Watch):
     def begin(self):
         super().begin(); print('reads', flush=True)
-reader = Config(requester='cpu').random_reader(plan, folder)
+reader = Config(requester='cpu').block_reader(plan, folder)
 try:
     reader.run(Told())
 except KeyboardInterrupt:

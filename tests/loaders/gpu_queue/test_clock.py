@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.loaders.block_plans import plan_of, stamped_file
 from tests.loaders.gpu_queue.emulated_gpu import ADDRESS, install
-from tests.loaders.gpu_queue.plans import plan_of, read, stamped_file
-from wattload.loaders.random_reads import RandomReadResult
+from tests.loaders.gpu_queue.plans import read
+from wattload.loaders.block_reads import ReadResult
 
 STEP_NS = 10**7
-Made = Callable[..., RandomReadResult]
+Made = Callable[..., ReadResult]
 
 
 @pytest.fixture
@@ -21,9 +22,9 @@ def made(tmp_path: Path, emulated: Path, monkeypatch: pytest.MonkeyPatch) -> Mad
     """Makes reads by the emulated GPU, whose clock may have steps."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(emulated))
     install(monkeypatch)
-    plan = plan_of(stamped_file(tmp_path / "file"), gpu=ADDRESS)
+    plan = plan_of(stamped_file(tmp_path / "file", gpu=ADDRESS))
 
-    def run(step_ns: int, **settings: Any) -> RandomReadResult:
+    def run(step_ns: int, **settings: Any) -> ReadResult:
         monkeypatch.setenv("EMULATED_CLOCK_STEP_NS", str(step_ns))
         return read(plan, tmp_path, requester="gpu", **settings)[0]
 

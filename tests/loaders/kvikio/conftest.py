@@ -11,6 +11,8 @@ from tests.loaders.gpu.conftest import stub_environment, stub_libraries, stubs
 
 __all__ = ["fakes", "stub_environment", "stub_libraries", "stubs"]
 
+FAKES = Path(__file__).parent / "fakes"
+
 
 @pytest.fixture
 def fakes(
@@ -18,5 +20,5 @@ def fakes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., None]:
     """Let child processes import the fakes; call it to set how they and the stubs behave."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fakes"))
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
     return stubs

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.context import directory_target
-from tests.loaders.faults import breaking_file
-from tests.loaders.random_plans import (
+from tests.contracts.block_reads import BlockReadsContract, refuse_a_longer_file
+from tests.loaders.block_plans import (
     FILE_BYTES,
     SECTOR,
     change_byte,
@@ -26,20 +25,29 @@ from tests.loaders.random_plans import (
     stamped_file,
     stamps_of,
 )
+from tests.loaders.faults import breaking_file
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.sysfs import Roots
+from wattload.loaders.block_reads import Ability, BlockReadConfig, Pattern, ReadFile
 from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.gpu.native import block_numbers
 from wattload.loaders.mmap import config as module
 from wattload.loaders.mmap.config import Config
 from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
-from wattload.loaders.random_reads import Pattern, RandomReadFile, RandomReadLoaderConfig
 
 PAGE = 4096
 
 
+class TestReads(BlockReadsContract):
+    def config(self) -> BlockReadConfig:
+        return Config(threads=4)
+
+    def test_a_longer_file_is_refused(self, tmp_path: Path) -> None:
+        refuse_a_longer_file(self, tmp_path)
+
+
 @pytest.fixture
-def file(tmp_path: Path) -> RandomReadFile:
+def file(tmp_path: Path) -> ReadFile:
     return stamped_file(tmp_path / "file")
 
 
@@ -49,7 +57,7 @@ def test_every_file_is_read_and_every_block_compared(
     tmp_path: Path, threads: int | None, advice: str
 ) -> None:
     files = [stamped_file(tmp_path / f"{i}", word=i) for i in range(3)]
-    result, _ = read(Config(threads=threads, advice=advice), plan_of(*files), tmp_path)
+    result = read(Config(threads=threads, advice=advice), plan_of(*files), tmp_path).result
     assert min(result.file_operations) > 0
     assert result.compared_bytes == result.operations * SECTOR
     assert (result.bad_blocks, result.wrong_blocks, result.failures) == (0, 0, ())
@@ -60,10 +68,10 @@ def test_every_file_is_read_and_every_block_compared(
     assert result.file_latencies is None
 
 
-def test_without_read_ahead_each_page_is_read_once(tmp_path: Path, file: RandomReadFile) -> None:
+def test_without_read_ahead_each_page_is_read_once(tmp_path: Path, file: ReadFile) -> None:
     """The page cache is cold, and a page that was read stays there."""
     evict([file.path])
-    result, watch = read(Config(advice="random"), plan_of(file, duration_s=1.0), tmp_path)
+    result, watch, _ = read(Config(advice="random"), plan_of(file, duration_s=1.0), tmp_path)
     assert result.drive_bytes == watch.read_bytes
     if residency([file.path]).fraction != 1.0:
         pytest.skip("the drive is too slow for every page to be read")
@@ -72,9 +80,9 @@ def test_without_read_ahead_each_page_is_read_once(tmp_path: Path, file: RandomR
     assert result.touched_pages == result.operations
 
 
-def test_the_path_says_what_is_advised_and_read_ahead(tmp_path: Path, file: RandomReadFile) -> None:
+def test_the_path_says_what_is_advised_and_read_ahead(tmp_path: Path, file: ReadFile) -> None:
     config = Config(threads=3, advice="random")
-    reader = config.random_reader(plan_of(file), tmp_path)
+    reader = config.block_reader(plan_of(file), tmp_path)
     path = reader.path()
     assert (path.initiator, path.data_path, path.path_requested) == ("cpu", *["page_cache"] * 2)
     assert path.engine == "page faults of 3 threads, madvise MADV_RANDOM; into host memory"
@@ -87,7 +95,7 @@ def test_the_blocks_are_those_of_the_requesters(tmp_path: Path, pattern: Pattern
     """One thread reads the first block of each requester in turn: the trace begins with them."""
     file = stamped_file(tmp_path / "file")
     plan = plan_of(file, pattern=pattern, requesters=128, duration_s=0.05)
-    trace = read(Config(threads=1), plan, tmp_path)[0].trace
+    trace = read(Config(threads=1), plan, tmp_path).result.trace
     warps = 4 if pattern is Pattern.REGIONS else 1
     blocks = FILE_BYTES // SECTOR // warps
     step = np.arange(len(trace), dtype=np.uint64) * np.uint64(1024)
@@ -104,34 +112,17 @@ def test_a_changed_byte_is_a_bad_block_and_another_stamp_a_wrong_one(
 ) -> None:
     file = stamped_file(tmp_path / "file", size=16 * SECTOR)
     change_byte(file.path, 3 * SECTOR + byte)
-    result, _ = read(Config(), plan_of(file), tmp_path)
+    result = read(Config(), plan_of(file), tmp_path).result
     assert result.bad_blocks / result.operations == pytest.approx(1 / 16, rel=0.5)
     assert result.wrong_blocks == (result.bad_blocks if is_wrong else 0)
     assert result.first_wrong == ((0, 3 * SECTOR) if is_wrong else None)
 
 
-def test_a_file_that_is_cut_short_meanwhile_fails_reads_and_no_more(tmp_path: Path) -> None:
-    """Touching a page behind the end of a file is SIGBUS, as is an error of the drive."""
-    files = [stamped_file(tmp_path / f"{i}", word=i) for i in range(2)]
-    cut = threading.Timer(0.1, lambda: os.truncate(files[0].path, FILE_BYTES // 2))
-    cut.start()
-    result, _ = read(Config(threads=4), plan_of(*files, duration_s=0.4), tmp_path)
-    cut.join()
-    (failure,) = result.failures
-    assert (failure.file, failure.reason) == (0, "fewer bytes than asked for")
-    assert failure.count > 10
-    assert failure.offset_bytes >= FILE_BYTES // 2
-    assert result.file_operations[1] > 0
-    assert result.bad_blocks == 0
-
-
-def test_faults_of_others_are_signals_again_afterwards(
-    tmp_path: Path, file: RandomReadFile
-) -> None:
+def test_faults_of_others_are_signals_again_afterwards(tmp_path: Path, file: ReadFile) -> None:
     program = f"""
 import mmap, os
 from pathlib import Path
-from tests.loaders.random_plans import plan_of, read, stamped_file
+from tests.loaders.block_plans import plan_of, read, stamped_file
 from wattload.loaders.mmap.config import Config
 folder = Path({str(tmp_path)!r})
 read(Config(), plan_of(stamped_file(folder / "own")), folder)
@@ -148,12 +139,10 @@ with open({str(file.path)!r}, "r+b") as opened:
     assert (done.returncode, done.stdout) == (-signal.SIGBUS, "read\n")
 
 
-def test_a_short_file_is_refused_with_its_size(tmp_path: Path, file: RandomReadFile) -> None:
+def test_a_short_file_is_refused_with_its_size(tmp_path: Path, file: ReadFile) -> None:
     plan = plan_of(replace(file, size_bytes=2 * FILE_BYTES))
     with pytest.raises(DataError, match=rf"is {FILE_BYTES} bytes long, fewer than planned"):
-        Config().random_reader(plan, tmp_path)
-    with pytest.raises(FileNotFoundError, match="missing"):
-        Config().random_reader(plan_of(replace(file, path=tmp_path / "missing")), tmp_path)
+        Config().block_reader(plan, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -169,21 +158,21 @@ def test_a_setting_out_of_range_is_named(settings: dict[str, Any], message: str)
 
 
 def test_what_can_not_work_is_refused_beforehand(
-    tmp_path: Path, file: RandomReadFile, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: ReadFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, targets = Config(), [directory_target(tmp_path)]
-    assert isinstance(config, RandomReadLoaderConfig)
-    assert (config.reads_storage, config.needs_gpu) == (True, False)
-    config.check_random_reads(plan_of(file), targets)
+    assert isinstance(config, BlockReadConfig)
+    assert config.abilities == Ability.FILES
+    config.check_block_reads(plan_of(file), targets)
     with pytest.raises(ConfigError, match="at most 64 targets per process, got 65"):
-        config.check_random_reads(plan_of(*[file] * 65), targets)
+        config.check_block_reads(plan_of(*[file] * 65), targets)
 
     def refuse() -> int:
         raise FileNotFoundError(2, "No such file or directory", "/proc/self/io")
 
     monkeypatch.setattr(module, "storage_read_bytes", refuse)
     with pytest.raises(ConfigError, match=r"read_bytes in /proc/self/io: .*; use loader=direct"):
-        config.check_random_reads(plan_of(file), targets)
+        config.check_block_reads(plan_of(file), targets)
 
 
 def test_the_read_ahead_is_that_of_the_disk(tmp_path: Path) -> None:
@@ -218,9 +207,11 @@ def test_bytes_from_storage_are_the_kernels_count(tmp_path: Path) -> None:
 def test_an_error_of_the_drive_is_named_and_other_files_go_on(tmp_path: Path) -> None:
     size = 8 << 20
     with breaking_file(tmp_path, size, stamped_content(0, size)) as path:
-        broken = RandomReadFile(path=path, size_bytes=size, stamps=stamps_of(0), read_bytes=PAGE)
-        whole = stamped_file(tmp_path / "whole", read_bytes=PAGE)
-        result, _ = read(Config(threads=4), plan_of(broken, whole, duration_s=0.4), tmp_path)
+        broken = ReadFile(path=path, size_bytes=size, stamps=stamps_of(0))
+        whole = stamped_file(tmp_path / "whole")
+        result = read(
+            Config(threads=4), plan_of(broken, whole, duration_s=0.4, read_bytes=PAGE), tmp_path
+        ).result
     (failure,) = result.failures
     assert (failure.file, failure.reason) == (0, "Input/output error (EIO)")
     assert failure.count > 1

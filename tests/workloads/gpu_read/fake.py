@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +15,14 @@ from wattload.core.io import DataPath, PathCounts
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import aligned_buffer
-from wattload.loaders.gpu_reads import GpuReader, GpuReadPlan, GpuReadResult, ReadsWatch
+from wattload.loaders.block_reads import (
+    Ability,
+    BlockReader,
+    ReadFailure,
+    ReadPlan,
+    ReadResult,
+    ReadsWatch,
+)
 from wattload.loaders.stamps import bad_blocks
 
 
@@ -44,28 +51,35 @@ class FakeLoader:
     requires: ClassVar[tuple[Requirement, ...]] = ()
 
     counts: Callable[[int, int], PathCounts] = pinned
-    gpu_path_must_be_direct: bool = False
-    failures: Mapping[str, int] = field(default_factory=dict)
+    only_direct: bool = False
+    failures: tuple[ReadFailure, ...] = ()
     delivers_zeros: bool = False
     hidden_share: float = 0.0
     """The share of a thread's time that is in no latency."""
     through_page_cache: bool = False
     has_latencies: bool = True
-    plans: list[GpuReadPlan] = field(default_factory=list)
+    plans: list[ReadPlan] = field(default_factory=list)
 
     def check(self) -> None:
         pass
 
-    def check_gpu_reads(self, plan: GpuReadPlan, targets: Sequence[Target]) -> None:
+    @property
+    def abilities(self) -> Ability:
+        own = Ability.FILES | Ability.GPU | Ability.THREADS
+        return own | Ability.ONLY_DIRECT if self.only_direct else own
+
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
         self.plans.append(plan)
 
-    def gpu_reader(self, plan: GpuReadPlan, folder: Path) -> GpuReader:
-        assert folder.is_dir()
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         return FakeReader(self, plan)
 
 
 class FakeReader:
-    def __init__(self, loader: FakeLoader, plan: GpuReadPlan) -> None:
+    def __init__(self, loader: FakeLoader, plan: ReadPlan) -> None:
         self.loader = loader
         self.plan = plan
         self.is_closed = False
@@ -73,7 +87,7 @@ class FakeReader:
     def path(self) -> DataPath:
         return DataPath(data_path="made up", path_requested="o_direct", engine="fake")
 
-    def run(self, watch: ReadsWatch) -> GpuReadResult:
+    def run(self, watch: ReadsWatch) -> ReadResult:
         plan, loader = self.plan, self.loader
         draw = random.Random(plan.seed)
         flags = os.O_RDONLY | (0 if loader.through_page_cache else os.O_DIRECT)
@@ -85,14 +99,14 @@ class FakeReader:
         start_ns = time.monotonic_ns()
         cpu_s = time.process_time()
         while time.monotonic_ns() - start_ns < plan.duration_s * 1e9:
-            index = sum(operations) % plan.threads % len(plan.files)
+            index = sum(operations) % plan.in_flight % len(plan.files)
             blocks = plan.files[index].size_bytes // plan.block_bytes
             offset = draw.randrange(blocks) * plan.block_bytes
             os.preadv(descriptors[index], [buffer.data], offset)
             if loader.delivers_zeros:
                 buffer.fill(0)
             stamps = plan.files[index].stamps
-            wrong += bad_blocks(buffer, stamps, offset_bytes=offset)
+            wrong += bad_blocks(buffer, stamps, offset_bytes=offset, unit_bytes=stamps.unit_bytes)
             compared_bytes += plan.block_bytes
             operations[index] += 1
             watch.moved(1, plan.block_bytes)
@@ -102,11 +116,10 @@ class FakeReader:
             os.close(descriptor)
         count = sum(operations)
         # Each of the threads waits for all others, except for the hidden share of its time.
-        whole_ns = (end_ns - start_ns) * plan.threads / max(count, 1)
+        whole_ns = (end_ns - start_ns) * plan.in_flight / max(count, 1)
         each_ns = whole_ns * (1 - loader.hidden_share)
-        return GpuReadResult(
+        return ReadResult(
             operations=count,
-            moved_bytes=count * plan.block_bytes,
             start_ns=start_ns,
             end_ns=end_ns,
             cpu_s=time.process_time() - cpu_s,

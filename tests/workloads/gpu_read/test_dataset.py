@@ -30,6 +30,7 @@ def test_files_are_reused_by_other_reads(context: Context) -> None:
     workload = workload_of(block_bytes=65536, threads=2, duration_s=0.05)
     plan = workload.plan(context)
     facts = workload.prepare(context)
+    assert facts is not None
     assert (plan.prepare_bytes, facts.reused) == (0, True)
     [after] = [path.stat() for path in files_of(context)]
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -89,7 +90,7 @@ def test_a_missing_file_is_written_again(context: Context) -> None:
 def test_a_full_target_is_one_sentence_and_keeps_no_space(tiny_file_system: Path) -> None:
     workload, context = workload_of(file_bytes=48 << 20), context_at(tiny_file_system)
     workload.plan(context)
-    with pytest.raises(TargetError, match=r"writing .*file_0.bin failed: .*No space left"):
+    with pytest.raises(TargetError, match=r"writing .*blocks_0.bin failed: .*No space left"):
         workload.prepare(context)
     assert files_of(context) == []
     clean(tiny_file_system)
@@ -120,6 +121,13 @@ target = directory_target(Path(sys.argv[1]))
 config = Config(threads=8, file_bytes=64 << 20, files=Files.per_thread)
 dataset_of(config, (target,)).prepare(Context(targets=(target,)))
 """
+
+
+def test_more_threads_reuse_the_files_of_fewer(context: Context) -> None:
+    made(workload_of(threads=2, files=Files.per_thread), context)
+    assert workload_of().plan(context).prepare_bytes == 0
+    plan = workload_of(threads=3, files=Files.per_thread).plan(context)
+    assert (plan.data_bytes, plan.prepare_bytes) == (3 * FILE_BYTES, FILE_BYTES)
 
 
 def test_a_kill_keeps_what_was_finished(target: Path) -> None:

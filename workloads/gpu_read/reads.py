@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check, percentile_s
 from wattload.core.units import NS_PER_S
-from wattload.loaders.random_reads import CacheCounts, RandomReadResult, resident_fraction
+from wattload.loaders.block_reads import ReadResult
 
 LINK, POLLERS, QUEUE, STORAGE = "link", "pollers", "queue", "storage"
 NEAR, MOST = 0.9, 1.05
@@ -24,25 +24,20 @@ BUSY = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReads:
-    """The reads of one rank: of which targets, by which GPU, and the checks of its files."""
+    """The reads of one rank: of which targets, by which GPU, and the checks of its files.
+
+    ``memory_bytes`` is what the host's memory moved meanwhile, if that is counted.
+    """
 
     rank: int
     host: str
     gpu: Gpu | None
     targets: tuple[int, ...]
     paths: tuple[Path, ...]
-    result: RandomReadResult
+    result: ReadResult
     path: DataPath
     checks: tuple[Check, ...]
-
-    @property
-    def failed(self) -> int:
-        return self.result.failed
-
-    def outstanding(self, requesters: int) -> int:
-        """Return the reads in flight, with so many requesters on each target."""
-        own = self.result.in_flight
-        return requesters * len(self.targets) if own is None else own
+    memory_bytes: float | None = None
 
     @property
     def is_even(self) -> bool:
@@ -50,26 +45,31 @@ class RankReads:
 
         With a cache, requests are those that it met and those that went through the queue.
         """
-        found, cache = self.result, self.result.cache
-        if cache is not None and cache.requests != found.requests:
-            return False
-        asked = found.requests if cache is None else cache.asked
-        counts = {asked, found.taken, found.answered}
-        return counts in ({None}, {found.operations + found.failed})
+        counts = self.result.counts
+        if counts is None or counts.requester is None:
+            return True
+        ended = self.result.operations + self.result.failed
+        is_equal = {counts.asked, counts.taken, counts.answered} == {ended}
+        return is_equal and counts.is_cache_even
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reads:
-    """The reads of all ranks. ``read_bytes`` is what a drive reads for a block, 0 without one."""
+    """The reads of all ranks. ``read_bytes`` is what a drive reads for a block, 0 without one.
+
+    ``threads`` are those with one synchronous read in flight each; ``None`` for other loaders.
+    """
 
     ranks: tuple[RankReads, ...]
+    phase: str
     engine: str
     block_bytes: int
     read_bytes: int
-    outstanding: int
+    in_flight: int
+    threads: int | None = None
 
     @property
-    def results(self) -> tuple[RandomReadResult, ...]:
+    def results(self) -> tuple[ReadResult, ...]:
         return tuple(each.result for each in self.ranks)
 
     @property
@@ -79,6 +79,23 @@ class Reads:
     @property
     def failed(self) -> int:
         return sum(each.failed for each in self.results)
+
+    @cached_property
+    def counts(self) -> PathCounts | None:
+        """The counts of all ranks together; ``None`` where one has none."""
+        known = [each.counts for each in self.results if each.counts is not None]
+        return reduce(_sum, known) if len(known) == len(self.ranks) else None
+
+    @property
+    def has_queue(self) -> bool:
+        return self.counts is not None and self.counts.requester is not None
+
+    @property
+    def requests(self) -> int | None:
+        """The requests of a queue, those that a cache met included; ``None`` without a queue."""
+        if self.counts is None or not self.has_queue:
+            return None
+        return self.counts.asked if self.counts.requests is None else self.counts.requests
 
     @property
     def drive_bytes(self) -> int:
@@ -94,7 +111,7 @@ class Reads:
 
         Clocks of hosts can't be compared.
         """
-        hosts: dict[str, list[RandomReadResult]] = {}
+        hosts: dict[str, list[ReadResult]] = {}
         for each in self.ranks:
             hosts.setdefault(each.host, []).append(each.result)
         return (
@@ -110,19 +127,15 @@ class Reads:
         return self.operations / self.seconds
 
     @property
-    def cache(self) -> CacheCounts | None:
-        """What became of the requests at the caches of all ranks; ``None`` without a cache."""
-        known = [asdict(each.cache) for each in self.results if each.cache is not None]
-        if len(known) < len(self.ranks):
-            return None
-        return CacheCounts(**{name: sum(each[name] for each in known) for name in known[0]})
+    def has_cache(self) -> bool:
+        return self.counts is not None and self.counts.requests is not None
 
     @property
     def deliveries_per_s(self) -> float:
         """The rate of blocks that reached who asked: more than reads where a cache has some."""
-        if self.cache is None:
+        if self.counts is None or not self.has_cache:
             return self.reads_per_s
-        return (self.total("delivered") or 0) / self.seconds
+        return (self.counts.delivered or 0) / self.seconds
 
     @property
     def cpu_s(self) -> float:
@@ -130,10 +143,10 @@ class Reads:
 
     @property
     def mean_latency_s(self) -> float | None:
-        """The mean time from a request until its block is delivered, if it was sampled."""
+        """The mean time from a request until its block is delivered, if it was taken."""
         known = [each.latency for each in self.results if each.latency is not None]
         if not known or self.latency_missing:
-            return None
+            return self.results[0].mean_latency_s
         mean_ns = reduce(Histogram.merged, known).mean_ns
         return None if mean_ns is None else mean_ns / NS_PER_S
 
@@ -150,11 +163,14 @@ class Reads:
 
     @property
     def resident_fraction(self) -> float | None:
-        """The share of touched pages that came from the page cache, for reads through it."""
-        return resident_fraction(self.total("touched_pages"), self.total("major_faults"))
+        """The share of touched pages that needed no wait for a drive, for mapped files."""
+        touched_pages, major_faults = self.total("touched_pages"), self.total("major_faults")
+        if not touched_pages or major_faults is None:
+            return None
+        return max(1 - major_faults / touched_pages, 0.0)
 
     @property
-    def in_flight(self) -> float | None:
+    def in_flight_seen(self) -> float | None:
         """The mean number of reads that the kernel and the drives had, by Little's law.
 
         Requesters ask again at once, so their own latency would give what they ask by definition.
@@ -181,14 +197,15 @@ class Reads:
         return sum(known) if len(known) == len(values) else None
 
     def path(self) -> DataPath:
-        """Return the path of rank 0, with the remarks and counts of all ranks."""
+        """Return the path of rank 0, with the remarks of all ranks, and counts of storage."""
         remarks = dict.fromkeys(remark for each in self.ranks for remark in each.path.remarks)
-        first = self.ranks[0].path.model_copy(update={"remarks": tuple(remarks)})
-        counts = [each.path.counts for each in self.ranks]
-        known = [each for each in counts if each is not None]
-        if len(known) < len(counts):
-            return first.model_copy(update={"counts": None})
-        return first.model_copy(update={"counts": reduce(_sum, known)})
+        counts = self.counts if self.engine == "storage" else None
+        memory_bytes = self.ranks[0].memory_bytes
+        if counts is not None and memory_bytes is not None and self.drive_bytes:
+            each = max(memory_bytes, 0.0) / self.drive_bytes
+            counts = counts.model_copy(update={"memory_bytes_per_byte": each})
+        update = {"remarks": tuple(remarks), "counts": counts}
+        return self.ranks[0].path.model_copy(update=update)
 
     def bottleneck(self) -> tuple[str | None, str]:
         """Return what limits the rate, ``None`` if that is unknown, and why."""
@@ -199,8 +216,8 @@ class Reads:
             pull_per_s=self.ceiling("pull_per_s"),
             queue_per_s=self.ceiling("queue_per_s"),
             busiest=max(busy, default=None),
-            in_flight=self.in_flight,
-            outstanding=self.outstanding,
+            in_flight=self.in_flight_seen,
+            outstanding=self.in_flight,
         )
 
 
@@ -247,7 +264,7 @@ def _sum(one: PathCounts, other: PathCounts) -> PathCounts:
         values = getattr(one, name), getattr(other, name)
         if name == "requester":
             summed[name] = values[0] if values[0] == values[1] else None
-        elif None not in values and name != "memory_bytes_per_byte":
+        elif None not in values:
             summed[name] = sum(values)
     return one.model_copy(update={**dict.fromkeys(type(one).model_fields), **summed})
 
@@ -257,6 +274,7 @@ def file_rows(reads: Reads) -> list[dict[str, Any]]:
     rows = []
     for each in reads.ranks:
         latencies = each.result.file_latencies
+        operations = each.result.file_operations or (None,) * len(each.paths)
         for number, (target, path) in enumerate(zip(each.targets, each.paths, strict=True)):
             histogram = None if latencies is None else latencies[number]
             rows.append(
@@ -265,7 +283,7 @@ def file_rows(reads: Reads) -> list[dict[str, Any]]:
                     "target": target,
                     "path": str(path),
                     "gpu": each.gpu.address if each.gpu else None,
-                    "operations": each.result.file_operations[number],
+                    "operations": operations[number],
                     "seconds": each.result.seconds,
                     "p50_s": None if histogram is None else percentile_s(histogram, 0.5),
                     "p99_s": None if histogram is None else percentile_s(histogram, 0.99),
@@ -282,7 +300,7 @@ def gpu_rows(reads: Reads) -> list[dict[str, Any]]:
             "name": each.gpu.name,
             "node": each.gpu.node,
             "operations": each.result.operations,
-            "delivered": each.result.delivered,
+            "delivered": None if each.result.counts is None else each.result.counts.delivered,
             "seconds": each.result.seconds,
         }
         for each in reads.ranks
@@ -307,7 +325,7 @@ def failure_rows(reads: Reads) -> list[dict[str, Any]]:
     """Return the reads that failed, by file and reason."""
     return [
         {
-            "file": str(each.paths[failure.file]),
+            "file": None if failure.file is None else str(each.paths[failure.file]),
             "reason": failure.reason,
             "offset_bytes": failure.offset_bytes,
             "count": failure.count,

@@ -1,4 +1,4 @@
-"""Makes runs of gpu_random_read in this process, by requesters on the CPU."""
+"""Makes runs of gpu_read in this process, by requesters on the CPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from wattload.core.record.results import Check
 from wattload.core.storage.direct_io import DirectIo
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Accelerator, Communicator, Outcome
+from wattload.loaders.block_reads import BlockReader, ReadPlan
+from wattload.loaders.gpu.process import ProcessReader
 from wattload.loaders.gpu_queue.config import Config as Loader
-from wattload.loaders.gpu_queue.reader import QueueReader
-from wattload.loaders.random_reads import RandomReader, RandomReadPlan
-from wattload.workloads.gpu_random_read.config import Config
-from wattload.workloads.gpu_random_read.workload import GpuRandomRead
+from wattload.loaders.gpu_queue.reader import queue_way
+from wattload.workloads.gpu_read.config import Config
+from wattload.workloads.gpu_read.workload import GpuRead
 
 FILE_BYTES = 1 << 20
 
@@ -28,16 +29,19 @@ class FaultyLoader(Loader):
     fault: str = "none"
     hang_s: float = 0.3
 
-    def random_reader(self, plan: RandomReadPlan, folder: Path) -> RandomReader:
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         setup = replace(self.queue_setup(plan), fault=self.fault, hang_s=self.hang_s)
-        return QueueReader(plan, setup)
+        return ProcessReader(plan, queue_way(plan, setup))
 
 
-def workload_of(loader: Loader | None = None, **settings: Any) -> GpuRandomRead:
-    known = {"file_bytes": FILE_BYTES, "duration_s": 0.2, "requesters": 64, "queue_pairs": 2}
+def workload_of(loader: Loader | None = None, **settings: Any) -> GpuRead:
+    known = {
+        "file_bytes": FILE_BYTES, "duration_s": 0.2, "requesters": 64, "queue_pairs": 2,
+        "block_bytes": 512,
+    }  # fmt: skip
     config = Config(**{**known, **settings})
     config.check("demo")
-    return GpuRandomRead(config, loader or Loader(requester="cpu"), Accelerator())
+    return GpuRead(config, loader or Loader(requester="cpu"), Accelerator())
 
 
 def target_at(path: Path, *, index: int = 0, least_bytes: int = 512) -> Target:
@@ -57,7 +61,7 @@ def context_of(
     return Context(targets=tuple(targets), communicator=communicator or LocalCommunicator())
 
 
-def made(workload: GpuRandomRead, context: Context) -> tuple[Outcome, dict[str, Check]]:
+def made(workload: GpuRead, context: Context) -> tuple[Outcome, dict[str, Check]]:
     workload.plan(context)
     workload.prepare(context)
     outcome = workload.run(context)

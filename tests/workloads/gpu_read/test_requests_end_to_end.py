@@ -26,7 +26,7 @@ WORDS = (
     "workload.requesters=64",
 )
 PHASE = "gpu_random_read"
-QUEUE = "wattload.loaders.gpu_queue"
+QUEUE = "wattload.loaders.gpu"
 
 
 def verdicts(record: RunRecord) -> dict[str, str]:
@@ -80,7 +80,7 @@ def assert_read_from_devices(record: RunRecord) -> None:
 
 WITH_CACHE = (
     *(word for word in WORDS if not word.startswith("loader.requester")),
-    "workload._target_=tests.workloads.gpu_random_read.emulated.Emulated",
+    "workload._target_=tests.workloads.gpu_read.emulated.Emulated",
     "loader.cache_bytes=524288",
 )
 """A run by an emulated GPU with a cache of half its file."""
@@ -201,7 +201,7 @@ def test_a_drive_that_hangs_while_another_answers_is_a_failed_record(tmp_path: P
     for name in "ab":
         (tmp_path / name).mkdir()
     paths = ",".join(str(tmp_path / name) for name in "ab")
-    target = "workload._target_=tests.workloads.gpu_random_read.hanging.Hanging"
+    target = "workload._target_=tests.workloads.gpu_read.hanging.Hanging"
     done = run(tmp_path, *WORDS, target, "workload.duration_s=30", f"target.path=[{paths}]")
     assert done.returncode == 1
     record = record_of(tmp_path)

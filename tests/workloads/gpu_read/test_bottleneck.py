@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wattload.workloads.gpu_random_read.reads import bottleneck_of
+from wattload.workloads.gpu_read.reads import bottleneck_of
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.gpu_random_read.making import context_of, files_of, made, metric
+from tests.workloads.gpu_read.asking import context_of, files_of, made, metric
 from wattload.core.workload import Accelerator
 from wattload.loaders.direct.config import Config as Direct
 from wattload.loaders.mmap.config import Config as Mmap
-from wattload.workloads.gpu_random_read.config import Config
-from wattload.workloads.gpu_random_read.workload import GpuRandomRead
+from wattload.workloads.gpu_read.config import Config
+from wattload.workloads.gpu_read.workload import GpuRead
 
-CONFIG = Config(file_bytes=1 << 20, duration_s=0.2, requesters=64, queue_pairs=2)
+CONFIG = Config(block_bytes=512, file_bytes=1 << 20, duration_s=0.2, requesters=64, queue_pairs=2)
 
 
 def test_direct_reads_what_is_delivered(tmp_path: Path) -> None:
     context = context_of(tmp_path, "a", "b")
-    outcome, checks = made(GpuRandomRead(CONFIG, Direct(), Accelerator()), context)
+    outcome, checks = made(GpuRead(CONFIG, Direct(), Accelerator()), context)
     [phase] = context.timed("gpu_random_read")
     assert phase.read_bytes == phase.operations * 512 == outcome.details["compared_bytes"]
     assert metric(outcome, "read_bytes_per_s") == metric(outcome, "delivered_bytes_per_s")
@@ -31,7 +31,7 @@ def test_direct_reads_what_is_delivered(tmp_path: Path) -> None:
 
 def test_direct_names_the_file_of_a_changed_block(tmp_path: Path) -> None:
     context = context_of(tmp_path, "a", "b")
-    workload = GpuRandomRead(CONFIG, Direct(), Accelerator())
+    workload = GpuRead(CONFIG, Direct(), Accelerator())
     workload.plan(context)
     workload.prepare(context)
     _, path = files_of(context)
@@ -48,7 +48,7 @@ def test_direct_names_the_file_of_a_changed_block(tmp_path: Path) -> None:
 def test_mmap_reports_what_the_drives_read(tmp_path: Path) -> None:
     context = context_of(tmp_path)
     loader = Mmap(threads=3, advice="random")
-    outcome, checks = made(GpuRandomRead(CONFIG, loader, Accelerator()), context)
+    outcome, checks = made(GpuRead(CONFIG, loader, Accelerator()), context)
     [phase] = context.timed("gpu_random_read")
     details = outcome.details
     assert phase.read_bytes == details["drive_bytes"] > 0

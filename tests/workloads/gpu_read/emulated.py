@@ -6,16 +6,14 @@ import pytest
 
 from tests.loaders.gpu_queue.emulated_gpu import install
 from wattload.core.workload import Accelerator
-from wattload.loaders.random_reads import RandomReadLoaderConfig
-from wattload.workloads.gpu_random_read.config import Config
-from wattload.workloads.gpu_random_read.workload import GpuRandomRead
+from wattload.loaders.block_reads import BlockReadConfig
+from wattload.workloads.gpu_read.config import Config
+from wattload.workloads.gpu_read.workload import GpuRead
 
 
-class Emulated(GpuRandomRead):
+class Emulated(GpuRead):
     """Reads by a GPU that runs on the CPU."""
 
-    def __init__(
-        self, config: Config, loader: RandomReadLoaderConfig, accelerator: Accelerator
-    ) -> None:
+    def __init__(self, config: Config, loader: BlockReadConfig, accelerator: Accelerator) -> None:
         install(pytest.MonkeyPatch())
         super().__init__(config, loader, accelerator)

@@ -1,19 +1,14 @@
-"""Plans of random reads over files with a stamp per sector, and what each loader must report."""
+"""Plans of reads over files with a stamp per sector, and what every loader must report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from wattload.core.io import Stamps
-from wattload.loaders.random_reads import (
-    Pattern,
-    RandomReadFile,
-    RandomReadPlan,
-    RandomReadResult,
-)
+from wattload.core.io import DataPath, Stamps
+from wattload.loaders.block_reads import BlockReadConfig, ReadFile, ReadPlan, ReadResult
 from wattload.loaders.stamps import seal
 
 SECTOR = 512
@@ -34,21 +29,20 @@ def stamped_content(word: int, size: int) -> bytes:
 
 
 def stamped_file(
-    path: Path, *, word: int = 1, size: int = FILE_BYTES, read_bytes: int = SECTOR
-) -> RandomReadFile:
+    path: Path, word: int = 1, size: int = FILE_BYTES, *, gpu: str | None = None
+) -> ReadFile:
     """Write a file of ``stamped_content``."""
     path.write_bytes(stamped_content(word, size))
-    return RandomReadFile(path=path, size_bytes=size, stamps=stamps_of(word), read_bytes=read_bytes)
+    return ReadFile(path=path, size_bytes=size, stamps=stamps_of(word), gpu=gpu)
 
 
-def plan_of(*files: RandomReadFile, **changes: Any) -> RandomReadPlan:
-    """Return a plan of a fraction of a second with 64 requesters per file."""
+def plan_of(*files: ReadFile, requesters: int = 64, **changes: Any) -> ReadPlan:
+    """Return a plan of a fraction of a second with so many requesters per file."""
     values: dict[str, Any] = {
-        "files": files, "block_bytes": SECTOR, "requesters": 64, "queue_pairs": 2,
-        "queue_size": 64, "pattern": Pattern.UNIFORM, "duration_s": 0.2, "seed": 11, "gpu": None,
-        "node": None,
-    }  # fmt: skip
-    return RandomReadPlan(**values | changes)
+        "files": files, "block_bytes": SECTOR, "in_flight": requesters * len(files),
+        "queue_pairs": 2, "queue_size": 64, "duration_s": 0.2, "seed": 11,
+    } | changes  # fmt: skip
+    return ReadPlan(**{"read_bytes": values["block_bytes"]} | values)
 
 
 def change_byte(path: Path, offset: int) -> None:
@@ -61,7 +55,7 @@ def change_byte(path: Path, offset: int) -> None:
 
 
 class Watch:
-    """Counts the reads of the timed stretch, and how often it begins and ends."""
+    """Counts the reads of the timed window, and how often it begins and ends."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -81,11 +75,20 @@ class Watch:
         self.edges_ns = (start_ns, end_ns)
 
 
-def read(config: Any, plan: RandomReadPlan, folder: Path) -> tuple[RandomReadResult, Watch]:
+class Reading(NamedTuple):
+    """A result, what a watch saw of it, and its path."""
+
+    result: ReadResult
+    watch: Watch
+    path: DataPath
+
+
+def read(config: BlockReadConfig, plan: ReadPlan, folder: Path) -> Reading:
     """Make the reads of a plan, and check what every loader reports alike."""
-    reader, watch = config.random_reader(plan, folder), Watch()
+    config.check()
+    reader, watch = config.block_reader(plan, folder), Watch()
     try:
-        result: RandomReadResult = reader.run(watch)
+        result, path = reader.run(watch), reader.path()
     finally:
         reader.close()
         reader.close()
@@ -93,4 +96,5 @@ def read(config: Any, plan: RandomReadPlan, folder: Path) -> tuple[RandomReadRes
     assert watch.edges_ns == (result.start_ns, result.end_ns)
     assert watch.reads == result.operations == sum(result.file_operations)
     assert len(result.file_operations) == len(plan.files)
-    return result, watch
+    assert path.counts is None
+    return Reading(result, watch, path)

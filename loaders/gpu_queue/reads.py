@@ -1,0 +1,243 @@
+"""Reads through the queue, in the process of the reader: requesters of a GPU or of the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wattload.core.histogram import Histogram, lower_end_ns, upper_end_ns
+from wattload.core.io import PathCounts
+from wattload.core.units import NS_PER_S
+from wattload.loaders.block_reads import (
+    LEAST_CLOCK_STEPS,
+    PollerShare,
+    ReadFailure,
+    ReadPlan,
+    ReadResult,
+)
+from wattload.loaders.engine.targets import Target
+from wattload.loaders.gpu.native import (
+    Progress,
+    allowed_cpus,
+    cuda_gpus,
+    failure_clause,
+    histogram_of,
+)
+from wattload.loaders.gpu_queue import native
+from wattload.loaders.gpu_queue.native import Queue
+
+STORAGE, MEMORY, NULL = "storage", "memory", "null"
+CEILING_S = 0.3
+"""How long each ceiling is measured before the timed reads."""
+HANG_S = 10.0
+"""Without any answer for so long, a drive or a poller hangs."""
+SAMPLE_EVERY = 64
+"""One request in so many is timed until its block is delivered."""
+TRACE_EVERY = 1024
+TRACED_ROWS = 16_384
+"""Most traced reads that a record keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSetup:
+    """How a queue is run; ``fault`` is what its pollers do wrong in tests (``native.FAULTS``)."""
+
+    engine: str
+    pollers: int
+    requester_threads: int
+    table_bytes: int
+    cache_bytes: int = 0
+    fault: str = "none"
+    hang_s: float = HANG_S
+
+
+class QueueReads:
+    """Queue pairs with their pollers and requesters, ready to read."""
+
+    def __init__(self, plan: ReadPlan, setup: QueueSetup) -> None:
+        """Open and register everything, and start the pollers.
+
+        Raises:
+            ConfigError: the kernels can't be compiled for the GPU.
+            MissingExtraError: the compiler of CUDA's runtime is not installed.
+            NativeError: the GPU, a file or the kernel refuses.
+        """
+        self._plan, self._setup = plan, setup
+        self._each_bytes = plan.read_bytes if setup.engine == STORAGE else 0
+        gpu = next(iter(plan.gpus), None)
+        self._gpu = gpu
+        self._queue = Queue(
+            engine=setup.engine,
+            targets=[
+                Target(
+                    str(file.path),
+                    file.size_bytes,
+                    file.stamps.nonce,
+                    file.stamps.word,
+                    file.stamps.first_block,
+                )
+                for file in plan.files
+            ],
+            block_bytes=plan.block_bytes,
+            read_bytes=plan.read_bytes,
+            requesters=plan.per_file,
+            queue_pairs=plan.queue_pairs,
+            queue_size=plan.queue_size,
+            pollers=setup.pollers,
+            pattern=plan.pattern.value,
+            requester_threads=setup.requester_threads,
+            sample_every=SAMPLE_EVERY,
+            trace_every=TRACE_EVERY,
+            fault=setup.fault,
+            hang_s=setup.hang_s,
+            table_bytes=setup.table_bytes,
+            cache_bytes=setup.cache_bytes,
+            duration_s=plan.duration_s,
+            ceiling_s=CEILING_S,
+            seed=plan.seed,
+            cpus=allowed_cpus(plan.files[0].node),
+            gpu=gpu,
+            image=None if gpu is None else compiled(gpu),
+        )
+
+    def software(self) -> dict[str, str]:
+        """Return the version of CUDA that runs the kernels, by name; none on a CPU."""
+        return {} if self._gpu is None else {"cuda": cuda_gpus()[0]}
+
+    def start(self) -> None:
+        self._queue.start()
+
+    def stop(self) -> None:
+        self._queue.stop()
+
+    def progress(self) -> Progress:
+        return Progress.of(self._queue.progress(self._each_bytes))
+
+    def close(self) -> None:
+        self._queue.close()
+
+    def run(self) -> ReadResult:
+        """Run all stages; an error ends them, also that of a drive that hangs."""
+        found, error = self._queue.run()
+        if error is not None:
+            raise error
+        plan, is_from_drives = self._plan, self._setup.engine == STORAGE
+        targets = [self._queue.target(number) for number in range(len(plan.files))]
+        trace = self._queue.trace()
+        step_ns = found.clock_step_ns or None
+        latency, missing = _sampled(found, step_ns)
+        return ReadResult(
+            operations=found.operations,
+            file_operations=tuple(each.operations for each in targets),
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
+            cpu_s=found.cpu_ns / NS_PER_S,
+            latency=latency,
+            latency_missing=missing,
+            file_latencies=tuple(histogram_of(each, each.operations) for each in targets)
+            if is_from_drives
+            else None,
+            counts=self._counts(found),
+            drive_bytes=None if is_from_drives else 0,
+            failures=tuple(
+                ReadFailure(
+                    file=each.target,
+                    reason=failure_clause(each.code),
+                    offset_bytes=each.offset,
+                    count=each.count,
+                )
+                for each in found.failures
+                if each.count
+            ),
+            compared_bytes=found.compared_bytes,
+            bad_blocks=found.bad_blocks,
+            wrong_blocks=found.wrong,
+            first_wrong=(found.wrong_target, found.wrong_offset) if found.wrong else None,
+            trace=trace[:: -(-len(trace) // TRACED_ROWS) or 1],
+            pollers=tuple(map(self._poller, range(self._setup.pollers))),
+            pull_per_s=_rate(found.pull_requests, found.pull_ns),
+            queue_per_s=_rate(found.null_requests, found.null_ns),
+            clock_step_ns=step_ns,
+        )
+
+    def _poller(self, number: int) -> PollerShare:
+        found = self._queue.poller(number)
+        return PollerShare(answered=found.answered, busy_s=found.busy_ns / NS_PER_S)
+
+    def _counts(self, found: ctypes.Structure) -> PathCounts:
+        cache = {
+            "requests": found.requests,
+            "coalesced": found.coalesced,
+            "hits": found.hits,
+            "joined": found.joined,
+            "misses": found.asked - found.passed,
+            "passed": found.passed,
+        }
+        return PathCounts(
+            requester="gpu" if self._gpu else "cpu",
+            reads=found.operations,
+            read_bytes=found.operations * self._each_bytes,
+            asked=found.asked,
+            taken=found.taken,
+            answered=found.answered,
+            delivered=found.delivered,
+            **cache if self._setup.cache_bytes else {},
+        )
+
+
+open_reads = QueueReads
+"""What the reader's process opens."""
+
+
+def probe(plan: ReadPlan, setup: QueueSetup, *, say: Callable[[str, object], None]) -> None:
+    """Compile the kernels for the GPU of a plan; with a cache, find room for it.
+
+    The files need not exist yet.
+    """
+    if setup.cache_bytes:
+        QueueReads(plan, setup).close()
+    else:
+        compiled(next(iter(plan.gpus)))
+
+
+def compiled(gpu: str) -> bytes:
+    from wattload.loaders.gpu_queue import kernels
+
+    return kernels.compiled(native.architecture(gpu))
+
+
+def _sampled(found: Any, step_ns: int | None) -> tuple[Histogram | None, str]:  # noqa: ANN401
+    """Return the latencies of sampled requests, or why they are not known."""
+    counts = np.array(found.counts, dtype=np.uint64)
+    if not counts.any():
+        return None, ""
+    histogram = _from_buckets(counts)
+    median_ns = histogram.quantile_ns(0.5) or 0
+    if step_ns is not None and median_ns < LEAST_CLOCK_STEPS * step_ns:
+        return None, (
+            f"half of the requests took at most {median_ns} ns, and the GPU's clock has steps of "
+            f"{step_ns} ns: fewer than {LEAST_CLOCK_STEPS}"
+        )
+    return histogram, ""
+
+
+def _rate(requests: int, ns: int) -> float | None:
+    """Return requests per second; ``None`` for what was not measured."""
+    return requests * NS_PER_S / ns if ns else None
+
+
+def _from_buckets(counts: np.ndarray) -> Histogram:
+    """Return a histogram of which only the counts are known.
+
+    Each value stands in the middle of its bucket, so the mean is at most 1/128 off.
+    """
+    used = [int(bucket) for bucket in counts.nonzero()[0]]
+    ends = [(lower_end_ns(bucket), upper_end_ns(bucket)) for bucket in used]
+    sum_ns = sum(
+        int(counts[bucket]) * (low + high) for bucket, (low, high) in zip(used, ends, strict=True)
+    )
+    return Histogram(counts, sum_ns // 2, ends[0][0], ends[-1][1])

@@ -1,1 +1,0 @@
-"""Random reads of small blocks that a GPU asks for."""
