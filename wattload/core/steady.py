@@ -322,14 +322,6 @@ class SteadyJudge:
             self._settled_minutes.restart(time_s, written_bytes)
 
     @property
-    def minute_rounds(self) -> Sequence[Round]:
-        return self._minutes.rounds
-
-    @property
-    def drive_rounds(self) -> Sequence[Round]:
-        return self._drive.rounds
-
-    @property
     def drive_round_start_s(self) -> float | None:
         """The reading at which the drive's round under way began, ``None`` before the first."""
         return self._drive.start_s if self._is_settled else None
