@@ -369,9 +369,11 @@ def read_bounded(path: Path, limit_bytes: int) -> bytes:
     """Return the content of a file that may be anybody's, such as a record.
 
     Raises:
-        DataError: it is longer than ``limit_bytes``.
+        DataError: it is not a regular file, or longer than ``limit_bytes``.
         OSError: the kernel refuses.
     """
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would keep its reader waiting
+        raise DataError(f"{path} is not a regular file")
     with path.open("rb") as file:
         content = file.read(limit_bytes + 1)
     if len(content) > limit_bytes:
