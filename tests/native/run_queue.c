@@ -65,7 +65,7 @@ static int set(wl_queue_setup *setup, const char *name, uint64_t value) {
 
 int main(int argc, char **argv) {
     static wl_queue_result result;
-    static wl_queue_target_result target;
+    static wl_queue_reads target;
     static wl_error error;
     wl_queue_target files[FILES] = {0};
     wl_queue_setup setup = {.struct_bytes = sizeof setup, .block_bytes = 512, .read_bytes = 512,
