@@ -196,13 +196,13 @@ def test_meters_other_than_drives_are_shown_with_their_readings(tmp_path: Path) 
         ("rapl", "package-0", "node"),
         ("ipmi", "bmc", "node"),
     ]
-    assert [each.says for each in meters][::2] == ["11.40 W", "1.00 J counted"]
-    assert "power_meter/power1 can't be read" in meters[1].says
+    assert [each.reading for each in meters][::2] == ["11.40 W", "1.00 J counted"]
+    assert "power_meter/power1 can't be read" in meters[1].reading
     out = io.StringIO()
     show((), (), Console(file=out, width=200, highlight=False), meters)
     assert "not of a drive, unless power.hwmon.rails=[NAME:DRIVE] assigns one" in out.getvalue()
     assert "ina226/power1  hwmon, node, 11.40 W" in out.getvalue()
-    assert meters[3].document()["says"] == "/dev/ipmi0 can't be opened: start the sampler as root"
+    assert meters[3].reading == "/dev/ipmi0 can't be opened: start the sampler as root"
 
 
 def test_meter_that_is_busy_reports_it(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_meter_that_is_busy_reports_it(tmp_path: Path) -> None:
 
     write(tmp_path / "ipmi0", "")
     (meter,) = view_meters(Roots(sys=tmp_path), ipmi=tmp_path / "ipmi0", open_link=Busy)
-    assert meter.says == "no reading at the moment"
+    assert meter.reading == "no reading at the moment"
 
 
 def refused() -> IpmiLink:

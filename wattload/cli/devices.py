@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         document = {
             "targets": [target.facts.model_dump(mode="json") for target in targets],
             "controllers": [view.document() for view in views],
-            "meters": [meter.document() for meter in meters],
+            "meters": [asdict(meter) for meter in meters],
         }
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
@@ -130,7 +130,7 @@ def _meter_tree(meters: Sequence[MeterView]) -> Tree:
         "[bold]meters[/bold]  not of a drive, unless power.hwmon.rails=[NAME:DRIVE] assigns one"
     )
     for meter in meters:
-        tree.add(escape(f"{meter.name}  {meter.source}, {meter.scope}, {meter.says}"))
+        tree.add(escape(f"{meter.name}  {meter.source}, {meter.scope}, {meter.reading}"))
     return tree
 
 
@@ -389,18 +389,15 @@ def _warnings(facts: ControllerFacts, state: ControllerState) -> Iterator[str]:
 class MeterView:
     """A channel that a run could read.
 
-    ``says`` is its current reading, or why there is none; ``detail`` describes the sensor.
+    ``reading`` is its current value, or why there is none; ``detail`` describes the sensor.
     """
 
     source: str
     name: str
     scope: str
     evidence: str
-    says: str
+    reading: str
     detail: str
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def view_meters(
@@ -427,7 +424,7 @@ def _view(source: PowerSource) -> MeterView:
         name=facts.device,
         scope=str(facts.scope),
         evidence=str(facts.evidence),
-        says=reading,
+        reading=reading,
         detail=facts.detail,
     )
 
