@@ -264,7 +264,7 @@ def unusable(runs: Path) -> dict[str, str]:
         "cut": "truncated or not JSON",
         "folder": "has no record.json",
         "gone": "is a link to moved.json, which does not exist",
-        "newer": "written by a newer wattload",
+        "newer": "read it with the version that wrote it",
         "pipe": "is not a regular file",
         "twice": "is a second record of the run run-good; the first is in run-good",
         "draft": "on host 'elsewhere'",
