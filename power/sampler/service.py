@@ -14,6 +14,7 @@ import signal
 import socket
 import stat
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
 _WAITING_CLIENTS = 32
+_PAUSE_S = 1.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -86,10 +88,14 @@ def _accept(listener: socket.socket, host: SamplerHost) -> None:
     children: set[int] = set()
     try:
         while True:
-            stream, _ = listener.accept()
-            with stream:
-                children -= set(_ended_children())
-                children.add(_start(stream, listener, host))
+            try:
+                stream, _ = listener.accept()
+                with stream:
+                    children -= set(_ended_children())
+                    children.add(_start(stream, listener, host))
+            except OSError as error:  # as many files or processes as the host permits
+                _LOG.error("a client could not be served: %s", error)
+                time.sleep(_PAUSE_S)
     finally:
         for child in children - set(_ended_children()):
             os.kill(child, signal.SIGTERM)
