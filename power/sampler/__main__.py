@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, WattloadError
+from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.unfinished import remove_unborn, unfinished_runs
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import MessageStream
@@ -67,7 +68,7 @@ def serve_run(arguments: argparse.Namespace, host: SamplerHost) -> None:
     reason = serve_client(stream, commands, parent=parent)
     if not reason:
         return  # a signal has ended this process; the run lives
-    if commands.run_id is not None:
+    if commands.run_id is not None and not (runs / commands.run_id / RECORD_FILE).exists():
         write_record(runs / commands.run_id, reason, commands, parent)
     remove_unborn(runs)
     if unfinished_runs([runs]):  # such as one that was killed before it opened the sampler

@@ -203,11 +203,10 @@ class Recording:
         if config.source != NONE:
             self._open_written_counters()
         devices = self._power_devices(names)
-        elsewhere = (
-            {replay.NAME: [replay.ReplayedElsewhere(SourceFacts.model_validate(replayed))]}
-            if replayed
-            else {}
-        )
+        facts = [SourceFacts.model_validate(replayed)] if replayed else []
+        traces = [replay.ReplayedElsewhere(each) for each in facts]
+        # A service opens no file that a run names.
+        elsewhere = {replay.NAME: traces} if self._host.is_service else {}
         selection = select(devices, config, host=self._host.name, elsewhere=elsewhere)
         watchers = watch_states(selection, devices, config)
         self._sources = in_background([*selection.sources, *watchers])

@@ -75,11 +75,10 @@ class Relay:
 
     def _open(self, message: Message) -> Mapping[str, Any]:
         self._reset(message["run_id"])
-        request = dict(message["request"])
+        request = message["request"]
         self._period_s = request["period_s"]
         replayed = self._open_trace(request, message["devices"])
-        # The service does not need the path of a trace.
-        answer = self._ask({**message, "request": {**request, "replay": None}, **replayed})
+        answer = self._ask({**message, **replayed})
         self._sampled_host = answer["report"]["host"]
         return answer
 

@@ -236,7 +236,7 @@ def test_two_runs_do_not_set_one_drive(bench: Bench) -> None:
     with pytest.raises(PowerError, match="in use by run run-1"):
         second.open("run-2", PowerConfig(state=2), devices=["nvme0"], block_devices=[])
     with pytest.raises(PowerError, match="the run is ended"):
-        second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
+        second.start()
     assert bench.state() == 1
 
 

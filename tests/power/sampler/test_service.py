@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig, QuarchConfig, RedfishConfig, ReplayConfig
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.host import SamplerHost, power_config
-from wattload.power.sampler.protocol import MessageStream
+from wattload.power.sampler.protocol import PROTOCOL_VERSION, MessageStream
 from wattload.power.sampler.samples import read_samples
 from wattload.power.sampler.service import listening
 
@@ -202,6 +203,23 @@ def test_a_trace_is_replayed_beside_the_service(bench: Bench) -> None:
     assert Channel.POWER_STATE in {s.channel for s in samples}
 
 
+def test_a_service_reads_no_file_that_a_run_names(bench: Bench) -> None:
+    trace = bench.run / "secret.csv"
+    trace.write_text("# evidence: measured\ntime_s,power_w\n0,5\n")
+    config = PowerConfig(source="replay", replay=ReplayConfig(path=str(trace)))
+    request = asdict(config)
+    del request["sampler_socket"]
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(bench.service()))
+        messages = MessageStream(stream)
+        names = {"devices": ["nvme0"], "block_devices": []}
+        messages.send(
+            {"command": "open", "protocol": PROTOCOL_VERSION, "run_id": "r", "request": request}
+            | names
+        )
+        assert "power=replay is not available" in messages.receive()["error"]
+
+
 def refused(bench: Bench, path: Path) -> str:
     reported = subprocess.run(
         [*bench.program, "--socket", str(path)],
@@ -315,8 +333,6 @@ def test_the_system_drive_is_the_administrator_s_to_grant(bench: Bench) -> None:
 
 
 def granted(config: PowerConfig, settings: PowerConfig | None = None) -> PowerConfig:
-    from dataclasses import asdict
-
     host = SamplerHost(is_service=True, settings=settings)
     return power_config(asdict(config), [], host)
 
