@@ -22,8 +22,8 @@ from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import MessageStream
 from wattload.power.sampler.server import Commands, Sampler, process_of, serve_client
 
-_LAST_BREATH_S = 10.0
-"""How long a run that has closed its connection may take to end."""
+_LAST_BREATH_S = 2.0
+"""How long a killed run may hold its lock after its connection has closed: both end together."""
 
 _LOG = logging.getLogger(__name__)
 
