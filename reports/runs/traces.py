@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
-from wattload.reports.runs.rounds import COLUMNS as SERIES_COLUMNS
-from wattload.reports.runs.rounds import Rounds, rounds_of
 from wattload.results.tables import TraceTable
 
 if TYPE_CHECKING:
@@ -47,8 +45,6 @@ MOST_BYTES = 2 << 30
 _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Required columns that no page draws; the record has the evidence."""
 
-_SERIES = ("rounds", "seconds")
-"""The tables of random writes; those of other workloads have other columns."""
 _SIGNAL = ("source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
@@ -145,8 +141,8 @@ class Traces:
     """The traces of one record. ``notes`` states what is missing; ``digests`` are of the files.
 
     A run has a trace of ``operations`` only if its loader sampled them, so a missing one is not
-    noted. It is not read if there are so many runs that no page draws it. Only random writes have
-    ``rounds``. ``tables`` are those that the results of its workload declare, by name and column.
+    noted. It is not read if there are so many runs that no page draws it. ``tables`` are those that
+    the results of its workload declare, by name and column.
     """
 
     throughput: ThroughputTrace | None
@@ -154,7 +150,6 @@ class Traces:
     notes: tuple[str, ...]
     digests: Mapping[str, str]
     operations: OperationTrace | None = None
-    rounds: Rounds | None = None
     tables: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
 
 
@@ -184,10 +179,6 @@ class LazyTraces(Traces):
     @property
     def operations(self) -> OperationTrace | None:
         return self._read().operations
-
-    @property
-    def rounds(self) -> Rounds | None:
-        return self._read().rounds
 
     @property
     def tables(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
@@ -266,25 +257,13 @@ def read_traces(
 
     throughput, power = one("throughput", _throughput), one("power", _power)
     sampled = one("operations", _operations) if "operations" in named else None
-    has_series = all(
-        name in named and set(SERIES_COLUMNS) <= set(named[name].columns) for name in _SERIES
-    )
-    series = _SERIES if has_series else ()
-    by_round, by_second = (one(name, _series) for name in series) if series else (None, None)
-    rounds = None
-    if by_round is not None and by_second is not None:
-        try:
-            rounds = rounds_of(by_round, by_second)
-        except ValueError as error:
-            notes.append(f"The traces of rounds and seconds can't be drawn: {error}.")
     tables = {name: one(name, partial(_table, table)) for name, table in drawn.items()}
-    for name in named.keys() - {*TRACE_NAMES, *series, *tables}:
+    for name in named.keys() - {*TRACE_NAMES, *tables}:
         one(name, _readable)
     return Traces(
         throughput=throughput,
         power=power,
         operations=sampled if operations else None,
-        rounds=rounds,
         tables={
             name: columns
             for name, columns in tables.items()
@@ -411,16 +390,6 @@ def _operations(path: Path, mask: Mask) -> OperationTrace:
     )
 
 
-def _series(path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
-    columns = columns_of(path, SERIES_COLUMNS)
-    return {
-        name: np.asarray(array_of(column), dtype=np.float64)
-        if name.endswith("_s")
-        else integers_of(column)
-        for name, column in columns.items()
-    }
-
-
 def _table(table: TraceTable, path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a workload's table that pages draw."""
     found: dict[str, NDArray[Any]] = {}
@@ -432,8 +401,13 @@ def _table(table: TraceTable, path: Path, mask: Mask) -> Mapping[str, NDArray[An
             found[name] = integers_of(column)
         else:
             found[name] = np.asarray(array_of(column), dtype=bool if kind == "bool" else np.float64)
-    if table.interval and (found[table.interval[1]] < found[table.interval[0]]).any():
-        raise ValueError("a row ends before it starts")
+    if table.interval:
+        start_ns, end_ns = (found[name] for name in table.interval)
+        if (end_ns < start_ns).any():
+            raise ValueError("a row ends before it starts")
+        has_gaps = (start_ns[1:] != end_ns[:-1]).any() or (start_ns == end_ns).any()
+        if table.is_gapless and has_gaps:
+            raise ValueError("its rows do not follow each other in time")
     return found
 
 

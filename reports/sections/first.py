@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from wattload.core.units import Unit
@@ -20,13 +20,11 @@ from wattload.reports.blocks import (
     Words,
 )
 from wattload.reports.charts.bars import Bar, Dot, split_svg
-from wattload.reports.charts.random_writes import write_figures, write_tracks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
 from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
-from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.caveats import has_complete, limits_notices
 from wattload.reports.sections.shapes import over_time_figures
@@ -44,10 +42,8 @@ _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # ty
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
 """Red is left for a grade without a possible verdict."""
 
-WRITES = "writes"
 OWN = "own"
 """Charts that a workload has in place of its rate over time."""
-"""The chart of random writes by rounds, as a choice of the first screen."""
 
 _PLACES_MAX = 4
 """Targets that a title names; of more it says how many there are."""
@@ -381,7 +377,7 @@ def tracks_of(subject: Subject, group: Group) -> list[Track]:
 def drawn_first(subject: Subject) -> tuple[str, str]:
     """Return what the first screen draws: a workload, and its power or, without any, its rate.
 
-    Of random writes it is the rate by rounds, even with power if they are alone on the page.
+    A workload alone on the page that has charts of its own over time shows these, even with power.
     """
     tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
     own = {
@@ -391,20 +387,12 @@ def drawn_first(subject: Subject) -> tuple[str, str]:
     }
     if list(tracks) == [*own]:
         return next(iter(own)), OWN
-    if list(tracks) == [WORKLOAD] and _has_rounds(tracks, WORKLOAD):
-        return WORKLOAD, WRITES
     with_power = (name for name, own in tracks.items() if any(map(has_power, own)))
     with_rate = (name for name, own in tracks.items() if any(each.timeline.rates for each in own))
     if workload := next(with_power, ""):
         return workload, "power"
     workload = next(with_rate, "")
-    if workload in own:
-        return workload, OWN
-    return workload, WRITES if _has_rounds(tracks, workload) else "rate"
-
-
-def _has_rounds(tracks: Mapping[str, Sequence[Track]], workload: str) -> bool:
-    return workload == WORKLOAD and bool(write_tracks(tracks[workload]))
+    return workload, OWN if workload in own else "rate"
 
 
 def with_choice(
@@ -459,13 +447,6 @@ def _over_time(subject: Subject) -> Block | None:
                     figures = over_time_figures(subject, group, "first-rate", title, tracks)
                 chosen = with_choice(figures[0], subject, group, tracks, is_first=True)
                 return FigureRow([chosen or figures[0], *figures[1:]])
-            if what == WRITES:
-                with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
-                    over_time, over_writes = write_figures(
-                        "first-rate", title, write_tracks(tracks)
-                    )
-                first = with_choice(over_time, subject, group, tracks, is_first=True)
-                return FigureRow([first or over_time, over_writes])
             if what == "power":
                 figure = _with_source(
                     power_figure("first-power", f"Power during {title}", tracks), tracks

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from wattload.core.power import Scope
+import numpy as np
+
+from wattload.core.power import Channel, Scope
+from wattload.core.units import NS_PER_S
 from wattload.reports.blocks import (
     Block,
     Figure,
@@ -23,9 +27,11 @@ from wattload.reports.charts.ceilings import ceiling_bars_figure
 from wattload.reports.charts.grid import table_of
 from wattload.reports.charts.parts import part_bars_figure
 from wattload.reports.charts.series import curves_figure, step_panels_figure, supply_figure
+from wattload.reports.charts.steps import step_lines_figure
 from wattload.reports.charts.timeline import Track
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import CommonClock
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
@@ -33,19 +39,22 @@ from wattload.results.labels import workload_title
 from wattload.results.reading import run_of, view_named
 from wattload.results.shapes import (
     CeilingBars,
+    Chart,
     Curves,
     Grid,
     Note,
     PartBars,
+    Row,
     Shape,
     Sheet,
+    StepLines,
     StepPanels,
     SupplyPanels,
     Text,
     Title,
 )
 from wattload.results.shapes import Group as ShapeGroup
-from wattload.results.view import Arm, Shown, ShownRun, TracedRun
+from wattload.results.view import Arm, Readings, Shown, ShownRun, TracedRun
 
 _COLUMNS_MAX = 6
 """More arms than these are rows of a table of facts, and not its columns."""
@@ -70,11 +79,14 @@ def over_time_figures(
 ) -> list[Figure]:
     """Return charts of a workload's own in place of its rate over time."""
     charts = view_named(group.workload).over_time(_shown(subject, group, tracks))
-    return [
-        figure
-        for chart in charts
-        if (figure := chart_figure(_named(chart, name, title), tracks)) is not None
-    ]
+    return _figures(charts, name, title, tracks)
+
+
+def _figures(
+    charts: Sequence[Chart], name: str, title: str, tracks: Sequence[Track]
+) -> list[Figure]:
+    drawn = (chart_figure(_named(chart, name, title), tracks) for chart in charts)
+    return [figure for figure in drawn if figure is not None]
 
 
 def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any]:
@@ -110,6 +122,7 @@ def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any
             run=run,
             tables=track.run.traces.tables,
             track=index,
+            readings=partial(_readings, track),
         )
         for index, track in enumerate(tracks)
         if (run := _shown_run(track.run)) is not None
@@ -134,6 +147,19 @@ def _shown_run(run: Run) -> ShownRun[Any] | None:
     return ShownRun(record, found.facts, joules, evidence)
 
 
+def _readings(track: Track, channel: Channel) -> list[Readings]:
+    run, power = track.run, track.run.traces.power
+    if channel is not Channel.POWER_W:
+        signals = power.of(channel) if power is not None else ()
+        return [Readings(signal.time_ns, signal.value) for signal in signals]
+    host = run.record.windows[0].host if run.record.windows else ""
+    shift_ns = CommonClock(run.record).shift_ns(host)
+    return [
+        Readings((line.time_s * NS_PER_S).astype(np.int64) - shift_ns, line.value, line.evidence)
+        for line in track.timeline.watts
+    ]
+
+
 def _blocks(
     shapes: Iterable[Shape],
     group: Group,
@@ -155,6 +181,9 @@ def _blocks(
                 yield _sheet(shape)
             case ShapeGroup():
                 yield Fold(shape.title, list(_blocks(shape.shapes, group, name, tracks)))
+            case Row():
+                if figures := _figures(shape.charts, name, title, tracks):
+                    yield FigureRow(figures)
             case _:
                 figure = chart_figure(_named(shape, name, title), tracks)
                 if figure is not None:
@@ -179,6 +208,8 @@ def chart_figure(chart: Any, tracks: Sequence[Track]) -> Figure | None:  # noqa:
             return curves_figure(chart)
         case SupplyPanels():
             return supply_figure(chart, tracks)
+        case StepLines():
+            return step_lines_figure(chart)
         case _:
             raise TypeError(f"no chart is drawn for {type(chart).__name__}")
 

@@ -40,10 +40,8 @@ from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.random_reads import RANDOM_READ
-from wattload.reports.runs.random_writes import WORKLOAD
 from wattload.reports.sections.first import (
     OWN,
-    WRITES,
     drawn_first,
     representative_run,
     tracks_of,
@@ -51,7 +49,6 @@ from wattload.reports.sections.first import (
 )
 from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
 from wattload.reports.sections.random_reads import asking_blocks, random_read_blocks
-from wattload.reports.sections.random_writes import rate_figures, write_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -128,21 +125,13 @@ def _section(subject: Subject, group: Group) -> Section:
 def _over_time(
     subject: Subject, group: Group, name: str, title: str, tracks: Sequence[Track]
 ) -> Iterator[Block]:
-    """Yield charts of rate and power, or of random writes by round, that the page lacks so far."""
+    """Yield charts of rate and power, or a workload's own, that the page lacks so far."""
     shown = drawn_first(subject)
     if own := over_time_figures(subject, group, f"{name}-rate", title, tracks):
         if shown != (group.workload, OWN):
             own[0] = with_choice(own[0], subject, group, tracks) or own[0]
             yield FigureRow(own)
         return
-    if group.workload == WORKLOAD:
-        rates = rate_figures(f"{name}-rate", title, tracks)
-        if rates and shown != (group.workload, WRITES):
-            rates[0] = with_choice(rates[0], subject, group, tracks) or rates[0]
-            yield FigureRow(rates)
-        yield from write_blocks(name, title, tracks)
-        if rates:
-            return
     over_time = {
         "rate": rate_figure(f"{name}-rate", f"{title}: rate", tracks),
         "power": power_figure(f"{name}-power", f"{title}: power", tracks),
@@ -202,7 +191,7 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
         return
     if len(group.runs) == 1:
         return  # its figures are on the first screen and in the table
-    is_per_gb = group.workload == WORKLOAD or not view_named(group.workload).has_size
+    is_per_gb = not view_named(group.workload).has_size
     directed = [
         entry
         for entry in heads
@@ -248,8 +237,7 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
     # The verdicts of some workloads are their own: a plateau of minutes is not a steady drive.
-    is_judged = view.judges_steady or group.workload == WORKLOAD
-    if not is_judged and (steady := list(_steady(subject, group))):
+    if not view.judges_steady and (steady := list(_steady(subject, group))):
         yield Fold("Steady state", steady)
 
 

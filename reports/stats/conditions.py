@@ -21,7 +21,6 @@ from wattload.reports.runs.random_reads import (
     is_of_page_cache,
     page_cache_words,
 )
-from wattload.reports.runs.random_writes import random_writes
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import LOAD, load_name, settings
 from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
@@ -125,12 +124,8 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     if cache_bytes := cache_bytes_of(record):
         yield _CACHE, format_bytes(cache_bytes)
     yield from ((each.name, each.value) for each in own_conditions(record))
-    writes = random_writes(record)
-    if writes is not None:
-        yield "workload target", writes.where
     for key, value in settings(record).items():
-        is_range = writes is not None and key == "workload.range_bytes"
-        yield f"config {key}", writes.range_words if writes and is_range else value
+        yield f"config {key}", value
     yield from _hosts(record)
     yield from _targets(record)
     yield from _controllers(record)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.random_writes import random_writes
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.reading import run_of, view_of
 
@@ -68,11 +67,7 @@ def settings(record: RunRecord) -> Mapping[str, str]:
     found.pop(f"{LOAD}.name", None)
     found[LOAD] = load_name(record)
     run = run_of(record)
-    found |= {} if run is None else view_of(record).settings(run)
-    writes = random_writes(record)
-    if writes is None:
-        return found
-    return found | {"workload.draw": writes.draw, "workload.condition": writes.condition}
+    return found if run is None else {**found, **view_of(record).settings(run)}
 
 
 @cache_by_identity

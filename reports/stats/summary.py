@@ -42,13 +42,6 @@ from wattload.reports.runs.random_reads import (
     random_reads,
     reads_storage,
 )
-from wattload.reports.runs.random_writes import (
-    FILL_TIME,
-    STEADY_RATE,
-    WORKLOAD,
-    duration,
-    random_writes,
-)
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
     changed_together,
@@ -78,6 +71,7 @@ from wattload.results.quantity import (
     UNIT_SPACE,
     Scale,
     counted,
+    duration,
     interval_text,
     listed,
     number,
@@ -106,8 +100,8 @@ _NAME_MAX = 40
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
-_WITHOUT_SIZE = frozenset({WORKLOAD, GPU_READ, RANDOM_READ})
-"""Workloads whose job has the size of a drive or lasts a time: energies per GB, or per reads."""
+_WITHOUT_SIZE = frozenset({GPU_READ, RANDOM_READ})
+"""Workloads whose job lasts a time: energies per GB, or per reads."""
 _MILLION = 1e6
 _PER_JOULE: Mapping[str, str] = {RANDOM_READ: "reads per joule"}
 """What a joule pays for in workloads that count their work."""
@@ -950,9 +944,9 @@ def _runs_of(records: Sequence[RunRecord]) -> list[WorkloadRun[Any]]:
 
 
 def _times(place: _Place) -> str:
-    """Return how long random writes took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
+    """Return how long the job took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
     name, words = view_named(place.group.workload).times
-    row = place.rows.get(name or FILL_TIME)
+    row = place.rows.get(name)
     if row is None:
         return ""
     found = {arm: spread.median for arm, spread in row.spreads.items() if spread is not None}
@@ -961,7 +955,7 @@ def _times(place: _Place) -> str:
         f"{duration(seconds)} ({place.letter(arm) or arm})" if several else duration(seconds)
         for arm, seconds in found.items()
     ]
-    return f"{words or 'written in'} {', '.join(texts)}" if texts else ""
+    return f"{words} {', '.join(texts)}" if texts else ""
 
 
 def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
@@ -1057,9 +1051,6 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     record = place.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
-    if (writes := random_writes(record)) is not None:
-        took = _times(place) if len(place.group.arms) == 1 else ""
-        return ", ".join(filter(None, [*parts, writes.words, took]))
     if (reads := reads_words(place.records)) != "":
         return ", ".join([*parts, reads])
     view = view_of(record)
@@ -1116,9 +1107,7 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
-    if notes and row.quantity.key == STEADY_RATE:
-        missing = f"not steady: {notes[0].rstrip('.')}"
-    elif notes and results_of(place.group.workload) is not None:
+    if notes and results_of(place.group.workload) is not None:
         missing = notes[0].rstrip(".")
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
         title = place.based(scale.unit, place.phase)

@@ -331,7 +331,7 @@ def test_a_discard_frees_the_drive_and_a_format_is_refused(
     few = (f"workload.range_bytes={PART_BYTES}", "workload.condition=none", "workload.passes=1")
     before = used_bytes()
     found = run(drive, capsys, "workload.purge=discard", *few)
-    purge = found.record.workload.details["purge"]
+    purge = found.record.workload.facts["purged"]
     assert purge["sent"] == f"BLKDISCARD of {CAPACITY_BYTES} bytes"
     assert purge["reads_as"] == "1026 blocks blank"
     assert used_bytes() == PART_BYTES <= before
@@ -386,7 +386,7 @@ def test_amplification_is_the_drive_s_own(
     )
     for energy in found.energies(PHASE):
         report(f"  {energy.energy_j:.2f} J by {energy.source}, {truth_j:.2f} true")
-    report(f"  steady: {json.dumps(found.record.workload.details['steady'])}")
+    report(f"  steady: {json.dumps(found.record.workload.facts['steady'])}")
     assert written.host_written_bytes == pytest.approx(host_bytes, rel=0.02)
     assert written.media_written_bytes == pytest.approx(media_bytes, rel=0.02)
     assert written.write_amplification == pytest.approx(media_bytes / host_bytes, rel=0.02)

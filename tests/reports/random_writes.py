@@ -11,12 +11,13 @@ from tests.records import Scenario, make_run
 from wattload.core.power import OCP, SMART, Channel
 from wattload.core.record.energy import EnergyRecord, WrittenRecord
 from wattload.core.record.phase import PhaseSpan, PhaseWindow, phase_windows
-from wattload.core.record.results import Better, Metric
 from wattload.core.record.run import Comparison, RunRecord
-from wattload.core.units import NS_PER_S, Unit
+from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.rounds import PERCENTILES, Rounds
 from wattload.reports.runs.traces import PowerTrace, Signal, Traces
+from wattload.results.random_write.facts import PERCENTILES
+from wattload.results.random_write.rounds import Rounds
+from wattload.results.reading import metrics_of
 
 CAPACITY_BYTES = 10_000_000_000_000
 FRESH_SHARE = 0.28
@@ -75,11 +76,10 @@ def _rounds(made: Writes, start_ns: int) -> Rounds:
         written.append(round(rate * ROUND_S))
     count = len(written)
     edges = start_ns + np.arange(count + 1, dtype=np.int64) * ROUND_S * NS_PER_S
-    moved = np.array(written, dtype=np.int64)
+    moved = np.array(written, dtype=np.float64)
     latency = 32 * made.block_bytes * ROUND_S / moved
     return Rounds(
-        start_ns=edges[:-1],
-        end_ns=edges[1:],
+        edges_ns=edges,
         written_bytes=moved,
         slowest=moved / ROUND_S * 0.8,
         fastest=moved / ROUND_S * 1.15,
@@ -97,13 +97,13 @@ def _steady(made: Writes, rounds: Rounds) -> tuple[int, int, int] | None:
     edges = rounds.edges_bytes
     first = int(np.searchsorted(edges, made.range_bytes))
     last = int(np.searchsorted(edges, 1.25 * made.range_bytes))
-    start_ns = int(rounds.start_ns[0])
+    start_ns = int(rounds.edges_ns[0])
     ends = (start_ns + round(float(rounds.edges_s[i]) * NS_PER_S) for i in (first, last))
     return int(edges[last] - edges[first]), *ends  # type: ignore[return-value]
 
 
 def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:
-    start_ns, end_ns = int(rounds.start_ns[0]), int(rounds.end_ns[-1])
+    start_ns, end_ns = int(rounds.edges_ns[0]), int(rounds.edges_ns[-1])
     total = int(rounds.edges_bytes[-1])
     spans = [_span("random_write", None, start_ns, end_ns, total)]
     if (steady := _steady(made, rounds)) is not None:
@@ -115,14 +115,15 @@ def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:
             "written": tuple(_written(made, each) for each in windows),
         }
     )
-    return base.model_copy(
+    record = base.model_copy(
         update={
             "config": _config(made, base),
             "comparison": made.comparison or base.comparison,
             "workload": base.workload.model_copy(
                 update={
                     "name": "random_write",
-                    "details": _details(made, rounds, steady),
+                    "facts": _facts(made, rounds, steady),
+                    "details": {},
                     "data": None,
                 }
             ),
@@ -134,11 +135,12 @@ def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:
             ),
             "spans": tuple(spans),
             "power": power,
-            "metrics": tuple(_metrics(made, rounds, windows)),
+            "metrics": (),
             "counters": (),
             "checks": (),
         }
     )
+    return record.model_copy(update={"metrics": metrics_of(record)})
 
 
 def _config(made: Writes, base: RunRecord) -> dict[str, Any]:
@@ -154,64 +156,49 @@ def _config(made: Writes, base: RunRecord) -> dict[str, Any]:
     return {**base.config, "workload": workload, "target": {"path": f"/dev/{made.serial}"}}
 
 
-def _details(made: Writes, rounds: Rounds, steady: tuple[int, int, int] | None) -> dict[str, Any]:
-    start_ns = int(rounds.start_ns[0])
-    found: dict[str, Any] = {"steady": False, "reason": "the last 5 rounds range over 31 %"}
+def _facts(made: Writes, rounds: Rounds, steady: tuple[int, int, int] | None) -> dict[str, Any]:
+    start_ns, edges, ends_s = int(rounds.edges_ns[0]), rounds.edges_bytes, rounds.edges_s
+    verdict: dict[str, Any] = {"window": None, "reason": "the last 5 rounds range over 31 %"}
     if steady is not None:
-        found = {
-            "steady": True,
-            "start_s": (steady[1] - start_ns) / NS_PER_S,
-            "end_s": (steady[2] - start_ns) / NS_PER_S,
+        ends = np.linspace(steady[1] - start_ns, steady[2] - start_ns, 6) / NS_PER_S
+        window_rounds = [
+            {"start_s": first, "end_s": last, "start_bytes": 0, "end_bytes": steady[0] // 5}
+            for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        ]
+        spread = {
+            "first": 0,
+            "average": made.rate,
+            "slope_per_round": 0.0,
             "range_fraction": 0.04,
             "excursion_fraction": 0.01,
         }
-    verdicts = {"five_minutes": found, "drive": found, "headline": found}
+        verdict = {"window": {"rounds": window_rounds, "spread": spread}, "reason": ""}
+    half = edges.size // 2
+    passes = [
+        {
+            "end_s": float(ends_s[at]),
+            "written_bytes": int(edges[at]),
+            "operations": int(edges[at]) // made.block_bytes,
+        }
+        for at in (half, -1)
+    ]
+    drive_bytes = made.range_bytes if made.is_whole else 4 * made.range_bytes
     return {
-        "block_bytes": made.block_bytes,
-        "queue_depth": 32,
         "range_bytes": made.range_bytes,
-        "is_whole_drive": made.where == "block" and made.is_whole,
+        "drive_bytes": drive_bytes if made.where == "block" else None,
         "draw": made.draw,
-        "until": made.until,
+        "draw_seed": "0" * 16,
         "condition": made.condition,
-        "passes_begun": 2,
-        "steady": None if made.draw == "each_once" else verdicts,
+        "rest_s": 1.0,
+        "purged": {},
+        "ended_by": "steady state" if steady is not None else "all passes",
+        "passes": passes,
+        "first_round_bytes_per_s": float(rounds.rates[0]),
+        "slowest_second_bytes_per_s": float(rounds.slowest.min()),
+        "steady": None
+        if made.draw == "each_once"
+        else {"five_minutes": verdict, "drive": verdict, "headline": verdict},
     }
-
-
-def _metrics(made: Writes, rounds: Rounds, windows: tuple[PhaseWindow, ...]) -> list[Metric]:
-    total, seconds = int(rounds.edges_bytes[-1]), float(rounds.edges_s[-1])
-    steady = next((each for each in windows if each.name == "steady"), None)
-    is_fill = made.until == "fill"
-
-    def rate(name: str, value: float | None, phase: str, *, headline: bool = False) -> Metric:
-        return Metric.of(
-            name,
-            value,
-            Unit.BYTES_PER_SECOND,
-            "higher",
-            "bytes / time",
-            phase=phase,
-            headline=headline,
-            reason="the last 5 rounds range over 31 %",
-        )
-
-    found = [rate("write_bytes_per_s", total / seconds, "random_write", headline=is_fill)]
-    lower: Better = "lower"
-    if is_fill:
-        fill = Metric.of(
-            "fill_seconds",
-            seconds,
-            Unit.SECONDS,
-            lower,
-            "time",
-            phase="random_write",
-            headline=True,
-        )
-        return [fill, *found]
-    value = steady.written_bytes / steady.seconds if steady is not None else None
-    phase = "random_write" if steady is None else "steady"
-    return [rate("steady_write_bytes_per_s", value, phase, headline=True), *found]
 
 
 def _span(name: str, parent: str | None, start_ns: int, end_ns: int, written: int) -> PhaseSpan:
@@ -263,7 +250,7 @@ def _written(made: Writes, window: PhaseWindow) -> WrittenRecord:
 
 
 def _traces(made: Writes, base: RunRecord, rounds: Rounds) -> Traces:
-    edges_ns = np.append(rounds.start_ns[:1], rounds.end_ns)
+    edges_ns = rounds.edges_ns
     time_ns = np.arange(edges_ns[0] - NS_PER_S, edges_ns[-1] + 11 * NS_PER_S, 10 * NS_PER_S)
     host = np.interp(time_ns, edges_ns, rounds.edges_bytes.astype(np.float64))
     fresh = FRESH_SHARE * made.range_bytes
@@ -287,5 +274,26 @@ def _traces(made: Writes, base: RunRecord, rounds: Rounds) -> Traces:
         power=PowerTrace(signals=signals),
         notes=(),
         digests={},
-        rounds=rounds,
+        tables=_tables(rounds),
     )
+
+
+def _tables(rounds: Rounds) -> dict[str, dict[str, Any]]:
+    """Return both tables; of the seconds of a round one is slower and one faster than the rest."""
+    start_ns = rounds.edges_ns[:-1]
+    second_ns = (start_ns[:, None] + np.arange(ROUND_S) * NS_PER_S).ravel()
+    rates = np.repeat(rounds.rates[:, None], ROUND_S, axis=1)
+    rates[:, 20], rates[:, 40] = rounds.slowest, rounds.fastest
+    return {
+        "rounds": {
+            "start_ns": start_ns,
+            "end_ns": rounds.edges_ns[1:],
+            "written_bytes": rounds.written_bytes,
+            **rounds.percentiles_s,
+        },
+        "seconds": {
+            "start_ns": second_ns,
+            "end_ns": second_ns + NS_PER_S,
+            "written_bytes": rates.ravel(),
+        },
+    }

@@ -37,13 +37,8 @@ _LABELS = {
     "cpu_s_per_million_reads": "CPU time per million reads",
     "gpu_random_read": "small random reads",
     "reads_per_s": "reads per second",
-    "fill_seconds": "fill time",
     "load_kept_fraction": "share of its work that the load kept",
     "read_iops": "IOPS",
-    "fresh_over_steady": "fresh ÷ steady",
-    "steady_write_bytes_per_s": "steady rate",
-    "steady_write_iops": "steady IOPS",
-    "write_iops": "IOPS",
 }
 ACTIVITIES: Mapping[str, str] = {"read": "reading", "write": "writing", "train": "training"}
 """What a phase does, by its name."""

@@ -21,6 +21,7 @@ UNIT_SPACE = "\u00a0"
 DIGITS = 4
 CPU_TICK_S = 0.01
 """The kernel reports the CPU time of processes in ticks (``USER_HZ`` of ``proc(5)``)."""
+_HOUR_S, _MINUTE_S = 3600.0, 60.0
 _EXPONENT_FROM = 1e15
 _LARGEST_RATIO = 1000
 _LARGEST_SHARE = 0.999
@@ -153,6 +154,19 @@ def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
         return whole(value)
     scale = scale_for(unit, value)
     return with_unit(scaled(value, scale, digits), scale)
+
+
+def duration_scale(seconds: float) -> Scale:
+    """Return the unit that suits a duration: hours, minutes or seconds."""
+    if seconds < 2 * _MINUTE_S:
+        return Scale(1.0, "s")
+    return Scale(_MINUTE_S, "min") if seconds < 2 * _HOUR_S else Scale(_HOUR_S, "h")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in hours, minutes or seconds, whichever suits it."""
+    scale = duration_scale(seconds)
+    return with_unit(scaled(seconds, scale, 3), scale)
 
 
 def block_text(size_bytes: float) -> str:

@@ -181,6 +181,52 @@ class StepPanels(Chart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepLine:
+    """Values of an arm between edges, (n + 1,); NaN where there is none.
+
+    ``low`` and ``high`` are ends of a band around each value. ``marked`` is a part of the axis that
+    has a bar. ``name`` tells lines of one arm apart, which differ in ``dash``.
+    """
+
+    letter: str
+    title: str
+    edges: Array
+    values: Array
+    low: Array | None = None
+    high: Array | None = None
+    marked: tuple[float, float] | None = None
+    name: str = ""
+    dash: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLines(Chart):
+    """Lines of steps of all arms on one pair of axes.
+
+    ``what`` is the quantity, in ``unit``; a text is a unit that has no prefixes. The lower axis is
+    time in seconds, or ``over`` with the title ``over_title``. Values are on a logarithmic axis if
+    ``is_log``; else the axis begins at 0, or with a ``least_span`` below the lowest value: it is at
+    least so long. Lines of a small chart are not labelled.
+    """
+
+    what: str
+    unit: Unit | str
+    lines: Sequence[StepLine]
+    over: str = "time"
+    over_title: str = ""
+    is_log: bool = False
+    least_span: float = 0.0
+    is_small: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """Charts side by side."""
+
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Curve:
     """A line over numbered steps."""
 
@@ -224,7 +270,7 @@ class SupplyPanels(Chart):
 
 Shape = (
     Note | Title | Text | Grid | Sheet | Group | PartBars | CeilingBars | StepPanels | Curves
-    | SupplyPanels
+    | SupplyPanels | StepLines | Row
 )  # fmt: skip
 
 Place = TypeVar("Place")

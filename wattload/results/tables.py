@@ -26,8 +26,9 @@ class TraceTable:
     """A table in the run's folder.
 
     ``drawn`` are the columns that pages draw. They are read together, and a table without one of
-    them is not drawn. ``interval`` are the columns of the start and the end of a row, in whole ns.
-    Rows of a table ``of_operations`` are single operations: a page of many runs does not read them.
+    them is not drawn. ``interval`` are the columns of the start and the end of a row, in whole ns;
+    each row of a table that ``is_gapless`` starts where the one before ends. Rows of a table
+    ``of_operations`` are single operations: a page of many runs does not read them.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TraceTable:
     columns: tuple[Column, ...]
     drawn: tuple[str, ...] = ()
     interval: tuple[()] | tuple[str, str] = ()
+    is_gapless: bool = False
     of_operations: bool = False
 
     def table(self, values: Mapping[str, Sequence[Any]]) -> pa.Table:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Generic
 
+import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Scope
+from wattload.core.power import Channel, Scope
 from wattload.results.facts import F, Run
 from wattload.results.shapes import Chart, Shape
 
@@ -60,14 +61,30 @@ class Arm(Generic[F]):
 
 
 @dataclass(frozen=True)
+class Readings:
+    """What one device reported: times in ns on the run's monotonic clock and values, both (n,).
+
+    A value that could not be read is NaN. ``evidence`` is that of powers, in words.
+    """
+
+    time_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
 class TracedRun(Generic[F]):
-    """One run of an arm, with its trace tables; ``track`` is its place among those of the page."""
+    """One run of an arm, with its trace tables; ``track`` is its place among those of the page.
+
+    ``readings`` returns those of a channel by device; of power, those that energies are from.
+    """
 
     letter: str
     title: str
     run: ShownRun[F]
     tables: Mapping[str, Columns]
     track: int
+    readings: Callable[[Channel], Sequence[Readings]]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The checks of random writes: what was written is there, and followed its preparation at once."""
+"""The check that what was written is there."""
 
 from __future__ import annotations
 
@@ -6,51 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wattload.core.record.results import Check, VerifiedBytes, amount
-from wattload.core.units import format_seconds
-from wattload.core.workload import DeclaredCheck, Figures
-from wattload.workloads.random_write.config import Condition, Config, Draw
+from wattload.core.record.results import Check, VerifiedBytes
+from wattload.results.random_write.facts import PHASE, Condition, Draw
+from wattload.workloads.random_write.config import Config
 from wattload.workloads.random_write.place import Place, foreign_blocks
-from wattload.workloads.random_write.writing import FIRST_WORD, PHASE, Written
+from wattload.workloads.random_write.writing import FIRST_WORD, Written
 
 SAMPLED_BLOCKS = 2048
-LONGEST_REST_S = 60.0
-"""A longer rest between preparation and writes gives the drive time for garbage collection."""
-
-
-def are_as_written(figures: Figures) -> bool:
-    """Return whether every block that was read back is what was written."""
-    return amount(figures, "read_blocks") > 0 and amount(figures, "bad_blocks") == 0
-
-
-CHECKS = {
-    "written_blocks": DeclaredCheck(fault="the drive returned other blocks than were written"),
-    "preparation_rest": DeclaredCheck(
-        fault="the drive had time to collect garbage after its preparation", optional=True
-    ),
-}
-"""The checks that only a run of random writes can make."""
-
-
-def preparation_rest(rest_s: float | None) -> Check:
-    """Return the check that the drive had no time to collect garbage after its preparation."""
-    name = "preparation_rest"
-    if rest_s is None:
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence="The range was not prepared by wattload, so its state is unknown.",
-        )
-    is_short = rest_s <= LONGEST_REST_S
-    return Check(
-        name=name,
-        verdict="pass" if is_short else "warn",
-        sentence=(
-            f"The random writes began {format_seconds(rest_s)} after the range was last written"
-            + ("." if is_short else ": the drive may have collected garbage meanwhile.")
-        ),
-        figures={"rest_s": rest_s},
-    )
 
 
 def written_blocks(config: Config, place: Place, written: Written, *, seed: int) -> Check:
@@ -83,8 +45,7 @@ def written_blocks(config: Config, place: Place, written: Written, *, seed: int)
 
 
 def _check(config: Config, written: Written, count: int, bad: Sequence[int]) -> Check:
-    figures = {"read_blocks": count, "bad_blocks": len(bad)}
-    good = are_as_written(figures)
+    good = count > 0 and not bad
     errors = f": {len(bad)} are wrong, the first at byte {bad[0]}" if bad else ""
     moved_bytes = written.total.moved_bytes
     return Check(
@@ -94,7 +55,7 @@ def _check(config: Config, written: Written, count: int, bad: Sequence[int]) -> 
             f"{count} blocks of {config.block_bytes} bytes were read back and compared with "
             f"their stamps and sums{'.' if good else errors + '.'}"
         ),
-        figures=figures,
+        figures={"read_blocks": count, "bad_blocks": len(bad)},
         mandatory=True,
         verified=(
             VerifiedBytes(

@@ -15,7 +15,8 @@ from wattload.core.units import GIB, MIB
 from wattload.core.workload import Conditioning, RunContext
 from wattload.loaders.aligned_io import create_direct, direct_alignment
 from wattload.loaders.engine.engine import IOEngine
-from wattload.workloads.random_write.config import Condition, Config, Purge
+from wattload.results.random_write.facts import Condition
+from wattload.workloads.random_write.config import Config, Purge
 from wattload.workloads.random_write.place import FILE_NAME, PASSES, Place, is_stamped
 
 PHASE = "condition"

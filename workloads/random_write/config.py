@@ -7,6 +7,7 @@ from enum import Enum
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
+from wattload.results.random_write.facts import Condition, Draw, Until
 
 STAMP_BYTES = 4096
 """Every block of this size carries a stamp, so smaller writes are not supported."""
@@ -16,29 +17,6 @@ MAX_PASSES = 100
 WSAT_PASSES = 4
 WSAT_S = 24 * 3600.0
 """SNIA PTS 2.0.2, section 9 (Write Saturation): four times the capacity, or 24 hours."""
-
-
-class Draw(Enum):
-    """Which block an operation writes."""
-
-    each_once = "each_once"
-    uniform = "uniform"
-
-
-class Until(Enum):
-    """When the writes end."""
-
-    fill = "fill"
-    steady = "steady"
-    wsat = "wsat"
-
-
-class Condition(Enum):
-    """How the drive is prepared for the random writes."""
-
-    sequential = "sequential"
-    keep = "keep"
-    none = "none"
 
 
 class Purge(Enum):

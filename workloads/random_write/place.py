@@ -26,7 +26,8 @@ from wattload.core.workload import Conditioning, DataFacts, RawDrive, RunContext
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
 from wattload.loaders.stamps import bad_blocks
-from wattload.workloads.random_write.config import STAMP_BYTES, Condition, Config, Purge
+from wattload.results.random_write.facts import Condition
+from wattload.workloads.random_write.config import STAMP_BYTES, Config, Purge
 
 WORKLOAD = "random_write"
 FILE_NAME = "range.bin"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from array import array
+from math import isnan
 from typing import TYPE_CHECKING
 
 from wattload.core.histogram import Histogram
 from wattload.core.io import IOReading
 from wattload.core.steady import ROUND_S
 from wattload.core.units import NS_PER_S
+from wattload.results.random_write.facts import PERCENTILES
+from wattload.results.tables import TraceTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COUNTS = ("start_ns", "end_ns", "written_bytes", "operations")
-SHARES = {"p50_s": 0.5, "p99_s": 0.99, "p9999_s": 0.9999}
-"""The percentiles of each second and of each round."""
 
 
 class Series:
@@ -27,7 +28,7 @@ class Series:
 
     def __init__(self, first: IOReading) -> None:
         self._counts = {name: array("q") for name in COUNTS}
-        self._latencies = {name: array("d") for name in (*SHARES, "max_s")}
+        self._latencies = {name: array("d") for name in (*PERCENTILES, "max_s")}
         self._last = first
 
     @property
@@ -48,7 +49,7 @@ class Series:
         )
         for name, count in zip(COUNTS, counts, strict=True):
             self._counts[name].append(count)
-        for name, share in SHARES.items():
+        for name, share in PERCENTILES.items():
             self._latencies[name].append(_seconds(latency.quantile_ns(share)))
         self._latencies["max_s"].append(_seconds(latency.maximum_ns))
         self._last = reading
@@ -63,18 +64,13 @@ class Series:
             if end - start >= least_s * NS_PER_S
         ]
 
-    def table(self) -> pa.Table:
+    def table(self, declared: TraceTable) -> pa.Table:
         """Return the rows; a percentile of a row without operations is null."""
-        import numpy as np
-        import pyarrow as pa
-
-        arrays: dict[str, pa.Array] = {
-            name: pa.array(np.array(values, dtype=np.int64))
-            for name, values in self._counts.items()
+        latencies = {
+            name: [None if isnan(value) else value for value in values]
+            for name, values in self._latencies.items()
         }
-        for name, seconds in self._latencies.items():
-            arrays[name] = pa.array(np.array(seconds, dtype=np.float64), from_pandas=True)
-        return pa.table(arrays)
+        return declared.table({**self._counts, **latencies})
 
 
 class Record:

@@ -5,19 +5,30 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, ClassVar
 
-from wattload.core.record.results import Check
-from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge, SteadyVerdict
-from wattload.core.storage.targets import Target, TargetKind
+from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge
+from wattload.core.storage.targets import TargetKind
 from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.workloads.random_write.checks import preparation_rest, written_blocks
+from wattload.results.random_write.facts import (
+    PHASE,
+    ROUNDS,
+    SECONDS,
+    STEADY,
+    Condition,
+    Draw,
+    Until,
+    WriteFacts,
+    WriteSettings,
+)
+from wattload.workloads.random_write.checks import written_blocks
 from wattload.workloads.random_write.conditioning import BLOCK_BYTES as CONDITION_BLOCK_BYTES
 from wattload.workloads.random_write.conditioning import QUEUE_DEPTH as CONDITION_DEPTH
 from wattload.workloads.random_write.conditioning import left_bytes, prepare
-from wattload.workloads.random_write.config import Condition, Config, Draw, Until
-from wattload.workloads.random_write.metrics import latencies, metrics
+from wattload.workloads.random_write.config import Config
 from wattload.workloads.random_write.place import (
     WORKLOAD,
     Place,
@@ -28,7 +39,10 @@ from wattload.workloads.random_write.place import (
     find_place,
     rest_s,
 )
-from wattload.workloads.random_write.writing import PHASE, Written, open_engine, write
+from wattload.workloads.random_write.writing import Written, open_engine, write
+
+WHOLE_SECOND_S = 0.9
+"""Shorter rows, at the end, are not judged as seconds."""
 
 
 class RandomWrite:
@@ -123,17 +137,16 @@ class RandomWrite:
         )
         if noted is not None:
             place.note(noted)
+        facts = self._facts(place, written, rested_s)
         return Outcome(
-            metrics=tuple(metrics(config, written)),
+            facts=facts,
             paths=(written.path,),
-            checks=(preparation_rest(rested_s),),
-            details=self._details(place, written, rested_s),
-            remarks=tuple(self._remarks(context.targets[0], written)),
-            latencies=latencies(config, written),
+            remarks=tuple(self._remarks(facts)),
+            latencies=tuple(self._latencies(written)),
             operations=written.traced,
             tables={
-                "seconds": written.record.seconds.table(),
-                "rounds": written.record.rounds.table(),
+                SECONDS.name: written.record.seconds.table(SECONDS),
+                ROUNDS.name: written.record.rounds.table(ROUNDS),
             },
         )
 
@@ -165,77 +178,54 @@ class RandomWrite:
             spare_share=LARGEST_SPARE_SHARE + unused_bytes / place.range_bytes,
         )
 
-    def _details(self, place: Place, written: Written, rested_s: float | None) -> dict[str, Any]:
+    def _facts(self, place: Place, written: Written, rested_s: float | None) -> WriteFacts:
         config = self.config
-        judge = written.judge
-        return {
-            "block_bytes": config.block_bytes,
-            "queue_depth": config.queue_depth,
-            "range_bytes": place.range_bytes,
-            "is_whole_drive": self._covers_drive(place),
-            "draw": config.drawn.value,
-            "draw_seed": f"{written.seed:016x}",
-            "until": config.until.value,
-            "ended_by": written.ended_by,
-            "passes_begun": len(written.passes),
-            "condition": config.prepared.value,
-            "rest_s": rested_s,
-            "purge": dict(self._purged) or config.purge.value,
-            "rate_bytes_per_s": config.rate_bytes_per_s,
-            "steady": None
-            if judge is None
-            else {
-                "five_minutes": _verdict(judge.five_minutes),
-                "drive": _verdict(judge.drive),
-                "headline": _verdict(judge.headline),
-            },
-        }
+        rates = written.record.seconds.rates_bytes_per_s(least_s=WHOLE_SECOND_S)
+        return WriteFacts(
+            settings=WriteSettings.model_validate(config),
+            range_bytes=place.range_bytes,
+            drive_bytes=None if place.device is None else place.device.size_bytes,
+            draw=config.drawn,
+            draw_seed=f"{written.seed:016x}",
+            condition=config.prepared,
+            rest_s=rested_s,
+            purged=self._purged,
+            ended_by=written.ended_by,
+            passes=tuple(written.passes),
+            first_round_bytes_per_s=written.record.rounds.rates_bytes_per_s()[0],
+            slowest_second_bytes_per_s=min(rates, default=None),
+            steady=written.verdicts,
+        )
 
-    def _remarks(self, target: Target, written: Written) -> Iterator[str]:
-        config, place = self.config, self._planned()
-        if target.kind is not TargetKind.BLOCK:
+    def _latencies(self, written: Written) -> Iterator[Latency]:
+        """Yield the latencies of all writes, and those of the steady state."""
+        of = partial(latencies_of, kind="write", operation_bytes=self.config.block_bytes)
+        yield from of(written.total.latency, phase=PHASE)
+        yield from of(written.steady_latency, phase=STEADY)
+
+    def _remarks(self, facts: WriteFacts) -> Iterator[str]:
+        config, written = self.config, format_bytes(facts.range_bytes)
+        if facts.drive_bytes is None:
             yield (
-                f"{format_bytes(place.range_bytes)} in a file were overwritten: a drive that is "
-                "mostly empty has more spare area than a full one."
+                f"{written} in a file were overwritten: a drive that is mostly empty has more "
+                "spare area than a full one."
             )
-        elif not self._covers_drive(place) and place.device is not None:
+        elif not facts.covers_drive:
             yield (
-                f"{format_bytes(place.range_bytes)} of {format_bytes(place.device.size_bytes)} "
-                "were overwritten: the rest of the drive may serve as spare area."
+                f"{written} of {format_bytes(facts.drive_bytes)} were overwritten: the rest of "
+                "the drive may serve as spare area."
             )
         if config.rate_bytes_per_s is not None:
             yield (
                 f"The rate was limited to {format_rate(config.rate_bytes_per_s)}: rates are not "
                 "what the drive sustains."
             )
-        judge = written.judge
-        if config.until is Until.steady and judge is not None and written.steady is None:
-            written_text = format_bytes(written.total.moved_bytes)
-            yield f"Not steady after {written_text}: {judge.headline.reason}."
-
-    def _covers_drive(self, place: Place) -> bool:
-        device = place.device
-        return device is not None and (
-            device.size_bytes - place.range_bytes < self.config.block_bytes
-        )
+        steady = facts.steady
+        if config.until is Until.steady and steady and not steady.headline.is_steady:
+            total = format_bytes(facts.total.written_bytes)
+            yield f"Not steady after {total}: {steady.headline.reason}."
 
     def _planned(self) -> Place:
         if self._place is None:
             raise RuntimeError("plan() has to be called before prepare() and run()")
         return self._place
-
-
-def _verdict(verdict: SteadyVerdict) -> dict[str, Any]:
-    """Return a verdict as JSON; seconds are those since the first write."""
-    window = verdict.window
-    if window is None:
-        return {"steady": False, "reason": verdict.reason}
-    return {
-        "steady": True,
-        "start_s": window.start_s,
-        "end_s": window.end_s,
-        "bytes_per_s": window.bytes_per_s,
-        "range_fraction": window.spread.range_fraction,
-        "excursion_fraction": window.spread.excursion_fraction,
-        "rounds_bytes_per_s": [each.bytes_per_s for each in window.rounds],
-    }

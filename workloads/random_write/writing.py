@@ -27,12 +27,17 @@ from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark, Phase
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.engine.engine import IOEngine, Ticket
-from wattload.workloads.random_write.config import WSAT_S, Config, Draw, Until
+from wattload.results.random_write.facts import (
+    PHASE,
+    STEADY,
+    Draw,
+    Pass,
+    SteadyVerdicts,
+    Until,
+)
+from wattload.workloads.random_write.config import WSAT_S, Config
 from wattload.workloads.random_write.place import Place, sync
 from wattload.workloads.random_write.series import Record, empty_reading, summed
-
-PHASE = "random_write"
-STEADY_PHASE = "steady"
 
 FIRST_WORD = 16
 """The stamp's word of the first random pass; smaller ones are sequential passes."""
@@ -45,24 +50,30 @@ TRACED_OPERATIONS = 16_384
 class Written:
     """The result of the writes.
 
-    ``steady`` are the marks of the steady window, ``None`` without one. ``passes`` are the readings
-    at the end of each pass.
+    ``steady_latency`` are the latencies in the steady window, ``None`` without one.
     """
 
     record: Record
     path: DataPath
     seed: int
     judge: SteadyJudge | None
-    passes: list[IOReading] = field(default_factory=list)
-    steady: tuple[Mark, Mark] | None = None
+    passes: list[Pass] = field(default_factory=list)
     steady_latency: Histogram | None = None
-    end_ns: int = 0
     traced: tuple[TracedOperations, ...] = ()
     ended_by: str = "all passes"
 
     @property
     def total(self) -> IOReading:
         return self.record.seconds.last
+
+    @property
+    def verdicts(self) -> SteadyVerdicts | None:
+        judge = self.judge
+        if judge is None:
+            return None
+        return SteadyVerdicts(
+            five_minutes=judge.five_minutes, drive=judge.drive, headline=judge.headline
+        )
 
 
 def plans(config: Config, place: Place, seed: int) -> Iterator[IOPlan]:
@@ -111,7 +122,6 @@ def write(
     """
     written = _Loop(config, place, phase, engine, seed=seed, judge=judge).run()
     sync(place)
-    written.end_ns = time.monotonic_ns()
     return written
 
 
@@ -201,7 +211,7 @@ class _Loop:
 
     def _is_over(self, reading: IOReading) -> bool:
         """Judge a reading; return whether the writes end here."""
-        elapsed_s = (reading.time_ns - self._start.time_ns) / NS_PER_S
+        elapsed_s = self._elapsed_s(reading)
         if self._judge is not None:
             self._judge.read(elapsed_s, reading.moved_bytes)
             edge_s = self._judge.drive_round_start_s
@@ -215,6 +225,9 @@ class _Loop:
             return True
         return False
 
+    def _elapsed_s(self, reading: IOReading) -> float:
+        return (reading.time_ns - self._start.time_ns) / NS_PER_S
+
     def _end_pass(self, ticket: Ticket) -> None:
         """Close a pass that is done, or was stopped; raises what made it fail."""
         while not ticket.wait(READ_EVERY_S):
@@ -223,7 +236,13 @@ class _Loop:
         reading = ticket.reading()
         if reading.operation_count:
             self._done = summed(self._done, reading)
-            self._written.passes.append(self._done)
+            self._written.passes.append(
+                Pass(
+                    end_s=self._elapsed_s(self._done),
+                    written_bytes=self._done.moved_bytes,
+                    operations=self._done.operation_count,
+                )
+            )
         rows = ticket.trace()
         if rows is not None:
             file = TracedFile(self._place.path, self._place.range_bytes)
@@ -234,12 +253,11 @@ class _Loop:
             ticket.result()
 
     def _find_steady(self) -> None:
-        """Name the stretch of the steady window, between the marks at its edges."""
+        """Make a part of the phase of the steady window, between the marks at its edges."""
         window = None if self._judge is None else self._judge.headline.window
         if window is None:
             return
         first, start = self._edges[window.start_s]
         last, end = self._edges[window.end_s]
-        self._phase.add_part(STEADY_PHASE, first, last)
-        self._written.steady = (first, last)
+        self._phase.add_part(STEADY, first, last)
         self._written.steady_latency = end.latency.since(start.latency)

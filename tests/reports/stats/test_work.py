@@ -37,7 +37,7 @@ MAKERS: dict[str, Any] = {
         ("random_write", {"until": "wsat"}, "until"),
         ("random_write", {"block_bytes": 4096}, "block_bytes"),
         ("random_write", {"condition": "keep"}, "condition"),
-        ("random_write", {"is_whole": False}, "range_bytes"),
+        ("random_write", {"is_whole": False}, "workload range"),
         ("random_write", {"where": "directory"}, "workload target"),
     ],
 )

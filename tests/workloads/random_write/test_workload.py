@@ -21,8 +21,9 @@ from wattload.core.io import DeviceIdentity
 from wattload.core.record.results import Check
 from wattload.core.units import MIB
 from wattload.core.workload import Accelerator, Outcome
+from wattload.results.random_write.facts import Condition, Draw, Until, WriteFacts
 from wattload.workloads.random_write import conditioning, writing
-from wattload.workloads.random_write.config import Condition, Config, Draw, Purge, Scale, Until
+from wattload.workloads.random_write.config import Config, Purge, Scale
 from wattload.workloads.random_write.place import FILE_NAME, Place, explained
 from wattload.workloads.random_write.workload import RandomWrite
 
@@ -47,9 +48,9 @@ def file_of(context: Context) -> Path:
     return path
 
 
-def metric(outcome: Outcome, name: str) -> float | None:
-    [found] = [each for each in outcome.metrics if each.name == name]
-    return found.value
+def facts_of(outcome: Outcome) -> WriteFacts:
+    assert isinstance(outcome.facts, WriteFacts)
+    return outcome.facts
 
 
 def words_of(path: Path) -> np.ndarray[Any, Any]:
@@ -60,14 +61,15 @@ def words_of(path: Path) -> np.ndarray[Any, Any]:
 def test_a_fill_writes_every_block_once_per_pass(tmp_path: Path) -> None:
     context = context_at(tmp_path)
     _, outcome, [check] = made(config(passes=3), context)
-    assert metric(outcome, "written_bytes") == 3 * RANGE_BYTES
+    assert [each.written_bytes for each in facts_of(outcome).passes] == [
+        number * RANGE_BYTES for number in (1, 2, 3)
+    ]
     assert [phase.written_bytes for phase in context.timed("random_write")] == [3 * RANGE_BYTES]
     nonces = words_of(file_of(context))
     assert len(set(nonces[:, 0])) == 1
     assert set(nonces[:, 1]) == {18}  # the third pass, each block exactly once
     assert check.verdict == "pass"
     assert outcome.latencies[0].count == 3 * RANGE_BYTES // 16384
-    assert [m.headline for m in outcome.metrics if m.name == "fill_seconds"] == [True]
 
 
 def test_each_pass_has_an_order_of_its_own(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_uniform_writes_leave_some_blocks_to_the_preparation(tmp_path: Path) -> 
     share = float((words[:, 0] == 1).mean())  # by the second sequential pass only
     assert share == pytest.approx(np.exp(-1), abs=0.1)
     assert check.verdict == "pass"
-    assert outcome.details["draw"] == "uniform"
+    assert facts_of(outcome).draw is Draw.uniform
 
 
 def test_the_tables_add_up_to_what_was_written(tmp_path: Path) -> None:
@@ -114,27 +116,32 @@ def test_writes_end_in_a_steady_state(tmp_path: Path) -> None:
     assert check.verdict == "pass"
     [phase] = context.timed("random_write")
     [(name, start, end)] = phase.parts
-    written = metric(outcome, "written_bytes")
+    facts = facts_of(outcome)
+    written = facts.total.written_bytes
     assert name == "steady"
     assert written == phase.written_bytes < 90 * RANGE_BYTES  # nothing after the stop is missed
     seconds = (end.time_ns - start.time_ns) / 1e9
     rate = (end.written_bytes - start.written_bytes) / seconds
-    assert metric(outcome, "steady_write_bytes_per_s") == rate == pytest.approx(50e6, rel=0.1)
+    assert rate == pytest.approx(50e6, rel=0.1)
     assert start.written_bytes >= RANGE_BYTES  # one capacity before the first round
     assert outcome.latencies[1].phase == "steady"
-    assert outcome.details["ended_by"] == "steady state"
-    assert outcome.details["steady"]["headline"]["end_s"] * 1e9 == pytest.approx(
-        end.time_ns - phase.start_ns, rel=0.05
-    )
+    assert facts.ended_by == "steady state"
+    stored = facts.model_dump(mode="json")
+    assert WriteFacts.model_validate({**stored, "settings": facts.settings}) == facts
+    assert facts.steady is not None
+    window = facts.steady.headline.window
+    assert window is not None
+    assert window.bytes_per_s == pytest.approx(rate, rel=0.01)
+    assert window.end_s * 1e9 == pytest.approx(end.time_ns - phase.start_ns, rel=0.05)
 
 
 @pytest.mark.usefixtures("short_rounds")
 def test_no_steady_state_is_a_result_without_steady_figures(tmp_path: Path) -> None:
     settings = config(until=Until.steady, passes=1)
     _, outcome, _ = made(settings, context_at(tmp_path))
-    assert metric(outcome, "steady_write_bytes_per_s") is None
-    [steady_rate] = [each for each in outcome.metrics if each.name == "steady_write_bytes_per_s"]
-    assert steady_rate.missing["value"] == "0 of 5 rounds are complete"
+    found = facts_of(outcome).steady
+    assert found is not None
+    assert (found.headline.window, found.headline.reason) == (None, "0 of 5 rounds are complete")
     assert any(remark.startswith("Not steady after 8.39 MB") for remark in outcome.remarks)
 
 
@@ -162,13 +169,7 @@ def test_no_second_shorter_than_a_second_is_the_slowest(tmp_path: Path) -> None:
     rows = outcome.tables["seconds"].to_pylist()
     whole = [row for row in rows if row["end_ns"] - row["start_ns"] > 0.9e9]
     rates = [row["written_bytes"] / (row["end_ns"] - row["start_ns"]) * 1e9 for row in whole]
-    assert metric(outcome, "slowest_second_bytes_per_s") == pytest.approx(min(rates))
-
-
-def test_uniform_writes_do_not_fill(tmp_path: Path) -> None:
-    _, outcome, _ = made(config(passes=1, draw=Draw.uniform), context_at(tmp_path))
-    assert "fill_seconds" not in {each.name for each in outcome.metrics}
-    assert [each.name for each in outcome.metrics if each.headline] == ["write_bytes_per_s"]
+    assert facts_of(outcome).slowest_second_bytes_per_s == pytest.approx(min(rates))
 
 
 def test_keep_is_refused_when_the_range_was_emptied(tmp_path: Path) -> None:

@@ -7,81 +7,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.steady import WINDOW_ROUNDS
 from wattload.core.units import NS_PER_S
-
-PERCENTILES = ("p50_s", "p99_s", "p9999_s")
-COLUMNS = ("start_ns", "end_ns", "written_bytes", *PERCENTILES)
-"""The columns that both tables must have."""
+from wattload.results.random_write.facts import PERCENTILES
+from wattload.results.view import Columns
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """The rounds of a run's random writes; all arrays have shape (rounds,).
+    """The rounds of a run's random writes; arrays have shape (rounds,), edges (rounds + 1,).
 
-    Times are on CLOCK_MONOTONIC of the run's host. ``slowest`` and ``fastest`` are the least and
-    the highest rate of the seconds in a round, in bytes per second. ``percentiles_s`` are NaN in a
-    round without operations.
+    ``slowest`` and ``fastest`` are the least and the highest rate of the seconds in a round, in
+    bytes per second. ``percentiles_s`` are NaN in a round without operations.
     """
 
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    written_bytes: NDArray[np.int64]
+    edges_ns: NDArray[np.int64]
+    written_bytes: Array
     slowest: Array
     fastest: Array
     percentiles_s: Mapping[str, Array]
     are_seconds: bool
 
     @property
-    def seconds(self) -> Array:
-        return (self.end_ns - self.start_ns) / NS_PER_S
-
-    @property
     def edges_s(self) -> Array:
-        """The start of the first round and the end of each, since that start: (rounds + 1,)."""
-        return np.concatenate(([0.0], (self.end_ns - self.start_ns[0]) / NS_PER_S))
+        edges: Array = (self.edges_ns - self.edges_ns[0]) / NS_PER_S
+        return edges
 
     @property
-    def edges_bytes(self) -> NDArray[np.int64]:
-        """The bytes written up to each edge: (rounds + 1,)."""
-        return np.concatenate(([0], np.cumsum(self.written_bytes)))
+    def edges_bytes(self) -> Array:
+        """The bytes written up to each edge."""
+        return np.concatenate(([0.0], np.cumsum(self.written_bytes)))
+
+    @property
+    def rates(self) -> Array:
+        rates: Array = self.written_bytes / np.diff(self.edges_s)
+        return rates
 
 
-def rounds_of(
-    rounds: Mapping[str, NDArray[Any]], seconds: Mapping[str, NDArray[Any]]
-) -> Rounds | None:
+def rounds_of(rounds: Columns, seconds: Columns) -> Rounds | None:
     """Return the rounds of two tables by column; of fewer than five rounds the seconds.
 
     ``None`` if nothing was written.
-
-    Raises:
-        ValueError: the rows of a table do not follow each other in time.
     """
-    for rows in (rounds, seconds):
-        if (rows["end_ns"] <= rows["start_ns"]).any() or (
-            rows["start_ns"][1:] != rows["end_ns"][:-1]
-        ).any():
-            raise ValueError("its rows do not follow each other in time")
     are_seconds = rounds["end_ns"].size < WINDOW_ROUNDS
     rows = seconds if are_seconds else rounds
     if not rows["end_ns"].size or not seconds["end_ns"].size:
         return None
     rates = seconds["written_bytes"] * NS_PER_S / (seconds["end_ns"] - seconds["start_ns"])
-    slowest, fastest = _ends(rates, seconds["end_ns"], rows["end_ns"])
+    slowest, fastest = _extremes(rates, seconds["end_ns"], rows["end_ns"])
     return Rounds(
-        start_ns=rows["start_ns"].astype(np.int64),
-        end_ns=rows["end_ns"].astype(np.int64),
-        written_bytes=rows["written_bytes"].astype(np.int64),
+        edges_ns=np.append(rows["start_ns"][:1], rows["end_ns"]),
+        written_bytes=rows["written_bytes"],
         slowest=slowest,
         fastest=fastest,
-        percentiles_s={name: rows[name].astype(np.float64) for name in PERCENTILES},
+        percentiles_s={name: rows[name] for name in PERCENTILES},
         are_seconds=are_seconds,
     )
 
@@ -91,15 +76,10 @@ def merged(rounds: Rounds, most: int) -> Rounds:
 
     The percentiles of several rounds are the highest of theirs: they can't be merged.
     """
-    count = rounds.end_ns.size
-    each = -(-count // most)
-    if each <= 1:
-        return rounds
-    first = np.arange(0, count, each)
-    last = np.append(first[1:], count) - 1
+    count = rounds.written_bytes.size
+    first = np.arange(0, count, -(-count // most))
     return Rounds(
-        start_ns=rounds.start_ns[first],
-        end_ns=rounds.end_ns[last],
+        edges_ns=np.append(rounds.edges_ns[first], rounds.edges_ns[-1]),
         written_bytes=np.add.reduceat(rounds.written_bytes, first),
         slowest=np.fmin.reduceat(rounds.slowest, first),
         fastest=np.fmax.reduceat(rounds.fastest, first),
@@ -110,7 +90,7 @@ def merged(rounds: Rounds, most: int) -> Rounds:
     )
 
 
-def _ends(
+def _extremes(
     rates: Array, second_ns: NDArray[np.int64], round_ns: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """Return the least and the highest rate of the seconds that end in each round."""
