@@ -355,7 +355,7 @@ class Outcome:
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
-    underscores); pages draw those of random writes (``wattload.reports.runs.rounds``).
+    underscores).
     ``queue_depth`` are the operations of ``block_bytes`` that the workload keeps in flight over all
     ranks, where its settings alone do not say so.
 
