@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 
 from wattload.reports.blocks import Cell, Table
-from wattload.reports.render.json_export import finite
+from wattload.reports.render.json_export import plain
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.sanitize import escape_unseen, sanitize
@@ -201,9 +201,9 @@ def _figures(subject: Subject, run: Run) -> Iterator[dict[str, object]]:
             "unit": quantity.unit.value,
             "better": quantity.better,
             "headline": quantity.headline,
-            "value": finite(figure.value),
-            "lower": finite(figure.lower),
-            "upper": finite(figure.upper),
+            "value": plain(figure.value),
+            "lower": plain(figure.lower),
+            "upper": plain(figure.upper),
             "evidence": figure.evidence,
             "valid": not why_not and figure.value is not None,
             "why_not": "; ".join([*why_not, *([figure.note] if figure.note else [])]),
@@ -226,15 +226,15 @@ def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
         "n_a": effect.count_a,
         "n_b": effect.count_b,
         "pairs": effect.pairs,
-        "mean_a": finite(row.centres[a]),
-        "mean_b": finite(row.centres[b]),
-        "ratio_b_over_a": finite(effect.ratio),
-        "lower": finite(effect.lower),
-        "upper": finite(effect.upper),
-        "ratio_of_medians": finite(effect.medians),
-        "p_value": finite(effect.p_value),
-        "p_value_holm": finite(effect.demand.p_value) if effect.demand else None,
-        "floor": finite(effect.floor),
+        "mean_a": plain(row.centres[a]),
+        "mean_b": plain(row.centres[b]),
+        "ratio_b_over_a": plain(effect.ratio),
+        "lower": plain(effect.lower),
+        "upper": plain(effect.upper),
+        "ratio_of_medians": plain(effect.medians),
+        "p_value": plain(effect.p_value),
+        "p_value_holm": plain(effect.demand.p_value) if effect.demand else None,
+        "floor": plain(effect.floor),
         "call": row.call,
         "words": row.words,
         "reason": row.reason,

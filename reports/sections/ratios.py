@@ -22,7 +22,7 @@ from wattload.reports.sections.wording import unique
 from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
 from wattload.reports.stats.figures import RunFigure
-from wattload.reports.stats.intervals import Interval, sign_flip_p_value
+from wattload.reports.stats.intervals import Interval
 from wattload.reports.stats.noise_floor import Noise, Session
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.results.quantity import (
@@ -256,7 +256,6 @@ def confidence_fold(rows: Sequence[Row]) -> Fold | None:
 
 
 def _confidence_row(entry: Row, effect: Effect) -> tuple[Cell, ...]:
-    flips = sign_flip_p_value(effect.estimate) if effect.estimate else None
     return row(
         entry.quantity.label,
         *([entry.at] if entry.axis else []),
@@ -264,7 +263,7 @@ def _confidence_row(entry: Row, effect: Effect) -> tuple[Cell, ...]:
         Cell(percent(effect.floor, 2), remark=effect.floor_of),
         _p(effect.p_value),
         _p(effect.demand.p_value if effect.demand else None),
-        _p(flips),
+        _p(effect.p_value_sign_flips),
         *(_gate(spread) for spread in entry.spreads.values()),
     )
 

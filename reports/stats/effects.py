@@ -24,6 +24,7 @@ from wattload.reports.stats.intervals import (
     is_without_spread,
     least_p_value,
     paired,
+    sign_flip_p_value,
     t_interval,
     t_p_value,
     unpaired,
@@ -232,6 +233,10 @@ class Effect:
     def p_value(self) -> float | None:
         """The two-sided p value by t of a difference above ``accuracy``, before Holm."""
         return t_p_value(self.estimate, self.accuracy) if self.estimate else None
+
+    @property
+    def p_value_sign_flips(self) -> float | None:
+        return sign_flip_p_value(self.estimate) if self.estimate else None
 
     @property
     def least_p_value(self) -> float | None:

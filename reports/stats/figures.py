@@ -51,8 +51,8 @@ class RunFigure:
     """
 
     value: float | None
-    ranks: bool
-    valid: bool
+    ranks: bool = True
+    valid: bool = True
     note: str = ""
     evidence: str = ""
     lower: float | None = None

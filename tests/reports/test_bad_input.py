@@ -78,7 +78,7 @@ def test_every_form_is_made(case: str, by: str) -> None:
     assert text.count("\n") <= 60
     assert "<b>" not in re.sub(r"\\<", "", text)
     document = json.loads(json_report(subject))
-    assert len(document["first_screen"]["workloads"]) == len(first_screen(subject).rows)
+    assert len(document["first_screen"]["rows"]) == len(first_screen(subject).rows)
     known = {run["run_id"] for run in document["runs"]}
     assert {row["run_id"] for row in csv.DictReader(io.StringIO(csv_report(subject)))} <= known
     assert ratios_report(subject).startswith("workload,")

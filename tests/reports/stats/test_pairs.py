@@ -351,8 +351,9 @@ def test_json_and_csv_say_that_arms_ran_one_after_the_other() -> None:
     runs = in_sequence(DRIFTING)
     (comparison,) = document(make_subject(runs))["comparisons"]
     reported = next(each for each in comparison["rows"] if "throughput" in each["quantity"])
-    assert reported["effect"]["drift_between_arms"] == pytest.approx(0.03, abs=0.01)
-    assert reported["effect"]["between_arms"] in reported["reason"]
+    between = reported["effect"]["between"]
+    assert between["share"] == pytest.approx(0.03, abs=0.01)
+    assert between["words"] in reported["reason"]
     ratios = csv.DictReader(io.StringIO(ratios_report(make_subject(runs))))
     found = next(each for each in ratios if "throughput" in each["quantity"])
     assert (found["words"], found["reason"]) == (reported["words"], reported["reason"])

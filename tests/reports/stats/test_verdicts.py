@@ -41,7 +41,7 @@ def test_equal_runs_are_told_as_such_by_call_table_and_data() -> None:
     assert reported in quantities_table([row], AB, "x").rows[0][5].remark
     (comparison,) = document(make_subject(runs))["comparisons"]
     found = next(each for each in comparison["rows"] if "throughput" in each["quantity"])
-    assert found["effect"]["p_value"] == found["effect"]["p_value_without_spread"] == 2**-5
+    assert found["effect"]["p_value"] == found["effect"]["least_p_value"] == 2**-5
 
 
 def test_equal_runs_that_are_too_few_for_several_calls_are_not_called() -> None:
