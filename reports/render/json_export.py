@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Collection, Mapping
-from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -32,7 +31,6 @@ from wattload.reports.stats.comparison import (
 from wattload.reports.stats.conditions import compared_group, differences
 from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import Quantity, quantities
-from wattload.reports.stats.intervals import Interval
 from wattload.reports.stats.loads import LoadedPoint, loaded_points
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.summary import Answer, VerdictRow, drive_limits, first_screen
@@ -49,6 +47,10 @@ _LEFT_OUT: Mapping[type, Collection[str]] = {
     LeftOut: ("path",),
 }
 """Keys whose values stand elsewhere in the document, or are no facts for a reader."""
+
+
+_NAMES: Mapping[type, str] = {Run: "id", Paper: "id", Group: "workload", Quantity: "key"}
+"""What stands for an object that is described elsewhere."""
 
 
 def json_report(subject: Subject, *, claims: bool = False) -> str:
@@ -102,24 +104,16 @@ def document(subject: Subject, *, claims: bool = False) -> dict[str, Any]:
 def plain(value: Any) -> Any:  # noqa: ANN401 - any part of the rows of a page
     """Return a value as data of JSON; a number that JSON lacks becomes ``None``."""
     match value:
-        case Enum():
-            return plain(value.value)
         case float():
             return value if math.isfinite(value) else None
         case None | str() | int():
             return value
-        case Interval():
-            return [plain(value.lower), plain(value.upper)]
-        case Run() | Paper():
-            return value.id
-        case Group():
-            return value.workload
-        case Quantity():
-            return value.key
         case Mapping():
             return {str(name): plain(part) for name, part in value.items()}
         case Collection():
             return [plain(part) for part in value]
+    if name := _NAMES.get(type(value)):
+        return getattr(value, name)
     return {
         name: plain(part)
         for name, default in _keys(type(value)).items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 
 from wattload.reports.blocks import Cell, Table
@@ -37,64 +37,6 @@ from wattload.results.labels import workload_title
 from wattload.results.quantity import counted, listed
 from wattload.results.reading import view_named
 
-RUN_COLUMNS = (
-    "run_id",
-    "session_id",
-    "workload",
-    "arm",
-    "label",
-    "block",
-    "order",
-    "started_utc",
-    "status",
-    "seal",
-    "warm_up",
-)
-"""The columns of a run, followed by one for each setting that varies."""
-
-FIGURE_COLUMNS = (
-    "phase",
-    "quantity",
-    "unit",
-    "better",
-    "headline",
-    "value",
-    "lower",
-    "upper",
-    "evidence",
-    "valid",
-    "why_not",
-)
-
-RATIO_COLUMNS = (
-    "workload",
-    "axis",
-    "at",
-    "phase",
-    "quantity",
-    "unit",
-    "better",
-    "headline",
-    "arm_a",
-    "arm_b",
-    "n_a",
-    "n_b",
-    "pairs",
-    "mean_a",
-    "mean_b",
-    "ratio_b_over_a",
-    "lower",
-    "upper",
-    "ratio_of_medians",
-    "p_value",
-    "p_value_holm",
-    "floor",
-    "call",
-    "words",
-    "reason",
-    "forced",
-)
-
 LONGEST_LIST = 5
 """How many excluded runs and caveats Markdown names before it counts the rest."""
 
@@ -120,46 +62,44 @@ def csv_report(subject: Subject) -> str:
     run as a formula begins with an apostrophe.
     """
     keys = _varying(subject)
-    facts = {run.id: facts_of(run.record) for run in subject.runs}
-    return _written(
-        (*RUN_COLUMNS, *map(_csv_text, keys), *FIGURE_COLUMNS),
-        (
-            {**_of_run(subject, run), **{_csv_text(key): facts[run.id].get(key) for key in keys}}
-            | figure
-            for run in subject.runs
-            for figure in _figures(subject, run)
-        ),
-    )
+    rows: list[dict[str, object]] = []
+    for run in subject.runs:
+        facts = facts_of(run.record)
+        of_run = _of_run(subject, run) | {_csv_text(key): facts.get(key) for key in keys}
+        rows += [of_run | figure for figure in _figures(subject, run)] or [of_run]
+    return _written(rows)
 
 
 def ratios_report(subject: Subject) -> str:
-    """Return a row for each ratio of two arms, B over A with its 95 % interval and its verdict."""
-    rows = [
-        (group, row)
-        for group in subject.groups
-        if group.is_pair
-        for row in compare(subject, group)
-        if row.effect is not None
-    ]
+    """Return a row for each ratio of two arms, B over A with its 95 % interval and its verdict.
+
+    Empty if there is no ratio.
+    """
     return _written(
-        RATIO_COLUMNS,
-        (_ratio(group, row, row.effect) for group, row in rows if row.effect is not None),
+        [
+            _ratio(group, row, row.effect)
+            for group in subject.groups
+            if group.is_pair
+            for row in compare(subject, group)
+            if row.effect is not None
+        ]
     )
 
 
-def _written(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+def _written(rows: Sequence[Mapping[str, object]]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    columns = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(file, [*columns], lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: _field(value) for name, value in row.items()})
-    return file.getvalue()
+    return file.getvalue() if rows else ""
 
 
 def _field(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _csv_text(value) if isinstance(value, str) else value
+    return _csv_text(value) if isinstance(value, str) else plain(value)
 
 
 def _varying(subject: Subject) -> list[str]:
@@ -201,9 +141,9 @@ def _figures(subject: Subject, run: Run) -> Iterator[dict[str, object]]:
             "unit": quantity.unit.value,
             "better": quantity.better,
             "headline": quantity.headline,
-            "value": plain(figure.value),
-            "lower": plain(figure.lower),
-            "upper": plain(figure.upper),
+            "value": figure.value,
+            "lower": figure.lower,
+            "upper": figure.upper,
             "evidence": figure.evidence,
             "valid": not why_not and figure.value is not None,
             "why_not": "; ".join([*why_not, *([figure.note] if figure.note else [])]),
@@ -226,15 +166,15 @@ def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
         "n_a": effect.count_a,
         "n_b": effect.count_b,
         "pairs": effect.pairs,
-        "mean_a": plain(row.centres[a]),
-        "mean_b": plain(row.centres[b]),
-        "ratio_b_over_a": plain(effect.ratio),
-        "lower": plain(effect.lower),
-        "upper": plain(effect.upper),
-        "ratio_of_medians": plain(effect.medians),
-        "p_value": plain(effect.p_value),
-        "p_value_holm": plain(effect.demand.p_value) if effect.demand else None,
-        "floor": plain(effect.floor),
+        "mean_a": row.centres[a],
+        "mean_b": row.centres[b],
+        "ratio_b_over_a": effect.ratio,
+        "lower": effect.lower,
+        "upper": effect.upper,
+        "ratio_of_medians": effect.medians,
+        "p_value": effect.p_value,
+        "p_value_holm": effect.demand.p_value if effect.demand else None,
+        "floor": effect.floor,
         "call": row.call,
         "words": row.words,
         "reason": row.reason,

@@ -36,9 +36,6 @@ TALLY_WORDS: dict[Verdict, str] = {
 }
 """Verdicts after their number."""
 
-CALL_ORDER = ("a", "b", "none", "barred", "derived")
-"""Calls that name a better arm come first."""
-
 _ANCHOR_MAX = 96
 """Characters of an anchor; sections and charts append to it."""
 

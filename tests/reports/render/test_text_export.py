@@ -12,8 +12,6 @@ from tests.reports.conftest import arm, one
 from tests.reports.sessions import run, turn
 from wattload.core.record.results import Check
 from wattload.reports.render.text_export import (
-    FIGURE_COLUMNS,
-    RUN_COLUMNS,
     csv_report,
     markdown_report,
     ratios_report,
@@ -31,8 +29,8 @@ def rows(*runs: Run) -> list[dict[str, str]]:
 def test_a_row_is_one_quantity_of_one_phase_of_one_run(arms: tuple[Run, ...]) -> None:
     found = rows(*arms)
     assert len(found) == sum(len(quantities(run.record)) for run in arms)
-    assert tuple(found[0])[: len(RUN_COLUMNS)] == RUN_COLUMNS
-    assert tuple(found[0])[-len(FIGURE_COLUMNS) :] == FIGURE_COLUMNS
+    assert list(found[0])[:4] == ["run_id", "session_id", "workload", "arm"]
+    assert list(found[0])[-3:] == ["evidence", "valid", "why_not"]
     keys = {(row["run_id"], row["phase"], row["quantity"]) for row in found}
     assert len(keys) == len(found)
     assert {row["quantity"] for row in found} >= {"energy", "rate per watt", "mean power"}
@@ -64,7 +62,7 @@ def test_ratios_have_a_file_of_their_own(arms: tuple[Run, ...]) -> None:
     ratio = float(rate["mean_b"]) / float(rate["mean_a"])
     assert float(rate["ratio_b_over_a"]) == pytest.approx(ratio, rel=1e-9)
     assert float(rate["lower"]) < ratio < float(rate["upper"])
-    assert ratios_report(make_subject(arms[:1])).count("\n") == 1
+    assert ratios_report(make_subject(arms[:1])) == ""
 
 
 def test_a_missing_figure_is_an_empty_field_with_its_reason(tmp_path: Path) -> None:
