@@ -101,7 +101,7 @@ def document(subject: Subject, *, claims: bool = False) -> dict[str, Any]:
     return found
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - any part of the rows of a page
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     """Return a value as data of JSON; a number that JSON lacks becomes ``None``."""
     match value:
         case float():
