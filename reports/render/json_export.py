@@ -114,9 +114,10 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
             return [plain(part) for part in value]
     if name := _NAMES.get(type(value)):
         return getattr(value, name)
+    kind: Any = type(value)
     return {
         name: plain(part)
-        for name, default in _keys(type(value)).items()
+        for name, default in _keys(kind).items()
         if (part := getattr(value, name)) is not default and part != default
     }
 
