@@ -179,12 +179,12 @@ def _draw(seeds: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.
     return drawn
 
 
-def histogram_of(found: ctypes.Structure, count: int) -> Histogram:
-    """Return the latencies of a result with so many of them."""
+def histogram_of(found: ctypes.Structure) -> Histogram:
+    """Return latencies, a ``wl_latencies``."""
     counts = np.array(found.counts, dtype=np.uint64)
-    if not count:
+    if not counts.any():
         return Histogram(counts)
-    return Histogram(counts, found.latency_sum_ns, found.latency_min_ns, found.latency_max_ns)
+    return Histogram(counts, found.sum_ns, found.min_ns, found.max_ns)
 
 
 def failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
@@ -280,7 +280,7 @@ class Reads:
             start_ns=found.start_ns,
             end_ns=found.end_ns,
             cpu_s=found.cpu_ns / NS_PER_S,
-            latency=histogram_of(found, found.operations),
+            latency=histogram_of(found.latencies),
             file_operations=tuple(file_operations),
             counts=PathCounts(reads=found.reads, read_bytes=found.read_bytes, **own),
             failures=failures_of(found),

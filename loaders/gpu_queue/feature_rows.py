@@ -185,7 +185,7 @@ class QueueGatherer:
             start_ns=result.start_ns,
             end_ns=result.end_ns,
             cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
-            latency=histogram_of(result.reads, result.reads.operations),
+            latency=histogram_of(result.reads.latencies),
         )
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ class QueueReads:
             cpu_s=found.cpu_ns / NS_PER_S,
             latency=latency,
             latency_missing=missing,
-            file_latencies=tuple(histogram_of(each, each.operations) for each in targets)
+            file_latencies=tuple(histogram_of(each.latencies) for each in targets)
             if is_from_drives
             else None,
             counts=self._counts(found),

@@ -125,7 +125,7 @@ class MappedReader:
             start_ns=result.start_ns,
             end_ns=result.end_ns,
             cpu_s=cpu_s,
-            latency=histogram_of(result, any(result.counts)) if any(result.counts) else None,
+            latency=histogram_of(result.latencies) if any(result.latencies.counts) else None,
             failures=tuple(
                 ReadFailure(
                     file=each.target,

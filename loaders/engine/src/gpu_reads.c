@@ -55,14 +55,8 @@ void wl_slot_ended(wl_worker *worker, wl_read_slot *slot, int32_t code, uint64_t
     wl_count(&worker->succeeded, 1);
     if (!is_timed || end_ns > worker->reads->deadline_ns)
         return;
-    uint64_t latency_ns = end_ns - slot->start_ns;
     slot->operations++;
-    worker->latency_sum_ns += latency_ns;
-    if (latency_ns < worker->latency_min_ns)
-        worker->latency_min_ns = latency_ns;
-    if (latency_ns > worker->latency_max_ns)
-        worker->latency_max_ns = latency_ns;
-    worker->counts[wl_bucket(latency_ns)]++;
+    wl_add_latency(&worker->latencies, end_ns - slot->start_ns);
     wl_count(&worker->operations, 1);
 }
 
@@ -189,7 +183,7 @@ static void *worker_main(void *argument) {
 }
 
 static void collect(const wl_gpu_reads *reads, wl_gpu_result *result) {
-    result->latency_min_ns = UINT64_MAX;
+    result->latencies.min_ns = UINT64_MAX;
     for (uint32_t i = 0; i < reads->worker_count; i++) {
         wl_worker *worker = &reads->workers[i];
         result->operations += wl_own(&worker->operations);
@@ -198,17 +192,11 @@ static void collect(const wl_gpu_reads *reads, wl_gpu_result *result) {
         result->pinned_bytes += worker->pinned_bytes;
         result->compared_bytes += worker->compared_bytes;
         result->bad_blocks += worker->bad_blocks;
-        result->latency_sum_ns += worker->latency_sum_ns;
         result->cut_ns += worker->cut_ns;
-        if (worker->latency_min_ns < result->latency_min_ns)
-            result->latency_min_ns = worker->latency_min_ns;
-        if (worker->latency_max_ns > result->latency_max_ns)
-            result->latency_max_ns = worker->latency_max_ns;
-        for (uint32_t k = 0; k < WL_BUCKETS; k++)
-            result->counts[k] += worker->counts[k];
+        wl_add_latencies(&result->latencies, &worker->latencies);
     }
     if (!result->operations)
-        result->latency_min_ns = 0;
+        result->latencies.min_ns = 0;
     result->bytes = result->operations * reads->block_bytes;
     result->read_bytes = result->reads * reads->block_bytes;
     memcpy(result->failures, reads->failures, sizeof result->failures);
@@ -460,7 +448,7 @@ static void place_workers(wl_gpu_reads *reads) {
             worker->gpu = gpu;
             worker->slots = slot;
             worker->slot_count = gpu->slot_count / count + (i < gpu->slot_count % count);
-            worker->latency_min_ns = UINT64_MAX;
+            worker->latencies.min_ns = UINT64_MAX;
             slot += worker->slot_count;
         }
     }

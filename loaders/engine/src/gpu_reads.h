@@ -65,8 +65,8 @@ struct wl_worker {
 
     uint64_t pinned_copies, pinned_bytes, compared_bytes, bad_blocks;
     _Atomic uint64_t operations, succeeded, failed; /* in time; and of all reads */
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns, cut_ns;
-    uint64_t counts[WL_BUCKETS];
+    uint64_t cut_ns;
+    wl_latencies latencies;
 };
 
 /* A way of the bytes. All of it runs on the worker's own thread, with the GPU's context. */

@@ -43,8 +43,7 @@ typedef struct {
     uint64_t operations[WL_MAPPED_TARGETS];
     uint64_t failed, wrong, wrong_offset, bad_blocks;
     uint32_t wrong_target;
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
-    uint64_t counts[WL_BUCKETS];
+    wl_latencies latencies;
     wl_trace trace;
 } mapped_thread;
 
@@ -114,12 +113,7 @@ static void compare(mapped_thread *own, const mapped_file *file, uint64_t offset
 
 static void note_latency(mapped_thread *own, uint64_t begin_ns, uint64_t offset) {
     uint64_t latency_ns = wl_now_ns() - begin_ns;
-    own->latency_sum_ns += latency_ns;
-    if (latency_ns < own->latency_min_ns)
-        own->latency_min_ns = latency_ns;
-    if (latency_ns > own->latency_max_ns)
-        own->latency_max_ns = latency_ns;
-    own->counts[wl_bucket(latency_ns)]++;
+    wl_add_latency(&own->latencies, latency_ns);
     if (wl_trace_takes(&own->trace, own->number))
         wl_trace_add(&own->trace, own->number,
                      (wl_trace_row){.submit_ns = begin_ns,
@@ -238,7 +232,7 @@ static int32_t allocate(wl_mapped *mapped, const wl_mapped_setup *setup, wl_erro
         mapped_thread *thread = &mapped->threads[i];
         thread->mapped = mapped;
         thread->slot = thread->first_slot = i;
-        thread->latency_min_ns = UINT64_MAX;
+        thread->latencies.min_ns = UINT64_MAX;
         thread->output = malloc(mapped->block_bytes);
         if (!thread->output)
             return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating a block");
@@ -320,24 +314,18 @@ static void add_thread(wl_mapped_result *result, const mapped_thread *thread) {
     result->failed += thread->failed;
     result->wrong += thread->wrong;
     result->bad_blocks += thread->bad_blocks;
-    result->latency_sum_ns += thread->latency_sum_ns;
-    if (thread->latency_min_ns < result->latency_min_ns)
-        result->latency_min_ns = thread->latency_min_ns;
-    if (thread->latency_max_ns > result->latency_max_ns)
-        result->latency_max_ns = thread->latency_max_ns;
-    for (uint32_t k = 0; k < WL_BUCKETS; k++)
-        result->counts[k] += thread->counts[k];
+    wl_add_latencies(&result->latencies, &thread->latencies);
 }
 
 void wl_mapped_finish(wl_mapped *mapped, wl_mapped_result *result) {
     stop(mapped);
     *result = (wl_mapped_result){.start_ns = mapped->start_ns,
                                  .end_ns = wl_now_ns(),
-                                 .latency_min_ns = UINT64_MAX};
+                                 .latencies.min_ns = UINT64_MAX};
     for (uint32_t i = 0; i < mapped->thread_count; i++)
         add_thread(result, &mapped->threads[i]);
-    if (result->latency_min_ns == UINT64_MAX)
-        result->latency_min_ns = 0;
+    if (result->latencies.min_ns == UINT64_MAX)
+        result->latencies.min_ns = 0;
     memcpy(result->failures, mapped->failures, sizeof result->failures);
 }
 

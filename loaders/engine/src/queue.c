@@ -345,7 +345,7 @@ void wl_queue_reset(wl_queue *queue) {
         wl_set(&pair->taken, 0);
         wl_set(&pair->answered, 0);
         memset(&pair->reads, 0, sizeof pair->reads);
-        pair->reads.latency_min_ns = UINT64_MAX;
+        pair->reads.latencies.min_ns = UINT64_MAX;
     }
     for (uint32_t i = 0; i < queue->poller_count; i++) {
         wl_queue_poller *poller = &queue->pollers[i];
@@ -397,7 +397,7 @@ void wl_queue_give_way(uint32_t empty_passes) {
         sched_yield();
 }
 
-/* A stretch in which requesters ask. `pulls`: without the queue. */
+/* A stage in which requesters ask. `pulls`: without the queue. */
 typedef struct {
     uint32_t delivery;
     bool pulls, is_timed;
@@ -406,7 +406,7 @@ typedef struct {
     uint64_t start_ns, deadline_ns, end_ns;
     wl_queue_watch watch;
     bool is_ending;
-} stretch;
+} queue_stage;
 
 /* What a target has answered, and whether there is more to answer: requests that a poller has taken,
  * or has still to take. */
@@ -461,13 +461,13 @@ int32_t wl_queue_look(wl_queue *queue, wl_queue_watch *watch, wl_error *error) {
     return -1;
 }
 
-static bool is_over(wl_queue *queue, const stretch *stage, uint64_t now_ns) {
+static bool is_over(wl_queue *queue, const queue_stage *stage, uint64_t now_ns) {
     return now_ns >= stage->deadline_ns ||
            atomic_load_explicit(&queue->is_stopped, memory_order_relaxed);
 }
 
 /* Tells the requesters to stop when their time is over, and waits for them. */
-static int32_t follow(wl_queue *queue, stretch *stage, wl_error *error) {
+static int32_t follow(wl_queue *queue, queue_stage *stage, wl_error *error) {
     for (;;) {
         uint64_t now_ns = wl_now_ns();
         if (!stage->is_ending && is_over(queue, stage, now_ns)) {
@@ -517,7 +517,7 @@ void wl_queue_wait_briefly(wl_queue *queue) {
         wl_queue_nap(END_NS);
 }
 
-static void begin_clock(wl_queue *queue, stretch *stage) {
+static void begin_clock(wl_queue *queue, queue_stage *stage) {
     stage->start_ns = wl_now_ns();
     stage->deadline_ns = stage->start_ns + stage->duration_ns;
     if (!stage->is_timed)
@@ -527,7 +527,7 @@ static void begin_clock(wl_queue *queue, stretch *stage) {
     atomic_store_explicit(&queue->stage, WL_STAGE_TIMED, memory_order_release);
 }
 
-static int32_t run_stage(wl_queue *queue, stretch *stage, wl_error *error) {
+static int32_t run_stage(wl_queue *queue, queue_stage *stage, wl_error *error) {
     queue->delivery = stage->delivery;
     queue->fault = stage->is_timed ? queue->timed_fault : WL_FAULT_NONE;
     queue->view.delivery = stage->delivery;
@@ -631,32 +631,26 @@ void wl_queue_add_pollers(wl_queue *queue, uint64_t *taken, uint64_t *answered, 
 
 void wl_queue_add_reads(const wl_queue *queue, uint32_t target, wl_queue_reads *sum) {
     memset(sum, 0, sizeof *sum);
-    sum->latency_min_ns = UINT64_MAX;
+    sum->latencies.min_ns = UINT64_MAX;
     for (uint32_t i = 0; i < queue->pair_count; i++) {
         const wl_queue_reads *reads = &queue->all_pairs[i].reads;
         if (target != WL_QUEUE_TARGETS && target != queue->all_pairs[i].target)
             continue;
         sum->operations += reads->operations;
         sum->read_bytes += reads->read_bytes;
-        sum->latency_sum_ns += reads->latency_sum_ns;
-        if (reads->latency_min_ns < sum->latency_min_ns)
-            sum->latency_min_ns = reads->latency_min_ns;
-        if (reads->latency_max_ns > sum->latency_max_ns)
-            sum->latency_max_ns = reads->latency_max_ns;
-        for (uint32_t k = 0; k < WL_BUCKETS; k++)
-            sum->counts[k] += reads->counts[k];
+        wl_add_latencies(&sum->latencies, &reads->latencies);
     }
-    if (sum->latency_min_ns == UINT64_MAX)
-        sum->latency_min_ns = 0;
+    if (!sum->operations)
+        sum->latencies.min_ns = 0;
 }
 
 /* How fast requesters pull, or how fast the queue is with nothing to deliver. */
 static int32_t find_ceiling(wl_queue *queue, wl_warp_counts *warps, bool pulls, uint64_t *requests,
                             uint64_t *ns, wl_error *error) {
     uint64_t counts[WL_BUCKETS] = {0};
-    stretch stage = {.delivery = pulls ? WL_DELIVER_TABLE : WL_DELIVER_NOTHING,
-                      .pulls = pulls,
-                      .duration_ns = queue->ceiling_ns};
+    queue_stage stage = {.delivery = pulls ? WL_DELIVER_TABLE : WL_DELIVER_NOTHING,
+                         .pulls = pulls,
+                         .duration_ns = queue->ceiling_ns};
     if (run_stage(queue, &stage, error) ||
         queue->requesters->collect(queue, warps, counts, error))
         return error->code;
@@ -691,9 +685,9 @@ static void wait_for_start(wl_queue *queue) {
 static int32_t run_timed(wl_queue *queue, wl_warp_counts *warps, wl_queue_result *result,
                          wl_error *error) {
     static const uint32_t deliveries[] = {WL_DELIVER_NOTHING, WL_DELIVER_TABLE, WL_DELIVER_SLOT};
-    stretch stage = {.delivery = deliveries[queue->engine],
-                      .is_timed = true,
-                      .duration_ns = queue->duration_ns};
+    queue_stage stage = {.delivery = deliveries[queue->engine],
+                         .is_timed = true,
+                         .duration_ns = queue->duration_ns};
     uint64_t cpu_ns = wl_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int32_t failed = run_stage(queue, &stage, error);
     atomic_store_explicit(&queue->stage, WL_STAGE_OVER, memory_order_release);

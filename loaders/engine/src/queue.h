@@ -80,6 +80,7 @@ typedef struct {
 struct wl_queue {
     const wl_requesters *requesters;
     void *own; /* of the requesters */
+    struct wl_gpu_base *gpu; /* NULL with requesters of the CPU */
     uint32_t engine, pairs, size, warps_per_target, warps, target_count;
     uint32_t block_bytes, slot_bytes, trace_every;
     uint32_t timed_fault, fault; /* of the timed stage, and of the one that runs */

@@ -8,20 +8,17 @@
 
 typedef struct {
     wl_gpu_base base;
-    bool is_memory_mapped, is_table_mapped;
     wl_cu_function read, read_cached, pull;
     wl_cu_pointer memory;
     wl_cu_pointer heads, sources, counts, latencies, output;
     size_t heads_bytes, sources_bytes, counts_bytes, latencies_bytes;
     wl_cu_pointer slots, table;
-    wl_cu_pointer cache; /* 0 without one */
-    size_t cache_state_bytes;
 } wl_gpu_side;
 
 static wl_gpu_side *side_of(const wl_queue *queue) { return queue->own; }
 
-int32_t wl_gpu_map_host(const wl_gpu_base *base, void *memory, size_t bytes, bool *is_mapped,
-                        wl_cu_pointer *address, wl_error *error) {
+int32_t wl_gpu_map_host(wl_gpu_base *base, void *memory, size_t bytes, wl_cu_pointer *address,
+                        wl_error *error) {
     wl_cu_result code =
         base->cuda->host_register(memory, bytes, WL_CU_HOST_PORTABLE | WL_CU_HOST_MAPPED);
     if (code) {
@@ -30,7 +27,7 @@ int32_t wl_gpu_map_host(const wl_gpu_base *base, void *memory, size_t bytes, boo
                        code == WL_CU_OUT_OF_MEMORY ? "the driver pins no more memory"
                                                    : "the driver refuses to pin memory");
     }
-    *is_mapped = true;
+    base->mapped[base->mapped_count++] = memory;
     code = base->cuda->host_address(address, memory, 0);
     return code ? wl_cuda_fail(error, code, "cuMemHostGetDevicePointer") : WL_OK;
 }
@@ -41,34 +38,40 @@ int32_t wl_gpu_function(const wl_gpu_base *base, const char *name, wl_cu_functio
     return code ? wl_cuda_fail(error, code, "cuModuleGetFunction") : WL_OK;
 }
 
-int32_t wl_gpu_allocate(const wl_gpu_base *base, wl_cu_pointer *memory, size_t bytes,
+int32_t wl_gpu_allocate(wl_gpu_base *base, wl_cu_pointer *memory, size_t bytes,
                         const char *what, wl_error *error) {
     wl_cu_result code = base->cuda->allocate(memory, bytes);
     if (code == WL_CU_OUT_OF_MEMORY)
         return wl_fail(error, WL_GPU_MEMORY, NULL, bytes, "%s", what);
-    return code ? wl_cuda_fail(error, code, "cuMemAlloc") : WL_OK;
+    if (code)
+        return wl_cuda_fail(error, code, "cuMemAlloc");
+    base->allocated[base->allocated_count++] = *memory;
+    return WL_OK;
 }
 
-int32_t wl_gpu_allocate_cache(const wl_gpu_base *base, wl_queue_view *view, wl_cu_pointer *cache,
-                              size_t *state_bytes, wl_error *error) {
+int32_t wl_gpu_allocate_cache(wl_gpu_base *base, wl_queue_view *view, wl_error *error) {
     if (!view->cache_sets)
         return WL_OK;
     size_t words = wl_gpu_line_up(view->cache_sets * WL_WAYS * sizeof(uint64_t));
     size_t hands = wl_gpu_line_up(view->cache_sets * sizeof(uint32_t));
     size_t pages = view->cache_sets * WL_WAYS * view->block_bytes;
-    if (wl_gpu_allocate(base, cache, words + hands + pages, "the cache", error))
+    if (wl_gpu_allocate(base, &view->cache_words, words + hands + pages, "the cache", error))
         return error->code;
-    *state_bytes = words + hands;
-    view->cache_words = *cache;
     view->cache_hands = view->cache_words + words;
     view->cache_pages = view->cache_hands + hands;
     return WL_OK;
 }
 
-int32_t wl_gpu_map_queue(const wl_gpu_base *base, const wl_queue *queue, wl_queue_view *view,
-                         bool *is_mapped, wl_error *error) {
+wl_cu_result wl_gpu_clear_cache(const wl_gpu_base *base, const wl_queue_view *view) {
+    if (!view->cache_sets)
+        return 0;
+    return base->cuda->set(view->cache_words, 0, view->cache_pages - view->cache_words);
+}
+
+int32_t wl_gpu_map_queue(wl_gpu_base *base, const wl_queue *queue, wl_queue_view *view,
+                         wl_error *error) {
     wl_cu_pointer memory = 0;
-    if (wl_gpu_map_host(base, queue->memory, queue->memory_bytes, is_mapped, &memory, error))
+    if (wl_gpu_map_host(base, queue->memory, queue->memory_bytes, &memory, error))
         return error->code;
     view->requests = memory + (size_t)((uint8_t *)queue->requests - queue->memory);
     view->laps = memory + (size_t)((uint8_t *)(void *)queue->laps - queue->memory);
@@ -93,12 +96,14 @@ static int32_t open_streams(wl_gpu_base *base, wl_error *error) {
     return code ? wl_cuda_fail(error, code, "cuStreamCreate") : WL_OK;
 }
 
-int32_t wl_gpu_enter(wl_gpu_base *base, const char *address, const void *image, wl_error *error) {
+int32_t wl_gpu_enter(wl_gpu_base *base, wl_queue *queue, const wl_queue_setup *setup,
+                     wl_error *error) {
+    queue->gpu = base;
     const wl_cuda *cuda = base->cuda = wl_cuda_open(error);
     if (!cuda)
         return error->code;
-    if (cuda->device_by_address(&base->device, address))
-        return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s", address);
+    if (cuda->device_by_address(&base->device, setup->gpu))
+        return wl_fail(error, WL_NO_GPU, NULL, WL_NOWHERE, "CUDA shows no GPU %s", setup->gpu);
     wl_cu_result code = cuda->context_retain(&base->context, base->device);
     if (code)
         return wl_cuda_fail(error, code, "cuDevicePrimaryCtxRetain");
@@ -106,7 +111,7 @@ int32_t wl_gpu_enter(wl_gpu_base *base, const char *address, const void *image, 
     code = cuda->context_set(base->context);
     if (code)
         return wl_cuda_fail(error, code, "cuCtxSetCurrent");
-    code = cuda->module_load(&base->module, image);
+    code = cuda->module_load(&base->module, setup->image);
     return code ? wl_cuda_fail(error, code, "cuModuleLoadData") : open_streams(base, error);
 }
 
@@ -114,6 +119,13 @@ void wl_gpu_leave(wl_gpu_base *base) {
     const wl_cuda *cuda = base->cuda;
     if (!base->is_retained)
         return;
+    cuda->context_set(base->context);
+    if (base->stream)
+        cuda->stream_wait(base->stream);
+    while (base->mapped_count)
+        cuda->host_unregister(base->mapped[--base->mapped_count]);
+    while (base->allocated_count)
+        cuda->release(base->allocated[--base->allocated_count]);
     if (base->stream)
         cuda->stream_destroy(base->stream);
     if (base->side)
@@ -180,28 +192,27 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     if (!side)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "allocating requesters");
     queue->own = side;
-    if (wl_gpu_enter(&side->base, setup->gpu, setup->image, error))
+    if (wl_gpu_enter(&side->base, queue, setup, error))
         return error->code;
     wl_queue_view *view = &queue->view;
     view->cache_sets = sets_of(setup->cache_bytes, queue->block_bytes);
     if (load_kernels(side, error) || check_grid(queue, error) || allocate(queue, error) ||
-        wl_gpu_allocate_cache(&side->base, view, &side->cache, &side->cache_state_bytes, error) ||
-        wl_gpu_map_queue(&side->base, queue, view, &side->is_memory_mapped, error) ||
-        wl_gpu_map_host(&side->base, queue->table, queue->table_bytes, &side->is_table_mapped,
-                        &side->table, error))
+        wl_gpu_allocate_cache(&side->base, view, error) ||
+        wl_gpu_map_queue(&side->base, queue, view, error) ||
+        wl_gpu_map_host(&side->base, queue->table, queue->table_bytes, &side->table, error))
         return error->code;
     side->slots = view->slots;
-    queue->view.heads = side->heads;
-    queue->view.control = side->base.control;
-    queue->view.sources = side->sources;
-    queue->view.counts = side->counts;
-    queue->view.latencies = side->latencies;
-    queue->view.output = side->output;
+    view->heads = side->heads;
+    view->control = side->base.control;
+    view->sources = side->sources;
+    view->counts = side->counts;
+    view->latencies = side->latencies;
+    view->output = side->output;
     return WL_OK;
 }
 
-int32_t wl_gpu_write_word(const wl_gpu_base *base, wl_queue *queue, uint32_t word,
-                          wl_error *error) {
+int32_t wl_gpu_control(wl_queue *queue, uint32_t word, wl_error *error) {
+    const wl_gpu_base *base = queue->gpu;
     *queue->word = word;
     wl_cu_result code = base->cuda->copy_in(base->control, queue->word, sizeof word, base->side);
     if (!code)
@@ -223,8 +234,8 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
                    side->latencies_bytes;
     code = cuda->set(side->memory, 0, bytes);
-    if (!code && side->cache)
-        code = cuda->set(side->cache, 0, side->cache_state_bytes);
+    if (!code)
+        code = wl_gpu_clear_cache(&side->base, &queue->view);
     if (!code)
         code = cuda->copy_in(side->sources, sources, queue->target_count * sizeof *sources, NULL);
     if (!code)
@@ -233,29 +244,21 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     if (code)
         return wl_cuda_fail(error, code, "cuMemcpyHtoD");
     queue->view.slots = queue->delivery == WL_DELIVER_TABLE ? side->table : side->slots;
-    if (wl_gpu_write_word(&side->base, queue, WL_GO_ON, error))
+    if (wl_gpu_control(queue, WL_GO_ON, error))
         return error->code;
-    bool is_cached = side->cache && queue->delivery != WL_DELIVER_NOTHING;
+    bool is_cached = queue->view.cache_sets && queue->delivery != WL_DELIVER_NOTHING;
     wl_cu_function kernel = pulls ? side->pull : is_cached ? side->read_cached : side->read;
     return wl_gpu_launch(&side->base, kernel, wl_slot_count(queue), &queue->view, error);
 }
 
-static int32_t control_gpu(wl_queue *queue, uint32_t word, wl_error *error) {
-    return wl_gpu_write_word(&side_of(queue)->base, queue, word, error);
-}
-
-int32_t wl_gpu_poll(const wl_gpu_base *base, wl_error *error) {
-    wl_cu_result code = base->cuda->stream_query(base->stream);
+int32_t wl_gpu_poll(wl_queue *queue, wl_error *error) {
+    wl_cu_result code = queue->gpu->cuda->stream_query(queue->gpu->stream);
     if (code == WL_CU_NOT_READY)
         return 0;
     if (!code)
         return 1;
     wl_cuda_fail(error, code, "the kernel");
     return -1;
-}
-
-static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
-    return wl_gpu_poll(&side_of(queue)->base, error);
 }
 
 static int32_t collect_gpu(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts,
@@ -284,27 +287,14 @@ static void close_gpu(wl_queue *queue) {
     wl_gpu_side *side = side_of(queue);
     if (!side)
         return;
-    const wl_cuda *cuda = side->base.cuda;
-    if (side->base.is_retained) {
-        cuda->context_set(side->base.context);
-        cuda->stream_wait(side->base.stream);
-        if (side->is_memory_mapped)
-            cuda->host_unregister(queue->memory);
-        if (side->is_table_mapped)
-            cuda->host_unregister(queue->table);
-        if (side->memory)
-            cuda->release(side->memory);
-        if (side->cache)
-            cuda->release(side->cache);
-        wl_gpu_leave(&side->base);
-    }
+    wl_gpu_leave(&side->base);
     free(side);
 }
 
 const wl_requesters wl_gpu_requesters = {.open = open_gpu,
                                          .launch = launch_gpu,
-                                         .control = control_gpu,
-                                         .poll = poll_gpu,
+                                         .control = wl_gpu_control,
+                                         .poll = wl_gpu_poll,
                                          .collect = collect_gpu,
                                          .output = output_gpu,
                                          .close = close_gpu};

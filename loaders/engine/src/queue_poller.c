@@ -65,13 +65,7 @@ static void count_failure(wl_queue *queue, const wl_pair *pair, uint64_t block, 
 static void count_read(wl_queue_poller *poller, wl_pair *pair, const wl_flight *flight,
                        uint64_t now_ns) {
     uint64_t latency_ns = now_ns - flight->start_ns;
-    wl_queue_reads *reads = &pair->reads;
-    reads->latency_sum_ns += latency_ns;
-    if (latency_ns < reads->latency_min_ns)
-        reads->latency_min_ns = latency_ns;
-    if (latency_ns > reads->latency_max_ns)
-        reads->latency_max_ns = latency_ns;
-    reads->counts[wl_bucket(latency_ns)]++;
+    wl_add_latency(&pair->reads.latencies, latency_ns);
     if (!flight->is_traced)
         return;
     uint32_t short_ns = latency_ns < UINT32_MAX ? (uint32_t)latency_ns : UINT32_MAX;

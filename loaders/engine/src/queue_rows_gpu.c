@@ -13,12 +13,10 @@ enum { PULLING_WARPS = 2 };
 
 typedef struct {
     wl_gpu_base base;
-    bool is_memory_mapped, is_list_mapped, is_kept_mapped;
     wl_cu_function keep, expect, split, gather, pull;
-    wl_cu_pointer memory, cache;
+    wl_cu_pointer memory;
     wl_cu_pointer zeroed; /* heads, cursors */
     size_t zeroed_bytes;
-    uint32_t pulling_warps;
 } gpu_side;
 
 static gpu_side *side_of(const wl_rows *rows) { return rows->own; }
@@ -60,23 +58,20 @@ static int32_t allocate(wl_rows *rows, wl_error *error) {
 }
 
 static int32_t allocate_cache(wl_rows *rows, wl_error *error) {
-    gpu_side *side = side_of(rows);
-    size_t state_bytes = 0;
+    wl_gpu_base *base = &side_of(rows)->base;
     rows->view.queue.cache_sets = rows->cache_rows / WL_WAYS;
-    if (wl_gpu_allocate_cache(&side->base, &rows->view.queue, &side->cache, &state_bytes, error))
+    if (wl_gpu_allocate_cache(base, &rows->view.queue, error))
         return error->code;
-    wl_cu_result code = state_bytes ? side->base.cuda->set(side->cache, 0, state_bytes) : 0;
+    wl_cu_result code = wl_gpu_clear_cache(base, &rows->view.queue);
     return code ? wl_cuda_fail(error, code, "cuMemsetD8") : WL_OK;
 }
 
 static int32_t map_memory(wl_rows *rows, wl_error *error) {
     gpu_side *side = side_of(rows);
-    wl_queue *queue = rows->queue;
     wl_rows_view *view = &rows->view;
     wl_cu_pointer list = 0;
-    if (wl_gpu_map_queue(&side->base, queue, &view->queue, &side->is_memory_mapped, error) ||
-        wl_gpu_map_host(&side->base, rows->memory, rows->memory_bytes, &side->is_list_mapped,
-                        &list, error))
+    if (wl_gpu_map_queue(&side->base, rows->queue, &view->queue, error) ||
+        wl_gpu_map_host(&side->base, rows->memory, rows->memory_bytes, &list, error))
         return error->code;
     view->queue.heads = side->zeroed;
     view->queue.control = side->base.control;
@@ -84,8 +79,7 @@ static int32_t map_memory(wl_rows *rows, wl_error *error) {
     view->counts = list + (size_t)((uint8_t *)rows->counts - rows->memory);
     if (!rows->kept)
         return WL_OK;
-    return wl_gpu_map_host(&side->base, rows->kept, rows->kept_bytes, &side->is_kept_mapped,
-                           &view->kept, error);
+    return wl_gpu_map_host(&side->base, rows->kept, rows->kept_bytes, &view->kept, error);
 }
 
 static int32_t place_warps(wl_rows *rows, wl_error *error) {
@@ -110,7 +104,7 @@ static int32_t open_gpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
     rows->own = side;
     rows->view.queue = queue->view;
     if (wl_rows_prepare(rows, queue, error) ||
-        wl_gpu_enter(&side->base, setup->gpu, setup->image, error) ||
+        wl_gpu_enter(&side->base, queue, setup, error) ||
         load_kernels(side, error) || place_warps(rows, error) || allocate(rows, error) ||
         allocate_cache(rows, error) || map_memory(rows, error))
         return error->code;
@@ -157,7 +151,7 @@ static int32_t start_gpu(wl_rows *rows, wl_error *error) {
         return wl_cuda_fail(error, code, "cuMemcpyHtoDAsync");
     if (!rows->view.count)
         return WL_OK;
-    if (wl_gpu_write_word(&side->base, rows->queue, WL_GO_ON, error) ||
+    if (wl_gpu_control(rows->queue, WL_GO_ON, error) ||
         launch(rows, side->split, rows->view.count, error))
         return error->code;
     return launch(rows, side->gather, (uint64_t)rows->view.all_warps * WL_WARP, error);
@@ -171,7 +165,7 @@ static int32_t pull_gpu(wl_rows *rows, wl_error *error) {
     wl_cu_result code = side->base.cuda->context_set(side->base.context);
     if (code)
         return wl_cuda_fail(error, code, "cuCtxSetCurrent");
-    if (wl_gpu_write_word(&side->base, queue, WL_GO_ON, error))
+    if (wl_gpu_control(queue, WL_GO_ON, error))
         return error->code;
     rows->view.pulled_rows = rows->kept_room;
     if (!rows->kept_room) {
@@ -185,16 +179,6 @@ static int32_t pull_gpu(wl_rows *rows, wl_error *error) {
     return failed;
 }
 
-static int32_t control_gpu(wl_queue *queue, uint32_t word, wl_error *error) {
-    wl_rows *rows = queue->own;
-    return wl_gpu_write_word(&side_of(rows)->base, queue, word, error);
-}
-
-static int32_t poll_gpu(wl_queue *queue, wl_error *error) {
-    wl_rows *rows = queue->own;
-    return wl_gpu_poll(&side_of(rows)->base, error);
-}
-
 static uint64_t end_gpu(wl_rows *rows) {
     (void)rows;
     return 0;
@@ -205,29 +189,13 @@ static void close_gpu(wl_queue *queue) {
     gpu_side *side = side_of(rows);
     if (!side)
         return;
-    const wl_cuda *cuda = side->base.cuda;
-    if (side->base.is_retained) {
-        cuda->context_set(side->base.context);
-        if (side->base.stream)
-            cuda->stream_wait(side->base.stream);
-        if (side->is_memory_mapped)
-            cuda->host_unregister(queue->memory);
-        if (side->is_list_mapped)
-            cuda->host_unregister(rows->memory);
-        if (side->is_kept_mapped)
-            cuda->host_unregister(rows->kept);
-        if (side->memory)
-            cuda->release(side->memory);
-        if (side->cache)
-            cuda->release(side->cache);
-        wl_gpu_leave(&side->base);
-    }
+    wl_gpu_leave(&side->base);
     free(side);
     rows->own = NULL;
 }
 
 static const wl_requesters requesters = {
-    .open = open_gpu, .control = control_gpu, .poll = poll_gpu, .close = close_gpu};
+    .open = open_gpu, .control = wl_gpu_control, .poll = wl_gpu_poll, .close = close_gpu};
 
 const wl_gatherers wl_gpu_gatherers = {.requesters = &requesters,
                                        .keep = keep_gpu,

@@ -14,7 +14,7 @@
 
 #include "histogram.h"
 
-#define WL_ABI 11u
+#define WL_ABI 12u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -339,20 +339,19 @@ typedef struct {
  * of the error that ended the reads; `cpu_ns` is the CPU time of this process between them. `reads`
  * and `read_bytes` count every read that succeeded. `pinned_copies` are copies from pinned host
  * memory to a GPU that the driver accepted, `pinned_bytes` their bytes. `library` is valid if
- * `has_library` is not 0. `counts` is a latency histogram. */
+ * `has_library` is not 0. */
 typedef struct {
     uint64_t start_ns, end_ns, cpu_ns;
     uint64_t operations, bytes;
     uint64_t reads, read_bytes;
     uint64_t pinned_copies, pinned_bytes;
     uint64_t compared_bytes, bad_blocks;
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t cut_ns; /* of the reads in flight at the deadline, the time until then */
     wl_library_reads library;
     uint32_t has_library;
     uint32_t reserved;
     wl_gpu_failure failures[WL_FAILURES];
-    uint64_t counts[WL_BUCKETS];
+    wl_latencies latencies;
 } wl_gpu_result;
 
 typedef struct {
@@ -487,8 +486,7 @@ typedef struct {
  * storage. */
 typedef struct {
     uint64_t operations, read_bytes;
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
-    uint64_t counts[WL_BUCKETS];
+    wl_latencies latencies;
 } wl_queue_reads;
 
 typedef struct {
@@ -610,10 +608,9 @@ typedef struct {
     uint64_t start_ns, end_ns;
     uint64_t operations, failed, wrong, wrong_offset, bad_blocks;
     uint32_t wrong_target, reserved;
-    uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
     uint64_t target_operations[WL_MAPPED_TARGETS];
     wl_queue_failure failures[WL_QUEUE_FAILURES];
-    uint64_t counts[WL_BUCKETS];
+    wl_latencies latencies;
 } wl_mapped_result;
 
 typedef struct wl_mapped wl_mapped;

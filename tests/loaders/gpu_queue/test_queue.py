@@ -131,7 +131,7 @@ def test_every_request_is_answered_once_with_its_own_block(
     assert result.delivered == (result.requests if delivers else 0)
     assert result.compared_bytes <= slots * geometry["block_bytes"]
     assert (result.compared_bytes > 0) == (delivers and result.requests > 0)
-    assert sum(sum(each.counts) for each in found) == (result.operations if reads else 0)
+    assert sum(sum(each.latencies.counts) for each in found) == (result.operations if reads else 0)
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +215,8 @@ def test_the_queue_alone_is_measured_before(files: list[Target]) -> None:
 
 def test_latencies_are_those_of_all_reads_and_of_some_requests(files: list[Target]) -> None:
     result, _, (target,), _, _ = run(files[:1], sample_every=4)
-    mean_ns = target.latency_sum_ns / target.operations
-    assert 0 < target.latency_min_ns <= mean_ns <= target.latency_max_ns
+    mean_ns = target.latencies.sum_ns / target.operations
+    assert 0 < target.latencies.min_ns <= mean_ns <= target.latencies.max_ns
     assert abs(sum(result.counts) - result.requests / 4) <= 64  # the requests of two warps
 
 
