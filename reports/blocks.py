@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
+Item = TypeVar("Item")
 Tone = Literal["", "good", "warn", "bad", "open", "a", "b", "c", "d", "e", "f", "quiet"]
 
 
@@ -264,3 +265,18 @@ def row(*cells: str | Cell) -> tuple[Cell, ...]:
 def columns(*titles: str) -> tuple[Column, ...]:
     """Return columns; a title that begins with ``#`` is for figures."""
     return tuple(Column(title.removeprefix("#"), title.startswith("#")) for title in titles)
+
+
+def listing(
+    caption: str,
+    items: Iterable[Item],
+    values: Mapping[str, Callable[[Item], str | Cell]],
+    note: str = "",
+) -> Table:
+    """Return a row per item: by the title of each column, what it says of an item."""
+    return Table(
+        columns=columns(*values),
+        rows=[row(*(value(item) for value in values.values())) for item in items],
+        caption=caption,
+        note=note,
+    )

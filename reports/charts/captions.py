@@ -11,8 +11,7 @@ from wattload.reports.runs.energy import (
     ALL_PHASES,
     EVIDENCE_TEXT,
     Energy,
-    phase_energies,
-    whole_energy,
+    every_energy,
 )
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.figures import Quantity
@@ -114,9 +113,7 @@ def missing_reason(quantity: Quantity, records: Sequence[RunRecord]) -> str:
 
 def _record_reason(quantity: Quantity, record: RunRecord) -> str:
     if quantity.is_energy:
-        total = whole_energy(record)
-        energies = [*phase_energies(record), *([total] if total else [])]
-        own = (energy for energy in energies if energy.phase == quantity.phase)
+        own = (each for each in every_energy(record) if each.phase == quantity.phase)
         return next((_energy_reason(energy, quantity) for energy in own), "")
     found = (metric for metric in record.metrics if metric.name == quantity.key)
     return next((each.missing.get("value", "") or out_of_range(each.value) for each in found), "")

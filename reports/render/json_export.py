@@ -17,7 +17,7 @@ from typing import Any
 from wattload.core.base_models import Frozen
 from wattload.reports.claims.comparison import compare_claims, unmeasured_claims
 from wattload.reports.claims.papers import Paper
-from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
+from wattload.reports.runs.energy import Energy, every_energy
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.sanitize import escape_unseen
@@ -153,7 +153,7 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
         "checks_passed": sum(check.verdict == "pass" for check in checks),
         "checks_open": [check for check in checks if check.verdict != "pass"],
         "figures": {key: figure for key, (_, figure) in quantities(record).items()},
-        "energies": [*phase_energies(record), *filter(None, [whole_energy(record)])],
+        "energies": every_energy(record),
         "paths": record.workload.paths,
         "facts": record.workload.facts,
         "loads": record.loads,

@@ -298,6 +298,11 @@ def whole_energy(record: RunRecord) -> Energy | None:
     )
 
 
+def every_energy(record: RunRecord) -> list[Energy]:
+    """Return the energy of each leading phase, of parts of phases, and of the whole job."""
+    return [*phase_energies(record), *filter(None, [whole_energy(record)])]
+
+
 def is_simulated(record: RunRecord) -> bool:
     """Return whether a controller is emulated, so that its power figures are made up."""
     return any(

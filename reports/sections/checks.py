@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 
 from wattload.core.record.results import Check, Verdict
-from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
@@ -20,7 +19,7 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
+from wattload.reports.runs.energy import Energy, energy_text, every_energy, phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import (
@@ -185,7 +184,7 @@ def _evidence(subject: Subject) -> Table | None:
         (group.workload, arm, energy)
         for group in subject.groups
         for arm, runs in group.arms.items()
-        for energy in _energies(runs[0].record)
+        for energy in every_energy(runs[0].record)
     ]
     known = {_known(energy) for *_, energy in found}
     shared = known.pop() if len(known) == 1 else ""
@@ -201,11 +200,6 @@ def _evidence(subject: Subject) -> Table | None:
         note=" ".join([*notes, *count_remarks(again, subject)]),
         anchor="trust-evidence",
     )
-
-
-def _energies(record: RunRecord) -> list[Energy]:
-    whole = whole_energy(record)
-    return [*phase_energies(record), *([whole] if whole is not None else [])]
 
 
 def _known(energy: Energy) -> str:

@@ -9,13 +9,13 @@ from wattload.core.record.energy import (
     EnergyRecord,
     IdleRecord,
     PowerSettingRecord,
+    PowerStateRecord,
     PowerStateShare,
     PowerStatistics,
-    SamplerRecord,
 )
 from wattload.core.record.run import RunRecord
 from wattload.core.units import TB, Unit
-from wattload.reports.blocks import Block, Cell, Fold, Paragraph, Table, columns, row
+from wattload.reports.blocks import Block, Cell, Fold, Paragraph, Table, columns, listing, row
 from wattload.reports.runs.energy import (
     SOFT_BOUND,
     energy_text,
@@ -29,42 +29,35 @@ from wattload.results.quantity import MISSING, Scale, number, percent, quantity,
 MLPERF_LIMIT = 0.01
 """MLPerf Power admits meters of 1 % or less; ours is the whole figure's uncertainty at k = 2."""
 
-_MOMENTS = ("requested", "before", "verified", "after", "restored", "saved", "saved_after")
-"""The fields of a record for when a setting of a drive was requested or read."""
+_MOMENTS = {
+    "requested": "requested",
+    "before": "before",
+    "verified": "verified",
+    "after": "after",
+    "restored": "restored",
+    "saved before": "saved",
+    "saved after": "saved_after",
+}
+"""When a setting of a drive was requested or read, with the fields of a record."""
 
 
 def sampling_table(record: RunRecord) -> Table:
-    titles = columns(
-        "host",
-        "#period",
-        "#rounds",
-        "#missed",
-        "#readings",
-        "#lost",
-        "#share of a core",
-        "#longest round",
-        "#admin commands",
-        "#mean latency",
-        "#longest latency",
-    )
-    rows = [_row(sampler) for sampler in record.power.samplers]
-    return Table(columns=titles, rows=rows, caption="Cost of sampling")
-
-
-def _row(sampler: SamplerRecord) -> tuple[Cell, ...]:
-    rate = number(sampler.admin_commands_per_s, 3)
-    return row(
-        sampler.host,
-        quantity(sampler.period_s, Unit.SECONDS, 3),
-        whole(sampler.tick_count),
-        _counted(sampler.missed_tick_count),
-        whole(sampler.sample_count),
-        _counted(sampler.lost_sample_count),
-        percent(sampler.cpu_share),
-        _seconds(sampler.tick_max_s),
-        f"{rate}/s",
-        _seconds(sampler.admin_mean_s),
-        _seconds(sampler.admin_max_s),
+    return listing(
+        "Cost of sampling",
+        record.power.samplers,
+        {
+            "host": lambda each: each.host,
+            "#period": lambda each: _seconds(each.period_s),
+            "#rounds": lambda each: whole(each.tick_count),
+            "#missed": lambda each: _counted(each.missed_tick_count),
+            "#readings": lambda each: whole(each.sample_count),
+            "#lost": lambda each: _counted(each.lost_sample_count),
+            "#share of a core": lambda each: percent(each.cpu_share),
+            "#longest round": lambda each: _seconds(each.tick_max_s),
+            "#admin commands": lambda each: f"{number(each.admin_commands_per_s, 3)}/s",
+            "#mean latency": lambda each: _seconds(each.admin_mean_s),
+            "#longest latency": lambda each: _seconds(each.admin_max_s),
+        },
     )
 
 
@@ -109,26 +102,31 @@ def _choice(record: RunRecord) -> str:
 
 
 def _energies(record: RunRecord) -> Table:
-    titles = columns(
-        "phase",
-        "device",
-        "#energy, gross",
-        "#mean power",
-        "#net of idle",
-        "#uncertainty, k = 2",
-        "#coverage",
-        "evidence",
-    )
     energies = record.power.energy
     names = {_known_by(record, each): evidence_words(record, each) for each in energies}
     note = "; ".join(f"{name}: {words}" for name, words in names.items()) + "."
     if any(e.evidence is Evidence.BOUNDS and e.lower_j is not None for e in energies):
         note += f" {SOFT_BOUND}."
-    return Table(
-        columns=titles,
-        rows=[_energy(energy, _known_by(record, energy)) for energy in energies],
-        caption="Energy by phase, device and source",
-        note=note,
+    return listing(
+        "Energy by phase, device and source",
+        energies,
+        {
+            "phase": lambda each: each.phase,
+            "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
+            "#energy, gross": lambda e: Cell(energy_text(e), "" if e.chosen else "quiet"),
+            "#mean power": lambda each: quantity(each.mean_w, Unit.WATTS),
+            "#net of idle": lambda e: Cell(quantity(e.net_j, Unit.JOULES), remark=_idle(e)),
+            "#uncertainty, k = 2": lambda each: Cell(
+                quantity(each.uncertainty_j, Unit.JOULES), remark=_beyond_mlperf(each)
+            ),
+            "#coverage": lambda each: Cell(
+                percent(each.coverage), remark=f"{whole(each.sample_count)} samples"
+            ),
+            "evidence": lambda each: Cell(
+                _known_by(record, each), remark="" if each.chosen else "not selected"
+            ),
+        },
+        note,
     )
 
 
@@ -154,19 +152,6 @@ def evidence_words(record: RunRecord, figure: EnergyRecord | IdleRecord) -> str:
         recorded=facts is not None and facts.is_recorded,
         replayed=facts is not None and facts.is_of_another_run,
         simulated=is_simulated(record),
-    )
-
-
-def _energy(energy: EnergyRecord, known_by: str) -> tuple[Cell, ...]:
-    return row(
-        energy.phase,
-        Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
-        Cell(energy_text(energy), "" if energy.chosen else "quiet"),
-        quantity(energy.mean_w, Unit.WATTS),
-        Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
-        Cell(quantity(energy.uncertainty_j, Unit.JOULES), remark=_beyond_mlperf(energy)),
-        Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
-        Cell(known_by, remark="" if energy.chosen else "not selected"),
     )
 
 
@@ -327,32 +312,20 @@ def _own_histograms(record: RunRecord) -> Iterator[Fold]:
 
 
 def _states(record: RunRecord) -> Table:
-    rows = [
-        row(
-            energy.phase,
-            energy.device,
-            f"PS{share.state}" if share.state.isdigit() else share.state,
-            quantity(share.seconds, Unit.SECONDS),
-            percent(share.seconds / energy.seconds if energy.seconds else None),
-            quantity(share.moved_bytes, Unit.BYTES),
-            energy_text(share),
-            quantity(_bytes_per_j(share), Unit.BYTES_PER_JOULE),
-        )
-        for energy in record.power.energy
-        if energy.chosen
-        for share in energy.states
-    ]
-    titles = columns(
-        "phase",
-        "device",
-        "power state",
-        "#seconds",
-        "#share",
-        "#moved",
-        "#energy",
-        "#rate per watt",
+    return listing(
+        "By observed power state",
+        [(each, share) for each in record.power.energy if each.chosen for share in each.states],
+        {
+            "phase": lambda of: of[0].phase,
+            "device": lambda of: of[0].device,
+            "power state": lambda of: f"PS{of[1].state}" if of[1].state.isdigit() else of[1].state,
+            "#seconds": lambda of: quantity(of[1].seconds, Unit.SECONDS),
+            "#share": lambda of: percent(of[1].seconds / of[0].seconds if of[0].seconds else None),
+            "#moved": lambda of: quantity(of[1].moved_bytes, Unit.BYTES),
+            "#energy": lambda of: energy_text(of[1]),
+            "#rate per watt": lambda of: quantity(_bytes_per_j(of[1]), Unit.BYTES_PER_JOULE),
+        },
     )
-    return Table(columns=titles, rows=rows, caption="By observed power state")
 
 
 def _bytes_per_j(share: PowerStateShare) -> float | None:
@@ -373,73 +346,58 @@ def _sources(record: RunRecord) -> Iterator[Table]:
 
 def _power_states(record: RunRecord) -> Table:
     """Return the power state of each controller at each moment it was read."""
-    rows = [
-        row(
-            state.serial,
-            *[
-                MISSING if number is None else f"PS{number}"
-                for number in (getattr(state, moment) for moment in _MOMENTS)
-            ],
-            state.sentence,
-        )
-        for state in record.power.states
-    ]
-    titles = columns(
-        "controller",
-        "requested",
-        "before",
-        "verified",
-        "after",
-        "restored",
-        "saved before",
-        "saved after",
-        "result",
+    return Table(
+        columns=columns("controller", *_MOMENTS, "result"),
+        rows=[
+            row(
+                each.serial,
+                *(MISSING if state is None else f"PS{state}" for state in _at_moments(each)),
+                each.sentence,
+            )
+            for each in record.power.states
+        ],
+        caption="Power states",
     )
-    return Table(columns=titles, rows=rows, caption="Power states")
+
+
+def _at_moments(each: PowerStateRecord | PowerSettingRecord) -> list[int | None]:
+    return [getattr(each, moment) for moment in _MOMENTS.values()]
 
 
 def _source_table(record: RunRecord) -> Table:
     """Return the sources that were used, and why the others were not."""
-    rows = [
-        row(
-            Cell("used" if source.used else "not used", "good" if source.used else "open"),
-            source.name,
-            source.device,
-            source.facts.sensor.kind if source.facts else MISSING,
-            quantity(source.facts.period_s, Unit.SECONDS) if source.facts else MISSING,
-            source.sentence,
-        )
-        for source in record.power.sources
-    ]
-    titles = columns("", "source", "device", "sensor", "#period", "reason")
-    return Table(columns=titles, rows=rows, caption="Power sources")
+    return listing(
+        "Power sources",
+        record.power.sources,
+        {
+            "": lambda each: Cell("used", "good") if each.used else Cell("not used", "open"),
+            "source": lambda each: each.name,
+            "device": lambda each: each.device,
+            "sensor": lambda each: each.facts.sensor.kind if each.facts else MISSING,
+            "#period": lambda each: quantity(
+                each.facts.period_s if each.facts else None, Unit.SECONDS
+            ),
+            "reason": lambda each: each.sentence,
+        },
+    )
 
 
 def _settings(record: RunRecord) -> Table:
     """Return the other settings of drives that the run changed, as requested and as read."""
-    rows = [
-        row(
-            state.serial,
-            setting.name,
-            setting.option,
-            *[_setting_text(setting, getattr(setting, moment)) for moment in _MOMENTS],
-        )
-        for state in record.power.states
-        for setting in state.settings
-    ]
-    titles = columns(
-        "controller",
-        "setting",
-        "option",
-        "#requested",
-        "#before",
-        "#verified",
-        "#after",
-        "#restored",
-        "#saved before",
-        "#saved after",
+    return Table(
+        columns=columns("controller", "setting", "option", *(f"#{name}" for name in _MOMENTS)),
+        rows=[
+            row(
+                state.serial,
+                setting.name,
+                setting.option,
+                *(_setting_text(setting, figure) for figure in _at_moments(setting)),
+            )
+            for state in record.power.states
+            for setting in state.settings
+        ],
+        caption="Other settings of the drives",
     )
-    return Table(columns=titles, rows=rows, caption="Other settings of the drives")
 
 
 def _setting_text(setting: PowerSettingRecord, figure: float | None) -> str:

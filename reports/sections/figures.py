@@ -8,7 +8,7 @@ from wattload.core.record.phase import IoCounter
 from wattload.core.record.results import Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.blocks import Cell, Table, columns, row
+from wattload.reports.blocks import Cell, Table, columns, listing, row
 from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, depth, parents, phases_of
@@ -35,18 +35,17 @@ def figures_tables(run: Run) -> list[Table]:
 
 
 def _table(caption: str, metrics: Sequence[Metric]) -> Table:
-    rows = [
-        row(
-            label(metric.name, metric.unit),
-            quantity(metric.value, metric.unit),
-            metric.phase,
-            DIRECTIONS[metric.better],
-            metric.meaning if metric.value is not None else metric.missing["value"],
-        )
-        for metric in metrics
-    ]
-    titles = columns("figure", "#value", "phase", "better", "meaning, or why it is missing")
-    return Table(columns=titles, rows=rows, caption=caption)
+    return listing(
+        caption,
+        metrics,
+        {
+            "figure": lambda each: label(each.name, each.unit),
+            "#value": lambda each: quantity(each.value, each.unit),
+            "phase": lambda each: each.phase,
+            "better": lambda each: DIRECTIONS[each.better],
+            "meaning, or why it is missing": lambda each: each.missing.get("value", each.meaning),
+        },
+    )
 
 
 def latency_tables(run: Run) -> list[Table]:
@@ -108,43 +107,31 @@ def phases_tables(run: Run) -> list[Table]:
 
 def _phases(record: RunRecord, phases: Sequence[Phase]) -> Table:
     above = parents(record)
-    titles = columns(
-        "phase",
-        "#first start to last end",
-        "#active",
-        "#read",
-        "#written",
-        "#bytes ÷ active",
-        "#operations",
-        "#CPU time per GB",
-        "#ranks",
-    )
-    return Table(
-        columns=titles,
-        rows=[_phase(phase, depth(phase.name, above)) for phase in phases],
-        caption="Phases",
-        note="The workload counts bytes as they move. Active is the time during which any rank "
-        "was in the phase.",
+    return listing(
+        "Phases",
+        phases,
+        {
+            "phase": lambda each: Cell(
+                "· " * depth(each.name, above) + each.name, remark="" if each.timed else "untimed"
+            ),
+            "#first start to last end": lambda each: quantity(each.seconds, Unit.SECONDS),
+            "#active": lambda each: quantity(each.active_s, Unit.SECONDS),
+            "#read": lambda each: quantity(each.read_bytes or None, Unit.BYTES),
+            "#written": lambda each: quantity(each.written_bytes or None, Unit.BYTES),
+            "#bytes ÷ active": lambda each: quantity(
+                _quotient(each.moved_bytes, each.active_s), Unit.BYTES_PER_SECOND
+            ),
+            "#operations": lambda each: whole(each.operations),
+            "#CPU time per GB": lambda each: cpu_per_byte(each.cpu_s, each.moved_bytes),
+            "#ranks": lambda each: Cell(whole(each.rank_count), remark=_spread(each)),
+        },
+        "The workload counts bytes as they move. Active is the time during which any rank was in "
+        "the phase.",
     )
 
 
-def _phase(phase: Phase, level: int) -> tuple[Cell, ...]:
-    return row(
-        Cell("· " * level + phase.name, remark="" if phase.timed else "untimed"),
-        quantity(phase.seconds, Unit.SECONDS),
-        quantity(phase.active_s, Unit.SECONDS),
-        quantity(phase.read_bytes or None, Unit.BYTES),
-        quantity(phase.written_bytes or None, Unit.BYTES),
-        quantity(_quotient(phase.moved_bytes, phase.active_s), Unit.BYTES_PER_SECOND),
-        whole(phase.operations),
-        cpu_per_byte(phase.cpu_s, phase.moved_bytes),
-        Cell(
-            whole(phase.rank_count),
-            remark=f"{quantity(phase.spread_s, Unit.SECONDS, 2)} apart"
-            if phase.rank_count > 1
-            else "",
-        ),
-    )
+def _spread(phase: Phase) -> str:
+    return f"{quantity(phase.spread_s, Unit.SECONDS, 2)} apart" if phase.rank_count > 1 else ""
 
 
 def _quotient(part: float, total: float) -> float | None:
@@ -152,32 +139,19 @@ def _quotient(part: float, total: float) -> float | None:
 
 
 def _counters(record: RunRecord, counters: Sequence[IoCounter]) -> Table:
-    rows = [
-        row(
-            counter.phase,
-            counter.device,
-            quantity(counter.read_bytes, Unit.BYTES),
-            quantity(counter.written_bytes, Unit.BYTES),
-            _ratio(record, counter),
-            quantity(_request_bytes(counter), Unit.BYTES),
-            _depth(counter),
-        )
-        for counter in counters
-    ]
-    titles = columns(
-        "phase",
-        "device",
-        "#read",
-        "#written",
-        "#device ÷ workload",
-        "#mean request",
-        "#mean queue depth",
-    )
-    return Table(
-        columns=titles,
-        rows=rows,
-        caption="Device counters",
-        note="Mean queue depth is weighted time ÷ busy time of the block layer.",
+    return listing(
+        "Device counters",
+        counters,
+        {
+            "phase": lambda each: each.phase,
+            "device": lambda each: each.device,
+            "#read": lambda each: quantity(each.read_bytes, Unit.BYTES),
+            "#written": lambda each: quantity(each.written_bytes, Unit.BYTES),
+            "#device ÷ workload": lambda each: _ratio(record, each),
+            "#mean request": lambda each: quantity(_request_bytes(each), Unit.BYTES),
+            "#mean queue depth": _depth,
+        },
+        "Mean queue depth is weighted time ÷ busy time of the block layer.",
     )
 
 

@@ -22,6 +22,7 @@ from wattload.reports.blocks import (
     Table,
     Tree,
     columns,
+    listing,
     row,
 )
 from wattload.reports.runs.gpu_reads import path_words, proof
@@ -124,20 +125,19 @@ def _state(state: ControllerState | None) -> Iterator[tuple[str, str]]:
 
 
 def _power_states(controller: ControllerRecord) -> Table:
-    rows = [
-        row(
-            f"PS{state.index}",
-            quantity(state.max_w, Unit.WATTS),
-            quantity(state.active_w, Unit.WATTS),
-            quantity(state.idle_w, Unit.WATTS),
-            "yes" if state.operational else "no",
-            quantity(state.entry_latency_s, Unit.SECONDS),
-            quantity(state.exit_latency_s, Unit.SECONDS),
-        )
-        for state in controller.facts.power_states or ()
-    ]
-    titles = columns("state", "#maximum", "#active", "#idle", "operational", "#entry", "#exit")
-    return Table(columns=titles, rows=rows, caption="Power states declared by the drive")
+    return listing(
+        "Power states declared by the drive",
+        controller.facts.power_states or (),
+        {
+            "state": lambda state: f"PS{state.index}",
+            "#maximum": lambda state: quantity(state.max_w, Unit.WATTS),
+            "#active": lambda state: quantity(state.active_w, Unit.WATTS),
+            "#idle": lambda state: quantity(state.idle_w, Unit.WATTS),
+            "operational": lambda state: "yes" if state.operational else "no",
+            "#entry": lambda state: quantity(state.entry_latency_s, Unit.SECONDS),
+            "#exit": lambda state: quantity(state.exit_latency_s, Unit.SECONDS),
+        },
+    )
 
 
 def machine_blocks(run: Run) -> list[Block]:
@@ -285,15 +285,16 @@ def _path_remark(path: DataPath, record: RunRecord) -> str:
 
 
 def _ranks(record: RunRecord) -> Block:
-    rows = [
-        row(
-            str(rank.rank),
-            rank.host,
-            rank.cpu_affinity or MISSING,
-            quantity(rank.cpu_s, Unit.SECONDS, cpu_digits(rank.cpu_s or 0.0)),
-            quantity(rank.peak_memory_bytes, Unit.BYTES, 3),
-        )
-        for rank in record.ranks
-    ]
-    titles = columns("#rank", "host", "CPUs allowed", "#CPU time", "#peak memory")
-    return Table(columns=titles, rows=rows, caption="Processes")
+    return listing(
+        "Processes",
+        record.ranks,
+        {
+            "#rank": lambda rank: str(rank.rank),
+            "host": lambda rank: rank.host,
+            "CPUs allowed": lambda rank: rank.cpu_affinity or MISSING,
+            "#CPU time": lambda rank: quantity(
+                rank.cpu_s, Unit.SECONDS, cpu_digits(rank.cpu_s or 0.0)
+            ),
+            "#peak memory": lambda rank: quantity(rank.peak_memory_bytes, Unit.BYTES, 3),
+        },
+    )
