@@ -305,8 +305,8 @@ class VerdictRow:
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
-    both arms of a pair; it is empty where nothing does. ``times`` is how long random writes of
-    several arms took until the range was full; it is empty for other workloads. ``paths`` names the
+    both arms of a pair; it is empty where nothing does. ``times`` is how long the jobs of
+    several arms took, where that has a figure of its own. ``paths`` names the
     paths of reads into GPU memory by arm, and is empty for other workloads. ``loads`` is which of
     three arms or more ran under which load, where that is not what they are compared in, or which
     read no storage: they are then not ranked.

@@ -10,12 +10,12 @@ from wattload.core.record.results import Check, VerifiedBytes
 from wattload.results.random_write.facts import PHASE, Condition, Draw
 from wattload.workloads.random_write.config import Config
 from wattload.workloads.random_write.place import Place, foreign_blocks
-from wattload.workloads.random_write.writing import FIRST_WORD, Written
+from wattload.workloads.random_write.writing import FIRST_WORD, Writing
 
 SAMPLED_BLOCKS = 2048
 
 
-def written_blocks(config: Config, place: Place, written: Written, *, seed: int) -> Check:
+def written_blocks(config: Config, place: Place, written: Writing, *, seed: int) -> Check:
     """Read blocks back by O_DIRECT and compare their stamps and sums.
 
     The blocks of traced writes must carry the stamp of a random pass of this run. After
@@ -44,7 +44,7 @@ def written_blocks(config: Config, place: Place, written: Written, *, seed: int)
     return _check(config, written, len(offsets), bad)
 
 
-def _check(config: Config, written: Written, count: int, bad: Sequence[int]) -> Check:
+def _check(config: Config, written: Writing, count: int, bad: Sequence[int]) -> Check:
     good = count > 0 and not bad
     errors = f": {len(bad)} are wrong, the first at byte {bad[0]}" if bad else ""
     moved_bytes = written.total.moved_bytes

@@ -77,7 +77,6 @@ class Record:
     """The seconds and the rounds of a job under way."""
 
     def __init__(self, start: IOReading) -> None:
-        self.start = start
         self.seconds = Series(start)
         self.rounds = Series(start)
 

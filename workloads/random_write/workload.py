@@ -13,6 +13,7 @@ from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge
 from wattload.core.storage.targets import TargetKind
 from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.loaders.engine.engine import IOEngine
 from wattload.results.random_write.facts import (
     PHASE,
     ROUNDS,
@@ -39,7 +40,7 @@ from wattload.workloads.random_write.place import (
     find_place,
     rest_s,
 )
-from wattload.workloads.random_write.writing import Written, open_engine, write
+from wattload.workloads.random_write.writing import Writing
 
 WHOLE_SECOND_S = 0.9
 """Shorter rows, at the end, are not judged as seconds."""
@@ -62,7 +63,7 @@ class RandomWrite:
     def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
         self.config = config
         self._place: Place | None = None
-        self._written: Written | None = None
+        self._written: Writing | None = None
         self._purged: Mapping[str, Any] = {}
 
     def plan(self, context: RunContext) -> WorkloadPlan:
@@ -122,10 +123,11 @@ class RandomWrite:
         )
         with (
             explained(place),
-            closing(open_engine(config)) as engine,
+            closing(IOEngine(block_bytes=config.block_bytes, depth=config.queue_depth)) as engine,
             context.phase(PHASE) as phase,
         ):
-            written = write(config, place, phase, engine, seed=seed, judge=judge)
+            written = Writing(config, place, phase, engine, seed=seed, judge=judge)
+            written.run()
         self._written = written
         context.progress.end()
         noted = after_random_writes(
@@ -143,7 +145,7 @@ class RandomWrite:
             paths=(written.path,),
             remarks=tuple(self._remarks(facts)),
             latencies=tuple(self._latencies(written)),
-            operations=written.traced,
+            operations=tuple(written.traced),
             tables={
                 SECONDS.name: written.record.seconds.table(SECONDS),
                 ROUNDS.name: written.record.rounds.table(ROUNDS),
@@ -178,7 +180,7 @@ class RandomWrite:
             spare_share=LARGEST_SPARE_SHARE + unused_bytes / place.range_bytes,
         )
 
-    def _facts(self, place: Place, written: Written, rested_s: float | None) -> WriteFacts:
+    def _facts(self, place: Place, written: Writing, rested_s: float | None) -> WriteFacts:
         config = self.config
         rates = written.record.seconds.rates_bytes_per_s(least_s=WHOLE_SECOND_S)
         return WriteFacts(
@@ -197,7 +199,7 @@ class RandomWrite:
             steady=written.verdicts,
         )
 
-    def _latencies(self, written: Written) -> Iterator[Latency]:
+    def _latencies(self, written: Writing) -> Iterator[Latency]:
         """Yield the latencies of all writes, and those of the steady state."""
         of = partial(latencies_of, kind="write", operation_bytes=self.config.block_bytes)
         yield from of(written.total.latency, phase=PHASE)

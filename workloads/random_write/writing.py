@@ -7,12 +7,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from wattload.core.histogram import Histogram
 from wattload.core.io import (
     Allocation,
-    DataPath,
     Extent,
     IOKind,
     IOOrder,
@@ -46,36 +44,6 @@ READ_EVERY_S = 1.0
 TRACED_OPERATIONS = 16_384
 
 
-@dataclass(slots=True, kw_only=True)
-class Written:
-    """The result of the writes.
-
-    ``steady_latency`` are the latencies in the steady window, ``None`` without one.
-    """
-
-    record: Record
-    path: DataPath
-    seed: int
-    judge: SteadyJudge | None
-    passes: list[Pass] = field(default_factory=list)
-    steady_latency: Histogram | None = None
-    traced: tuple[TracedOperations, ...] = ()
-    ended_by: str = "all passes"
-
-    @property
-    def total(self) -> IOReading:
-        return self.record.seconds.last
-
-    @property
-    def verdicts(self) -> SteadyVerdicts | None:
-        judge = self.judge
-        if judge is None:
-            return None
-        return SteadyVerdicts(
-            five_minutes=judge.five_minutes, drive=judge.drive, headline=judge.headline
-        )
-
-
 def plans(config: Config, place: Place, seed: int) -> Iterator[IOPlan]:
     """Yield the plan of each pass, every one with a new order.
 
@@ -100,33 +68,12 @@ def plans(config: Config, place: Place, seed: int) -> Iterator[IOPlan]:
         )
 
 
-def open_engine(config: Config) -> IOEngine:
-    """Return the engine that ``write`` needs, ready; the caller closes it."""
-    return IOEngine(block_bytes=config.block_bytes, depth=config.queue_depth)
+class Writing:
+    """Random writes under way, and then what they did.
 
-
-def write(
-    config: Config,
-    place: Place,
-    phase: Phase,
-    engine: IOEngine,
-    *,
-    seed: int,
-    judge: SteadyJudge | None,
-) -> Written:
-    """Write until the configured end, then make it all durable.
-
-    Raises:
-        OSError: the drive or the file system refuses a write.
-        TargetError: the device is no longer the one that was released to this run.
+    One job follows the other in the engine's queue, so that the depth is kept between passes.
+    ``steady_latency`` are the latencies in the steady window, ``None`` without one.
     """
-    written = _Loop(config, place, phase, engine, seed=seed, judge=judge).run()
-    sync(place)
-    return written
-
-
-class _Loop:
-    """One job after the other in the engine's queue, so that the depth is kept between passes."""
 
     def __init__(
         self,
@@ -142,7 +89,8 @@ class _Loop:
         self._place = place
         self._phase = phase
         self._engine = engine
-        self._judge = judge
+        self.seed = seed
+        self.judge = judge
         self._plans = plans(config, place, seed)
         self._alignment_bytes = direct_alignment(place.path)
         self._start = empty_reading(time.monotonic_ns())
@@ -150,14 +98,35 @@ class _Loop:
         self._tickets: list[Ticket] = []
         self._due_s = time.monotonic() + READ_EVERY_S
         self._edges: dict[float, tuple[Mark, IOReading]] = {}
-        self._traces: list[TracedOperations] = []
-        self._written = Written(
-            record=Record(self._start), path=engine.path(), seed=seed, judge=judge
+        self.record = Record(self._start)
+        self.path = engine.path()
+        self.passes: list[Pass] = []
+        self.steady_latency: Histogram | None = None
+        self.traced: list[TracedOperations] = []
+        self.ended_by = "all passes"
+
+    @property
+    def total(self) -> IOReading:
+        return self.record.seconds.last
+
+    @property
+    def verdicts(self) -> SteadyVerdicts | None:
+        judge = self.judge
+        if judge is None:
+            return None
+        return SteadyVerdicts(
+            five_minutes=judge.five_minutes, drive=judge.drive, headline=judge.headline
         )
 
-    def run(self) -> Written:
-        if self._judge is not None:
-            self._judge.read(0.0, 0)
+    def run(self) -> None:
+        """Write until the configured end, then make it all durable.
+
+        Raises:
+            OSError: the drive or the file system refuses a write.
+            TargetError: the device is no longer the one that was released to this run.
+        """
+        if self.judge is not None:
+            self.judge.read(0.0, 0)
         self._submit()
         self._submit()
         try:
@@ -176,11 +145,10 @@ class _Loop:
             for ticket in self._tickets:
                 ticket.discard()
         if self._done is not None:
-            self._written.record.add(self._done, at_end=True)
+            self.record.add(self._done, at_end=True)
             self._is_over(self._done)
-        self._written.traced = tuple(self._traces)
         self._find_steady()
-        return self._written
+        sync(self._place)
 
     def _submit(self) -> None:
         """Queue the next pass, if there is one."""
@@ -203,7 +171,7 @@ class _Loop:
             for each in self._tickets:  # the next one begins before this one ends
                 reading = summed(reading, each.reading())
             assert reading is not None
-            self._written.record.add(reading)
+            self.record.add(reading)
             if self._is_over(reading):
                 return True
             self._due_s = max(self._due_s + READ_EVERY_S, time.monotonic())
@@ -212,16 +180,16 @@ class _Loop:
     def _is_over(self, reading: IOReading) -> bool:
         """Judge a reading; return whether the writes end here."""
         elapsed_s = self._elapsed_s(reading)
-        if self._judge is not None:
-            self._judge.read(elapsed_s, reading.moved_bytes)
-            edge_s = self._judge.drive_round_start_s
+        if self.judge is not None:
+            self.judge.read(elapsed_s, reading.moved_bytes)
+            edge_s = self.judge.drive_round_start_s
             if edge_s is not None and edge_s not in self._edges:
                 self._edges[edge_s] = self._phase.mark(), reading
-            if self._config.until is Until.steady and self._judge.headline.is_steady:
-                self._written.ended_by = "steady state"
+            if self._config.until is Until.steady and self.judge.headline.is_steady:
+                self.ended_by = "steady state"
                 return True
         if self._config.until is Until.wsat and elapsed_s >= WSAT_S:
-            self._written.ended_by = "24 hours"
+            self.ended_by = "24 hours"
             return True
         return False
 
@@ -236,7 +204,7 @@ class _Loop:
         reading = ticket.reading()
         if reading.operation_count:
             self._done = summed(self._done, reading)
-            self._written.passes.append(
+            self.passes.append(
                 Pass(
                     end_s=self._elapsed_s(self._done),
                     written_bytes=self._done.moved_bytes,
@@ -246,7 +214,7 @@ class _Loop:
         rows = ticket.trace()
         if rows is not None:
             file = TracedFile(self._place.path, self._place.range_bytes)
-            self._traces.append(
+            self.traced.append(
                 TracedOperations(phase=PHASE, kind=IOKind.WRITE, rows=rows, files=(file,))
             )
         with suppress(CancelledError):
@@ -254,10 +222,10 @@ class _Loop:
 
     def _find_steady(self) -> None:
         """Make a part of the phase of the steady window, between the marks at its edges."""
-        window = None if self._judge is None else self._judge.headline.window
+        window = None if self.judge is None else self.judge.headline.window
         if window is None:
             return
         first, start = self._edges[window.start_s]
         last, end = self._edges[window.end_s]
         self._phase.add_part(STEADY, first, last)
-        self._written.steady_latency = end.latency.since(start.latency)
+        self.steady_latency = end.latency.since(start.latency)

@@ -24,6 +24,7 @@ FILL_TIME, STEADY_RATE = "fill_seconds", "steady_write_bytes_per_s"
 """The figures that answer which drive is faster."""
 
 figure = partial(Figure[WriteFacts], phase=PHASE)
+rate = partial(figure, unit=Unit.BYTES_PER_SECOND, better="higher")
 
 
 def is_fill(run: Run) -> bool:
@@ -31,11 +32,11 @@ def is_fill(run: Run) -> bool:
     return run.facts.settings.until is Until.fill and run.facts.draw is Draw.each_once
 
 
-def pass_rates(run: Run) -> list[float]:
-    """Return the rate of each pass, in bytes per second."""
+def pass_rates(run: Run) -> list[float | None]:
+    """Return the rate of each pass, in bytes per second; ``None`` for one that took no time."""
     ends = [(0.0, 0), *((each.end_s, each.written_bytes) for each in run.facts.passes)]
     return [
-        (written - before) / (end_s - start_s)
+        divided(written - before, end_s - start_s)
         for (start_s, before), (end_s, written) in pairwise(ends)
     ]
 
@@ -120,11 +121,9 @@ def _steady(run: Run) -> Sequence[Figure[WriteFacts]]:
 
 def _rate(run: Run) -> Sequence[Figure[WriteFacts]]:
     return [
-        figure(
+        rate(
             name="write_bytes_per_s",
             of=write_rate,
-            unit=Unit.BYTES_PER_SECOND,
-            better="higher",
             meaning="bytes written / time, with the last flush",
             headline=run.facts.settings.until is not Until.steady,
             rate_of="written",
@@ -137,11 +136,9 @@ def _passes(run: Run) -> Sequence[Figure[WriteFacts]]:
         return []
 
     def of_pass(index: int) -> Figure[WriteFacts]:
-        return figure(
+        return rate(
             name=f"pass_{index + 1}_write_bytes_per_s",
             of=lambda run: pass_rates(run)[index],
-            unit=Unit.BYTES_PER_SECOND,
-            better="higher",
             meaning=f"bytes / time of pass {index + 1}",
         )
 
@@ -167,11 +164,9 @@ FIGURES = (
         meaning="writes / time, with the last flush",
         label="IOPS",
     ),
-    figure(
+    rate(
         name="slowest_second_bytes_per_s",
         of=lambda run: run.facts.slowest_second_bytes_per_s,
-        unit=Unit.BYTES_PER_SECOND,
-        better="higher",
         meaning="the lowest rate of a second",
         reason="it took less than a second",
     ),
