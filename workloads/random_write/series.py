@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from wattload.core.histogram import Histogram
 from wattload.core.io import IOReading
-from wattload.core.steady import ROUND_S
 from wattload.core.units import NS_PER_S
 from wattload.results.random_write.facts import PERCENTILES
 from wattload.results.tables import TraceTable
@@ -23,10 +22,12 @@ class Series:
     """Rows of successive readings of the same counts.
 
     In 49 hours a row per second takes 14 MB. A percentile of few operations is the maximum, as in
-    any histogram; the rows have the number of operations.
+    any histogram; the rows have the number of operations. Rows are of ``least_s`` or more; the last
+    may be shorter.
     """
 
-    def __init__(self, first: IOReading) -> None:
+    def __init__(self, first: IOReading, least_s: float = 0.0) -> None:
+        self._least_ns = least_s * NS_PER_S
         self._counts = {name: array("q") for name in COUNTS}
         self._latencies = {name: array("d") for name in (*PERCENTILES, "max_s")}
         self._last = first
@@ -35,10 +36,11 @@ class Series:
     def last(self) -> IOReading:
         return self._last
 
-    def add(self, reading: IOReading) -> None:
-        """Add the row from the last reading to this one; nothing if no time has passed."""
+    def add(self, reading: IOReading, *, at_end: bool = False) -> None:
+        """Add the row from the last reading to this one, if it is long enough."""
         last = self._last
-        if reading.time_ns <= last.time_ns:
+        passed_ns = reading.time_ns - last.time_ns
+        if passed_ns <= 0 or (passed_ns < self._least_ns and not at_end):
             return
         latency = reading.latency.since(last.latency)
         counts = (
@@ -71,20 +73,6 @@ class Series:
             for name, values in self._latencies.items()
         }
         return declared.table({**self._counts, **latencies})
-
-
-class Record:
-    """The seconds and the rounds of a job under way."""
-
-    def __init__(self, start: IOReading) -> None:
-        self.seconds = Series(start)
-        self.rounds = Series(start)
-
-    def add(self, reading: IOReading, *, at_end: bool = False) -> None:
-        """Add a reading, about one per second; the last round may be shorter."""
-        self.seconds.add(reading)
-        if at_end or reading.time_ns - self.rounds.last.time_ns >= ROUND_S * NS_PER_S:
-            self.rounds.add(reading)
 
 
 def summed(done: IOReading | None, now: IOReading) -> IOReading:

@@ -147,8 +147,8 @@ class RandomWrite:
             latencies=tuple(self._latencies(written)),
             operations=tuple(written.traced),
             tables={
-                SECONDS.name: written.record.seconds.table(SECONDS),
-                ROUNDS.name: written.record.rounds.table(ROUNDS),
+                SECONDS.name: written.seconds.table(SECONDS),
+                ROUNDS.name: written.rounds.table(ROUNDS),
             },
         )
 
@@ -182,7 +182,7 @@ class RandomWrite:
 
     def _facts(self, place: Place, written: Writing, rested_s: float | None) -> WriteFacts:
         config = self.config
-        rates = written.record.seconds.rates_bytes_per_s(least_s=WHOLE_SECOND_S)
+        rates = written.seconds.rates_bytes_per_s(least_s=WHOLE_SECOND_S)
         return WriteFacts(
             settings=WriteSettings.model_validate(config),
             range_bytes=place.range_bytes,
@@ -194,7 +194,7 @@ class RandomWrite:
             purged=self._purged,
             ended_by=written.ended_by,
             passes=tuple(written.passes),
-            first_round_bytes_per_s=written.record.rounds.rates_bytes_per_s()[0],
+            first_round_bytes_per_s=written.rounds.rates_bytes_per_s()[0],
             slowest_second_bytes_per_s=min(rates, default=None),
             steady=written.verdicts,
         )

@@ -20,7 +20,7 @@ from wattload.core.io import (
     TracedFile,
     TracedOperations,
 )
-from wattload.core.steady import SteadyJudge
+from wattload.core.steady import ROUND_S, SteadyJudge
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark, Phase
 from wattload.loaders.aligned_io import direct_alignment
@@ -35,7 +35,7 @@ from wattload.results.random_write.facts import (
 )
 from wattload.workloads.random_write.config import WSAT_S, Config
 from wattload.workloads.random_write.place import Place, sync
-from wattload.workloads.random_write.series import Record, empty_reading, summed
+from wattload.workloads.random_write.series import Series, empty_reading, summed
 
 FIRST_WORD = 16
 """The stamp's word of the first random pass; smaller ones are sequential passes."""
@@ -98,7 +98,8 @@ class Writing:
         self._tickets: list[Ticket] = []
         self._due_s = time.monotonic() + READ_EVERY_S
         self._edges: dict[float, tuple[Mark, IOReading]] = {}
-        self.record = Record(self._start)
+        self.seconds = Series(self._start)
+        self.rounds = Series(self._start, ROUND_S)
         self.path = engine.path()
         self.passes: list[Pass] = []
         self.steady_latency: Histogram | None = None
@@ -107,7 +108,7 @@ class Writing:
 
     @property
     def total(self) -> IOReading:
-        return self.record.seconds.last
+        return self.seconds.last
 
     @property
     def verdicts(self) -> SteadyVerdicts | None:
@@ -145,7 +146,7 @@ class Writing:
             for ticket in self._tickets:
                 ticket.discard()
         if self._done is not None:
-            self.record.add(self._done, at_end=True)
+            self._note(self._done, at_end=True)
             self._is_over(self._done)
         self._find_steady()
         sync(self._place)
@@ -171,11 +172,15 @@ class Writing:
             for each in self._tickets:  # the next one begins before this one ends
                 reading = summed(reading, each.reading())
             assert reading is not None
-            self.record.add(reading)
+            self._note(reading)
             if self._is_over(reading):
                 return True
             self._due_s = max(self._due_s + READ_EVERY_S, time.monotonic())
         return False
+
+    def _note(self, reading: IOReading, *, at_end: bool = False) -> None:
+        self.seconds.add(reading, at_end=at_end)
+        self.rounds.add(reading, at_end=at_end)
 
     def _is_over(self, reading: IOReading) -> bool:
         """Judge a reading; return whether the writes end here."""

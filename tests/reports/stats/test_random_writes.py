@@ -11,12 +11,11 @@ from tests.reports.random_writes import writes_run
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
 from wattload.core.record.run import Comparison
-from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.energy import phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import exclusions
 from wattload.reports.stats.figures import quantities
-from wattload.reports.stats.settings import facts_of, settings
+from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import VerdictRow, first_screen
 from wattload.reports.stats.sweeps import load_curves, points, scalings
@@ -50,16 +49,6 @@ def session(**changes: Any) -> list[Run]:
     return runs
 
 
-def test_equal_work_has_no_reason_against_it() -> None:
-    subject = pair({}, {})
-    assert not exclusions(subject, subject.groups[0]).work
-
-
-def test_settings_are_those_in_effect() -> None:
-    found = settings(writes_run(**FILL).record)
-    assert (found["workload.draw"], found["workload.condition"]) == ("each_once", "sequential")
-
-
 def test_what_may_be_overwritten_is_no_axis_of_a_sweep() -> None:
     run = writes_run()
     target = {"path": "/dev/x", "serial": "S", "overwrite": ["gpt:1"]}
@@ -75,13 +64,6 @@ def test_drives_of_other_sizes_are_compared_by_their_steady_rates_alone() -> Non
     found = exclusions(fill, fill.groups[0])
     quantity, _ = quantities(fill.runs[0].record)["fill_seconds"]
     assert "different bytes in random_write" in found.reasons(quantity)[0]
-
-
-def test_one_long_run_of_each_arm_calls_nothing() -> None:
-    row = row_of(pair(FILL, FILL))
-    assert row.speed is not None
-    assert row.energy is not None
-    assert (row.speed.outcome, row.energy.outcome) == ("inconclusive", "inconclusive")
 
 
 def test_pairs_in_turns_call_speed_and_energy_of_the_steady_state() -> None:
@@ -120,22 +102,6 @@ def test_the_joules_of_a_steady_state_have_no_better_direction() -> None:
     assert found["energy, steady"][0].better == "neither"
     assert found["rate per watt, steady"][0].asked_by == ""
     assert found["energy, random_write"][0].asked_by == "rate per watt, steady"
-
-
-def test_the_time_of_a_fill_is_on_the_first_screen() -> None:
-    row = row_of(pair(FILL, FILL))
-    assert row.times.startswith("written in ")
-    assert "\u00a0h (A), " in row.times
-    assert "written in" in row_of(make_subject([writes_run(**FILL)], "label")).detail
-    assert row.times.replace("\u00a0", " ") in markdown_report(pair(FILL, FILL)).replace(
-        "\u00a0", " "
-    )
-
-
-def test_a_drive_that_is_not_steady_has_the_reason_in_place_of_a_rate() -> None:
-    row = row_of(make_subject([writes_run(is_steady=False)], "label"))
-    assert not row.rates.has_figure
-    assert row.rates.missing == "not steady: the last 5 rounds range over 31 %"
 
 
 def test_points_of_a_swept_rate_have_a_unit() -> None:
