@@ -59,8 +59,8 @@ def step_lines_figure(chart: StepLines) -> Figure | None:
         _draw(frame, line, letters.index(line.letter), over, scale)
     if not chart.is_small and len(letters) > 1:
         for line in lines:
-            middle = line.values.size // 2
-            at, value = float(line.edges[middle]), float(line.values[middle])
+            half_way = line.values.size // 2
+            at, value = float(line.edges[half_way]), float(line.values[half_way])
             frame.label(over.shown(at), scale.shown(value), line.letter)
     words = "; ".join(
         f"{_name(line)}: {number(scale.shown(float(np.nanmean(line.values))), 3)} {scale.unit}"

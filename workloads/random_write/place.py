@@ -222,26 +222,37 @@ def rest_s(place: Place) -> float | None:
     return None if place.history is None else max(time.time() - place.history.ended_s, 0.0)
 
 
-def after_random_writes(
-    place: Place, *, written_bytes: int, block_bytes: int, draw: str, condition: Condition
-) -> Conditioning | None:
-    """Return the range's conditioning after random writes were added to it, ``None`` if unknown.
+def earlier_random_bytes(place: Place, config: Config) -> int:
+    """Return the random bytes of earlier runs since the preparation, if drawn in the same way.
 
-    Writes by another draw or of another size begin a new count. The history of a range that this
-    run has neither prepared nor checked (``condition=none``) is not continued.
+    Writes by another draw or of another size begin a new count.
+    """
+    known = place.history
+    now = (config.drawn.value, config.block_bytes)
+    if known is None or (known.draw, known.random_block_bytes) != now:
+        return 0
+    return known.random_bytes
+
+
+def note_random_writes(place: Place, config: Config, written_bytes: int) -> None:
+    """Keep that random writes were added to the range.
+
+    The history of a range that this run has neither prepared nor checked (``condition=none``) is
+    not continued.
     """
     known, counted = place.history, place.host_written()
-    if known is None or not known.complete or condition is Condition.none:
-        return None
-    goes_on = (known.draw, known.random_block_bytes) == (draw, block_bytes)
-    return replace(
-        known,
-        random_bytes=written_bytes + (known.random_bytes if goes_on else 0),
-        random_block_bytes=block_bytes,
-        draw=draw,
-        host_written_bytes=None if counted is None else counted[0],
-        ended_s=time.time(),
-        nonce=place.nonce,
+    if known is None or not known.complete or config.prepared is Condition.none:
+        return
+    place.note(
+        replace(
+            known,
+            random_bytes=written_bytes + earlier_random_bytes(place, config),
+            random_block_bytes=config.block_bytes,
+            draw=config.drawn.value,
+            host_written_bytes=None if counted is None else counted[0],
+            ended_s=time.time(),
+            nonce=place.nonce,
+        )
     )
 
 

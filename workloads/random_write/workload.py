@@ -33,11 +33,12 @@ from wattload.workloads.random_write.config import Config
 from wattload.workloads.random_write.place import (
     WORKLOAD,
     Place,
-    after_random_writes,
     check_kept,
     claim,
+    earlier_random_bytes,
     explained,
     find_place,
+    note_random_writes,
     rest_s,
 )
 from wattload.workloads.random_write.writing import Writing
@@ -130,15 +131,7 @@ class RandomWrite:
             written.run()
         self._written = written
         context.progress.end()
-        noted = after_random_writes(
-            place,
-            written_bytes=written.total.moved_bytes,
-            block_bytes=config.block_bytes,
-            draw=config.drawn.value,
-            condition=config.prepared,
-        )
-        if noted is not None:
-            place.note(noted)
+        note_random_writes(place, config, written.total.moved_bytes)
         facts = self._facts(place, written, rested_s)
         return Outcome(
             facts=facts,
@@ -168,14 +161,11 @@ class RandomWrite:
         is_full = self.config.prepared is not Condition.none
         if self.config.drawn is Draw.each_once or not is_full:
             return None
-        known = place.history
-        now = (self.config.drawn.value, self.config.block_bytes)
-        goes_on = known is not None and (known.draw, known.random_block_bytes) == now
         # What is not written is spare area, too.
         unused_bytes = place.device.size_bytes - place.range_bytes if place.device else 0
         return SteadyJudge(
             place.range_bytes,
-            already_random_bytes=known.random_bytes if known is not None and goes_on else 0,
+            already_random_bytes=earlier_random_bytes(place, self.config),
             rest_s=rest_s(place),
             spare_share=LARGEST_SPARE_SHARE + unused_bytes / place.range_bytes,
         )
