@@ -59,7 +59,7 @@ class PathCounts(Frozen):
     """Counters of reads into GPU memory that tell their path; ``None`` where nothing counts.
 
     ``reads`` and ``read_bytes`` are the reader's own count of reads that succeeded, those before
-    and after the timed stretch included: all other counters run from the start of the reader's
+    and after the timed window included: all other counters run from the start of the reader's
     process to its end. ``pinned_copies`` are our own copies from pinned host memory, of
     ``pinned_bytes``. A library counts ``library_reads`` in all, of which ``p2p_reads`` by PCI
     P2PDMA, ``nvfs_reads`` by nvidia-fs and ``posix_reads`` through host memory; ``peer_reads`` went
@@ -68,7 +68,7 @@ class PathCounts(Frozen):
     ``nvidia_fs_reads`` is the change of the driver's own count
     (``/proc/driver/nvidia-fs/stats``), of all processes: where a library counts, it can refute
     that count; where none does, it proves the path only if it equals ``reads``.
-    ``memory_bytes_per_byte`` is what the host's memory moved in the timed stretch, by hardware
+    ``memory_bytes_per_byte`` is what the host's memory moved in the timed window, by hardware
     counters, for each byte read; ``None`` also under a load, which moves more. A direct path does
     not touch that memory, but a bounce may stay in caches: the figure can refute a direct path,
     and proves none.
