@@ -206,7 +206,7 @@ def test_a_drive_that_hangs_while_another_answers_is_a_failed_record(tmp_path: P
     assert done.returncode == 1
     record = record_of(tmp_path)
     assert record.status == "failed"
-    [file] = (tmp_path / "b").rglob("blocks.bin")
+    [file] = (tmp_path / "b").rglob("blocks_*.bin")
     assert f"64 requests unanswered for 0.3 s on {file}: the drive" in record.status_reason
     assert record.status_reason in done.stderr
 
