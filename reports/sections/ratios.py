@@ -280,8 +280,7 @@ def method(effect: Effect) -> str:
     else:
         how, rest = runs, ""
         if effect.parted:
-            why = "too far apart in time" if effect.parted > effect.undated else "without times"
-            rest = f", {counted(effect.parted, 'pair')} {why}"
+            rest = f", {counted(effect.parted, 'pair')} too far apart in time"
     kind = "t on pairs" if effect.pairs else "Welch's t"
     return f"{how}, {kind}{' and BCa bootstrap' if effect.bootstrap else ''}{rest}"
 

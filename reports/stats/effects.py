@@ -92,14 +92,13 @@ def spread(values: Sequence[float]) -> Spread | None:
 class Pairing:
     """The figures of alternating runs of A and B, in order of their blocks.
 
-    ``pairs`` leaves out pairs whose runs were too far apart in time: ``parted`` counts them, and
-    ``undated`` those among them with unreadable times. ``in_turns`` is whether the runs belong to
-    an alternating session. ``runs`` are the ids of the runs of ``pairs``.
+    ``pairs`` leaves out pairs whose runs were too far apart in time, which ``parted`` counts.
+    ``in_turns`` is whether the runs belong to an alternating session. ``runs`` are the ids of the
+    runs of ``pairs``.
     """
 
     pairs: tuple[tuple[float, float], ...] = ()
     parted: int = 0
-    undated: int = 0
     in_turns: bool = False
     runs: frozenset[str] = frozenset()
 
@@ -138,9 +137,6 @@ class ArmDrift:
 
 
 _MIXED = ArmDrift()
-UNDATED = ArmDrift(
-    words="start times are unreadable: drift between the arms is unknown", is_unknown=True
-)
 _UNKNOWN = ArmDrift(words=_IN_TURN, is_unknown=True)
 
 
@@ -149,8 +145,8 @@ class Effect:
     """B against A. ``ratio`` is of geometric means, and so are the intervals.
 
     ``pairs`` is 0 if runs are not compared in pairs; otherwise the geometric mean is of the ratios
-    of the pairs. ``parted`` counts pairs whose runs count singly because of the time between them,
-    ``undated`` those among them with unreadable times. ``medians`` is the ratio of the medians of
+    of the pairs. ``parted`` counts pairs whose runs count singly because of the time between them.
+    ``medians`` is the ratio of the medians of
     the arms. ``middle`` is that ratio, or the median of the ratios of the pairs; no verdict
     contradicts it. ``demand`` is set if the effect is one of several comparisons.
 
@@ -168,7 +164,6 @@ class Effect:
     count_b: int
     pairs: int
     parted: int
-    undated: int
     drift: float
     between: ArmDrift
     noise: float | None
@@ -330,8 +325,7 @@ def effect(
         noise: the share by which a setting differed from itself; ``None`` if unknown. Drift from
             the earlier to the later runs of an arm, or pairs, raises the floor as well.
         accuracy: the share by which equal figures of A and B may differ in the instruments.
-        began: when the runs of A and of B began, in seconds; both empty if unreadable, ``None`` if
-            irrelevant.
+        began: when the runs of A and of B began, in seconds; ``None`` if irrelevant.
 
     ``None`` if an arm is empty or has a figure that is not positive and finite: ratios need both.
     """
@@ -349,19 +343,12 @@ def effect(
         count_b=len(b),
         pairs=len(ratios),
         parted=0 if ratios else pairing.parted,
-        undated=0 if ratios else pairing.undated,
         drift=drift(ratios) if ratios else max(drift(a), drift(b)),
-        between=_MIXED if ratios or estimate is None else _drift_between(a, b, began),
+        between=between(a, b, *began) if began and estimate and not ratios else _MIXED,
         noise=noise,
         accuracy=accuracy,
         estimate=estimate,
     )
-
-
-def _drift_between(a: Sequence[float], b: Sequence[float], began: Began | None) -> ArmDrift:
-    if began is None:
-        return _MIXED
-    return between(a, b, *began) if all(began) else UNDATED
 
 
 def _estimate(a: Sequence[float], b: Sequence[float], pairing: Pairing) -> Estimate | None:
@@ -419,7 +406,7 @@ def between(
         began_b_s: start times of the runs of B, since the same moment.
     """
     if len({*began_a_s, *began_b_s}) == 1:
-        return UNDATED
+        return _UNKNOWN
     if not first_arm(began_a_s, began_b_s):
         return ArmDrift()
     slope_per_s = _steepest(((began_a_s, a), (began_b_s, b)))

@@ -42,15 +42,10 @@ def value_pairs(a: Valued, b: Valued) -> Pairing:
     of_b = {turn: each for each in b if (turn := turn_of(each[0])) is not None}
     shared = [(of_a[turn], of_b[turn]) for turn in of_a if turn in of_b]
     gaps_s = [_gap_s(run_a.record, run_b.record) for (run_a, _), (run_b, _) in shared]
-    together = [
-        pair
-        for pair, gap_s in zip(shared, gaps_s, strict=True)
-        if gap_s is not None and gap_s <= LONGEST_GAP_S
-    ]
+    together = [pair for pair, gap_s in zip(shared, gaps_s, strict=True) if gap_s <= LONGEST_GAP_S]
     return Pairing(
         pairs=tuple((value_a, value_b) for (_, value_a), (_, value_b) in together),
         parted=len(shared) - len(together),
-        undated=gaps_s.count(None),
         in_turns=_took_turns(a, b),
         runs=frozenset(run.id for pair in together for run, _ in pair),
     )
@@ -67,11 +62,10 @@ def _took_turns(a: Valued, b: Valued) -> bool:
     return bool(first & second) and alone < MINIMUM_RUNS
 
 
-def _gap_s(one: RunRecord, other: RunRecord) -> float | None:
+def _gap_s(one: RunRecord, other: RunRecord) -> float:
     """Return the seconds between two runs, without the time spent waiting for drives to cool.
 
-    The second run records the gap; otherwise it is computed from the start and end times. ``None``
-    if these are unreadable.
+    The second run records the gap; otherwise it is computed from the start and end times.
     """
     recorded_s = [
         record.comparison.pair_gap_s - _waited_s(record)
@@ -80,15 +74,13 @@ def _gap_s(one: RunRecord, other: RunRecord) -> float | None:
     ]
     if recorded_s:
         return max(recorded_s)
-    try:
-        (_, first), (began, second) = sorted(
-            ((datetime.fromisoformat(each.started_utc), each) for each in (one, other)),
-            key=lambda started: started[0],
-        )
-        gap = began - datetime.fromisoformat(first.finished_utc or first.started_utc)
-    except (TypeError, ValueError):
-        return None
-    return gap.total_seconds() - _waited_s(second)
+    first, second = sorted((one, other), key=_began)
+    ended = datetime.fromisoformat(first.finished_utc or first.started_utc)
+    return (_began(second) - ended).total_seconds() - _waited_s(second)
+
+
+def _began(record: RunRecord) -> datetime:
+    return datetime.fromisoformat(record.started_utc)
 
 
 def _waited_s(record: RunRecord) -> float:
@@ -97,13 +89,8 @@ def _waited_s(record: RunRecord) -> float:
 
 
 def began_s(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Began:
-    """Return when the runs began, in seconds since the first; both empty if unreadable."""
-    try:
-        starts = [[datetime.fromisoformat(each.started_utc) for each in arm] for arm in (a, b)]
-        first = min(start for of_arm in starts for start in of_arm)
-        of_a, of_b = ([(start - first).total_seconds() for start in arm] for arm in starts)
-    except (TypeError, ValueError):
-        return (), ()
+    """Return when the runs began, in seconds since one moment."""
+    of_a, of_b = ([_began(each).timestamp() for each in arm] for arm in (a, b))
     return of_a, of_b
 
 
@@ -118,7 +105,7 @@ def one_after_the_other(subject: Subject, group: Group) -> str:
     if len(counted) != 2 or not all(len(records) > 1 for records in counted):  # noqa: PLR2004 - A, B
         return ""
     a, b = began_s(*counted)
-    first = first_arm(a, b) if a and b else ""
+    first = first_arm(a, b)
     if not first:
         return ""
     (early, late), other = ((a, b), "B") if first == "A" else ((b, a), "A")

@@ -161,13 +161,9 @@ def illustration(found: Verdict) -> Verdict:
 
 def _notes(found: Effect) -> Iterator[str]:
     """Yield what a reader has to know of an effect, whatever the verdict."""
-    known = found.parted - found.undated
-    if known:
+    if found.parted:
         apart = f"more than {number(LONGEST_GAP_S, 3)} s apart"
-        yield f"the runs of {counted(known, 'pair')} were {apart} and count as single runs"
-    if found.undated:
-        pairs = counted(found.undated, "pair")
-        yield f"the start times of {pairs} are unreadable, so their runs count as single runs"
+        yield f"the runs of {counted(found.parted, 'pair')} were {apart} and count as single runs"
     if found.between.words:
         yield found.between.words
     if found.least_p_value is not None:

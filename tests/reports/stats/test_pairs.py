@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from tests.reports.sessions import run, session, turn
 from wattload.core.record.results import Check
-from wattload.core.record.run import RunStart
+from wattload.core.record.run import RunRecord, RunStart
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import ratios_report
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.ratios import method
 from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.effects import REACH, UNDATED, between, drift, effect, first_arm
-from wattload.reports.stats.pairs import began_s, one_after_the_other, value_pairs
+from wattload.reports.stats.effects import REACH, between, drift, effect, first_arm
+from wattload.reports.stats.pairs import one_after_the_other, value_pairs
 from wattload.reports.stats.subject import make_subject
 
 DRIFT = [1.0, 0.93, 0.86, 0.8, 0.74, 0.69]
@@ -187,13 +188,6 @@ def test_where_no_run_tells_the_gap_the_clocks_do() -> None:
     assert (row.effect.pairs, row.effect.parted) == (0, 6)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20T23:00:05"])
-def test_runs_that_tell_no_time_are_no_pair(text: str) -> None:
-    odd = turn("B", 0, 1e9)
-    odd = replace(odd, record=odd.record.model_copy(update={"started_utc": text}))
-    assert value_pairs([(turn("A", 0, 1e9), 1.0)], [(odd, 2.0)]).parted == 1
-
-
 def test_warm_ups_make_no_arm_and_no_pair_and_stay_on_the_page() -> None:
     warm = [turn(arm, -1, 9e9, warm_up=True, name=f"w{arm}") for arm in ("A", "B", "C")]
     runs = [*warm, *session({"A": FAST, "B": SLOW})]
@@ -256,12 +250,8 @@ def test_what_no_times_tell_is_not_known() -> None:
     at_once = between(LEVEL, LEVEL, [0.0] * 5, [9.0] * 5)
     assert at_once.share == 0.0
     assert at_once.words == "the arms ran one after the other: drift between them is unknown"
-    undated = effect(LEVEL, LEVEL, began=((), ()))
-    assert undated is not None
-    assert undated.between == UNDATED
-    assert between(LEVEL, LEVEL, [0.0] * 5, [0.0] * 5) == UNDATED
+    assert between(LEVEL, LEVEL, [0.0] * 5, [0.0] * 5) == at_once
     assert at_once.is_unknown
-    assert UNDATED.is_unknown
 
 
 def test_what_drifts_may_bring_unlike_arms_together() -> None:
@@ -359,23 +349,11 @@ def test_json_and_csv_say_that_arms_ran_one_after_the_other() -> None:
     assert (found["words"], found["reason"]) == (reported["words"], reported["reason"])
 
 
-def test_dates_that_can_t_be_read_are_said_to_be_unknown_and_not_far_apart() -> None:
-    near = [1e9 * each for each in [*LEVEL, 1.001]]
-    pairs = session({"A": near, "B": [1.2 * each for each in near]})
-    undated = [started(run, "yesterday") for run in pairs]
-    arms = [[(run, 1.0) for run in undated if run.record.label == arm] for arm in ("A", "B")]
-    found = value_pairs(*arms)
-    assert (found.parted, found.undated) == (6, 6)
-    row = throughput_in_sequence(undated)
-    assert row.effect is not None
-    assert (row.call, row.reason) == ("barred", UNDATED.words)
-    assert method(row.effect).endswith("6 pairs without times")
-
-
-def test_times_of_two_kinds_can_t_be_told_from_each_other() -> None:
-    one, other = (run.record for run in session({"A": [1e9, 1e9]}))
-    bare = other.model_copy(update={"started_utc": "2026-11-20T23:00:05"})
-    assert began_s([one], [bare]) == ((), ())
+@pytest.mark.parametrize("text", ["yesterday", "2026-11-20T23:00:05", "2026-13-20T23:00:05Z"])
+def test_a_record_whose_time_tells_no_moment_is_refused(text: str) -> None:
+    record = session({"A": [1e9]})[0].record
+    with pytest.raises(ValidationError, match="started_utc"):
+        RunRecord.model_validate(record.model_dump() | {"started_utc": text})
 
 
 def test_drift_is_the_same_up_and_down_and_nothing_for_one_run() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.io import DataPath
@@ -28,6 +29,16 @@ from wattload.core.record.target import TargetRecord
 
 WARM_UP_BLOCK = -1
 """The block of a warm-up; see ``Comparison``."""
+
+
+def _with_zone(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time needs its zone")
+    return text
+
+
+IsoTime = Annotated[str, AfterValidator(_with_zone)]
+"""A date and time in ISO 8601, with its zone."""
 
 Status = Literal["complete", "failed", "aborted"]
 Interleave = Literal["none", "abba", "aa"]
@@ -134,8 +145,8 @@ class RunRecord(Frozen):
     status: Status
     status_reason: str
     label: str
-    started_utc: str
-    finished_utc: str | None
+    started_utc: IsoTime
+    finished_utc: IsoTime | None
     command: tuple[str, ...]
     config: Mapping[str, Any]
     comparison: Comparison
