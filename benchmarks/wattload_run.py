@@ -13,6 +13,8 @@ from benchmarks.child import output
 from benchmarks.measure import Figures
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
+from wattload.results.reading import run_of
+from wattload.results.unet3d.facts import TrainingFacts
 
 FAILED_CHECK = 3
 
@@ -59,8 +61,9 @@ def figures(record: RunRecord) -> dict[str, float]:
     known = [peak for peak in peaks if peak is not None]
     if len(known) == len(peaks):
         found["peak_memory_bytes"] = float(max(known))
-    seconds = facts.get("epoch_s", ())
-    if isinstance(seconds, Sequence) and len(seconds) > 1:
+    run = run_of(record)
+    seconds = run.facts.epochs_s if run and isinstance(run.facts, TrainingFacts) else ()
+    if len(seconds) > 1:
         epoch_bytes = found["read_bytes_per_s"] * sum(seconds) / len(seconds)
         found["later_epochs_bytes_per_s"] = epoch_bytes * (len(seconds) - 1) / sum(seconds[1:])
     for window in record.windows:

@@ -9,12 +9,12 @@ and checked where the library is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,11 +81,6 @@ class SampleConfig(LoaderConfig, Protocol):
 
     def sample_checks_crc(self, samples: SampleSet) -> bool:
         """Return whether the loader computes a CRC-32 of these samples, requested or not."""
-        ...
-
-    @property
-    def sample_bytes_counted(self) -> str:
-        """When bytes are counted, and by which figure; for the record."""
         ...
 
     @property
@@ -196,20 +191,27 @@ class ProcessCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """The program's own figures: AU in [0, 1], and throughput in samples and nominal bytes."""
+
+    au: float
+    samples_per_s: float
+    nominal_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
     """One epoch by an outside program: its accelerators' times, and its own report.
 
-    ``window_s`` is the timed window on CLOCK_MONOTONIC. ``reported`` holds the program's own
-    figures under its own names and in its own units; ``recomputed`` has those of them that follow
-    from its times of single steps. ``plugged_bytes`` counts what our reader moved inside the
-    program, and ``verified`` what it compared, both ``None`` where the program used its own.
+    ``window_s`` is the timed window on CLOCK_MONOTONIC. ``plugged_bytes`` counts what our reader
+    moved inside the program, and ``verified`` what it compared, both ``None`` where the program
+    used its own.
     """
 
     ranks: Sequence[TrainedRank]
     window_s: float
     counts: ProcessCounts
-    reported: Mapping[str, Any]
-    recomputed: Mapping[str, float]
+    reported: Reported
     path: DataPath
     version: str
     command: tuple[str, ...]

@@ -24,16 +24,18 @@ READ_START = Check(
     sentence="The first read began 1.0 s after the last write.",
     figures={"seconds": 1.0},
 )
-TRAINING_DETAILS = {
+TRAINING_FACTS = {
     "accelerators": 4,
-    "accelerators_per_rank": 4,
     "steps_per_epoch": 500,
-    "record_mean_bytes_configured": float(UNET3D.record_mean_bytes),
-    "record_stdev_bytes_configured": float(UNET3D.record_stdev_bytes),
     "record_stdev_bytes": 68_341_800.0,
-    "resize_bytes": UNET3D.resize_bytes,
-    "batch_samples": 7,
     "step_s": 0.323,
+}
+TRAINING_SETTINGS = {
+    "record_mean_bytes": UNET3D.record_mean_bytes,
+    "record_stdev_bytes": UNET3D.record_stdev_bytes,
+    "resize_bytes": UNET3D.resize_bytes,
+    "record_divisor": 1,
+    "batch_samples": 7,
     "epochs": 5,
     "record_format": "npz",
 }
@@ -70,20 +72,27 @@ def memory_of(record: RunRecord) -> int:
     return memory
 
 
-def training(seed: int = 1, **details: Any) -> RunRecord:
-    record = _record("unet3d", 1, accelerator={"name": "h100"}, loader={"prefetch_factor": 1})
+def training(seed: int = 1, **changes: Any) -> RunRecord:
+    """Return a run with other facts, or with other settings of the workload."""
+    settings = {name: changes.pop(name, value) for name, value in TRAINING_SETTINGS.items()}
+    record = _record(
+        "unet3d",
+        1,
+        accelerator={"name": "h100"},
+        loader={"prefetch_factor": 1},
+        workload=settings,
+    )
     rule = DataSetRule(
         accelerators=4,
         batch_samples=7,
         record_bytes=UNET3D.record_mean_bytes,
         memory_bytes=memory_of(record),
     )
-    files = {"data_set_rule": {"epoch_files": rule.files}, "file_count": rule.files}
-    given = {**TRAINING_DETAILS, **files, **details}
+    facts = {**TRAINING_FACTS, "epoch_files": rule.files, **changes}
     return record.model_copy(
         update={
             "run_id": f"run-{seed}",
-            "workload": record.workload.model_copy(update={"details": given}),
+            "workload": record.workload.model_copy(update={"facts": facts}),
             "config": {**record.config, "seed": seed},
             "metrics": (
                 figure("au_dlio", 0.95, Unit.FRACTION),

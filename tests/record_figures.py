@@ -121,7 +121,6 @@ OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] 
             "altered_rows": 0,
             "altered_device_rows": None,
         },
-        "step_times_close": {"parts_s": 31.9, "steps_s": 31.9},
     },
     "checkpoint": {
         "cold_cache": COLD,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.training import run_of_facts
 from wattload.core.record.results import Check, Metric
 from wattload.core.workload import Accelerator, Outcome, RunContext
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig
 from wattload.loaders.torch.config import Config as TorchConfig
+from wattload.results.figures import evaluated
+from wattload.results.unet3d.checks import CHECKS
+from wattload.results.unet3d.facts import TrainingFacts
+from wattload.results.unet3d.figures import FIGURES
 from wattload.workloads.unet3d.config import Config
 from wattload.workloads.unet3d.workload import Unet3d
 
@@ -47,8 +52,20 @@ def live(subject: Unet3d, context: RunContext) -> tuple[Outcome, list[Check]]:
     return subject.run(context), list(subject.verify(context))
 
 
+def facts_of(outcome: Outcome) -> TrainingFacts:
+    assert isinstance(outcome.facts, TrainingFacts)
+    return outcome.facts
+
+
 def named(outcome: Outcome) -> dict[str, Metric]:
-    return {metric.name: metric for metric in outcome.metrics}
+    metrics = evaluated(FIGURES, run_of_facts(facts_of(outcome)))
+    return {metric.name: metric for metric in metrics}
+
+
+def checks_of(outcome: Outcome) -> list[Check]:
+    """Return the checks that the run made, and those that follow from its facts."""
+    run = run_of_facts(facts_of(outcome))
+    return [*outcome.checks, *(check for rule in CHECKS for check in rule(run))]
 
 
 def verdict(checks: list[Check], name: str) -> str:

@@ -147,14 +147,6 @@ class Config:
         return samples.check_crc and record_format(samples.record_format).HAS_CRC
 
     @property
-    def sample_bytes_counted(self) -> str:
-        """DALI does not report its reads; it reads whole files, ahead of what it delivers."""
-        return (
-            "when each batch leaves the pipeline, by the size of its files; DALI's threads had "
-            "read them earlier, so these times are not those of the I/O"
-        )
-
-    @property
     def sample_decode_timed(self) -> str:
         """The pipeline reads and copies in one step, and reports no times."""
         return (

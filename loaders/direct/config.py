@@ -135,11 +135,6 @@ class Config:
         return samples.check_crc and record_format(samples.record_format).HAS_CRC
 
     @property
-    def sample_bytes_counted(self) -> str:
-        """Each block is counted when it has been read, as the kernel reports it."""
-        return "as each block is read, by the count that the kernel returned"
-
-    @property
     def sample_decode_timed(self) -> str:
         """Files are decoded after they have been read whole, so reading is not included."""
         return "headers, the CRC if it is checked, and the copies into rows"

@@ -120,14 +120,6 @@ class Config:
         return has_crc and (self.reader == "dlio" or samples.check_crc)
 
     @property
-    def sample_bytes_counted(self) -> str:
-        """Workers are other processes: what they read is reported with the batch."""
-        return (
-            "as each batch reaches DLIO's loop, by the size of its files; workers had read them "
-            "earlier, so these times are not those of the I/O"
-        )
-
-    @property
     def sample_decode_timed(self) -> str:
         """Why the decoding time is unknown; for the record."""
         return "dlio-benchmark does not time decoding and reading separately"

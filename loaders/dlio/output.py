@@ -6,34 +6,36 @@ checkpoints is one block, ``block1``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from wattload.core.errors import RunError
-from wattload.loaders.samples import TrainedRank, Training
+from wattload.core.units import MIB
+from wattload.loaders.samples import Reported, TrainedRank, Training
 
 SUMMARY = "summary.json"
-AU, SAMPLES_PER_S = "train_au_percentage", "train_throughput_samples_per_second"
-"""One value an epoch, each; the AU is the mean over the ranks, the throughput their sum."""
-
-_EXCLUDED_STEPS = 1
 
 
 class _Metric(BaseModel):
-    """What of the summary's ``metric`` a run must have; the rest is kept too."""
+    """What of the summary's ``metric`` is read: means over the epochs."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(strict=True)
 
-    train_au_percentage: Annotated[list[FiniteFloat], Field(min_length=1)]
     train_au_mean_percentage: FiniteFloat
-    train_throughput_samples_per_second: Annotated[list[FiniteFloat], Field(min_length=1)]
     train_throughput_mean_samples_per_second: FiniteFloat
     train_io_mean_MB_per_second: FiniteFloat  # noqa: N815 - the program's name
+
+    def reported(self) -> Reported:
+        """Return them in SI units; what it calls MB are MiB."""
+        return Reported(
+            au=self.train_au_mean_percentage / 100,
+            samples_per_s=self.train_throughput_mean_samples_per_second,
+            nominal_bytes_per_s=self.train_io_mean_MB_per_second * MIB,
+        )
 
 
 class _Times(BaseModel):
@@ -57,26 +59,10 @@ _DOCUMENT = TypeAdapter(dict[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The last epoch of a run, rank by rank, and the ``metric`` object of its summary."""
+    """The last epoch of a run, rank by rank, and the figures of its summary."""
 
     ranks: Sequence[TrainedRank]
-    metric: Mapping[str, Any]
-
-    def recomputed(self, training: Training) -> dict[str, float]:
-        """Return AU and throughput as the program computes them, from its times of single steps.
-
-        The AU is ``sum(compute[1:]) / (end - start - proc[0])``, where compute is the requested
-        step time.
-        """
-        computed_s = training.step_s * (training.steps - _EXCLUDED_STEPS)
-        samples = training.steps * training.samples.batch_samples
-        return {
-            AU: fmean(
-                100 * computed_s / (rank.duration_s - sum(rank.processed_s[:_EXCLUDED_STEPS]))
-                for rank in self.ranks
-            ),
-            SAMPLES_PER_S: sum(samples / rank.duration_s for rank in self.ranks),
-        }
+    reported: Reported
 
 
 def read_output(folder: Path, training: Training, *, epochs: int) -> Output:
@@ -105,7 +91,7 @@ def read_output(folder: Path, training: Training, *, epochs: int) -> Output:
                 processed_s=tuple(processed),
             )
         )
-    return Output(ranks=ranks, metric=metric.model_dump())
+    return Output(ranks=ranks, reported=metric.reported())
 
 
 def _member(path: Path, name: str, model: type[ModelT]) -> ModelT:

@@ -92,14 +92,6 @@ class Config:
         return record_format(samples.record_format).HAS_CRC
 
     @property
-    def sample_bytes_counted(self) -> str:
-        """Workers are other processes: what they read is reported with the batch."""
-        return (
-            "at delivery of each batch, by the size of its files; workers had read them earlier, "
-            "so these times are not those of the I/O"
-        )
-
-    @property
     def sample_decode_timed(self) -> str:
         """``np.load`` alternates reading and decoding: the time of file reads is subtracted."""
         return (

@@ -163,11 +163,7 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
         series = [_own_rates(drawn[0])] if len(drawn) == 1 else [_moved(track) for track in drawn]
     legend = [(each.role, each.name) for each in series[0]] if len(drawn) == 1 else []
     svg, table, bins = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate", step_s)
-    computes = any(
-        view_of(track.run.record).reads_ahead
-        or track.run.record.metric("compute_fraction") is not None
-        for track in drawn
-    )
+    computes = any(view_of(track.run.record).emulates_accelerators for track in drawn)
     ahead = "; the loader reads them ahead of the computation" if computes else ""
     caption = f"Bytes that the workload moved{ahead}. {bins}"
     return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)

@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from wattload.core.mlperf.published import UNET3D
 from wattload.core.record.run import RunRecord
 from wattload.core.steady import MINIMUM_S, measurement_window
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
-    Cell,
     Figure,
     FigureRow,
     Fold,
@@ -77,12 +75,6 @@ from wattload.results.reading import view_named
 _STEADY_RULE = (
     "By SNIA's PTS: over five rounds of one minute the rate ranges over at most 20\u00a0% of its "
     "average, and a fitted line rises or falls by at most 10\u00a0%. Pauses are left out."
-)
-_METRICS = (
-    ("au_nominal", Unit.FRACTION),
-    ("samples_per_s", Unit.SAMPLES_PER_SECOND),
-    ("read_bytes_per_s", Unit.BYTES_PER_SECOND),
-    ("harness_ceiling_bytes_per_s", Unit.BYTES_PER_SECOND),
 )
 
 
@@ -244,7 +236,7 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
 def _curves(
     subject: Subject, group: Group, name: str, title: str, *, is_swept: bool
 ) -> Iterator[Block]:
-    """Yield the curves of a sweep of one setting; of a search for accelerators in a fold."""
+    """Yield the curves of a sweep of one setting, in a fold where there is no sweep."""
     curves: list[Block] = [
         load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", title, found)
         for found in load_curves(subject, group)
@@ -254,7 +246,6 @@ def _curves(
         if limits := drive_limits(subject, group):
             sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
             curves.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
-    curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
 
 
@@ -324,57 +315,6 @@ def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterat
         if others:
             tables.append(quantities_table(others, group, "Other figures"))
     yield Fold("All figures", tables, data=True)
-
-
-def _accelerators(subject: Subject, group: Group) -> Iterator[Table]:
-    """Yield AU and throughput by number of accelerators, for each session of several numbers."""
-    sessions: dict[str, list[Run]] = defaultdict(list)
-    for run in group.runs:
-        if _accelerator_count(run.record) is not None:
-            sessions[run.record.comparison.session_id].append(run)
-    threshold = quantity(UNET3D.au_threshold, Unit.FRACTION, 2)
-    titles = ("#accelerators", "#AU (DLIO)", "#AU nominal", "#samples", "#throughput")
-    for session, runs in sessions.items():
-        if len({_accelerator_count(run.record) for run in runs}) < 2:  # noqa: PLR2004 - no search
-            continue
-        if runs[0].record.metric("au_dlio") is None:
-            continue
-        ordered = sorted(
-            runs, key=lambda run: (_accelerator_count(run.record) or 0, run.record.comparison.block)
-        )
-        yield Table(
-            columns=columns(*titles, "#harness ceiling", "", "run"),
-            rows=[tuple(_accelerator_row(subject, run)) for run in ordered],
-            caption=f"Utilisation by number of accelerators, session {session}",
-            note=(
-                f"MLPerf Storage scores the largest number of accelerators that reach {threshold} "
-                "AU by DLIO's formula, which leaves the first step out."
-            ),
-        )
-
-
-def _accelerator_count(record: RunRecord) -> int | None:
-    found = record.workload.details.get("accelerators")
-    return found if isinstance(found, int) else None
-
-
-def _accelerator_row(subject: Subject, run: Run) -> Iterator[Cell]:
-    record = run.record
-    deciding = record.metric("au_dlio")
-    utilisation = deciding.value if deciding else None
-    count = str(_accelerator_count(record))
-    yield from row(count, quantity(utilisation, Unit.FRACTION))
-    for name, unit in _METRICS:
-        metric = record.metric(name)
-        yield Cell(quantity(metric.value, unit) if metric else MISSING)
-    if subject.faults(run):
-        yield Cell("excluded", "bad")
-    elif utilisation is None:
-        yield Cell("unknown", "open")
-    else:
-        is_reached = utilisation >= UNET3D.au_threshold
-        yield Cell("reached", "good") if is_reached else Cell("not reached", "warn")
-    yield Cell(run.id)
 
 
 def _steady(subject: Subject, group: Group) -> Iterator[Block]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wattload.core.checks.conditions import CEILING_FACTOR, CEILING_SUFFIX, bounded_rate
-from wattload.core.mlperf.published import UNET3D
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.energy import (
@@ -207,19 +206,15 @@ def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
 def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     """Return what limited the rate of an arm; its text is empty without a valid run.
 
-    A limit needs evidence of its own; what is merely left over is unknown. It is the accelerators
-    if they computed at least as large a share of the time as MLPerf Storage demands. It is the host
-    if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, or if workers spent most
-    of their time on a core or waiting for one. It is the drive if one had requests in flight for
-    ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage. A
-    workload may name its own.
+    A limit needs evidence of its own; what is merely left over is unknown. A workload may name its
+    own. Else it is the host if one of its ceilings is less than ``CEILING_FACTOR`` times the rate,
+    or if workers spent most of their time on a core or waiting for one. It is the drive if one had
+    requests in flight for ``DRIVE_BUSY`` of the time, or if workers spent most of their time
+    waiting for storage.
     """
     if rate is None or not runs:
         return Limit("")
     records = [run.record for run in runs]
-    computed = median_of_known(_share(record, "compute_fraction") for record in records)
-    if computed is not None and computed >= UNET3D.au_threshold:
-        return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
     phase = rate.quantity.phase
     busy = median_of_known(_busy_share(record, phase) for record in records)
     if (found := _recorded(records, busy)) is not None:

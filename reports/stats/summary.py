@@ -800,7 +800,7 @@ def _work(compared: Group, phase: str) -> _Work | None:
 
 def _work_of(record: RunRecord, phase: str) -> _Work:
     """Return a unit of work and how many a run did, or else the job."""
-    details, settings = record.workload.details, record.config.get("workload")
+    details = record.workload.details
     names = [each.name for each in leading(record) if _is_in(each.name, phase)]
     own, run = view_of(record).work, run_of(record)
     if own is not None and run is not None and (work := own(run, names)) is not None:
@@ -809,10 +809,9 @@ def _work_of(record: RunRecord, phase: str) -> _Work:
     sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
     if len(sizes) == 1 and 0 not in sizes:
         return _Work(record.workload.name, float(sizes.pop()))
-    epochs = settings.get("epochs") if isinstance(settings, Mapping) else None
-    for name, count in (("round", details.get("rounds")), ("epoch", epochs)):
-        if isinstance(count, int) and count > 0:
-            return _Work(name, float(count))
+    rounds = details.get("rounds")
+    if isinstance(rounds, int) and rounds > 0:
+        return _Work("round", float(rounds))
     return _Work()
 
 
@@ -1062,7 +1061,7 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     if random_reads(record) is not None:
         every = [run.record for run in place.group.runs]
         return ", ".join([*parts, load_words(place.records or [record], every)])
-    if record.metric("compute_fraction") is not None:
+    if view.emulates_accelerators:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
     if workload.rank_count > 1:

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.training import epoch, facts_of, run_of_facts
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
 from wattload.loaders.block_reads import ReadResult
 from wattload.results.declaration import Results
-from wattload.results.figures import Figure
+from wattload.results.figures import Figure, evaluated
 from wattload.results.registry import every_results
+from wattload.results.unet3d.figures import FIGURES
 from wattload.workloads.checkpoint import workload as checkpoint_workload
 from wattload.workloads.checkpoint.cycle import DirectionTotals, Stall
 from wattload.workloads.checkpoint.cycle import RankTotals as Saved
@@ -34,26 +36,13 @@ from wattload.workloads.gpu_read import workload as gpu_read_workload
 from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
 from wattload.workloads.gpu_read.reads import RankReads, Reads
 from wattload.workloads.unet3d import workload as unet3d_workload
-from wattload.workloads.unet3d.metrics import EpochTimes, ceiling_metric
-from wattload.workloads.unet3d.metrics import JobTimes as Loaded
-from wattload.workloads.unet3d.metrics import metrics as unet3d_metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 
 
 def of_unet3d() -> list[Metric]:
-    epoch = EpochTimes(
-        duration_s=3.0,
-        load_s=(1.0, 0.0),
-        compute_s=(1.0, 1.0),
-        processed_s=(2.0, 1.0),
-        payload_bytes=1,
-        read_bytes=1,
-        cpu_s=1.0,
-        hash_cpu_s=0.0,
-    )
-    account = Loaded(ranks=[[epoch]], per_rank=1, batch_samples=1, step_s=1.0)
-    return [*unet3d_metrics(account, 1.0), ceiling_metric(1.0)]
+    run = run_of_facts(facts_of([epoch([1.0, 0.0], [1.0, 1.0])]))
+    return list(evaluated(FIGURES, run))
 
 
 def of_checkpoint() -> list[Metric]:

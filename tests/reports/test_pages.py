@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.records import Scenario
 from tests.reports.gnn import gnn_run, pairs
 from tests.reports.gpu_reads import reads_run, reads_sweep
 from tests.reports.page_text import page_text
 from tests.reports.random_reads import pair_sweep, random_run, target_sweep
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import against_itself, session, simulated, turn
+from tests.training import epoch, facts_of, program_epoch, training_record
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison
 from wattload.core.units import Unit
@@ -25,12 +27,15 @@ from wattload.reports.blocks import Section
 from wattload.reports.render.page import AFTER_WORKLOADS
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.traces import Traces
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.first import first_section
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import one_unit
+from wattload.results.reading import judged
+from wattload.results.unet3d.facts import Program
 
 GOLDENS = Path(__file__).parent / "goldens"
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}
@@ -40,6 +45,7 @@ B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 
 FILL: dict[str, Any] = {"until": "fill", "draw": "each_once"}
 FAILED = Check(name="queue_depth_read", verdict="fail", sentence="Too few reads were in flight.")
 MEMORY, LINK = {"engine": "memory", "bottleneck": "queue"}, {"bottleneck": "link"}
+NO_TRACES = Traces(throughput=None, power=None, notes=(), digests={}, tables={})
 EIO = [{"file": 0, "reason": "EIO", "offset_bytes": 512, "count": 3}]
 
 
@@ -99,6 +105,34 @@ def failed_before_reading() -> Run:
     ended = {"status": "failed", "status_reason": "cuFile does not start", "spans": ()}
     record = run.record.model_copy(update={**ended, "workload": workload})
     return Run(record=record, traces=run.traces)
+
+
+def accelerator_search() -> list[Run]:
+    """Return runs of one, two and four accelerators; the last have to wait for their batches."""
+    runs: list[Run] = []
+    for count, load_s in ((1, 0.01), (2, 0.02), (4, 0.2)):
+        for repeat in range(2):
+            one = epoch([load_s] * 60, [0.301] * 60, read_bytes=count * 10_000_000_000)
+            facts = facts_of([one] * 2, accelerators=count)
+            record = training_record(facts, Scenario(run_id=f"n{count}-{repeat}", scale="quick"))
+            place = Comparison(session_id="search", arm="", block=repeat, order=len(runs))
+            accelerator = {"name": "h100", "count": count}
+            changes = {
+                "comparison": place,
+                "config": {**record.config, "accelerator": accelerator, "seed": repeat},
+            }
+            runs.append(Run(record=record.model_copy(update=changes), traces=NO_TRACES))
+    return runs
+
+
+def outside_program() -> list[Run]:
+    """Return a run of dlio-benchmark whose accelerators computed most of the time."""
+    one = epoch([0.01] * 60, [0.3] * 60, hash_cpu_s=None, step_s=None)
+    of_program = program_epoch(window_s=19.0, called_bytes=66_000, storage_bytes=60_000)
+    program = Program(version="2.0.0", command=("dlio",), epochs=(of_program,) * 2)
+    facts = facts_of([one] * 2, program=program)
+    record = training_record(facts, Scenario(loader="dlio"))
+    return [Run(record=judged(record), traces=NO_TRACES)]
 
 
 def loaders(**changes: Any) -> list[Run]:
@@ -170,6 +204,8 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
     "warm-ups-and-strays": (warm_ups_and_strays, "label", "page"),
     "other-work": (mixed_work, "label", "job"),
     "sweep-of-workers": (swept_workers, "label", "page"),
+    "accelerator-search": (accelerator_search, "label", "job"),
+    "outside-program": (outside_program, "label", "page"),
     "random-reads": (lambda: [random_run(rate=7e6, gpus=2, targets=4)], "loader", "page"),
     "random-reads-rivals": (rivals, "loader", "job"),
     "random-reads-engines": (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from tests.records import Scenario, make_run
+from tests.records import Scenario
+from tests.training import whole_record
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -70,14 +70,13 @@ def record_of(
     nominal: float | None = None,
     checks: tuple[Check, ...] = (),
     power: Any = "none",
+    step_s: float = STEP_S,
     **changes: Any,
 ) -> RunRecord:
     """Return the record of a run; throughput follows from the utilisation."""
     rate = (au or 0.5) * accelerators * DEMAND
     scenario = Scenario(run_id=run_id, workload="unet3d", power=power, rate_bytes_per_s=rate)
-    made, _ = make_run(scenario)
-    # The phase that unet3d is measured by.
-    record = RunRecord.model_validate_json(re.sub(r'\btrain"', 'read"', made.model_dump_json()))
+    record = whole_record(scenario, accelerators=accelerators, step_s=step_s)
     (window,) = [window for window in record.windows if window.timed]
     metrics = (
         figure("au_dlio", au, Unit.FRACTION, window.name),
@@ -87,22 +86,10 @@ def record_of(
         figure("harness_ceiling_bytes_per_s", ceiling, Unit.BYTES_PER_SECOND, ""),
     )
     replaced = {check.name for check in checks}
-    epoch_s = window.read_bytes / rate
-    details = {
-        "accelerators": accelerators,
-        "batch_samples": BATCH,
-        "record_mean_bytes": RECORD_BYTES,
-        "step_s": STEP_S,
-        "epochs": 1,
-        "steps_per_epoch": window.read_bytes / RECORD_BYTES / (accelerators * BATCH),
-        "epoch_s": [epoch_s],
-        "dlio": {"train_au_percentage": [100 * (au or 0.0)]},
-    }
     return record.model_copy(
         update={
             "metrics": metrics,
             "checks": (*(c for c in record.checks if c.name not in replaced), *checks),
-            "workload": record.workload.model_copy(update={"details": details}),
             **changes,
         }
     )

@@ -145,9 +145,7 @@ def test_a_run_without_a_ceiling_leaves_the_limit_unknown() -> None:
 
 
 def test_a_run_without_a_step_time_demands_nothing_known() -> None:
-    record = record_of(2, None)
-    work = record.workload.model_copy(update={"details": {"step_s": 0.0}})
-    found = measured(record.model_copy(update={"workload": work}), 2, 0)
+    found = measured(record_of(2, None, step_s=0.0), 2, 0)
     assert found.demand_bytes_per_s is None
     assert found.au_dlio is None
     assert "one step" in found.missing["au_dlio"]

@@ -59,7 +59,7 @@ def test_a_search_up_to_its_maximum_and_again_without_a_run(tmp_path: Path) -> N
     assert (result["verdict"], result["accelerators"]) == ("at_least", 2)
     assert "at least 2 h100 hold AU >= 90 %" in done.stdout
     records = [read_record(tmp_path / "runs" / run["run_id"]) for run in result["runs"]]
-    assert [(r.label, r.workload.details["accelerators"]) for r in records] == [
+    assert [(r.label, r.workload.facts["accelerators"]) for r in records] == [
         ("A-n1", 1),
         ("A-n2", 2),
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.context import Context
+from tests.unet3d import checks_of, named
 from wattload.core.errors import RunError
 from wattload.core.io import DataPath
 from wattload.core.record.results import Check
@@ -17,6 +18,7 @@ from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.dlio import config
 from wattload.loaders.samples import (
     ProcessCounts,
+    Reported,
     SampleHarnessConfig,
     SampleSet,
     TimedWindow,
@@ -58,14 +60,11 @@ def outside(
         counts=ProcessCounts(
             cpu_s=0.25, called_bytes=called_bytes, storage_bytes=None, peak_bytes=100 << 20
         ),
-        reported={
-            "train_au_percentage": [90.0],
-            "train_au_mean_percentage": 90.0,
-            "train_throughput_samples_per_second": [10.0],
-            "train_throughput_mean_samples_per_second": 10.0,
-            "train_io_mean_MB_per_second": 2.0,
-        },
-        recomputed={"train_au_percentage": 90.0, "train_throughput_samples_per_second": 10.0},
+        reported=Reported(
+            au=training.step_s * (steps - 1) / (duration_s * (1 - 1 / steps)),
+            samples_per_s=training.accelerators * steps * BATCH / duration_s,
+            nominal_bytes_per_s=2.0 * 1024**2,
+        ),
         path=DataPath(data_path="outside", path_requested="page_cache"),
         version="1.2",
         command=("outside", "--train"),
@@ -111,7 +110,7 @@ def live(subject: Unet3d, context: Context) -> Outcome:
     subject.plan(context)
     subject.prepare(context)
     outcome = subject.run(context)
-    return replace(outcome, checks=(*outcome.checks, *subject.verify(context)))
+    return replace(outcome, checks=(*checks_of(outcome), *subject.verify(context)))
 
 
 def check(outcome: Outcome, name: str) -> Check:
@@ -119,4 +118,4 @@ def check(outcome: Outcome, name: str) -> Check:
 
 
 def value(outcome: Outcome, name: str) -> float | None:
-    return next(metric for metric in outcome.metrics if metric.name == name).value
+    return named(outcome)[name].value

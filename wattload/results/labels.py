@@ -15,7 +15,6 @@ _UNIT_WORDS = re.compile(
     r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
 )
 _SPELLINGS = {
-    "au": "AU",
     "cpu": "CPU",
     "gpu": "GPU",
     "dlio": "DLIO",
@@ -24,15 +23,11 @@ _SPELLINGS = {
     "tsv": "TSV",
 }
 _WORKLOADS = {
-    "unet3d": "Unet3D",
     "dlrm": "DLRM",
     "gpu_read": "Reads into GPU memory",
     "gpu_random_read": "Small random reads",
 }
 _LABELS = {
-    "au_dlio": "AU in MLPerf's form",
-    "au_nominal": "AU by nominal step time",
-    "compute_fraction": "share of time computing",
     "cpu_s_per_gb": "CPU time per GB",
     "cpu_s_per_million_reads": "CPU time per million reads",
     "gpu_random_read": "small random reads",

@@ -223,7 +223,7 @@ class View(Generic[F]):
         closing: what follows the figures over time.
         draws_parts: whether it draws the parts of times by itself.
         always_panels: whether curves are drawn as panels, also of a sweep of one setting.
-        reads_ahead: whether a loader reads ahead of what the runs compute.
+        emulates_accelerators: whether it does, so that a loader reads ahead of what they compute.
         judges_steady: whether its runs are judged to be steady by rules of their own.
         lines: lines of a terminal's summary by label, in place of the general ones or after them.
     """
@@ -259,7 +259,7 @@ class View(Generic[F]):
     closing: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
     draws_parts: bool = False
     always_panels: bool = False
-    reads_ahead: bool = False
+    emulates_accelerators: bool = False
     judges_steady: bool = False
     lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
 

@@ -10,6 +10,8 @@ from wattload.core.checks.conditions import AU_DLIO, AU_NOMINAL, CEILING_FACTOR
 from wattload.core.power import Scope
 from wattload.core.record.run import RunRecord
 from wattload.core.units import format_percent, format_rate
+from wattload.results.reading import run_of
+from wattload.results.unet3d.facts import TrainingFacts
 
 RATE, SAMPLES, CEILING = "read_bytes_per_s", "samples_per_s", "harness_ceiling_bytes_per_s"
 
@@ -298,9 +300,11 @@ def measured(record: RunRecord, accelerators: int, repetition: int) -> Measureme
         fields[field] = metric.value if metric else None
         if fields[field] is None:
             missing[field] = metric.missing["value"] if metric else f"the run has no {name}"
-    fields["demand_bytes_per_s"] = _demand(record, accelerators)
-    if fields["demand_bytes_per_s"] is None:
-        missing["demand_bytes_per_s"] = "the run has no batch size, record size or step time"
+    run = run_of(record)
+    if run is not None and isinstance(run.facts, TrainingFacts):
+        fields["demand_bytes_per_s"] = run.facts.demand_bytes_per_s
+    if fields.setdefault("demand_bytes_per_s", None) is None:
+        missing["demand_bytes_per_s"] = "the run has no step time"
     watts, evidence = _drive_power(record)
     if watts is None:
         missing["drive_w"] = record.power.choice
@@ -335,16 +339,6 @@ def _seconds(record: RunRecord) -> float:
     """Return the active seconds of the timed phase on the host where it took longest."""
     phase = _timed_phase(record)
     return max((w.active_s for w in record.timed_windows() if w.name == phase), default=0.0)
-
-
-def _demand(record: RunRecord, accelerators: int) -> float | None:
-    details = record.workload.details
-    batch, record_bytes, step_s = (
-        details.get(name) for name in ("batch_samples", "record_mean_bytes", "step_s")
-    )
-    if not batch or not record_bytes or not step_s:
-        return None
-    return float(accelerators * batch * record_bytes / step_s)
 
 
 def _drive_power(record: RunRecord) -> tuple[float | None, str | None]:

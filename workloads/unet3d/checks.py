@@ -1,52 +1,23 @@
-"""The checks, details and remarks of a unet3d run.
-
-The checks compare delivered with written data and cover the page cache before each epoch.
-"""
+"""The checks that a run makes: of delivered data, and of the page cache before each epoch."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.storage.extents import written_extents_check
-from wattload.core.units import format_bytes, format_rate
-from wattload.core.workload import Communicator, DeclaredCheck, Figures
+from wattload.core.workload import Communicator, Figures
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.samples import SampleConfig, SampleSet
-from wattload.workloads.unet3d.config import (
-    PUBLISHED_SETTINGS,
-    PUBLISHED_STEP_S,
-    Config,
-    Sizes,
-    payload_bytes,
-)
+from wattload.results.unet3d.facts import PHASE
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
-from wattload.workloads.unet3d.job import Job
 from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
-from wattload.workloads.unet3d.metrics import (
-    PHASE,
-    JobTimes,
-    dlio_summary,
-    step_series,
-)
-
-RATIO_LOW, RATIO_HIGH = 0.98, 1.02
-"""Bytes counted for an outside program over those of its files."""
-
-SUMMARY_TOLERANCE = 1e-6
 
 ROWS = ("hashed_samples", "expected_samples", "altered_rows", "altered_device_rows")
 """Figures of the rows of batches."""
-
-_OUTSIDE = ("dlio",)
-"""Loaders that are programs of their own."""
 
 
 def is_delivered(figures: Figures) -> bool:
@@ -73,54 +44,6 @@ def _are_rows_right(figures: Figures) -> bool:
 def are_files_whole(figures: Figures) -> bool:
     is_whole = amount(figures, "verified_bytes") == amount(figures, "file_bytes") > 0
     return is_whole and amount(figures, "wrong_count") == 0
-
-
-def is_read_by_program(figures: Figures) -> bool:
-    """Return whether an outside program read its files, and nothing else."""
-    file_bytes = amount(figures, "file_bytes")
-    if "plugged_bytes" in figures:
-        return amount(figures, "plugged_bytes") == file_bytes > 0
-    return RATIO_LOW <= amount(figures, "called_bytes") / file_bytes <= RATIO_HIGH
-
-
-def is_from_storage(figures: Figures) -> bool:
-    """Return whether an outside program's bytes came from storage, each once."""
-    ratio = amount(figures, "storage_bytes") / amount(figures, "file_bytes")
-    return RATIO_LOW <= ratio <= RATIO_HIGH
-
-
-def is_summed_up(figures: Figures) -> bool:
-    """Return whether an outside program's summary follows from its times of single steps."""
-    return amount(figures, "apart_fraction") <= SUMMARY_TOLERANCE
-
-
-CHECKS = {
-    "cold_cache": DeclaredCheck(fault="the page cache held parts of the files before an epoch"),
-    "written_extents": DeclaredCheck(
-        fault="the file system has no data for parts of the files", optional=True
-    ),
-    "delivered_bytes": DeclaredCheck(
-        fault="the loader delivered other bytes than the files have", not_made_by=_OUTSIDE
-    ),
-    "step_times_close": DeclaredCheck(
-        fault="a part of the steps is in no stage of them", optional=True
-    ),
-    "files_verified": DeclaredCheck(
-        fault="a file is not the one that was written", made_only_by=_OUTSIDE
-    ),
-    "harness_bytes": DeclaredCheck(
-        fault="the program read other bytes than its files have", made_only_by=_OUTSIDE
-    ),
-    "harness_storage_bytes": DeclaredCheck(
-        fault="bytes came from the page cache, or were read twice",
-        optional=True,
-        made_only_by=_OUTSIDE,
-    ),
-    "harness_summary": DeclaredCheck(
-        fault="the program's summary is not that of its single steps", made_only_by=_OUTSIDE
-    ),
-}
-"""The checks that only a unet3d run can make."""
 
 
 class ColdCache:
@@ -324,150 +247,3 @@ def _sentence(found: _Delivery, wrong: Sequence[str], how: str, *, device: bool)
     back = ", and so do these rows read back from the device" if device else ""
     verified = verified_clause(found.verified.verified_bytes, found.read_bytes, how)
     return f"{verified}. {found.row_count} drawn rows of batches match their files{back}."
-
-
-def details(
-    job: Job,
-    times: JobTimes,
-    samples: SampleSet,
-    loader: SampleConfig,
-    *,
-    device: str | None,
-) -> Mapping[str, Any]:
-    """Return the details of a run as JSON values; sizes are payload bytes.
-
-    ``device`` is the device that batches were copied to.
-    """
-    sizes = np.array([payload_bytes(shape) for shape in job.dataset.shapes], dtype=np.float64)
-    distribution = job.config.distribution()
-    return {
-        "record_format": job.config.record_format,
-        "file_count": job.dataset.file_count,
-        "data_set_rule": _rule(job),
-        "record_divisor": job.config.record_divisor,
-        "record_mean_bytes_configured": distribution.mean_bytes,
-        "record_stdev_bytes_configured": distribution.stdev_bytes,
-        "record_mean_bytes": float(sizes.mean()),
-        "record_stdev_bytes": float(sizes.std()),
-        "record_least_bytes": int(sizes.min()),
-        "record_most_bytes": int(sizes.max()),
-        "resize_bytes": job.config.row_bytes,
-        "batch_samples": job.config.batch_samples,
-        "accelerators": job.division.accelerators,
-        "accelerators_per_rank": job.division.per_rank,
-        "steps_per_epoch": job.steps,
-        "epochs": job.config.epochs,
-        "step_s": job.step_s,
-        "hashed_rows": len(samples.drawn),
-        "verified": loader.sample_verified,
-        "crc_checked": loader.sample_checks_crc(samples),
-        "crc_asked": job.config.check_crc,
-        "read_bytes_counted": loader.sample_bytes_counted,
-        "decode_timed": loader.sample_decode_timed,
-        "device": device,
-        "steps": step_series(times),
-        "dlio": dlio_summary(times, distribution.mean_bytes),
-        "epoch_s": [max(e.duration_s for e in epochs) for epochs in zip(*times.ranks, strict=True)],
-    }
-
-
-def remarks(
-    job: Job,
-    samples: SampleSet,
-    loader: SampleConfig,
-    *,
-    cold: Check,
-) -> list[str]:
-    config, division = job.config, job.division
-    found = list(_differences(job))
-    if config.record_divisor > 1:
-        found.append(
-            f"Records are shrunk to 1/{config.record_divisor} of MLPerf's "
-            f"({format_bytes(config.distribution().mean_bytes)} on average instead of "
-            f"{format_bytes(config.record_mean_bytes)}). This is a functional test: its figures "
-            "do not describe a real job."
-        )
-    found.extend(_small_data_set(job, cold))
-    if config.sizes is Sizes.dlio:
-        found.append(
-            "Record sizes are drawn as in DLIO: their standard deviation is about 1/sqrt(2) of the "
-            "configured one."
-        )
-    if loader.sample_checks_crc(samples) and not config.check_crc:
-        found.append(
-            f"loader={loader.name} computes the CRC-32 of every npz record (as np.load does), "
-            "although workload.check_crc is false."
-        )
-    if division.world_size > 1 and division.per_rank == 1:
-        found.append(f"Each of the {division.world_size} ranks emulates one accelerator.")
-    return found
-
-
-def ceiling_remark(times: JobTimes, ceiling_bytes_per_s: float) -> str:
-    """Return the remark that compares the read rate with the ceiling of the harness."""
-    rate = times.total("read_bytes") / times.active_s()
-    paced = "paced by the emulated accelerators" if times.step_s else "unpaced"
-    return (
-        f"Files were read from the drive at {format_rate(rate)}, {paced}. From memory and unpaced, "
-        f"the same loader and loop reach {format_rate(ceiling_bytes_per_s)} on this host, "
-        f"{ceiling_bytes_per_s / rate:.1f} times that rate."
-    )
-
-
-def _rule(job: Job) -> Mapping[str, Any]:
-    """Return MLPerf's data set rule and the figures behind it."""
-    rule = job.rule
-    return {
-        "files": rule.files,
-        "files_by_memory": rule.by_memory,
-        "files_by_steps": rule.by_steps,
-        "hosts_memory_bytes": rule.memory_bytes,
-        "record_bytes": rule.record_bytes,
-        "epoch_files": job.epoch_files,
-        "holds": job.epoch_files >= rule.files,
-    }
-
-
-def _small_data_set(job: Job, cold: Check) -> Iterator[str]:
-    """Yield a remark if the data set is smaller than MLPerf's rule requires."""
-    rule = job.rule
-    if job.epoch_files >= rule.files:
-        return
-    cache = (
-        "Instead, the page cache was verified to be cold before every epoch."
-        if cold.verdict == "pass"
-        else "Reads may have come from memory, because the page cache was not verified to be cold "
-        "before every epoch."
-    )
-    yield (
-        f"Each epoch read {job.epoch_files} files. MLPerf Storage requires {rule.files} on this "
-        f"job's hosts: the larger of {rule.by_memory} (5 x {format_bytes(rule.memory_bytes)} of "
-        f"memory) and {rule.by_steps} (500 steps). {cache} Compare this run with similar runs, not "
-        "with published results."
-    )
-
-
-def _differences(job: Job) -> Iterator[str]:
-    """Yield a remark that lists the differences from the published job, if any."""
-    published = Config()
-    found = [
-        f"workload.{name} is {getattr(job.config, name)} instead of {getattr(published, name)}"
-        for name in PUBLISHED_SETTINGS
-        if getattr(job.config, name) != getattr(published, name)
-    ]
-    step_s = PUBLISHED_STEP_S.get(job.accelerator)
-    if step_s is None:
-        found.append(
-            f"accelerator {job.accelerator!r} with a step of {job.step_s} s is not one of MLPerf "
-            "Storage's"
-        )
-    elif job.step_s != step_s:
-        found.append(
-            f"accelerator.step_s.unet3d is {job.step_s} s instead of {step_s} s for "
-            f"{job.accelerator!r}"
-        )
-    if found:
-        yield (
-            f"This is not the published unet3d job: {'; '.join(found)}. Compare this run with "
-            "similar runs, not with published results."
-        )

@@ -1,4 +1,4 @@
-"""unet3d run by an external program that owns the loop, its metrics and its checks.
+"""unet3d run by an external program that owns the loop, and the checks of what it read.
 
 Files, sample order and page cache are wattload's; the times are the program's.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
 from wattload.core.errors import ConfigError, DataError, RunError
 from wattload.core.io import VerifiedSamples
-from wattload.core.record.results import Check, Metric, Verdict
-from wattload.core.units import MIB, Unit, format_bytes, format_percent
+from wattload.core.record.results import Check
+from wattload.core.units import format_percent
 from wattload.core.workload import Device, Outcome, Progress, RunContext
 from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency, worst_of_each
 from wattload.loaders.data.record_formats import record_format
@@ -26,50 +25,45 @@ from wattload.loaders.samples import (
     Training,
     TrainingResult,
 )
+from wattload.results.unet3d.facts import (
+    BARRIER,
+    COMPUTE,
+    COPY,
+    DECODE,
+    HASH,
+    LOAD,
+    PHASE,
+    REST,
+    STEPS,
+    Program,
+    ProgramEpoch,
+)
 from wattload.workloads.unet3d.checks import (
-    RATIO_HIGH,
-    RATIO_LOW,
     ROWS,
     ColdCache,
     are_files_whole,
     bad_blocks_sentence,
-    ceiling_remark,
-    details,
     is_delivered,
-    is_read_by_program,
-    is_summed_up,
-    remarks,
     verified_clause,
     verified_reads,
 )
 from wattload.workloads.unet3d.dataset import PreparedData
+from wattload.workloads.unet3d.facts import ceiling_remark, remarks, training_facts
 from wattload.workloads.unet3d.job import Division, Job, epoch_order
-from wattload.workloads.unet3d.loop import ceiling_samples
-from wattload.workloads.unet3d.metrics import (
-    PHASE,
-    UNPACED,
-    EpochTimes,
-    JobTimes,
-    are_steps_close,
-    figure,
-    fraction,
-    metrics,
-    seconds,
-)
+from wattload.workloads.unet3d.loop import EpochTimes, ceiling_samples
 
 OUTPUT, CEILING_OUTPUT = "dlio", "dlio-ceiling"
 
 CEILING_STEPS, CEILING_STEPS_LEAST = 8, 4
 """Steps of a ceiling epoch over all accelerators, and the minimum for each of them."""
-READ, STORAGE, FILES = "harness_bytes", "harness_storage_bytes", "files_verified"
-_MISSING_TIMES = {
-    "copy_s": "dlio-benchmark does not copy to a device",
-    "barrier_s": "not reported by dlio-benchmark",
-    "rest_s": "not reported by dlio-benchmark",
-    "step_s": "dlio-benchmark does not report whole steps",
+FILES = "files_verified"
+_MISSING = {
+    COPY: "dlio-benchmark does not copy to a device",
+    BARRIER: "not reported by dlio-benchmark",
+    REST: "not reported by dlio-benchmark",
+    STEPS: "dlio-benchmark does not report whole steps",
+    HASH: "dlio-benchmark discards the bytes, so nothing was hashed",
 }
-_NOT_HASHED = "dlio-benchmark discards the bytes, so nothing was hashed"
-_NO_MEMORY = "the memory of its processes could not be read: a worker had ended, or an old kernel"
 
 
 def check_harness(loader: SampleHarnessConfig, device: Device, world_size: int) -> None:
@@ -109,26 +103,28 @@ def run_harness(
     cold_cache = cold_check(first, len(trainings), loader, left)
     with context.phase("harness_ceiling", timed=False):
         ceiling, reason = _ceiling(loader, trainings[0], context.output_folder(CEILING_OUTPUT))
-    times = _job_times(job, trainings, results, loader)
+    facts = training_facts(
+        job,
+        _times(trainings, results),
+        samples,
+        loader,
+        missing={**_MISSING, DECODE: loader.sample_decode_timed},
+        ceiling_bytes_per_s=ceiling,
+        ceiling_reason=reason,
+        program=_program(results),
+    )
     outcome = Outcome(
-        metrics=(
-            *harness_metrics(times, results, trainings[0]),
-            ceiling_metric(ceiling, reason),
-        ),
+        facts=facts,
         paths=(results[0].path,),
         checks=(
             cold_cache,
             written,
-            *harness_checks(results, trainings, loader.sample_verified),
+            delivery_check(results, samples, facts.read_bytes, loader.sample_verified),
         ),
-        details={
-            **details(job, times, samples, loader, device=None),
-            "harness": _harness_details(results),
-        },
         remarks=(
             *remarks(job, samples, loader, cold=cold_cache),
             *loader.differences(trainings[0]),
-            *([ceiling_remark(times, ceiling)] if ceiling is not None else []),
+            *ceiling_remark(facts),
         ),
     )
     return outcome, files
@@ -284,280 +280,49 @@ def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: flo
     )
 
 
-def _job_times(
-    job: Job,
-    trainings: Sequence[Training],
-    results: Sequence[TrainingResult],
-    loader: SampleHarnessConfig,
-) -> JobTimes:
-    epochs = [_times(*each) for each in zip(trainings, results, strict=True)]
-    return JobTimes(
-        ranks=list(zip(*epochs, strict=True)),
-        per_rank=1,
-        batch_samples=job.config.batch_samples,
-        step_s=job.step_s,
-        missing={**_MISSING_TIMES, "decode_s": loader.sample_decode_timed},
-    )
-
-
-def _times(training: Training, result: TrainingResult) -> list[EpochTimes]:
-    """Return the times of each accelerator; CPU time is known for all processes together."""
-    return [
-        EpochTimes(
-            duration_s=rank.duration_s,
-            load_s=rank.load_s,
-            compute_s=tuple(
-                processed_s - load_s
-                for processed_s, load_s in zip(rank.processed_s, rank.load_s, strict=True)
-            ),
-            processed_s=rank.processed_s,
-            payload_bytes=0,
-            read_bytes=training.bytes_read(accelerator),
-            cpu_s=result.counts.cpu_s / training.accelerators,
-            hash_cpu_s=0.0,
-        )
-        for accelerator, rank in enumerate(result.ranks)
+def _times(
+    trainings: Sequence[Training], results: Sequence[TrainingResult]
+) -> list[tuple[EpochTimes, ...]]:
+    """Return the epochs of each accelerator; CPU time is known for all processes together."""
+    epochs = [
+        [
+            EpochTimes(
+                duration_s=rank.duration_s,
+                parts_s={
+                    LOAD: rank.load_s,
+                    COMPUTE: tuple(
+                        processed_s - load_s
+                        for processed_s, load_s in zip(rank.processed_s, rank.load_s, strict=True)
+                    ),
+                },
+                processed_s=rank.processed_s,
+                read_bytes=training.bytes_read(accelerator),
+                cpu_s=result.counts.cpu_s / training.accelerators,
+            )
+            for accelerator, rank in enumerate(result.ranks)
+        ]
+        for training, result in zip(trainings, results, strict=True)
     ]
+    return list(zip(*epochs, strict=True))
 
 
-def _harness_details(results: Sequence[TrainingResult]) -> dict[str, object]:
-    """Return the identity and the own report of the program, as JSON values; lists by epoch."""
-    return {
-        "version": results[0].version,
-        "command": list(results[0].command),
-        "output": OUTPUT,
-        "summary": [dict(result.reported) for result in results],
-        "called_bytes": [result.counts.called_bytes for result in results],
-        "storage_bytes": [result.counts.storage_bytes for result in results],
-        "plugged_bytes": _sum([result.plugged_bytes for result in results]),
-    }
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum of a count over epochs; ``None`` if one is unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
-
-
-def harness_metrics(
-    times: JobTimes, results: Sequence[TrainingResult], training: Training
-) -> list[Metric]:
-    """Return the unet3d metrics available from the program's times, then its own."""
-    ours = [
-        seconds(metric.name, None, metric.meaning, reason=_NOT_HASHED)
-        if metric.name == "hash_cpu_s"
-        else metric
-        for metric in metrics(times, training.record_mean_bytes)
-    ]
-    return [*ours, *_reported(results, training), _memory(results)]
-
-
-def _reported(results: Sequence[TrainingResult], training: Training) -> list[Metric]:
-    """Return the figures that the program prints, in SI units: means over its epochs."""
-
-    def mean(name: str) -> float:
-        return fmean(float(result.reported[name]) for result in results)
-
-    return [
-        fraction(
-            "dlio_reported_au",
-            mean("train_au_mean_percentage") / 100 if training.step_s else None,
-            UNPACED,
-            "Accelerator utilisation as printed by dlio-benchmark; 2.0.0 sums the configured step "
-            "time.",
-            headline=True,
+def _program(results: Sequence[TrainingResult]) -> Program:
+    return Program(
+        version=results[0].version,
+        command=results[0].command,
+        epochs=tuple(
+            ProgramEpoch(
+                window_s=result.window_s,
+                called_bytes=result.counts.called_bytes,
+                storage_bytes=result.counts.storage_bytes,
+                peak_bytes=result.counts.peak_bytes,
+                plugged_bytes=result.plugged_bytes,
+                au=result.reported.au,
+                samples_per_s=result.reported.samples_per_s,
+                nominal_bytes_per_s=result.reported.nominal_bytes_per_s,
+            )
+            for result in results
         ),
-        figure(
-            "dlio_reported_samples_per_s",
-            mean("train_throughput_mean_samples_per_second"),
-            Unit.SAMPLES_PER_SECOND,
-            "higher",
-            "Throughput as printed by dlio-benchmark: the mean over epochs.",
-        ),
-        figure(
-            "dlio_reported_nominal_bytes_per_s",
-            mean("train_io_mean_MB_per_second") * MIB,
-            Unit.BYTES_PER_SECOND,
-            "higher",
-            "Its samples per second times the configured mean record size. It prints this as MB/s "
-            "but means MiB/s. These are nominal bytes, not bytes that moved.",
-        ),
-    ]
-
-
-def _memory(results: Sequence[TrainingResult]) -> Metric:
-    peaks = [result.counts.peak_bytes for result in results]
-    return figure(
-        "harness_peak_bytes",
-        max((peak for peak in peaks if peak is not None), default=None)
-        if None not in peaks
-        else None,
-        Unit.BYTES,
-        "lower",
-        "Peak memory of the program's processes: the sum of their own peaks, with shared pages "
-        "counted once.",
-        reason=_NO_MEMORY,
-    )
-
-
-def ceiling_metric(bytes_per_s: float | None, reason: str) -> Metric:
-    """Return the rate of the same program from memory without computation."""
-    return figure(
-        "harness_ceiling_bytes_per_s",
-        bytes_per_s,
-        Unit.BYTES_PER_SECOND,
-        "higher",
-        "The same program and reader with files in memory and step time 0, in its second epoch.",
-        phase="",
-        reason=reason,
-    )
-
-
-def harness_checks(
-    results: Sequence[TrainingResult], trainings: Sequence[Training], how: str
-) -> list[Check]:
-    """Return the checks that replace those on our own loop."""
-    file_bytes = sum(map(_read_bytes, trainings))
-    return [
-        read_check(results, file_bytes),
-        storage_check(results, file_bytes),
-        summary_check(results),
-        times_check(results),
-        delivery_check(results, trainings[0].samples, file_bytes, how),
-    ]
-
-
-def read_check(results: Sequence[TrainingResult], file_bytes: int) -> Check:
-    """Compare the sizes of the program's files with the bytes that it read.
-
-    With our reader plugged in, its journal counts exactly. Otherwise the kernel's count of the
-    processes' read calls is used, which also covers other files.
-    """
-    plugged_bytes = _sum([result.plugged_bytes for result in results])
-    if plugged_bytes is not None:
-        return _plugged_check(plugged_bytes, file_bytes)
-    called_bytes = _sum([result.counts.called_bytes for result in results])
-    if called_bytes is None:
-        return Check(
-            name=READ,
-            verdict="not_checked",
-            sentence="The kernel does not report the reads of the program's processes.",
-            figures={"file_bytes": file_bytes},
-            mandatory=True,
-        )
-    return _called_check(called_bytes, file_bytes)
-
-
-def _plugged_check(plugged_bytes: int, file_bytes: int) -> Check:
-    figures = {"file_bytes": file_bytes, "plugged_bytes": plugged_bytes}
-    agree = is_read_by_program(figures)
-    return Check(
-        name=READ,
-        verdict="pass" if agree else "fail",
-        sentence=(
-            f"wattload's reader read {format_bytes(plugged_bytes)} inside the program; its files "
-            f"have {format_bytes(file_bytes)}"
-            + ("." if agree else ": not every file was read once.")
-        ),
-        figures=figures,
-        mandatory=True,
-    )
-
-
-def _called_check(called_bytes: int, file_bytes: int) -> Check:
-    ratio = called_bytes / file_bytes
-    verdict = _verdict(ratio)
-    endings = {
-        "pass": ".",
-        "warn": ": this includes code, settings and messages between its processes.",
-        "fail": ": some files were not read completely.",
-    }
-    return Check(
-        name=READ,
-        verdict=verdict,
-        sentence=(
-            f"By the kernel's count, the program's read calls returned {ratio:.4f} of the files' "
-            "bytes" + endings[verdict]
-        ),
-        figures={"file_bytes": file_bytes, "called_bytes": called_bytes, "ratio": ratio},
-        mandatory=True,
-    )
-
-
-def _verdict(ratio: float) -> Verdict:
-    if ratio < RATIO_LOW:
-        return "fail"
-    return "pass" if ratio <= RATIO_HIGH else "warn"
-
-
-def storage_check(results: Sequence[TrainingResult], file_bytes: int) -> Check:
-    """Compare the sizes of the files with the bytes fetched from storage for the program.
-
-    The kernel counts them per process, so other load on the drive is excluded.
-    """
-    storage_bytes = _sum([result.counts.storage_bytes for result in results])
-    if storage_bytes is None:
-        return Check(
-            name=STORAGE,
-            verdict="not_checked",
-            sentence="The kernel does not report the bytes fetched from storage for the program.",
-            figures={"file_bytes": file_bytes},
-        )
-    ratio = storage_bytes / file_bytes
-    proved = RATIO_LOW <= ratio <= RATIO_HIGH
-    other = "the rest came from memory" if ratio < RATIO_LOW else "some were fetched more than once"
-    return Check(
-        name=STORAGE,
-        verdict="pass" if proved else "warn",
-        sentence=(
-            f"The kernel fetched {ratio:.4f} of the files' bytes from storage for the program's "
-            + ("processes." if proved else f"processes: {other}.")
-        ),
-        figures={"file_bytes": file_bytes, "storage_bytes": storage_bytes, "ratio": ratio},
-    )
-
-
-def summary_check(results: Sequence[TrainingResult]) -> Check:
-    """Compare the program's summary with its times of single steps."""
-    difference = max(
-        abs(ours - theirs) / max(abs(theirs), 1e-12)
-        for result in results
-        for name, ours in result.recomputed.items()
-        for theirs in result.reported[name]
-    )
-    figures = {"apart_fraction": difference}
-    closes = is_summed_up(figures)
-    return Check(
-        name="harness_summary",
-        verdict="pass" if closes else "fail",
-        sentence=(
-            "Utilisation and throughput in dlio-benchmark's summary "
-            + ("agree" if closes else "do not agree")
-            + " with its own times of single steps."
-        ),
-        figures=figures,
-    )
-
-
-def times_check(results: Sequence[TrainingResult]) -> Check:
-    """Compare the program's times of single steps with the timed window of the epoch.
-
-    The program uses the wall clock, which may be adjusted; the epoch is timed by CLOCK_MONOTONIC.
-    Steps exclude the barriers after them, so only an excess is a contradiction.
-    """
-    each = [(sum(rank.processed_s), result.window_s) for result in results for rank in result.ranks]
-    steps_s, epoch_s = max(each, key=lambda times: times[0] / times[1])
-    figures = {"steps_s": steps_s, "epoch_s": epoch_s}
-    fits = are_steps_close(figures)
-    return Check(
-        name="step_times_close",
-        verdict="pass" if fits else "fail",
-        sentence=(
-            f"In the worst epoch, the program's steps sum to {steps_s:.3f} s by the wall clock; "
-            f"the epoch took {epoch_s:.3f} s by the monotonic clock"
-            + ("." if fits else ": the program's times are wrong.")
-        ),
-        figures=figures,
     )
 
 
@@ -574,8 +339,8 @@ def delivery_check(
             verdict="not_checked",
             sentence=(
                 f"0 of {read_bytes} bytes were verified as they were read: dlio-benchmark owns the "
-                f"loop and does not hand over bytes. {READ} compares how many it read with its "
-                f"files, which {FILES} reads again afterwards."
+                "loop and does not hand over bytes. harness_bytes compares how many it read with "
+                f"its files, which {FILES} reads again afterwards."
             ),
             verified=(verified_reads(read_bytes, 0),),
         )

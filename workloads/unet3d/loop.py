@@ -1,7 +1,7 @@
 """The training loop: load, copy to the device, sleep for the step time, barrier.
 
 The same loop from memory measures the ceiling of the harness. All time of a step belongs to one of
-five parts (``StepPart``).
+five parts, those of ``wattload.results.unet3d``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator, Device
 from wattload.loaders.device_copy import Arrived, DeviceCopier, cuda_copier, require_cuda
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
-from wattload.workloads.unet3d.metrics import EpochTimes
+from wattload.results.unet3d.facts import BARRIER, COMPUTE, COPY, LOAD, PARTS, REST, Epoch
 
 CEILING_S = 3.0
 CEILING_BATCHES_MIN = 8
@@ -59,18 +58,18 @@ def run_epoch(
     for step in range(steps):
         for _ in range(per_rank):
             batch = next(batches)
-            clock.lap(StepPart.LOAD)
+            clock.lap(LOAD)
             hashed_rows = tally.add(batch)
-            clock.lap(StepPart.REST)
+            clock.lap(REST)
             if copier is not None:
                 _send(copier, batch, hashed_rows, tally, clock)
         if step_s:
             time.sleep(step_s)
-        clock.lap(StepPart.COMPUTE)
+        clock.lap(COMPUTE)
         if copier is not None and step == steps - 1:
             _receive(copier.finish(), tally, clock)
         barrier()
-        clock.lap(StepPart.BARRIER)
+        clock.lap(BARRIER)
         clock.end_step()
     cpu_s = time.process_time() - cpu_s + tally.worker_cpu_s
     return _times(clock, tally, cpu_s=cpu_s, has_device=copier is not None), tally.delivered()
@@ -86,28 +85,24 @@ def _send(
     """Start to copy a batch and read its hashed rows back; receive earlier copies."""
     _receive(copier.make_room(), tally, clock)
     copier.copy(batch.tensor, hashed_rows)
-    clock.lap(StepPart.COPY)
+    clock.lap(COPY)
 
 
 def _receive(arrived: Sequence[Arrived], tally: _Tally, clock: StepClock) -> None:
-    clock.lap(StepPart.COPY)
+    clock.lap(COPY)
     tally.arrived(arrived)
-    clock.lap(StepPart.REST)
+    clock.lap(REST)
 
 
 def _times(clock: StepClock, tally: _Tally, *, cpu_s: float, has_device: bool) -> EpochTimes:
     decode_s = [seconds for seconds in tally.decode_s if seconds is not None]
+    timed = [part for part in PARTS if part != COPY or has_device]
     return EpochTimes(
         duration_s=clock.duration_ns / NS_PER_S,
-        load_s=clock.seconds(StepPart.LOAD),
-        copy_s=clock.seconds(StepPart.COPY) if has_device else None,
-        compute_s=clock.seconds(StepPart.COMPUTE),
+        parts_s={part: clock.seconds(part) for part in timed},
         processed_s=clock.processed_s(),
-        barrier_s=clock.seconds(StepPart.BARRIER),
-        rest_s=clock.seconds(StepPart.REST),
         step_s=clock.steps_s(),
         decode_s=tuple(decode_s) if len(decode_s) == len(tally.decode_s) else None,
-        payload_bytes=tally.payload_bytes,
         read_bytes=tally.read_bytes,
         cpu_s=cpu_s,
         hash_cpu_s=tally.hash_cpu_s,
@@ -116,19 +111,45 @@ def _times(clock: StepClock, tally: _Tally, *, cpu_s: float, has_device: bool) -
     )
 
 
-class StepPart(Enum):
-    """The parts of the loop; a step is their sum."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochTimes:
+    """One epoch on one rank; times in seconds, one entry per step.
 
-    LOAD = "load"
-    """Waiting for the next batch of the loader."""
-    COPY = "copy"
-    """Staging batches for the device, and waiting for earlier copies."""
-    COMPUTE = "compute"
-    """The emulated computation, by its actual duration."""
-    BARRIER = "barrier"
-    """Waiting for the other ranks."""
-    REST = "rest"
-    """Everything else, mostly hashing for verification."""
+    ``parts_s`` are those that were timed, in results' names. ``step_s`` is the whole step by a
+    separate clock (CLOCK_MONOTONIC_RAW). ``processed_s`` is DLIO's: the step up to the end of the
+    computation, without the barrier. ``decode_s`` has an entry per batch: the time that the
+    loader's workers spent on decoding it. ``None`` means not measured.
+
+    ``duration_s`` is the whole epoch including barriers. ``cpu_s`` includes the loader's own
+    processes. ``copied_bytes`` arrived on the device, in ``device_copy_s`` seconds of its clock.
+    """
+
+    duration_s: float
+    parts_s: Mapping[str, tuple[float, ...]]
+    processed_s: tuple[float, ...]
+    read_bytes: int
+    cpu_s: float
+    hash_cpu_s: float | None = None
+    step_s: tuple[float, ...] | None = None
+    decode_s: tuple[float, ...] | None = None
+    copied_bytes: int = 0
+    device_copy_s: float = 0.0
+
+    def summed(self) -> Epoch:
+        """Return the facts of the epoch."""
+        return Epoch(
+            duration_s=self.duration_s,
+            first_step_s=self.processed_s[0],
+            first_compute_s=self.parts_s[COMPUTE][0],
+            parts_s={part: sum(seconds) for part, seconds in self.parts_s.items()},
+            steps_s=None if self.step_s is None else sum(self.step_s),
+            decode_s=None if self.decode_s is None else sum(self.decode_s),
+            read_bytes=self.read_bytes,
+            cpu_s=self.cpu_s,
+            hash_cpu_s=self.hash_cpu_s,
+            copied_bytes=self.copied_bytes,
+            device_copy_s=self.device_copy_s,
+        )
 
 
 class StepClock:
@@ -139,9 +160,9 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        self._steps: list[dict[StepPart, int]] = []
+        self._steps: list[dict[str, int]] = []
         self._raw_ns: list[int] = []
-        self._step: dict[StepPart, int] = dict.fromkeys(StepPart, 0)
+        self._step: dict[str, int] = dict.fromkeys(PARTS, 0)
         self._start_ns = self._mark_ns = self._raw_mark_ns = 0
 
     def start(self) -> None:
@@ -149,7 +170,7 @@ class StepClock:
         self._raw_mark_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         self._start_ns = self._mark_ns = time.monotonic_ns()
 
-    def lap(self, part: StepPart) -> None:
+    def lap(self, part: str) -> None:
         """Attribute the time since the last lap to a part."""
         now_ns = time.monotonic_ns()
         self._step[part] += now_ns - self._mark_ns
@@ -160,22 +181,20 @@ class StepClock:
         self._raw_ns.append(raw_ns - self._raw_mark_ns)
         self._raw_mark_ns = raw_ns
         self._steps.append(self._step)
-        self._step = dict.fromkeys(StepPart, 0)
+        self._step = dict.fromkeys(PARTS, 0)
 
     @property
     def duration_ns(self) -> int:
         """Nanoseconds of CLOCK_MONOTONIC from the start to the last lap."""
         return self._mark_ns - self._start_ns
 
-    def seconds(self, part: StepPart) -> tuple[float, ...]:
+    def seconds(self, part: str) -> tuple[float, ...]:
         """Return the seconds of one part, per step."""
         return tuple(step[part] / NS_PER_S for step in self._steps)
 
     def processed_s(self) -> tuple[float, ...]:
         """Return what DLIO calls processing, per step: everything except the barrier."""
-        return tuple(
-            (sum(step.values()) - step[StepPart.BARRIER]) / NS_PER_S for step in self._steps
-        )
+        return tuple((sum(step.values()) - step[BARRIER]) / NS_PER_S for step in self._steps)
 
     def steps_s(self) -> tuple[float, ...]:
         """Return the seconds of each step by CLOCK_MONOTONIC_RAW."""
@@ -210,7 +229,6 @@ class _Tally:
 
     order: Sequence[int]
     drawn: Collection[int]
-    payload_bytes: int = 0
     read_bytes: int = 0
     worker_cpu_s: float = 0.0
     hash_cpu_s: float = 0.0
@@ -224,7 +242,6 @@ class _Tally:
 
     def add(self, batch: Batch) -> Mapping[int, int]:
         """Count a batch and hash its selected rows; return the position of each in the epoch."""
-        self.payload_bytes += batch.payload_bytes
         self.read_bytes += batch.read_bytes
         self.worker_cpu_s += batch.worker_cpu_s
         self.hash_cpu_s += batch.verified.cpu_s

@@ -21,28 +21,23 @@ from wattload.core.workload import (
 from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.device_copy import DeviceCopier
 from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, SampleSet
-from wattload.workloads.unet3d.checks import ColdCache, Delivery, ceiling_remark, details, remarks
+from wattload.results.unet3d.facts import COPY, DECODE, PHASE
+from wattload.workloads.unet3d.checks import ColdCache, Delivery
 from wattload.workloads.unet3d.config import Config
 from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
+from wattload.workloads.unet3d.facts import ceiling_remark, remarks, training_facts
 from wattload.workloads.unet3d.generation import generation_memory_bytes, prepare
 from wattload.workloads.unet3d.harness import FilesRead, check_harness, run_harness
 from wattload.workloads.unet3d.job import Job, drawn_samples, plan_job
 from wattload.workloads.unet3d.loop import (
     DeviceChoice,
+    EpochTimes,
     ceiling_samples,
     choose_device,
     device_copier,
     device_memory_bytes,
     harness_ceiling,
     run_epoch,
-)
-from wattload.workloads.unet3d.metrics import (
-    PHASE,
-    EpochTimes,
-    JobTimes,
-    ceiling_metric,
-    closure_check,
-    metrics,
 )
 
 
@@ -148,21 +143,24 @@ class Unet3d:
         epochs_by_rank, cold_checks = world.gather(epochs), cold.checks()
         if world.rank:
             return Outcome(latencies=latencies, operations=operations)
-        times = self._job_times(epochs_by_rank)
         cold_cache, written = worst_of_each(cold_checks)
-        record_bytes = self.config.distribution().mean_bytes
-        device = copier.device if copier is not None else None
+        facts = training_facts(
+            job,
+            epochs_by_rank,
+            samples,
+            self._loader,
+            missing={COPY: self._device.reason, DECODE: self._loader.sample_decode_timed},
+            ceiling_bytes_per_s=ceiling,
+            device=copier.device if copier is not None else None,
+            draw=f"{draw:016x}",
+        )
         return Outcome(
-            metrics=(*metrics(times, record_bytes), ceiling_metric(ceiling)),
+            facts=facts,
             paths=(loader.path(),),
-            checks=(cold_cache, written, closure_check(times)),
-            details={
-                **details(job, times, samples, self._loader, device=device),
-                "draw": f"{draw:016x}",
-            },
+            checks=(cold_cache, written),
             remarks=(
                 *remarks(job, samples, self._loader, cold=cold_cache),
-                ceiling_remark(times, ceiling),
+                *ceiling_remark(facts),
             ),
             latencies=latencies,
             operations=operations,
@@ -218,19 +216,6 @@ class Unet3d:
             self._delivery.add(order, delivered)
         context.progress.end()
         return epochs
-
-    def _job_times(self, ranks: Sequence[Sequence[EpochTimes]]) -> JobTimes:
-        job = self._planned()
-        return JobTimes(
-            ranks=ranks,
-            per_rank=job.division.per_rank,
-            batch_samples=self.config.batch_samples,
-            step_s=job.step_s,
-            missing={
-                "copy_s": self._device.reason,
-                "decode_s": self._loader.sample_decode_timed,
-            },
-        )
 
     def _samples(
         self, job: Job, paths: Sequence[Path], drawn: frozenset[int] = frozenset()

@@ -40,12 +40,12 @@ def test_other_workloads_have_no_rules() -> None:
 @pytest.mark.parametrize(
     ("rule", "details"),
     [
-        ("data_set_size", {"data_set_rule": {"epoch_files": 28}}),
-        ("data_set_size", {"data_set_rule": None, "file_count": 28}),
+        ("data_set_size", {"epoch_files": 28}),
         ("data_set_size", {"accelerators": 4000}),
         ("steps", {"steps_per_epoch": 499}),
-        ("record_size", {"record_mean_bytes_configured": 2e6}),
+        ("record_size", {"record_mean_bytes": 2_000_000}),
         ("record_size", {"resize_bytes": 4096}),
+        ("record_size", {"record_divisor": 2}),
         ("batch", {"batch_samples": 4}),
         ("step_time", {"step_s": 0.1}),
         ("epochs", {"epochs": 24}),
@@ -244,7 +244,7 @@ def test_caches_must_be_dropped_under_three_times_a_clients_memory() -> None:
 def test_a_record_with_few_facts_is_not_checked() -> None:
     record = training()
     bare = record.model_copy(
-        update={"workload": record.workload.model_copy(update={"details": {}}), "config": {}}
+        update={"workload": record.workload.model_copy(update={"facts": {}}), "config": {}}
     )
     for rule in ("data_set_size", "steps", "record_size", "batch", "step_time", "epochs"):
         assert finding(bare, rule).standing == "not_checked"
@@ -254,11 +254,18 @@ HOSTILE: tuple[object, ...] = ("1", [], {}, True, float("nan"), float("inf"), -1
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=str)
-def test_details_of_another_kind_are_not_checked_and_no_error(value: object) -> None:
+def test_facts_of_another_kind_are_not_checked_and_no_error(value: object) -> None:
     for record in (training(1), checkpoint()):
-        for name in record.workload.details:
-            details = {**record.workload.details, name: value}
-            workload = record.workload.model_copy(update={"details": details})
-            judgement = judge(record.model_copy(update={"workload": workload}))
+        for place in ("facts", "details"):
+            own = getattr(record.workload, place)
+            for name in own:
+                update = {place: {**own, name: value}}
+                workload = record.workload.model_copy(update=update)
+                judgement = judge(record.model_copy(update={"workload": workload}))
+                assert judgement is not None
+                assert all(found.sentence for found in judgement.findings)
+        settings = record.config["workload"]
+        for name in settings:
+            judgement = judge(with_config(record, workload={**settings, name: value}))
             assert judgement is not None
             assert all(found.sentence for found in judgement.findings)

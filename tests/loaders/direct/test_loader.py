@@ -121,10 +121,6 @@ def test_memory_too_small_is_known_before_there_is_a_file(tmp_path: Path) -> Non
         config(prefetch_bytes=100_000).check_samples(samples, ())
 
 
-def test_the_record_is_told_that_blocks_count_as_they_come() -> None:
-    assert config().sample_bytes_counted.startswith("as each block is read")
-
-
 @pytest.mark.parametrize("name", ["workers", "prefetch_batches", "prefetch_bytes"])
 def test_settings_below_one_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"loader.{name} must be 1 .*, got 0"):

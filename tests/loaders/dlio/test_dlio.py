@@ -26,8 +26,6 @@ pytestmark = [needs_dlio, pytest.mark.slow]
 def test_two_accelerators_are_two_processes(tmp_path: Path, reader: str) -> None:
     training, window = make_training(tmp_path, accelerators=2), Window()
     result = train(Config(workers=1, reader=reader), training, tmp_path / "output", window)
-    for name, figure in result.recomputed.items():
-        assert result.reported[name] == [pytest.approx(figure, rel=1e-9)]
     assert window.read_bytes == sum(training.samples.file_bytes)
     assert result.window_s == pytest.approx(result.ranks[0].duration_s, abs=0.01)
     for rank in result.ranks:

@@ -201,10 +201,6 @@ def test_a_worker_whose_run_has_gone_already_ends_at_once() -> None:
     assert worker.returncode == 1
 
 
-def test_the_record_is_told_that_bytes_count_at_delivery() -> None:
-    assert config().sample_bytes_counted.startswith("at delivery")
-
-
 def test_what_the_loader_lacks_is_known_before_there_is_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tests.damage import (
     flip_bit,
     flip_in_the_middle,
 )
-from tests.unet3d import BATCH, EPOCHS, FILES, direct, live, torch, workload
+from tests.unet3d import BATCH, EPOCHS, FILES, direct, facts_of, live, torch, workload
 from wattload.core.errors import DataError
 from wattload.core.workload import RunContext
 from wattload.loaders.dali.config import Config as DaliConfig
@@ -245,7 +245,7 @@ def test_data_without_seals_is_not_reused(tmp_path: Path) -> None:
 
 def test_what_is_drawn_is_new_in_every_run_and_recorded(tmp_path: Path) -> None:
     context = context_at(tmp_path)
-    draws = {live(workload(), context)[0].details["draw"] for _ in range(2)}
+    draws = {facts_of(live(workload(), context)[0]).draw for _ in range(2)}
     assert len(draws) == 2
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.context import context_at
 from tests.devicebuffers import ThreadBuffer
-from tests.unet3d import BATCH, EPOCHS, FILES, live, named, torch, verdict
+from tests.unet3d import BATCH, EPOCHS, FILES, checks_of, facts_of, live, named, torch, verdict
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.workload import Accelerator, Device
 from wattload.loaders import device_copy
@@ -55,16 +55,16 @@ def test_every_batch_is_copied_and_proved_on_the_device(
     outcome, checks = live(workload(Device.auto, count=count), context_at(tmp_path))
     metrics = named(outcome)
     batches = EPOCHS * (FILES // (BATCH * count)) * count
-    assert metrics["copied_bytes"].value == batches * BATCH * outcome.details["resize_bytes"]
+    assert metrics["copied_bytes"].value == batches * BATCH * (2_097_152 // 640)
     assert metrics["device_copy_bytes_per_s"].value
     assert metrics["copy_wait_s"].value
-    assert outcome.details["device"] == "a thread"
+    assert facts_of(outcome).device == "a thread"
     assert len(made) == 2 * count
     (check,) = checks
     assert check.verdict == "pass"
     assert check.figures["altered_device_rows"] == 0
     assert "and so do these rows read back from the device" in check.sentence
-    assert verdict(list(outcome.checks), "step_times_close") == "pass"
+    assert verdict(checks_of(outcome), "step_times_close") == "pass"
 
 
 def test_bytes_that_change_on_the_way_to_the_device_fail_the_run(
@@ -111,7 +111,7 @@ def test_without_a_device_no_copy_is_pretended(
     for name in ("copied_bytes", "device_copy_s", "device_copy_bytes_per_s", "copy_wait_s"):
         assert metrics[name].value is None
         assert reason in metrics[name].missing["value"]
-    assert outcome.details["device"] is None
+    assert facts_of(outcome).device is None
     assert checks[0].figures["altered_device_rows"] is None
     assert verdict(checks, "delivered_bytes") == "pass"
 

@@ -1,155 +1,129 @@
-"""The parts of a step: they make up the whole, and a check says so by another clock."""
+"""The loop: what a step does, in parts that make up the whole."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.context import context_at
-from tests.unet3d import EPOCHS, direct, live, named, torch, verdict, workload
-from wattload.core.record.results import Metric
+from tests.unet3d import checks_of, direct, facts_of, live, named, torch, verdict, workload
+from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.loaders.samples import SampleLoaderConfig
-from wattload.workloads.unet3d.loop import StepClock, StepPart
-from wattload.workloads.unet3d.metrics import (
-    SERIES_STEPS,
-    EpochTimes,
-    JobTimes,
-    closure_check,
-    device_metrics,
-    step_metrics,
-    step_series,
-)
+from wattload.results.unet3d.facts import BARRIER, COMPUTE, LOAD, PARTS
+from wattload.workloads.unet3d.loop import DeliveredRow, StepClock, run_epoch
 
 pytestmark = pytest.mark.usefixtures("short_ceiling")
 
 
-def epoch(steps: int = 4) -> EpochTimes:
-    """Return steps of 0.1 + 0.05 + 0.3 + 0.04 + 0.01 s, and 0.2 s of decoding for each."""
-    return EpochTimes(
-        duration_s=0.5 * steps,
-        load_s=(0.1,) * steps,
-        copy_s=(0.05,) * steps,
-        compute_s=(0.3,) * steps,
-        processed_s=(0.46,) * steps,
-        barrier_s=(0.04,) * steps,
-        rest_s=(0.01,) * steps,
-        step_s=(0.5,) * steps,
-        decode_s=(0.2,) * steps,
-        payload_bytes=10,
-        read_bytes=10,
-        cpu_s=0.0,
-        hash_cpu_s=0.0,
-        copied_bytes=1000,
-        device_copy_s=0.25,
-    )
+class Instant:
+    """A loader whose batches are there at once; the wait of each step can be set."""
+
+    def __init__(self, waits_s: Sequence[float]) -> None:
+        self.waits_s = waits_s
+        self.swapped = False
+
+    def epoch(self, order: Sequence[int]) -> Iterator[Batch]:
+        if self.swapped:
+            order = order[::-1]
+        for index, wait_s in zip(order, self.waits_s, strict=True):
+            time.sleep(wait_s)
+            yield Batch(
+                tensor=np.zeros((1, 1), dtype=np.uint8),
+                indices=(index,),
+                payload_bytes=10,
+                read_bytes=11,
+                verified=VerifiedSamples(verified_bytes=9, bad_blocks={index: 2}, cpu_s=0.5),
+                worker_cpu_s=2.0,
+            )
+
+    def path(self) -> DataPath:
+        return DataPath(data_path="memory", path_requested="memory")
+
+    def close(self) -> None:
+        pass
 
 
-def job_times(*ranks: EpochTimes) -> JobTimes:
-    return JobTimes(
-        ranks=[[rank] for rank in ranks],
+def test_the_loop_loads_then_sleeps_then_meets_the_others() -> None:
+    barriers: list[int] = []
+    times, delivered = run_epoch(
+        Instant([0.05, 0.0, 0.0]),
+        [4, 5, 6],
+        steps=3,
         per_rank=1,
-        batch_samples=7,
-        step_s=0.3,
-        missing={"decode_s": "the library does both in one", "copy_s": "no device"},
+        step_s=0.02,
+        barrier=lambda: barriers.append(time.monotonic_ns()),
+        drawn=frozenset({4, 6}),
     )
+    load_s, compute_s = times.parts_s[LOAD], times.parts_s[COMPUTE]
+    assert len(barriers) == len(load_s) == len(compute_s) == 3
+    assert load_s[0] >= 0.05
+    assert min(compute_s) >= 0.02
+    for load, compute, processed in zip(load_s, compute_s, times.processed_s, strict=True):
+        assert processed >= load + compute
+    assert times.duration_s >= sum(times.processed_s)
+    assert times.read_bytes == 33
+    assert (times.hash_cpu_s or 0.0) > 1.5  # the loader's, and that of the rows
+    assert times.cpu_s >= 6.0
+    row = hashlib.sha256(b"\0").hexdigest()
+    assert delivered.rows == [DeliveredRow(4, row), DeliveredRow(6, row)]
+    assert (delivered.read_bytes, delivered.verified.verified_bytes) == (33, 27)
+    assert delivered.verified.bad_blocks == {4: 2, 5: 2, 6: 2}
 
 
-def figures(subject: JobTimes) -> dict[str, Metric]:
-    return {m.name: m for m in (*step_metrics(subject), *device_metrics(subject))}
+def test_a_row_counts_for_the_sample_that_was_asked_for() -> None:
+    loader = Instant([0.0] * 2)
+    loader.swapped = True
+    _, delivered = run_epoch(
+        loader,
+        [4, 5],
+        steps=2,
+        per_rank=1,
+        step_s=0.0,
+        barrier=lambda: None,
+        drawn=frozenset({4}),
+    )
+    assert [row.index for row in delivered.rows] == [4]
 
 
-def test_seconds_are_those_of_one_accelerator_and_shares_sum_to_one() -> None:
-    found = figures(job_times(epoch(), epoch()))
-    assert found["load_wait_s"].value == pytest.approx(0.4)
-    assert found["copy_wait_s"].value == pytest.approx(0.2)
-    assert found["compute_s"].value == pytest.approx(1.2)
-    assert found["barrier_s"].value == pytest.approx(0.16)
-    assert found["rest_s"].value == pytest.approx(0.04)
-    shares = [metric.value for name, metric in found.items() if name.endswith("_fraction")]
-    assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
-    assert found["barrier_fraction"].value == pytest.approx(0.08)
-    assert found["step_p50_s"].value == pytest.approx(0.5)
+def test_a_rank_sleeps_once_for_all_its_accelerators() -> None:
+    times, delivered = run_epoch(
+        Instant([0.0] * 6),
+        range(6),
+        steps=2,
+        per_rank=3,
+        step_s=0.01,
+        barrier=lambda: None,
+        drawn=frozenset(range(6)),
+    )
+    assert len(times.parts_s[COMPUTE]) == 2
+    assert len(delivered.rows) == 6
 
 
-def test_decoding_is_summed_over_all_workers() -> None:
-    found = figures(job_times(epoch(), epoch()))
-    assert found["decode_s"].value == pytest.approx(1.6)
-    assert found["decode_p50_s"].value == pytest.approx(0.2)
-
-
-def test_the_device_rate_is_bytes_over_its_own_seconds() -> None:
-    found = figures(job_times(epoch(), epoch()))
-    assert found["copied_bytes"].value == 2000
-    assert found["device_copy_bytes_per_s"].value == pytest.approx(4000.0)
-
-
-@pytest.mark.parametrize(
-    ("field", "name", "reason"),
-    [
-        ("decode_s", "decode_s", "the library does both in one"),
-        ("decode_s", "decode_p50_s", "the library does both in one"),
-        ("copy_s", "copy_wait_s", "no device"),
-        ("copy_s", "copied_bytes", "no device"),
-        ("barrier_s", "barrier_fraction", "not reported"),
-        ("step_s", "step_max_s", "not reported"),
-    ],
-)
-def test_what_one_rank_did_not_measure_is_absent_with_a_reason(
-    field: str, name: str, reason: str
-) -> None:
-    changes: dict[str, Any] = {field: None}
-    found = figures(job_times(epoch(), replace(epoch(), **changes)))
-    assert found[name].value is None
-    assert reason in found[name].missing["value"]
-
-
-def test_parts_that_make_up_the_steps_pass() -> None:
-    check = closure_check(job_times(epoch(), epoch()))
-    assert check.verdict == "pass"
-    assert check.figures["parts_s"] == pytest.approx(2.0)
-    assert check.figures["epochs_checked"] == 2
-
-
-@pytest.mark.parametrize("field", ["load_s", "copy_s", "compute_s", "barrier_s", "rest_s"])
-def test_a_part_that_was_made_up_fails_the_check(field: str) -> None:
-    changes: dict[str, Any] = {field: (0.3, 0.3, 0.31, 0.32)}
-    altered = replace(epoch(), **changes)
-    check = closure_check(job_times(epoch(), altered))
-    assert check.verdict == "fail"
-    assert "the times of this run are inconsistent" in check.sentence
-
-
-def test_a_loop_that_does_not_tell_its_parts_is_not_checked() -> None:
-    check = closure_check(job_times(replace(epoch(), barrier_s=None)))
-    assert check.verdict == "not_checked"
-
-
-def test_series_of_long_epochs_are_thinned_and_say_how() -> None:
-    series = step_series(job_times(epoch(3 * SERIES_STEPS), epoch(3 * SERIES_STEPS)))
-    assert series["every"] == 3
-    assert series["load_wait_us"] == [[100_000] * SERIES_STEPS]
-    short = step_series(job_times(replace(epoch(), copy_s=None)))
-    assert short["every"] == 1
-    assert "copy_wait_us" not in short
+def test_without_a_step_time_nothing_is_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Instant([0.0] * 2)
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    run_epoch(loader, range(2), steps=2, per_rank=1, step_s=0.0, barrier=lambda: None)
+    assert slept == [0.0, 0.0]  # the loader's own
 
 
 def test_every_moment_of_a_step_belongs_to_a_part() -> None:
     clock = StepClock()
     clock.start()
     for _ in range(3):
-        for part in StepPart:
+        for part in PARTS:
             time.sleep(0.001)
             clock.lap(part)
         clock.end_step()
-    parts_s = [sum(step) for step in zip(*(clock.seconds(part) for part in StepPart), strict=True)]
+    parts_s = [sum(step) for step in zip(*(clock.seconds(part) for part in PARTS), strict=True)]
     assert sum(parts_s) == pytest.approx(clock.duration_ns / 1e9, rel=1e-9)
-    assert all(min(clock.seconds(part)) >= 0.001 for part in StepPart)
-    barrier_s = clock.seconds(StepPart.BARRIER)
+    assert all(min(clock.seconds(part)) >= 0.001 for part in PARTS)
+    barrier_s = clock.seconds(BARRIER)
     for whole_s, wait_s, processed_s in zip(parts_s, barrier_s, clock.processed_s(), strict=True):
         assert processed_s == pytest.approx(whole_s - wait_s)
     assert len(clock.steps_s()) == 3
@@ -157,18 +131,14 @@ def test_every_moment_of_a_step_belongs_to_a_part() -> None:
 
 @pytest.mark.parametrize("loader", [direct(), torch()], ids=["direct", "torch"])
 @pytest.mark.parametrize("record_format", ["npz", "npy"])
-def test_a_run_tells_its_parts_with_every_loader(
+def test_the_parts_of_a_run_make_up_its_epochs_with_every_loader(
     tmp_path: Path, loader: SampleLoaderConfig, record_format: str
 ) -> None:
     outcome, _ = live(workload(loader, record_format=record_format), context_at(tmp_path))
-    found, details = named(outcome), outcome.details
-    assert verdict(list(outcome.checks), "step_times_close") == "pass"
+    found, facts = named(outcome), facts_of(outcome)
+    assert verdict(checks_of(outcome), "step_times_close") == "pass"
     parts = ("load_wait_s", "compute_s", "barrier_s", "rest_s")
     assert sum(found[name].value or 0.0 for name in parts) == pytest.approx(
-        sum(details["epoch_s"]), rel=1e-6
+        sum(facts.epochs_s), rel=1e-6
     )
     assert found["decode_s"].value
-    assert details["decode_timed"] == loader.sample_decode_timed
-    assert len(details["steps"]["load_wait_us"]) == EPOCHS
-    assert len(details["steps"]["compute_us"][0]) == details["steps_per_epoch"]
-    json.dumps(dict(details), allow_nan=False)

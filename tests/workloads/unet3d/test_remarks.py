@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.context import context_at
-from tests.unet3d import direct, live, torch, workload
+from tests.unet3d import direct, facts_of, live, torch, workload
 from wattload.core.record.results import Check, Verdict
 from wattload.core.workload import Accelerator
 from wattload.loaders.samples import SampleSet
-from wattload.workloads.unet3d.checks import remarks
 from wattload.workloads.unet3d.config import Config, Sizes
+from wattload.workloads.unet3d.facts import remarks
 from wattload.workloads.unet3d.job import plan_job
 
 pytestmark = pytest.mark.usefixtures("short_ceiling")
@@ -72,13 +72,12 @@ def test_remarks_say_what_makes_the_figures_special(tmp_path: Path) -> None:
     assert "Each epoch read 17 files. MLPerf Storage requires " in text
     assert "drawn as in DLIO" in text
     assert "loader=torch computes the CRC-32 of every npz record (as np.load does)" in text
-    assert outcome.details["crc_checked"]
-    assert not outcome.details["crc_asked"]
+    assert facts_of(outcome).crc_checked
 
 
 def test_a_crc_that_was_asked_for_is_no_remark(tmp_path: Path) -> None:
     outcome, _ = live(workload(check_crc=True), context_at(tmp_path))
-    assert outcome.details["crc_checked"]
+    assert facts_of(outcome).crc_checked
     assert not any("CRC" in remark for remark in outcome.remarks)
 
 

@@ -42,8 +42,9 @@ class Case:
     comparable_runs: Sequence[RunRecord]
 
     def detail(self, name: str) -> Any:  # noqa: ANN401 - any JSON value of the workload
-        """Return a detail that the workload recorded; raises ``UnknownError`` if it is absent."""
-        value = self.record.workload.details.get(name)
+        """Return a fact that the workload recorded; raises ``UnknownError`` if it is absent."""
+        work = self.record.workload
+        value = work.facts.get(name, work.details.get(name))
         if value is None:
             raise UnknownError(f"the record has no {name}")
         return value
@@ -215,8 +216,7 @@ def data_set(case: Case) -> Answer:
         record_bytes=UNET3D.record_mean_bytes,
         memory_bytes=sum(case.memory_bytes().values()),
     )
-    stated = case.record.workload.details.get("data_set_rule") or {}
-    files = stated.get("epoch_files") or case.detail("file_count")
+    files = case.detail("epoch_files")
     standing, _, figures = at_least("files", files, rule.files)
     return (
         standing,
@@ -241,9 +241,12 @@ def record_size(case: Case) -> Answer:
         "resize": UNET3D.resize_bytes,
     }
     got = {
-        "mean": case.detail("record_mean_bytes_configured"),
-        "stdev": case.detail("record_stdev_bytes_configured"),
-        "resize": case.detail("resize_bytes"),
+        name: case.setting("workload", setting) / case.setting("workload", "record_divisor")
+        for name, setting in (
+            ("mean", "record_mean_bytes"),
+            ("stdev", "record_stdev_bytes"),
+            ("resize", "resize_bytes"),
+        )
     }
     same = all(got[name] == required[name] for name in required)
     configured = ", ".join(f"{name} {got[name]:.0f}" for name in required)
@@ -259,7 +262,7 @@ def record_size(case: Case) -> Answer:
 
 
 def batch(case: Case) -> Answer:
-    return same("The batch", case.detail("batch_samples"), UNET3D.batch_samples)
+    return same("The batch", case.setting("workload", "batch_samples"), UNET3D.batch_samples)
 
 
 def step_time(case: Case) -> Answer:
@@ -274,7 +277,7 @@ def step_time(case: Case) -> Answer:
 
 def epochs(case: Case) -> Answer:
     """Judge the number of epochs."""
-    return same("The number of epochs", case.detail("epochs"), UNET3D.epochs)
+    return same("The number of epochs", case.setting("workload", "epochs"), UNET3D.epochs)
 
 
 def utilisation(case: Case) -> Answer:
@@ -300,7 +303,7 @@ def utilisation(case: Case) -> Answer:
 
 def data_format(case: Case) -> Answer:
     """Judge the files' format; OPEN allows others."""
-    got = case.detail("record_format")
+    got = case.setting("workload", "record_format")
     return same("The record format", got, UNET3D.record_format, "open")
 
 
@@ -351,7 +354,7 @@ def hosts_equal(case: Case) -> Answer:
     ranks = Counter(rank.host for rank in case.record.ranks)
     equal = len(set(ranks.values())) == 1
     by_host = ", ".join(f"{host}: {count}" for host, count in sorted(ranks.items()))
-    per_rank = case.detail("accelerators_per_rank")
+    per_rank = case.detail("accelerators") // case.record.workload.rank_count
     return (
         "closed" if equal else "invalid",
         f"Ranks by host are {by_host}; accelerators per rank: {per_rank}"

@@ -1,0 +1,1 @@
+"""The results of training on whole records, with emulated accelerators."""

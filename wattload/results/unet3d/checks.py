@@ -1,0 +1,273 @@
+"""The checks of training on whole records: times close, and an outside program did its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from wattload.core.record.results import Verdict
+from wattload.core.units import format_bytes
+from wattload.results.checks import CheckFigures, CheckRule, Observed, written_extents
+from wattload.results.facts import divided
+from wattload.results.unet3d.facts import (
+    STEPS,
+    Epoch,
+    ProgramEpoch,
+    Run,
+    TrainingFacts,
+)
+
+CLOSES_WITHIN, CLOSES_WITHIN_S = 0.005, 0.010
+"""How far the parts of an epoch may be from its steps by another clock: the larger of both.
+
+The clocks differ by at most 0.05 %, but a process can lose its core between reading the two.
+"""
+RATIO_LOW, RATIO_HIGH = 0.98, 1.02
+"""Bytes counted for an outside program over those of its files."""
+SUMMARY_TOLERANCE = 1e-6
+
+
+def _tolerance_s(whole_s: float) -> float:
+    return max(whole_s * CLOSES_WITHIN, CLOSES_WITHIN_S)
+
+
+def _amount(figures: CheckFigures, name: str) -> float:
+    return float(figures[name] or 0)
+
+
+def _has_program(run: Run) -> bool:
+    return run.facts.program is not None
+
+
+def _program_epochs(run: Run) -> tuple[ProgramEpoch, ...]:
+    return run.facts.program.epochs if run.facts.program is not None else ()
+
+
+def _is_timed(run: Run) -> bool:
+    return not _has_program(run)
+
+
+def _part_figures(run: Run) -> CheckFigures:
+    """Return the sums of the parts and of the steps of the worst epoch, each by its clock."""
+    sides = [
+        (sum(epoch.parts_s.values()), epoch.steps_s)
+        for epoch in run.facts.all_epochs
+        if epoch.steps_s is not None
+    ]
+    if len(sides) < len(run.facts.all_epochs):
+        return {"epochs_checked": 0, "reason": run.facts.missing.get(STEPS, "steps are not timed")}
+    parts_s, steps_s = max(sides, key=lambda side: abs(side[0] - side[1]) / _tolerance_s(side[1]))
+    return {"parts_s": parts_s, "steps_s": steps_s, "epochs_checked": len(sides)}
+
+
+def _are_parts_close(figures: CheckFigures) -> Verdict:
+    if not figures["epochs_checked"]:
+        return "not_checked"
+    steps_s = _amount(figures, "steps_s")
+    is_close = abs(_amount(figures, "parts_s") - steps_s) <= _tolerance_s(steps_s)
+    return "pass" if is_close else "fail"
+
+
+def _parts_close(figures: CheckFigures, verdict: Verdict) -> str:
+    if verdict == "not_checked":
+        return f"Not compared: {figures['reason']}."
+    return (
+        "In the worst epoch, load, copy, compute, barrier and rest sum to "
+        f"{figures['parts_s']:.3f} s; its steps take {figures['steps_s']:.3f} s by a separate clock"
+        + ("." if verdict == "pass" else ": the times of this run are inconsistent.")
+    )
+
+
+def _window_figures(run: Run) -> CheckFigures:
+    """Return the program's steps and the timed window of the epoch where they differ most.
+
+    The program uses the wall clock, which may be adjusted; the epoch is timed by CLOCK_MONOTONIC.
+    """
+    each = [
+        (sum(epoch.parts_s.values()), of_program.window_s)
+        for epochs, of_program in zip(run.facts.by_epoch, _program_epochs(run), strict=True)
+        for epoch in epochs
+    ]
+    steps_s, epoch_s = max(each, key=lambda times: times[0] / times[1])
+    return {"steps_s": steps_s, "epoch_s": epoch_s}
+
+
+def _fits_window(figures: CheckFigures) -> Verdict:
+    """Judge the steps: they exclude the barriers after them, so only an excess contradicts."""
+    epoch_s = _amount(figures, "epoch_s")
+    return "pass" if _amount(figures, "steps_s") - epoch_s <= _tolerance_s(epoch_s) else "fail"
+
+
+def _window_sentence(figures: CheckFigures, verdict: Verdict) -> str:
+    return (
+        f"In the worst epoch, the program's steps sum to {figures['steps_s']:.3f} s by the wall "
+        f"clock; the epoch took {figures['epoch_s']:.3f} s by the monotonic clock"
+        + ("." if verdict == "pass" else ": the program's times are wrong.")
+    )
+
+
+def _counted(run: Run, of: Callable[[ProgramEpoch], int | None]) -> int | None:
+    """Return the sum of a count over the program's epochs; ``None`` if one is unknown."""
+    counts = [of(epoch) for epoch in _program_epochs(run)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _ratio(figures: CheckFigures, name: str) -> float:
+    return _amount(figures, name) / _amount(figures, "file_bytes")
+
+
+def _read_figures(run: Run) -> CheckFigures:
+    """Return the bytes of the files, and those that the program read.
+
+    With our reader plugged in, its journal counts exactly. Otherwise the kernel's count of the
+    processes' read calls is used, which also covers other files.
+    """
+    plugged_bytes = _counted(run, lambda epoch: epoch.plugged_bytes)
+    if plugged_bytes is not None:
+        return {"file_bytes": run.facts.read_bytes, "plugged_bytes": plugged_bytes}
+    called_bytes = _counted(run, lambda epoch: epoch.called_bytes)
+    return {"file_bytes": run.facts.read_bytes, "called_bytes": called_bytes}
+
+
+def _is_read(figures: CheckFigures) -> Verdict:
+    if "plugged_bytes" in figures:
+        return "pass" if _ratio(figures, "plugged_bytes") == 1 else "fail"
+    if figures["called_bytes"] is None:
+        return "not_checked"
+    ratio = _ratio(figures, "called_bytes")
+    if ratio < RATIO_LOW:
+        return "fail"
+    return "pass" if ratio <= RATIO_HIGH else "warn"
+
+
+def _read_sentence(figures: CheckFigures, verdict: Verdict) -> str:
+    if "plugged_bytes" in figures:
+        return (
+            f"wattload's reader read {format_bytes(_amount(figures, 'plugged_bytes'))} inside the "
+            f"program; its files have {format_bytes(_amount(figures, 'file_bytes'))}"
+            + ("." if verdict == "pass" else ": not every file was read once.")
+        )
+    if verdict == "not_checked":
+        return "The kernel does not report the reads of the program's processes."
+    endings = {
+        "pass": ".",
+        "warn": ": this includes code, settings and messages between its processes.",
+        "fail": ": some files were not read completely.",
+    }
+    return (
+        "By the kernel's count, the program's read calls returned "
+        f"{_ratio(figures, 'called_bytes'):.4f} of the files' bytes" + endings[verdict]
+    )
+
+
+def _is_from_storage(figures: CheckFigures) -> Verdict:
+    if figures["storage_bytes"] is None:
+        return "not_checked"
+    return "pass" if RATIO_LOW <= _ratio(figures, "storage_bytes") <= RATIO_HIGH else "warn"
+
+
+def _storage_sentence(figures: CheckFigures, verdict: Verdict) -> str:
+    if verdict == "not_checked":
+        return "The kernel does not report the bytes fetched from storage for the program."
+    ratio = _ratio(figures, "storage_bytes")
+    other = "the rest came from memory" if ratio < RATIO_LOW else "some were fetched more than once"
+    return f"The kernel fetched {ratio:.4f} of the files' bytes from storage for the program's " + (
+        "processes." if verdict == "pass" else f"processes: {other}."
+    )
+
+
+def _summary_figures(run: Run) -> CheckFigures:
+    """Return by how much the program's report differs from its times of single steps, at most."""
+    differences = [
+        abs(ours - theirs) / max(abs(theirs), 1e-12)
+        for epochs, reported in zip(run.facts.by_epoch, _program_epochs(run), strict=True)
+        for ours, theirs in (
+            (_program_au(run, epochs), reported.au),
+            (_program_samples_per_s(run, epochs), reported.samples_per_s),
+        )
+    ]
+    return {"mismatch_fraction": max(differences)}
+
+
+def _program_au(run: Run, epochs: Sequence[Epoch]) -> float:
+    """Return the AU as the program computes it: with the requested step time."""
+    computed_s = run.facts.step_s * (run.facts.steps_per_epoch - 1)
+    return fmean(divided(computed_s, epoch.window_s) or 0.0 for epoch in epochs)
+
+
+def _program_samples_per_s(run: Run, epochs: Sequence[Epoch]) -> float:
+    samples = run.facts.steps_per_epoch * run.facts.settings.batch_samples
+    return sum(samples / epoch.duration_s for epoch in epochs)
+
+
+def _summary_sentence(_: CheckFigures, verdict: Verdict) -> str:
+    return (
+        "Utilisation and throughput in dlio-benchmark's summary "
+        + ("agree" if verdict == "pass" else "do not agree")
+        + " with its own times of single steps."
+    )
+
+
+CHECKS = (
+    CheckRule[TrainingFacts](
+        name="step_times_close",
+        fault="a part of the steps is in no stage of them",
+        figures=_part_figures,
+        judge=_are_parts_close,
+        sentence=_parts_close,
+        applies=_is_timed,
+    ),
+    CheckRule[TrainingFacts](
+        name="harness_bytes",
+        fault="the program read other bytes than its files have",
+        figures=_read_figures,
+        judge=_is_read,
+        sentence=_read_sentence,
+        mandatory=True,
+        applies=_has_program,
+    ),
+    CheckRule[TrainingFacts](
+        name="harness_storage_bytes",
+        fault="bytes came from the page cache, or were read twice",
+        figures=lambda run: {
+            "file_bytes": run.facts.read_bytes,
+            "storage_bytes": _counted(run, lambda epoch: epoch.storage_bytes),
+        },
+        judge=_is_from_storage,
+        sentence=_storage_sentence,
+        applies=_has_program,
+    ),
+    CheckRule[TrainingFacts](
+        name="harness_summary",
+        fault="the program's summary is not that of its single steps",
+        figures=_summary_figures,
+        judge=lambda figures: (
+            "pass" if _amount(figures, "mismatch_fraction") <= SUMMARY_TOLERANCE else "fail"
+        ),
+        sentence=_summary_sentence,
+        applies=_has_program,
+    ),
+    CheckRule[TrainingFacts](
+        name="harness_step_times",
+        fault="the program's steps took longer than the epoch",
+        figures=_window_figures,
+        judge=_fits_window,
+        sentence=_window_sentence,
+        applies=_has_program,
+    ),
+)
+OBSERVED: tuple[Observed[TrainingFacts], ...] = (
+    Observed(name="cold_cache", fault="the page cache held parts of the files before an epoch"),
+    written_extents(),
+    Observed(
+        name="delivered_bytes",
+        fault="the loader delivered other bytes than the files have",
+        applies=_is_timed,
+    ),
+    Observed(
+        name="files_verified",
+        fault="a file is not the one that was written",
+        applies=_has_program,
+    ),
+)
