@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def metrics(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[Metric]:
-    """Return a rate and a time per timed phase, and what a workload adds to them."""
-    found = _dlrm_metrics(windows) if scenario.workload == "dlrm" else []
+    """Return a rate and a time per timed phase, and what a workload adds; none that facts give."""
+    found: list[Metric] = []
+    if scenario.workload == "dlrm":
+        return found
     for window in windows:
         if not window.timed:
             continue
@@ -30,7 +32,7 @@ def metrics(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[Metric]:
                 meaning=f"Bytes that moved in {window.name}, divided by its seconds.",
                 phase=window.name,
                 rate_of="moved",
-                headline=scenario.workload != "dlrm",
+                headline=True,
             )
         )
         found.append(
@@ -47,30 +49,6 @@ def metrics(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[Metric]:
     if scenario.workload == "unet3d":
         found += _unet3d_metrics(scenario)
     return found
-
-
-def _dlrm_metrics(windows: Sequence[PhaseWindow]) -> list[Metric]:
-    """Return the headlines of a dlrm run, which are of both of its phases."""
-    timed = [window for window in windows if window.timed]
-    seconds = sum(window.seconds for window in timed)
-    return [
-        Metric(
-            name="conversion_s",
-            value=seconds,
-            unit=Unit.SECONDS,
-            better="lower",
-            meaning="Seconds from TSV to packed rows, both phases.",
-            headline=True,
-        ),
-        Metric(
-            name="tsv_bytes_per_s",
-            value=timed[0].read_bytes / seconds,
-            unit=Unit.BYTES_PER_SECOND,
-            better="higher",
-            meaning="TSV bytes converted, divided by the seconds of both phases.",
-            headline=True,
-        ),
-    ]
 
 
 def _unet3d_metrics(scenario: Scenario) -> list[Metric]:

@@ -39,6 +39,8 @@ from wattload.core.record.phase import (
 )
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
+from wattload.results.dlrm import DlrmFacts, DlrmSettings, PhaseWork
+from wattload.results.reading import metrics_of
 
 WorkloadName = Literal["unet3d", "checkpoint", "dlrm"]
 
@@ -70,6 +72,8 @@ class Scenario:
     limits: Sequence[str] = ()
     remarks: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Other facts of dlrm than those that follow from the above."""
 
 
 def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
@@ -147,11 +151,39 @@ def _details(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str,
     timed = {window.name: [window.seconds] for window in windows if window.timed}
     if scenario.workload == "checkpoint":
         return {f"{name}_seconds": seconds for name, seconds in timed.items()}
-    if scenario.workload == "dlrm":
-        tsv_bytes = next(window.read_bytes for window in windows if window.timed)
-        by_phase = {f"{name}_round_s": seconds for name, seconds in timed.items()}
-        return {"rounds": 1, "tsv_bytes": tsv_bytes, **by_phase}
     return {}
+
+
+def _facts(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str, Any]:
+    """Return the facts of a conversion of one worker, which waits for storage half of the time."""
+    if scenario.workload != "dlrm":
+        return {}
+    timed = [window for window in windows if window.timed]
+    facts = DlrmFacts(
+        settings=DlrmSettings(rounds=1),
+        workers=1,
+        tsv_bytes=timed[0].read_bytes,
+        gz_bytes=0,
+        row_count=timed[0].read_bytes // 246,
+        dropped_count=0,
+        category_sizes=(),
+        rare_id_counts=(),
+        spilled_bytes=0,
+        ceiling_bytes_per_s=4 * scenario.rate_bytes_per_s,
+        phases={
+            window.name: PhaseWork(
+                cpu_s=0.4 * window.seconds,
+                unpack_cpu_s=0.0,
+                task_s=window.seconds,
+                run_queue_s=0.1 * window.seconds,
+                peak_bytes=120_000_000,
+                part_count=2,
+                kept_count=0,
+            )
+            for window in timed
+        },
+    )
+    return {**facts.model_dump(mode="json"), **scenario.facts}
 
 
 def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSection:
@@ -170,6 +202,7 @@ def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSec
             ),
         ),
         details={**_details(scenario, windows), **scenario.details},
+        facts=_facts(scenario, windows),
         remarks=tuple(scenario.remarks),
         data=DataRecord(
             key=f"{scenario.workload}-0123456789ab",
@@ -201,6 +234,7 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
         limits=tuple(scenario.limits),
         traces=(),
     )
+    record = record.model_copy(update={"metrics": metrics_of(record)})
     return record, {
         "throughput": throughput_table(bins, scenario.host, scenario.ranks),
         "power": samples,
@@ -224,7 +258,8 @@ def _header(scenario: Scenario) -> dict[str, Any]:
             f"label={scenario.label}",
         ),
         "config": {
-            "workload": {"file_count": 28, "batch_size": 7},
+            "workload": {"file_count": 28, "batch_size": 7}
+            | ({"rounds": 1} if scenario.workload == "dlrm" else {}),
             "loader": {"name": scenario.loader, "depth": 8},
             "target": {"path": scenario.path},
             "scale": {"name": scenario.scale},

@@ -31,7 +31,7 @@ from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.results.quantity import TIMES, UNIT_SPACE, counted, number, percent
 from wattload.results.reading import run_of, view_named, view_of
-from wattload.results.view import Limit, median_of_known
+from wattload.results.view import Limit, WorkerShares, median_of_known
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""
@@ -242,9 +242,8 @@ def _recorded(records: Sequence[RunRecord], busy: float | None) -> Limit | None:
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
     factors = _ceiling_factors(rate, records)
     phase = rate.quantity.phase
-    on_cores = median_of_known(
-        _worker_share(each, phase, "on_core", "for_core") for each in records
-    )
+    shares = _worker_shares(records, phase)
+    on_cores = median_of_known(each.on_core + each.for_core for each in shares)
     if factors and min(factors) < CEILING_FACTOR:
         factor = min(factors)
         reached = f"reaches {number(factor, 2)}{TIMES} the rate" if factor > 1 else "is no faster"
@@ -254,7 +253,7 @@ def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) -> Iterator[str]:
-    waited = median_of_known(_worker_share(each, phase, "for_storage") for each in records)
+    waited = median_of_known(each.for_storage for each in _worker_shares(records, phase))
     if busy is not None and busy >= DRIVE_BUSY:
         yield f"the drive, busy {percent(busy, 2)} of the time"
     elif waited is not None and waited > _MOST:
@@ -287,15 +286,9 @@ def _busy_share(record: RunRecord, phase: str) -> float | None:
     return min(max(busy_s.values()) / active_s, 1.0) if busy_s and active_s else None
 
 
-def _worker_share(record: RunRecord, phase: str, *kinds: str) -> float | None:
-    """Return the share of the workers' time of these kinds; ``None`` if it was not measured."""
-    phases = _phases(record, phase)
-    spent_s = 0.0
-    for each in phases:
-        for kind in kinds:
-            share = _share(record, f"{each.name}_worker_{kind}_fraction")
-            if share is None:
-                return None
-            spent_s += share * each.active_s
-    active_s = sum(each.active_s for each in phases)
-    return spent_s / active_s if active_s else None
+def _worker_shares(records: Sequence[RunRecord], phase: str) -> Iterator[WorkerShares]:
+    """Yield how the workers of runs spent their time in a phase, where that is known."""
+    for record in records:
+        run, names = run_of(record), [each.name for each in _phases(record, phase)]
+        if run is not None and (shares := view_of(record).workers(run, names)) is not None:
+            yield shares

@@ -809,9 +809,6 @@ def _work_of(record: RunRecord, phase: str) -> _Work:
     sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
     if len(sizes) == 1 and 0 not in sizes:
         return _Work(record.workload.name, float(sizes.pop()))
-    rounds = details.get("rounds")
-    if isinstance(rounds, int) and rounds > 0:
-        return _Work("round", float(rounds))
     return _Work()
 
 

@@ -28,10 +28,6 @@ from wattload.workloads.checkpoint.cycle import RankTotals as Saved
 from wattload.workloads.checkpoint.cycle import Step as TrainingStep
 from wattload.workloads.checkpoint.metrics import Ceilings
 from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
-from wattload.workloads.dlrm import workload as dlrm_workload
-from wattload.workloads.dlrm.conversion import Step, phases_of
-from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
-from wattload.workloads.dlrm.workers import Cost
 from wattload.workloads.gpu_read import workload as gpu_read_workload
 from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
 from wattload.workloads.gpu_read.reads import RankReads, Reads
@@ -54,30 +50,6 @@ def of_checkpoint() -> list[Metric]:
         steps=[TrainingStep(1, draining=False), TrainingStep(1, draining=True)],
     )
     return checkpoint_metrics([account], Ceilings(write=1.0, read=1.0, generator=1.0))
-
-
-def of_dlrm() -> list[Metric]:
-    cost = Cost(wall_s=1.0, cpu_s=1.0, run_queue_s=0.0, peak_bytes=1)
-    rounds = [
-        phases_of(columnar=columnar, numbers_ids=True, shuffles=True) for columnar in (True, False)
-    ]
-    steps = [
-        Step(name=name, seconds=1.0, read_bytes=1, written_bytes=1, costs=[cost])
-        for names in rounds
-        for name in names
-    ]
-    return [
-        metric
-        for names in rounds
-        for metric in RunMeasurement(
-            phases=tuple(phase_total(name, [steps]) for name in names),
-            tsv_bytes=1,
-            gz_bytes=0,
-            row_count=1,
-            workers=1,
-            ceiling_bytes_per_s=1.0,
-        ).metrics()
-    ]
 
 
 def of_gpu_read() -> list[Metric]:
@@ -116,7 +88,6 @@ def reads_of(counts: PathCounts, threads: int | None = None) -> Reads:
 MADE = {
     unet3d_workload.Unet3d.name: of_unet3d,
     checkpoint_workload.Checkpoint.name: of_checkpoint,
-    dlrm_workload.Dlrm.name: of_dlrm,
     gpu_read_workload.GpuRead.name: of_gpu_read,
     gpu_read_workload.BY_REQUESTERS: of_gpu_random_read,
 }

@@ -23,7 +23,6 @@ _SPELLINGS = {
     "tsv": "TSV",
 }
 _WORKLOADS = {
-    "dlrm": "DLRM",
     "gpu_read": "Reads into GPU memory",
     "gpu_random_read": "Small random reads",
 }

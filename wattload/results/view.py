@@ -142,6 +142,15 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkerShares:
+    """Shares of the time of workers: on a core, waiting for one, and waiting for storage."""
+
+    on_core: float
+    for_core: float
+    for_storage: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Served:
     """What answered reads in place of drives.
 
@@ -209,6 +218,7 @@ class View(Generic[F]):
         has_limit_by_arm: whether each arm has a limit of its own to be named.
         headroom: how far the ceilings of a run are above its rate.
         ceiling: whose ceilings these are.
+        workers: how the workers of a run spent their time in phases; ``None`` if it is unknown.
         served: what answered reads in place of drives.
         failed: how many operations failed.
         gpus: the GPUs that a run used, by rank and PCI address.
@@ -247,6 +257,7 @@ class View(Generic[F]):
     has_limit_by_arm: bool = False
     headroom: Callable[[Run[F]], Sequence[float]] | None = None
     ceiling: str = "host"
+    workers: Callable[[Run[F], Sequence[str]], WorkerShares | None] = lambda *_: None
     served: Callable[[Run[F]], Served] = _nothing
     failed: Callable[[Run[F]], int] = lambda _: 0
     gpus: Callable[[Run[F]], Iterable[tuple[int, str]]] = lambda _: ()

@@ -6,7 +6,8 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -17,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.record.results import Check, VerifiedBytes, amount
-from wattload.core.workload import DeclaredCheck, Figures
+from wattload.core.record.results import Check, VerifiedBytes
 from wattload.loaders.converters import (
     RARE_NUMBER,
     ConversionSettings,
@@ -42,33 +42,22 @@ from wattload.loaders.data.criteo_day_files import (
 )
 from wattload.loaders.data.gz_text import open_text
 from wattload.loaders.data.verification import open_regular
-from wattload.workloads.dlrm.conversion import (
+from wattload.results.dlrm import (
     NUMBER_IDS,
     SCATTER_ROWS,
     SHUFFLE_ROWS,
     TO_BINARY,
     TO_PARQUET,
     TO_ROWS,
-    ColumnFiles,
-    ConversionResult,
 )
+from wattload.workloads.dlrm.conversion import ColumnFiles, ConversionResult, Step
 from wattload.workloads.dlrm.dataset import DayFiles
-from wattload.workloads.dlrm.metrics import PhaseTotal
 
+Kind = Literal["read", "written"]
+KINDS: tuple[Kind, ...] = ("read", "written")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Rows of a rank's parts by three independent counters.
-
-    ``line_count`` from line ends in the TSV, of which ``dropped_count`` are not rows and were left
-    out, ``parquet_count`` from the Parquet files' footers (``None`` without such files),
-    ``packed_count`` from the sizes of the packed files.
-    """
-
-    line_count: int
-    dropped_count: int
-    parquet_count: int | None
-    packed_count: float
+BY_SUM = {(SCATTER_ROWS, "written"), (SHUFFLE_ROWS, "read")}
+"""What is verified by the sum of all rows: buckets, which are in no file of the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,49 +65,14 @@ class Moved:
     """What moved on a rank, compared with its output files as they are now.
 
     ``tsv`` has the path and the span of each part in each round; only all ranks together have whole
-    day files. The bytes are those of equal checksums: written in the last round, whose output is
-    still there, and read in all rounds. ``different`` has what is wrong with a file, by its path.
-    ``id_bytes`` were read of ids, and ``number_bytes`` written, if ids are numbered. If rows are
-    shuffled, ``scatter_bytes`` were read and ``shuffled_bytes`` written.
+    day files. ``verified`` are the bytes of equal checksums, by phase and kind: written in the last
+    round, whose output is still there, and read in all rounds. ``different`` has what is wrong with
+    a file, by its path.
     """
 
     tsv: Sequence[Sequence[tuple[Path, Span]]]
-    parquet_bytes: int
-    parquet_read_bytes: int
-    packed_bytes: int
-    id_bytes: int
-    number_bytes: int
-    scatter_bytes: int
-    shuffled_bytes: int
+    verified: Counter[tuple[str, Kind]]
     different: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumbersComparison:
-    """A drawn column of numbers, compared with its ids: what ``dlrm_numbers`` counts.
-
-    ``wrong_count`` of ``id_count`` drawn ids do not have one number, or not that of how often they
-    appear. ``gap_count`` numbers first appear out of order. ``highest`` is the highest number,
-    ``known_count`` how many the conversion says that there are.
-    """
-
-    column: str
-    row_count: int
-    id_count: int
-    wrong_count: int
-    gap_count: int
-    highest: int
-    known_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowSums:
-    """A rank's rows before and after the shuffle: how many, and their hashes' sum (64 bits)."""
-
-    packed_count: int
-    packed_sum: int
-    shuffled_count: int
-    shuffled_sum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,103 +106,27 @@ class ReferenceRows:
         return len(self.packed[0])
 
 
-def are_rows_kept(figures: Figures) -> bool:
-    """Return whether every line became one Parquet row and one packed row, or was dropped."""
-    packed_count = amount(figures, "packed_row_count")
-    return are_rows_packed(figures) and amount(figures, "parquet_row_count") == packed_count
-
-
-def are_rows_packed(figures: Figures) -> bool:
-    """Return whether every line became one packed row, or was dropped."""
-    dropped = amount(figures, "dropped_count")
-    lines, packed = amount(figures, "line_count"), amount(figures, "packed_row_count")
-    return lines - dropped == packed > 0 and lines == amount(figures, "day_line_count")
-
-
-def is_content_equal(figures: Figures) -> bool:
-    return amount(figures, "rounds") > 0 and amount(figures, "different_count") == 0
-
-
-def is_sample_equal(figures: Figures) -> bool:
-    """Return whether rows were compared and none differs, by count and by hash."""
-    is_same = figures["expected_sha256"] == figures["found_sha256"]
-    is_hashed = isinstance(figures["found_sha256"], str) and bool(figures["found_sha256"])
-    different = amount(figures, "different_count")
-    return is_same and is_hashed and amount(figures, "compared_count") > 0 == different
-
-
-def are_numbers_right(figures: Figures) -> bool:
-    """Return whether the drawn ids have the right numbers, and numbers are in order."""
-    wrong = amount(figures, "wrong_count") + amount(figures, "gap_count")
-    known, highest = amount(figures, "known_count"), amount(figures, "highest_sum")
-    is_whole = highest == known + amount(figures, "column_count")
-    return amount(figures, "id_count") > 0 == wrong and is_whole
-
-
-def are_rows_shuffled(figures: Figures) -> bool:
-    """Return whether the shuffled rows are the packed ones in some order."""
-    count = amount(figures, "packed_row_count")
-    is_same = figures["packed_sum"] == figures["shuffled_sum"]
-    return is_same and count == amount(figures, "shuffled_row_count") > 0
-
-
-def is_read_whole(figures: Figures) -> bool:
-    """Return whether the day files were read once in each round."""
-    wanted = amount(figures, "file_bytes") * amount(figures, "rounds")
-    return amount(figures, "read_bytes") == wanted > 0
-
-
-_WARM = "the page cache held parts of the files before the phase"
-
-CHECKS = {
-    "cold_cache_tsv_to_parquet": DeclaredCheck(fault=_WARM, not_made_with={"columnar": False}),
-    "cold_cache_parquet_to_binary": DeclaredCheck(fault=_WARM, not_made_with={"columnar": False}),
-    "cold_cache_tsv_to_binary": DeclaredCheck(fault=_WARM, made_only_with={"columnar": False}),
-    "cold_cache_number_ids": DeclaredCheck(
-        fault=_WARM, not_made_with={"frequency_threshold": None}
-    ),
-    "dlrm_numbers": DeclaredCheck(
-        fault="an id has two numbers, or one that is not that of its frequency",
-        not_made_with={"frequency_threshold": None},
-    ),
-    "cold_cache_scatter_rows": DeclaredCheck(fault=_WARM, made_only_with={"shuffle": True}),
-    "cold_cache_shuffle_rows": DeclaredCheck(fault=_WARM, made_only_with={"shuffle": True}),
-    "dlrm_shuffle": DeclaredCheck(
-        fault="the shuffle lost, doubled or changed a row", made_only_with={"shuffle": True}
-    ),
-    "written_extents": DeclaredCheck(
-        fault="the file system has no data for parts of the files", optional=True
-    ),
-    "data_digests": DeclaredCheck(fault="the day files changed while they were converted"),
-    "dlrm_content": DeclaredCheck(
-        fault="the drive returned other bytes than the files have, or kept others than were written"
-    ),
-    "dlrm_rows": DeclaredCheck(
-        fault="the conversion lost or doubled a row", not_made_with={"columnar": False}
-    ),
-    "dlrm_packed_rows": DeclaredCheck(
-        fault="the conversion lost or doubled a row", made_only_with={"columnar": False}
-    ),
-    "dlrm_sample": DeclaredCheck(fault="the conversion made another value of a field"),
-    "dlrm_tsv_bytes": DeclaredCheck(fault="a part of the day files was skipped or read twice"),
-}
-"""The checks that only a dlrm run can make."""
-
-
 def count_rows(
     converted: ConversionResult,
     parquet: Sequence[Path],
     binary: Sequence[Sequence[Path]],
     *,
     settings: ConversionSettings,
-) -> Counts:
+) -> Mapping[str, float]:
+    """Return the rows of a rank's parts by independent counters, by name.
+
+    They are from line ends in the TSV, of which dropped ones are not rows, from the footers of
+    Parquet files, if there are any, and from the sizes of the packed files.
+    """
     packed_bytes = sum(_size_bytes(path) for files in binary for path in files)
-    return Counts(
-        line_count=sum(each.row_count + each.dropped_count for each in converted.last),
-        dropped_count=sum(each.dropped_count for each in converted.last),
-        parquet_count=sum(map(_parquet_rows, parquet)) if parquet else None,
-        packed_count=packed_bytes / (SPLIT_ROW_BYTES if settings.splits_columns else ROW_BYTES),
-    )
+    row_bytes = SPLIT_ROW_BYTES if settings.splits_columns else ROW_BYTES
+    columnar = {"parquet_row_count": sum(map(_parquet_rows, parquet))} if settings.columnar else {}
+    return {
+        "line_count": sum(each.row_count + each.dropped_count for each in converted.last),
+        "dropped_count": sum(each.dropped_count for each in converted.last),
+        **columnar,
+        "packed_row_count": packed_bytes / row_bytes,
+    }
 
 
 def _parquet_rows(path: Path) -> int:
@@ -271,35 +149,28 @@ def _size_bytes(path: Path) -> int:
         return 0
 
 
-def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
+def rows_check(day_line_count: int, ranks: Sequence[Mapping[str, float]]) -> Check:
     """Compare the numbers of input and output rows over all ranks.
 
     ``day_line_count`` was counted when the day files were verified.
     """
-    lines = sum(count.line_count for count in counts)
-    dropped = sum(count.dropped_count for count in counts)
-    columns = [count.parquet_count for count in counts if count.parquet_count is not None]
-    packed = sum(count.packed_count for count in counts)
-    figures = {
-        "day_line_count": day_line_count,
-        "line_count": lines,
-        "dropped_count": dropped,
-        **({"parquet_row_count": sum(columns)} if columns else {}),
-        "packed_row_count": packed,
-    }
-    agree = are_rows_kept(figures) if columns else are_rows_packed(figures)
+    counts = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
+    lines, dropped = counts["line_count"], counts["dropped_count"]
+    packed, columnar = counts["packed_row_count"], counts.get("parquet_row_count")
+    is_whole = lines == day_line_count and lines - dropped == packed > 0
+    is_whole = is_whole and columnar in (None, packed)
     return Check(
-        name="dlrm_rows" if columns else "dlrm_packed_rows",
-        verdict="pass" if agree else "fail",
+        name="dlrm_rows",
+        verdict="pass" if is_whole else "fail",
         sentence=(
             f"{lines} of the day files' {day_line_count} lines were read"
             + (f", {dropped} of them dropped as invalid," if dropped else "")
             + " and became "
-            + (f"{sum(columns)} Parquet rows and " if columns else "")
+            + ("" if columnar is None else f"{columnar} Parquet rows and ")
             + f"{packed:.10g} packed rows"
-            + ("." if agree else ": rows were lost or duplicated.")
+            + ("." if is_whole else ": rows were lost or duplicated.")
         ),
-        figures=figures,
+        figures={"day_line_count": day_line_count, **counts},
         mandatory=True,
     )
 
@@ -313,32 +184,38 @@ def compare_moved(
 ) -> Moved:
     """Compare the checksums of what moved on a rank with its output files, read from the drive."""
     different: dict[str, str] = {}
-    parquet_bytes = read_bytes = packed_bytes = id_bytes = number_bytes = 0
-    scatter_bytes = shuffled_bytes = 0
+    verified: Counter[tuple[str, Kind]] = Counter()
+
+    def written(phase: str, output: _Output, spans: Sequence[Span]) -> None:
+        verified[phase, "written"] += output.written_bytes(spans, different)
+
+    def read(phase: str, output: _Output, spans: Iterable[Span]) -> None:
+        verified[phase, "read"] += output.read_bytes(list(spans), different)
+
     for index, path in enumerate(parquet):
         output = _Output(path)
         writes = [of_round[index].written[0] for of_round in converted.converted]
-        parquet_bytes += output.written_bytes(writes, different)
-        spans = [span for of_round in converted.packed for span in of_round[index].read]
-        read_bytes += output.read_bytes(spans, different)
+        written(TO_PARQUET, output, writes)
+        reads = [of_round[index].read for of_round in converted.packed]
+        read(TO_BINARY, output, chain.from_iterable(reads))
     for index, files in enumerate(binary):
         by_round = [of_round[index].written for of_round in converted.written_rows]
         for path, *writes in zip(files, *by_round, strict=True):
-            packed_bytes += _Output(path).written_bytes(writes, different)
+            written(TO_BINARY if parquet else TO_ROWS, _Output(path), writes)
     for index, column in enumerate(columns):
         made = [of_round[index] for of_round in converted.numbered]
-        for path, *reads in zip(column.ids, *(each.read for each in made), strict=True):
-            id_bytes += _Output(path).read_bytes(list(chain.from_iterable(reads)), different)
+        for path, *by_round in zip(column.ids, *(each.read for each in made), strict=True):
+            read(NUMBER_IDS, _Output(path), chain.from_iterable(by_round))
         for path, *writes in zip(column.categories, *(each.written for each in made), strict=True):
-            number_bytes += _Output(path).written_bytes(writes, different)
+            written(NUMBER_IDS, _Output(path), writes)
     for scattered in zip(*converted.scattered, strict=True):
         files = scattered[0][0].paths
         for path, *spans in zip(files, *(each.read for _, each in scattered), strict=True):
-            scatter_bytes += _Output(path).read_bytes(spans, different)
+            read(SCATTER_ROWS, _Output(path), spans)
     for shuffled in zip(*converted.shuffled, strict=True):
         files = shuffled[0][0].paths
         for path, *spans in zip(files, *(each.written for _, each in shuffled), strict=True):
-            shuffled_bytes += _Output(path).written_bytes(spans, different)
+            written(SHUFFLE_ROWS, _Output(path), spans)
     return Moved(
         tsv=[
             [
@@ -348,23 +225,19 @@ def compare_moved(
             ]
             for of_round in converted.converted
         ],
-        parquet_bytes=parquet_bytes,
-        parquet_read_bytes=read_bytes,
-        packed_bytes=packed_bytes,
-        id_bytes=id_bytes,
-        number_bytes=number_bytes,
-        scatter_bytes=scatter_bytes,
-        shuffled_bytes=shuffled_bytes,
+        verified=verified,
         different=different,
     )
 
 
 def content_check(
-    days: DayFiles, ranks: Sequence[Moved], phases: Sequence[PhaseTotal], rounds: int
+    days: DayFiles, ranks: Sequence[Moved], phases: Sequence[Step], rounds: int
 ) -> Check:
     """Compare the checksums of all bytes that moved with the files, over all ranks."""
     different = {name: fault for rank in ranks for name, fault in rank.different.items()}
-    tsv_bytes = 0
+    found: Counter[tuple[str, Kind]] = Counter()
+    for rank in ranks:
+        found.update(rank.verified)
     for number in range(rounds):
         spans = [each for rank in ranks for each in rank.tsv[number]]
         for file in days.files:
@@ -373,29 +246,15 @@ def content_check(
                 key=lambda span: span.offset_bytes,
             )
             if _joined(own) == Span(0, file.content.size_bytes, file.content.crc32):
-                tsv_bytes += file.content.size_bytes
+                found[phases[0].name, "read"] += file.content.size_bytes
             else:
                 different[str(file.path)] = _OTHER_BYTES
-    found = {
-        (TO_PARQUET, "read"): tsv_bytes,
-        (TO_PARQUET, "written"): sum(rank.parquet_bytes for rank in ranks),
-        (TO_BINARY, "read"): sum(rank.parquet_read_bytes for rank in ranks),
-        (TO_BINARY, "written"): sum(rank.packed_bytes for rank in ranks),
-        (TO_ROWS, "read"): tsv_bytes,
-        (TO_ROWS, "written"): sum(rank.packed_bytes for rank in ranks),
-        (NUMBER_IDS, "read"): sum(rank.id_bytes for rank in ranks),
-        (NUMBER_IDS, "written"): sum(rank.number_bytes for rank in ranks),
-        (SCATTER_ROWS, "read"): sum(rank.scatter_bytes for rank in ranks),
-        (SHUFFLE_ROWS, "written"): sum(rank.shuffled_bytes for rank in ranks),
-    }
-    kinds: tuple[Literal["read", "written"], ...] = ("read", "written")
     verified = [
         _verified(phase, kind, found[phase.name, kind])
         for phase in phases
-        for kind in kinds
-        if (phase.name, kind) in found
+        for kind in KINDS
+        if (phase.name, kind) not in BY_SUM
     ]
-    figures = {"different_count": len(different), "rounds": rounds}
     fault = next((f"{name} {fault}" for name, fault in different.items()), None)
     sources = {TO_BINARY: "Parquet files", NUMBER_IDS: "ids", SCATTER_ROWS: "packed rows"}
     names = [sources[phase.name] for phase in phases if phase.name in sources]
@@ -403,14 +262,14 @@ def content_check(
     last_round = "the round" if rounds == 1 else f"the last of {rounds} rounds"
     return Check(
         name="dlrm_content",
-        verdict="pass" if is_content_equal(figures) else "fail",
+        verdict="fail" if different else "pass",
         sentence=(
             f"{fault}; {len(different)} files differ."
             if fault
             else "By CRC-32, all bytes read in the timed phases are those of the verified "
             f"{source}, and the output of {last_round} was read back as written."
         ),
-        figures=figures,
+        figures={"different_count": len(different), "rounds": rounds},
         mandatory=True,
         verified=tuple(verified),
     )
@@ -485,10 +344,13 @@ def compare_numbers(
     *,
     threshold: int,
     draw: int,
-) -> NumbersComparison | None:
+) -> tuple[str, Counter[str]] | None:
     """Compare a drawn column of a rank with its ids; ``None`` if it has no column.
 
-    All of its numbers are read, and every occurrence of about ``DRAWN_IDS`` ids.
+    All of its numbers are read, and every occurrence of about ``DRAWN_IDS`` ids. Returns its name
+    and the counts of ``dlrm_numbers``: a wrong id does not have one number, or not that of how
+    often it appears; a gap is a number that first appears out of order; ``known_count`` is how many
+    different numbers the conversion says that there are.
     """
     if not columns:
         return None
@@ -528,86 +390,96 @@ def compare_numbers(
         len(each) != 1 or (each[0][0] == RARE_NUMBER) != (each[0][1] < threshold)
         for each in by_id.values()
     )
-    return NumbersComparison(
-        column=files.name,
-        row_count=row_count,
-        id_count=len(by_id),
-        wrong_count=wrong_count + unread_count,
-        gap_count=gap_count,
-        highest=highest,
-        known_count=column.known_count,
-    )
+    figures = {
+        "row_count": row_count,
+        "id_count": len(by_id),
+        "wrong_count": wrong_count + unread_count,
+        "gap_count": gap_count,
+        "highest_sum": highest,
+        "known_count": column.known_count,
+    }
+    return files.name, Counter(figures)
 
 
-def numbers_check(found: Sequence[NumbersComparison | None], threshold: int, draw: int) -> Check:
+def numbers_check(
+    found: Sequence[tuple[str, Counter[str]] | None], threshold: int, draw: int
+) -> Check:
     """Return the check of the drawn columns of numbers, over all ranks."""
     columns = [each for each in found if each]
-    figures: dict[str, float | int | str | None] = {
-        "draw": f"{draw:016x}",
-        "columns": " ".join(each.column for each in columns),
-        "column_count": len(columns),
-        "row_count": sum(each.row_count for each in columns),
-        "id_count": sum(each.id_count for each in columns),
-        "wrong_count": sum(each.wrong_count for each in columns),
-        "gap_count": sum(each.gap_count for each in columns),
-        "highest_sum": sum(each.highest for each in columns),
-        "known_count": sum(each.known_count for each in columns),
-    }
+    names = " ".join(name for name, _ in columns)
+    counts: Counter[str] = Counter()
+    for _, own in columns:
+        counts.update(own)
+    # In each column the highest number is 1 for rare ids, and one more for each known id.
+    is_whole = counts["highest_sum"] == counts["known_count"] + len(columns)
+    is_right = counts["id_count"] > 0 == counts["wrong_count"] + counts["gap_count"]
     return Check(
         name="dlrm_numbers",
-        verdict="pass" if are_numbers_right(figures) else "fail",
+        verdict="pass" if is_whole and is_right else "fail",
         sentence=(
-            f"In {figures['columns']}, drawn by this run, {figures['wrong_count']} of "
-            f"{figures['id_count']} drawn ids have a wrong number for their count and the "
-            f"threshold of {threshold}; of all numbers there, {figures['gap_count']} first appear "
-            "out of order."
+            f"In {names}, drawn by this run, {counts['wrong_count']} of {counts['id_count']} drawn "
+            f"ids have a wrong number for their count and the threshold of {threshold}; of all "
+            f"numbers there, {counts['gap_count']} first appear out of order."
         ),
-        figures=figures,
+        figures={
+            "draw": f"{draw:016x}",
+            "columns": names,
+            "column_count": len(columns),
+            **counts,
+        },
         mandatory=True,
     )
+
+
+RowSum = tuple[int, int]
+"""How many rows there are, and the sum of their hashes modulo 2^64."""
 
 
 def compare_rows(
     scattered: Sequence[tuple[RowFiles, Scattered]],
     shuffled: Sequence[tuple[RowFiles, Shuffled]],
-) -> RowSums:
+) -> tuple[RowSum, RowSum]:
     """Count and add up a rank's rows in the packed files, and those in the shuffled ones."""
     packed = [_row_sum(files) for files, _ in scattered]
-    after = [_row_sum(files) for files, _ in shuffled]
-    return RowSums(
-        packed_count=sum(count for count, _ in packed),
-        packed_sum=sum(total for _, total in packed) % _WORD,
-        shuffled_count=sum(count for count, _ in after),
-        shuffled_sum=sum(total for _, total in after) % _WORD,
-    )
+    return _added(packed), _added([_row_sum(files) for files, _ in shuffled])
 
 
-def shuffle_check(ranks: Sequence[RowSums], phases: Sequence[PhaseTotal]) -> Check:
+def _added(sums: Iterable[RowSum]) -> RowSum:
+    count = total = 0
+    for own_count, own_total in sums:
+        count, total = count + own_count, (total + own_total) % _WORD
+    return count, total
+
+
+def shuffle_check(ranks: Sequence[tuple[RowSum, RowSum]], phases: Sequence[Step]) -> Check:
     """Compare the rows before and after the shuffle over all ranks, whatever their order."""
-    packed_sum = sum(rank.packed_sum for rank in ranks) % _WORD
-    shuffled_sum = sum(rank.shuffled_sum for rank in ranks) % _WORD
-    figures: dict[str, float | int | str | None] = {
-        "packed_row_count": sum(rank.packed_count for rank in ranks),
-        "shuffled_row_count": sum(rank.shuffled_count for rank in ranks),
-        "packed_sum": f"{packed_sum:016x}",
-        "shuffled_sum": f"{shuffled_sum:016x}",
-    }
-    is_same = are_rows_shuffled(figures)
-    by_name = {phase.name: phase for phase in phases}
-    scatter, shuffle = by_name[SCATTER_ROWS], by_name[SHUFFLE_ROWS]
+    packed, shuffled = _added(each for each, _ in ranks), _added(each for _, each in ranks)
+    is_same = packed == shuffled and packed[0] > 0
     return Check(
         name="dlrm_shuffle",
         verdict="pass" if is_same else "fail",
         sentence=(
-            f"{figures['packed_row_count']} packed rows became {figures['shuffled_row_count']} "
-            "shuffled ones, and the sums of their hashes "
+            f"{packed[0]} packed rows became {shuffled[0]} shuffled ones, and the sums of their "
+            "hashes "
             + ("are equal." if is_same else "differ: rows were lost, duplicated or changed.")
         ),
-        figures=figures,
+        figures={
+            "packed_row_count": packed[0],
+            "shuffled_row_count": shuffled[0],
+            "packed_sum": f"{packed[1]:016x}",
+            "shuffled_sum": f"{shuffled[1]:016x}",
+        },
         mandatory=True,
-        verified=(
-            _by_sum(scatter, "written", is_same=is_same),
-            _by_sum(shuffle, "read", is_same=is_same),
+        verified=tuple(
+            VerifiedBytes(
+                phase=phase.name,
+                kind=kind,
+                moved_bytes=(moved_bytes := _moved_bytes(phase, kind)),
+                verified_bytes=moved_bytes if is_same else 0,
+            )
+            for phase in phases
+            for kind in KINDS
+            if (phase.name, kind) in BY_SUM
         ),
     )
 
@@ -619,30 +491,31 @@ def sample_check(samples: Sequence[SampleComparison], draw: int) -> Check:
     drawn = sum(found.groups_drawn for found in samples)
     groups = sum(found.group_count for found in samples)
     first = next((s.first_difference for s in samples if s.first_difference), None)
-    figures: dict[str, float | int | str | None] = {
-        "draw": f"{draw:016x}",
-        "group_count": groups,
-        "groups_drawn": drawn,
-        "compared_count": compared,
-        "different_count": different,
-        "expected_sha256": " ".join(found.expected_sha256 for found in samples),
-        "found_sha256": " ".join(found.found_sha256 for found in samples),
-    }
-    equal = is_sample_equal(figures)
+    expected_sha256 = " ".join(found.expected_sha256 for found in samples)
+    found_sha256 = " ".join(found.found_sha256 for found in samples)
+    is_equal = compared > 0 == different and expected_sha256 == found_sha256
     return Check(
         name="dlrm_sample",
-        verdict="pass" if equal else "fail",
+        verdict="pass" if is_equal else "fail",
         sentence=(
             f"{drawn} of {groups} row groups, drawn by this run, were converted again in plain "
             f"Python: {different} of their {compared} rows differ from the output"
-            + ("." if equal else f"; the first is {first}.")
+            + ("." if is_equal else f"; the first is {first}.")
         ),
-        figures=figures,
+        figures={
+            "draw": f"{draw:016x}",
+            "group_count": groups,
+            "groups_drawn": drawn,
+            "compared_count": compared,
+            "different_count": different,
+            "expected_sha256": expected_sha256,
+            "found_sha256": found_sha256,
+        },
         mandatory=True,
     )
 
 
-def bytes_check(ranks: Sequence[Moved], tsv_bytes: int, rounds: int, first: PhaseTotal) -> Check:
+def bytes_check(ranks: Sequence[Moved], tsv_bytes: int, rounds: int, first: Step) -> Check:
     """Compare the bytes of TSV that were converted with the size of the day files.
 
     It fails for a run that kept parts of an earlier start in its ``first`` phase: its time and
@@ -653,19 +526,18 @@ def bytes_check(ranks: Sequence[Moved], tsv_bytes: int, rounds: int, first: Phas
         span.size_bytes for rank in ranks for of_round in rank.tsv for _, span in of_round
     )
     read_bytes -= first.kept_read_bytes
-    figures = {"read_bytes": read_bytes, "file_bytes": tsv_bytes, "rounds": rounds}
     resumed = (
-        f" An earlier start had converted {first.kept_count} of {first.part_count} parts: the "
+        f" An earlier start had converted {first.kept_count} of {first.work.part_count} parts: the "
         "output is complete, but the run measured only the rest; run again to measure all."
     )
     return Check(
         name="dlrm_tsv_bytes",
-        verdict="pass" if is_read_whole(figures) else "fail",
+        verdict="pass" if read_bytes == tsv_bytes * rounds > 0 else "fail",
         sentence=(
             f"{read_bytes} bytes of TSV were read; the day files have {tsv_bytes * rounds} in "
             f"{rounds} rounds." + (resumed if first.kept_count else "")
         ),
-        figures=figures,
+        figures={"read_bytes": read_bytes, "file_bytes": tsv_bytes, "rounds": rounds},
         mandatory=True,
     )
 
@@ -779,9 +651,7 @@ def _joined(spans: Sequence[Span]) -> Span:
     return whole
 
 
-def _verified(
-    phase: PhaseTotal, kind: Literal["read", "written"], verified_bytes: int
-) -> VerifiedBytes:
+def _verified(phase: Step, kind: Kind, verified_bytes: int) -> VerifiedBytes:
     """Return how much of what moved in this run is verified, without what an earlier one moved."""
     kept_bytes = phase.kept_read_bytes if kind == "read" else phase.kept_written_bytes
     return VerifiedBytes(
@@ -792,18 +662,7 @@ def _verified(
     )
 
 
-def _by_sum(phase: PhaseTotal, kind: Literal["read", "written"], *, is_same: bool) -> VerifiedBytes:
-    """Return that all bytes of rows were right, because the rows were in the end."""
-    moved_bytes = _moved_bytes(phase, kind)
-    return VerifiedBytes(
-        phase=phase.name,
-        kind=kind,
-        moved_bytes=moved_bytes,
-        verified_bytes=moved_bytes if is_same else 0,
-    )
-
-
-def _moved_bytes(phase: PhaseTotal, kind: Literal["read", "written"]) -> int:
+def _moved_bytes(phase: Step, kind: Kind) -> int:
     return phase.read_bytes if kind == "read" else phase.written_bytes
 
 
@@ -839,7 +698,7 @@ def _numbers(
         return np.empty(0, kind)
 
 
-def _row_sum(files: RowFiles) -> tuple[int, int]:
+def _row_sum(files: RowFiles) -> RowSum:
     """Return how many whole rows files have, and the sum of their hashes modulo 2^64."""
     words = np.random.SeedSequence(0).generate_state(_ROW_WORDS, np.uint64) | np.uint64(1)
     row_count = total = 0

@@ -6,7 +6,6 @@ conversion with the same key keeps it, and counts it apart from its own work.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -22,7 +21,6 @@ from wattload.core.io import Extent
 from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target
-from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.converters import (
     SPILL_COUNT,
@@ -53,6 +51,15 @@ from wattload.loaders.data.data_folder import (
     existing_on_targets,
     marker_of,
 )
+from wattload.results.dlrm import (
+    NUMBER_IDS,
+    SCATTER_ROWS,
+    SHUFFLE_ROWS,
+    TO_BINARY,
+    TO_PARQUET,
+    TO_ROWS,
+    PhaseWork,
+)
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
 from wattload.workloads.dlrm.tasks import (
     ColumnTask,
@@ -71,12 +78,6 @@ from wattload.workloads.dlrm.workers import Cost, MovedCallback, WorkerPool
 
 OUTPUT = "dlrm-output"
 SHUFFLED = "shuffled."
-TO_PARQUET = "tsv_to_parquet"
-TO_BINARY = "parquet_to_binary"
-TO_ROWS = "tsv_to_binary"
-NUMBER_IDS = "number_ids"
-SCATTER_ROWS = "scatter_rows"
-SHUFFLE_ROWS = "shuffle_rows"
 COUNT_BYTES = 4
 """A count at the end of a file of buckets."""
 STAT_BLOCK_BYTES = 512
@@ -318,7 +319,6 @@ class Conversion:
         progress = self._context.progress
         progress.begin(label, read_bytes=sum(size_bytes for _, size_bytes in inputs))
         with self._context.phase(name) as phase:
-            start_ns = time.monotonic_ns()
 
             def moved(read_bytes: int, written_bytes: int, operations: int) -> None:
                 counted[0] += read_bytes
@@ -334,12 +334,10 @@ class Conversion:
                 made[due[place]] = done.result
                 self._outputs.finish(own[place].path, done.result)
             self._outputs.sync()
-            seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         progress.end()
         found.steps.append(
             Step(
                 name=name,
-                seconds=seconds,
                 read_bytes=counted[0],
                 written_bytes=counted[1],
                 costs=costs,
@@ -402,9 +400,9 @@ class ConversionResult:
         return self.packed or self.converted
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One phase of one round on one rank: seconds, bytes and the costs of its tasks.
+    """One phase: of one round on one rank, or over all of them. Bytes, and the costs of its tasks.
 
     ``unpack_cpu_s`` is the CPU time of the threads that unpacked gz, which is in the tasks' too.
     ``kept_count`` parts were finished by an earlier start, with their bytes; nothing else here
@@ -412,14 +410,42 @@ class Step:
     """
 
     name: str
-    seconds: float
     read_bytes: int
     written_bytes: int
     costs: Sequence[Cost]
-    unpack_cpu_s: float = 0.0
-    kept_count: int = 0
-    kept_read_bytes: int = 0
-    kept_written_bytes: int = 0
+    unpack_cpu_s: float
+    kept_count: int
+    kept_read_bytes: int
+    kept_written_bytes: int
+
+    @property
+    def work(self) -> PhaseWork:
+        """What the workers did, as a fact of the run."""
+        queued = [cost.run_queue_s for cost in self.costs if cost.run_queue_s is not None]
+        return PhaseWork(
+            cpu_s=sum(cost.cpu_s for cost in self.costs),
+            unpack_cpu_s=self.unpack_cpu_s,
+            task_s=sum(cost.wall_s for cost in self.costs),
+            run_queue_s=sum(queued) if len(queued) == len(self.costs) else None,
+            peak_bytes=max((cost.peak_bytes for cost in self.costs), default=0),
+            part_count=len(self.costs) + self.kept_count,
+            kept_count=self.kept_count,
+        )
+
+
+def total(name: str, steps: Sequence[Step]) -> Step:
+    """Return a phase over all of its steps."""
+    own = [step for step in steps if step.name == name]
+    return Step(
+        name=name,
+        read_bytes=sum(step.read_bytes for step in own),
+        written_bytes=sum(step.written_bytes for step in own),
+        costs=[cost for step in own for cost in step.costs],
+        unpack_cpu_s=sum(step.unpack_cpu_s for step in own),
+        kept_count=sum(step.kept_count for step in own),
+        kept_read_bytes=sum(step.kept_read_bytes for step in own),
+        kept_written_bytes=sum(step.kept_written_bytes for step in own),
+    )
 
 
 @dataclass(frozen=True, slots=True)

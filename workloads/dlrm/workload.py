@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +28,6 @@ from wattload.loaders.converters import (
     ConversionSettings,
     ConverterConfig,
     IdNumberer,
-    NumberedColumn,
     RowShuffler,
 )
 from wattload.loaders.data.cold_cache import worst_of_each
@@ -46,6 +45,7 @@ from wattload.loaders.data.criteo_day_files import (
 from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.loaders.data.gz_text import is_gz
 from wattload.loaders.data.verification import digests_check
+from wattload.results.dlrm import DlrmFacts, DlrmSettings
 from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import BadRows, Config, Dense, Ids, Pack
 from wattload.workloads.dlrm.conversion import (
@@ -54,7 +54,9 @@ from wattload.workloads.dlrm.conversion import (
     Numbering,
     Outputs,
     Shuffling,
+    Step,
     phases_of,
+    total,
 )
 from wattload.workloads.dlrm.dataset import (
     WORKLOAD,
@@ -63,7 +65,6 @@ from wattload.workloads.dlrm.dataset import (
     RealDays,
     SyntheticDays,
 )
-from wattload.workloads.dlrm.metrics import PhaseTotal, RunMeasurement, phase_total
 from wattload.workloads.dlrm.tasks import CeilingTask, against_memory
 from wattload.workloads.dlrm.workers import WorkerPool
 
@@ -82,14 +83,6 @@ SPILLED_ID_BYTES = 2 * ID_BYTES
 GZ_CEILING_BLOCKS = 4
 """Blocks of gz that the harness ceiling is measured with: one is converted while the next is
 unpacked, as in the phases."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Dropped:
-    """How many lines a rank left out, and what was wrong with the first of them, and where."""
-
-    count: int
-    first: str | None
 
 
 class Dlrm:
@@ -111,7 +104,7 @@ class Dlrm:
         self._all_parts: Sequence[Part] = ()
         self._outputs: Outputs | None = None
         self._converted = ConversionResult()
-        self._phases: tuple[PhaseTotal, ...] = ()
+        self._phases: Sequence[Step] = ()
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
@@ -437,13 +430,11 @@ class Dlrm:
     def _outcome(self, context: RunContext, days: DayFiles, ceiling_bytes_per_s: float) -> Outcome:
         """Return the outcome of all ranks on rank 0, an empty one on the others."""
         world, converted = context.communicator, self._converted
-        own_rows = sum(found.row_count for found in converted.last)
         by_rank = world.gather(
             (
                 converted.steps,
-                own_rows,
                 converted.cold,
-                len(self._parts),
+                sum(found.row_count for found in converted.last),
                 ceiling_bytes_per_s,
                 self._dropped(),
                 converted.numbered[-1] if converted.numbered else (),
@@ -451,50 +442,34 @@ class Dlrm:
         )
         if world.rank:
             return Outcome()
-        ranks, rows, cold_checks, part_counts, ceilings, dropped, numbered = zip(
-            *by_rank, strict=True
-        )
+        steps, cold, rows, ceilings, dropped, numbered = zip(*by_rank, strict=True)
         columns = [
             numbered[number % world.world_size][number // world.world_size]
             for number in range(len(CATEGORICALS) if self._config.frequency_threshold else 0)
         ]
-        cold = [check for checks in cold_checks for check in checks]
-        names = self._phase_names
-        self._phases = tuple(phase_total(name, ranks) for name in names)
-        measured = RunMeasurement(
-            phases=self._phases,
-            tsv_bytes=days.text_bytes,
-            gz_bytes=sum(file.content.size_bytes for file in days.gz_files),
-            row_count=sum(rows),
-            workers=self._workers(context) * world.world_size,
-            ceiling_bytes_per_s=sum(ceilings),
-        )
+        all_steps = list(chain.from_iterable(steps))
+        self._phases = [total(name, all_steps) for name in self._phase_names]
         return Outcome(
-            metrics=measured.metrics(),
+            facts=DlrmFacts(
+                settings=DlrmSettings.model_validate(self._config),
+                workers=self._workers(context) * world.world_size,
+                tsv_bytes=days.text_bytes,
+                gz_bytes=sum(file.content.size_bytes for file in days.gz_files),
+                row_count=sum(rows),
+                dropped_count=sum(count for count, _ in dropped),
+                category_sizes=tuple(FIRST_NUMBER + column.known_count for column in columns),
+                rare_id_counts=tuple(column.rare_count for column in columns),
+                spilled_bytes=sum(column.spilled_bytes for column in columns),
+                ceiling_bytes_per_s=sum(ceilings),
+                phases={step.name: step.work for step in self._phases},
+            ),
             paths=[self._loader.conversion_path],
-            checks=worst_of_each(cold),
-            details={
-                "source": self._config.source or "synthetic",
-                "day_file_count": len(days.paths),
-                "part_count": sum(part_counts),
-                "columnar": self._config.columnar,
-                "compression": self._config.compression.value if self._config.columnar else None,
-                "ids": self._config.ids.value if self._config.columnar else None,
-                "dense": self._config.dense.value,
-                "pack": self._config.pack.value,
-                "bad_rows": self._config.bad_rows.value,
-                "frequency_threshold": self._config.frequency_threshold,
-                **_of_columns(columns),
-                "shuffle": self._config.shuffle,
-                "dropped_count": sum(each.count for each in dropped),
-                "block_bytes": self._config.block_bytes,
-                **measured.details(),
-            },
-            remarks=[measured.bottleneck(), *self._remarks(context, days, dropped)],
+            checks=worst_of_each(list(chain.from_iterable(cold))),
+            remarks=list(self._remarks(context, days, dropped)),
         )
 
-    def _dropped(self) -> _Dropped:
-        """Return what was left out of this rank's parts in the last round."""
+    def _dropped(self) -> tuple[int, str | None]:
+        """Return how many lines of this rank's parts were left out, and what the first was."""
         found = self._converted.last
         places = [
             Part(part.source, each.dropped_offset, part.end_bytes, part.name)
@@ -502,14 +477,14 @@ class Dlrm:
             if each.dropped_offset is not None
         ]
         first = find_fault(places[0]) if places else None
-        return _Dropped(sum(each.dropped_count for each in found), str(first) if first else None)
+        return sum(each.dropped_count for each in found), str(first) if first else None
 
     def _remarks(
-        self, context: RunContext, days: DayFiles, dropped: Sequence[_Dropped]
+        self, context: RunContext, days: DayFiles, dropped: Sequence[tuple[int, str | None]]
     ) -> Iterator[str]:
-        count = sum(each.count for each in dropped)
+        count = sum(each for each, _ in dropped)
         if count:
-            first = next((each.first for each in dropped if each.first), "unknown")
+            first = next((each for _, each in dropped if each), "unknown")
             rows = (
                 "1 line was not a row and was"
                 if count == 1
@@ -547,17 +522,3 @@ class Dlrm:
         paths = [target.data_folder.parent for target in context.targets]
         devices = {path.stat().st_dev for path in paths}
         return all(path.stat().st_dev in devices for path in days.paths)
-
-
-def _of_columns(columns: Sequence[NumberedColumn]) -> dict[str, object]:
-    """Return what became of the ids of each column, as JSON; nothing if they are not numbered.
-
-    ``category_sizes`` are NVIDIA's ``model_size.json``: 1 + the highest number.
-    """
-    if not columns:
-        return {}
-    return {
-        "category_sizes": [FIRST_NUMBER + column.known_count for column in columns],
-        "rare_id_counts": [column.rare_count for column in columns],
-        "spilled_bytes": sum(column.spilled_bytes for column in columns),
-    }

@@ -16,8 +16,6 @@ from tests.reports.parsing import Page
 from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
 from wattload.core.record.energy import SensorRecord
-from wattload.core.record.results import Metric
-from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Verdicts
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
@@ -287,21 +285,21 @@ def test_the_drive_limits_a_rate_only_if_it_was_busy(
 def test_what_workers_spent_most_of_their_time_on_limits_a_rate(
     for_core: float, for_storage: float, words: str
 ) -> None:
-    (each,) = with_busy([run("r1", label="A", workload="dlrm")], 0.04)
-    shares = {"on_core": 0.15, "for_core": for_core, "for_storage": for_storage}
-    metrics = [
-        Metric(
-            name=f"{phase}_worker_{kind}_fraction",
-            value=share,
-            unit=Unit.FRACTION,
-            better="neither",
-            meaning="Share of the workers' time.",
-            phase=phase,
-        )
-        for phase in ROUND
-        for kind, share in shares.items()
-    ]
-    record = each.record.model_copy(update={"metrics": (*each.record.metrics, *metrics)})
+    made = run("r1", label="A", workload="dlrm", facts={"ceiling_bytes_per_s": 1e12})
+    (each,) = with_busy([made], 0.04)
+    windows = {window.name: window.seconds for window in each.record.windows}
+    phases = {
+        name: {
+            **work,
+            "cpu_s": 0.15 * windows[name],
+            "run_queue_s": for_core * windows[name],
+            "task_s": (0.15 + for_core + for_storage) * windows[name],
+        }
+        for name, work in each.record.workload.facts["phases"].items()
+    }
+    facts = {**each.record.workload.facts, "phases": phases}
+    workload = each.record.workload.model_copy(update={"facts": facts})
+    record = each.record.model_copy(update={"workload": workload})
     assert row([Run(record=record, traces=each.traces)]).limits == {"A": words}
 
 

@@ -9,7 +9,7 @@ import pytest
 from wattload.loaders.converters import ConversionSettings
 from wattload.loaders.data.criteo_day_files import COLUMNS, pack_row, parse_line
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
-from wattload.workloads.dlrm.checks import CHECKS, reference_rows
+from wattload.workloads.dlrm.checks import reference_rows
 
 SETTINGS = ConversionSettings(compression="snappy", block_bytes=1 << 20)
 
@@ -44,16 +44,3 @@ def test_it_leaves_out_what_the_definition_refuses() -> None:
 def test_a_line_that_is_no_row_is_an_error(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"columns|invalid literal"):
         reference_rows(line + b"\n", SETTINGS)
-
-
-def test_a_run_without_parquet_has_checks_of_its_own() -> None:
-    made = {
-        columnar: {name for name, check in CHECKS.items() if check.is_of("native", settings)}
-        for columnar, settings in ((True, {}), (False, {"columnar": False}))
-    }
-    assert made[True] - made[False] == {
-        "cold_cache_tsv_to_parquet",
-        "cold_cache_parquet_to_binary",
-        "dlrm_rows",
-    }
-    assert made[False] - made[True] == {"cold_cache_tsv_to_binary", "dlrm_packed_rows"}

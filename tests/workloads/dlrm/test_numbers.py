@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
+from tests.workloads.dlrm.facts import facts_of, peak_bytes
 from tests.workloads.dlrm.test_resume import failed, kept, kill
 from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
@@ -71,7 +72,7 @@ def torchrec_columns(target: Path, threshold: int = THRESHOLD) -> list[list[int]
     return columns
 
 
-def nvidia_columns(target: Path, sizes: list[int]) -> list[list[int]]:
+def nvidia_columns(target: Path, sizes: Sequence[int]) -> list[list[int]]:
     """Return the columns as NVIDIA's reader finds them: its type depends on the column's size."""
     columns = []
     for number, size in enumerate(sizes):
@@ -98,8 +99,8 @@ def test_ids_have_torchrecs_numbers_in_nvidias_files(
     outcome, checks = lived(workload, context_at(tmp_path))
     assert {name: check.verdict for name, check in checks.items() if check.verdict != "pass"} == {}
     expected = torchrec_columns(tmp_path, threshold)
-    sizes = outcome.details["category_sizes"]
-    assert sizes == [max(2, 1 + max(column)) for column in expected]
+    sizes = facts_of(outcome).category_sizes
+    assert list(sizes) == [max(2, 1 + max(column)) for column in expected]
     assert nvidia_columns(tmp_path, sizes) == expected
     assert list(tmp_path.rglob("*.id_*")) == []
     assert foreign_paths(tmp_path) == ()
@@ -112,22 +113,18 @@ def test_phases_count_the_bytes_of_ids_and_their_numbers(tmp_path: Path) -> None
     workload, context = dlrm(rounds=2), context_at(tmp_path)
     plan = workload.plan(context)
     outcome, checks = lived(workload, context)
-    values = {metric.name: metric.value for metric in outcome.metrics}
     phase = next(each for each in context.phases if each.name == "number_ids")
     id_bytes = ROWS * 26 * 4
     written = sum(path.stat().st_size for path in tmp_path.rglob("*.cat_*.bin"))
     assert 2 * id_bytes <= phase.read_bytes < 2.1 * id_bytes  # O_DIRECT moves whole blocks
-    assert outcome.details["numbered_bytes"] >= written
-    parts_s = [sum(outcome.details[f"{name}_round_s"]) for name in ("tsv_to_binary", "number_ids")]
-    assert values["conversion_s"] == pytest.approx(sum(parts_s) / 2)
+    assert phase.written_bytes >= written
     verified = {
         (each.phase, each.kind): each.verified_bytes for each in checks["dlrm_content"].verified
     }
     assert verified["number_ids", "read"] == 2 * 2 * id_bytes
     assert verified["number_ids", "written"] == written
     assert sum(each.written_bytes for each in context.phases if each.timed) <= plan.run_bytes
-    peak = values["worker_peak_bytes"]
-    assert peak is not None
+    peak = peak_bytes(outcome)
     assert peak <= plan.memory_bytes_per_rank
 
 
@@ -186,8 +183,8 @@ def test_more_ids_than_memory_has_room_for_are_spilled(tmp_path: Path) -> None:
     outcome, checks = lived(workload, context_at(target))
     assert failed(checks) == set()
     frequent = 100_000
-    assert outcome.details["category_sizes"] == [2 + frequent, *[3] * 25]
-    assert outcome.details["spilled_bytes"] > 0
+    assert list(facts_of(outcome).category_sizes) == [2 + frequent, *[3] * 25]
+    assert facts_of(outcome).spilled_bytes > 0
     first = np.concatenate([np.fromfile(path, "<i4") for path in sorted(target.rglob("*.cat_0.*"))])
     assert (first[:frequent] == np.arange(2, 2 + frequent)).all()
     assert (first[frequent:1_100_000] == 1).all()
@@ -211,9 +208,7 @@ def test_columns_finished_before_a_kill_are_kept(tmp_path: Path) -> None:
     outcome, checks = lived(dlrm(), context_at(target))
     assert kept(outcome) == {"tsv_to_binary": 8, "number_ids": 5}
     assert failed(checks) == {"dlrm_tsv_bytes"}
-    assert nvidia_columns(target, outcome.details["category_sizes"]) == torchrec_columns(target)
-    values = {metric.name: metric.value for metric in outcome.metrics}
-    assert values["number_ids_s"] is None
+    assert nvidia_columns(target, facts_of(outcome).category_sizes) == torchrec_columns(target)
     assert foreign_paths(target) == ()
 
 

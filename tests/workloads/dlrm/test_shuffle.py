@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
+from tests.workloads.dlrm.facts import peak_bytes
 from tests.workloads.dlrm.test_numbers import lived
 from tests.workloads.dlrm.test_resume import failed, kept, kill
 from wattload.core.errors import ConfigError
@@ -185,9 +186,7 @@ def test_phases_count_the_bytes_of_the_shuffle(tmp_path: Path) -> None:
         (name, kind) for name in ("scatter_rows", "shuffle_rows") for kind in ("read", "written")
     }
     assert sum(each.written_bytes for each in context.phases if each.timed) <= plan.run_bytes
-    peak = next(m.value for m in outcome.metrics if m.name == "worker_peak_bytes")
-    assert peak is not None
-    assert peak <= plan.memory_bytes_per_rank <= SETTINGS["worker_memory_bytes"]
+    assert peak_bytes(outcome) <= plan.memory_bytes_per_rank <= SETTINGS["worker_memory_bytes"]
 
 
 def test_each_bucket_is_as_likely_as_the_others_and_seeds_differ() -> None:
