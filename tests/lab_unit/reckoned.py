@@ -1,17 +1,11 @@
-"""What the suite's own integration makes of a load on the virtual drive; as a table if asked.
-
-``python -m tests.lab_unit.reckoned FILE`` writes the truth table: source by load, error in %.
-"""
+"""What the suite's own integration makes of a load on the virtual drive."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.lab.virtual_ssd.meters import Updates
-from tests.lab_unit.loads import DEVICE, LOADS, SOURCE, Load, Recorded, record
+from tests.lab_unit.loads import DEVICE, SOURCE, Load, Recorded
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from tests.power.energy_facts import activity_of
 from wattload.core.power import Bounds, Boxcar, Evidence, Scope, SourceFacts
@@ -100,52 +94,3 @@ def measure(load: Load, state: int = 0) -> Measured:
         bench.wait(0.05)
     truth_j = bench.energy_j(start_ns, start_ns + MEASURED_S * NS)
     return Measured(log=read_power_measurement(admin), truth_j=truth_j)
-
-
-def rows() -> Iterator[tuple[str, ...]]:
-    """Yield the truth table, row by row."""
-    for name, load in LOADS.items():
-        for state in (0, 1):
-            told = f"{name.replace('_', ' ')}, PS{state}"
-            for updates in UPDATES:
-                recorded = record(load, MINUTE_S, updates, state=state)
-                found = account(recorded)
-                yield _row(told, f"IPM, {updates}", "60", recorded.truth_j, found[SOURCE].energy_j)
-            bounds = found["bounds"]
-            within = f"{bounds.lower_j:.1f} to {bounds.upper_j:.1f}"
-            yield told, "bounds", "60", f"{recorded.truth_j:.1f}", within, "holds"
-            measured = measure(load, state)
-            yield _row(told, "log 25h", "300", measured.truth_j, measured.energy_j)
-
-
-def _row(
-    load: str, source: str, seconds: str, truth_j: float, energy_j: float | None
-) -> tuple[str, ...]:
-    if energy_j is None:
-        return load, source, seconds, f"{truth_j:.1f}", "none", ""
-    return (
-        load,
-        source,
-        seconds,
-        f"{truth_j:.1f}",
-        f"{energy_j:.1f}",
-        f"{energy_j / truth_j - 1:+.3%}",
-    )
-
-
-def main() -> int:
-    """Write the table as Markdown."""
-    head = ("load", "source", "window, s", "truth, J", "told, J", "error")
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rows())]
-    text = (
-        "# The virtual drive's true energy, and what each source makes of it\n\n"
-        "Reckoned: a virtual drive lives through each load on a clock of its own, is polled ten "
-        "times a second with jitter, and its bytes are decoded and integrated as a run does. No "
-        "drive was measured.\n\n"
-    )
-    Path(sys.argv[1]).write_text(text + "\n".join(lines) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

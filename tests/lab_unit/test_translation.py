@@ -202,19 +202,6 @@ def test_amplification_is_flat_for_the_spare_area_then_high_then_settles(
     assert writing.by_parts(20)[-40:] == pytest.approx(expected, rel=0.08)
 
 
-def test_first_twentieth_after_the_spare_area_of_28_percent_costs_3_6_times() -> None:
-    by_rounds = written(0.28, uniform(3), 1).by_parts(20)
-    assert by_rounds[:5] == pytest.approx(1.0)
-    assert by_rounds[6] == by_rounds.max() == pytest.approx(3.6, abs=0.05)
-
-
-@pytest.mark.parametrize("seed", SEEDS[:8])
-def test_new_permutation_per_pass_waves_where_uniform_draws_settle(seed: int) -> None:
-    waves = written(0.28, each_once(seed, is_repeated=False), 6).by_parts(20)[40:]
-    assert waves.min() == pytest.approx(1.8, abs=0.05)
-    assert waves.max() == pytest.approx(3.3, abs=0.1)
-
-
 @pytest.mark.parametrize("seed", SEEDS[:8])
 def test_repeated_permutation_fools_both_verdicts(seed: int) -> None:
     """For five rounds of each pass the oldest blocks hold nothing valid; whole passes cost more."""

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from tests.lab.virtual_ssd.design import MODEL, STATES
+from tests.lab.virtual_ssd.design import STATES
 from tests.lab.virtual_ssd.meters import interval_power_w, power_field
 from tests.lab_unit.virtual import NS, START_NS, Bench, VirtualAdmin
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, fetch, log_command
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, fetch
 from wattload.power.nvme.features import (
     POWER_LIMIT,
     POWER_MANAGEMENT,
@@ -21,7 +21,7 @@ from wattload.power.nvme.features import (
     read_transitions,
     set_command,
 )
-from wattload.power.nvme.identify import active_namespaces, identify_controller, identify_namespace
+from wattload.power.nvme.identify import identify_controller
 from wattload.power.nvme.logs import read_firmware_slot, read_freezing_commands, read_ocp_smart
 from wattload.power.nvme.measurement import (
     POWER_MEASUREMENT,
@@ -54,10 +54,6 @@ def busy(admin: VirtualAdmin, seconds: float) -> None:
     admin.bench.wait(seconds)
 
 
-def test_every_page_will_say_virtual_drive(admin: VirtualAdmin) -> None:
-    assert "virtual drive" in identify_controller(admin).model == MODEL
-
-
 def test_power_states_are_read_as_designed(admin: VirtualAdmin) -> None:
     controller = identify_controller(admin)
     assert len(controller.power_states) == len(STATES)
@@ -72,13 +68,6 @@ def test_power_states_are_read_as_designed(admin: VirtualAdmin) -> None:
     assert controller.selects_features
     assert read_freezing_commands(admin, controller) == frozenset()
     assert read_firmware_slot(admin) == 1
-
-
-def test_namespace_is_read_as_designed(admin: VirtualAdmin) -> None:
-    assert active_namespaces(admin) == (1,)
-    namespace = identify_namespace(admin, 1)
-    assert namespace.size_bytes == 2 << 30
-    assert namespace.lba_bytes == 512
 
 
 def test_state_is_reached_when_set_features_completes(admin: VirtualAdmin) -> None:
@@ -123,26 +112,6 @@ def test_transitions_are_taken_over(admin: VirtualAdmin) -> None:
     assert (rule.state, rule.target, rule.idle_s) == (0, 3, 0.7)
     admin.bench.wait(1)
     assert read_power_state(admin) == 3
-
-
-def test_thermal_thresholds_must_be_in_order(admin: VirtualAdmin) -> None:
-    assert set_feature(admin, 0x10, 330 << 16 | 320) == 0x4002
-    assert set_feature(admin, 0x10, 320 << 16 | 330) == 0
-    assert admin.bench.engine.thermal.light_k == 320
-
-
-def test_asleep_and_plain_features_are_told_again(admin: VirtualAdmin) -> None:
-    for feature, value in ((0x11, 1), (0x04, 350), (0x0B, 0x100)):
-        assert set_feature(admin, feature, value) == 0
-        told = admin.submit(AdminCommand(name="", opcode=0x0A, cdw10=feature))
-        assert told.result == value
-
-
-def test_timestamp_is_the_host_s_from_when_it_is_set(admin: VirtualAdmin) -> None:
-    assert set_feature(admin, 0x0E, 0, (1_800_000_000_000).to_bytes(6, "little") + b"\0\0") == 0
-    admin.bench.wait(2)
-    told = admin.submit(AdminCommand(name="", opcode=0x0A, cdw10=0x0E, data_bytes=8))
-    assert int.from_bytes(told.data[:6], "little") == 1_800_000_002_000
 
 
 @pytest.mark.parametrize("watts", [0.5, 5.0, 6.5, 6.6, 17.25])
@@ -226,12 +195,6 @@ def test_measurement_ends_by_itself(admin: VirtualAdmin) -> None:
     assert (log.active, log.count) == (False, 60)
 
 
-def test_generation_wraps(admin: VirtualAdmin) -> None:
-    for _ in range(256):
-        fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
-    assert read_power_measurement(admin).generation == 0
-
-
 def test_ocp_log_counts_changes_and_media(admin: VirtualAdmin) -> None:
     for state in (1, 2, 0):
         fetch(admin, set_command(POWER_MANAGEMENT, "state", value=state))
@@ -245,88 +208,3 @@ def test_ocp_log_counts_changes_and_media(admin: VirtualAdmin) -> None:
     assert log.average_power_w == 5
     assert log.lifetime_energy_kwh == 1
     assert log.specification == "2.5.0"
-
-
-def test_log_is_told_from_its_offset_on(admin: VirtualAdmin) -> None:
-    command = log_command(0x02, 512)
-    whole = fetch(admin, command).data
-    part = admin.submit(
-        AdminCommand(name="", opcode=0x02, cdw10=0x02 | 3 << 16, cdw12=64, data_bytes=16)
-    )
-    assert part.data == whole[64:80]
-
-
-@pytest.mark.parametrize(
-    ("opcode", "cdw10", "status"),
-    [(0x02, 0x77, 0x4109), (0x06, 0x42, 0x4002), (0x0A, 0x42, 0x4002), (0x7E, 0, 0x4001)],
-)
-def test_unknown_commands_are_refused(
-    admin: VirtualAdmin, opcode: int, cdw10: int, status: int
-) -> None:
-    assert admin.submit(AdminCommand(name="", opcode=opcode, cdw10=cdw10)).status == status
-
-
-def test_armed_status_meets_its_command_once(admin: VirtualAdmin) -> None:
-    admin.bench.drive.faults.arm(opcode=0x09, subject=0x02, status=0x4006)
-    assert set_feature(admin, 0x11, 1) == 0
-    assert admin.submit(set_command(POWER_MANAGEMENT, "state", value=1)).status == 0x4006
-    assert admin.submit(set_command(POWER_MANAGEMENT, "state", value=1)).status == 0
-
-
-def test_held_command_is_late_and_a_lost_one_never_answered(admin: VirtualAdmin) -> None:
-    admin.bench.drive.faults.arm(opcode=0x02, hold_s=3.0)
-    before_ns = admin.bench.now_ns
-    read_smart(admin)
-    assert admin.bench.now_ns - before_ns == 3 * NS
-    admin.bench.drive.faults.arm(opcode=0x02)
-    with pytest.raises(TimeoutError):
-        read_smart(admin)
-
-
-def test_stale_logs_stand_still(admin: VirtualAdmin) -> None:
-    bench = admin.bench
-    bench.wait(2)
-    bench.drive.go_stale(stale=True, now_ns=bench.now_ns)
-    before = read_smart(admin)
-    busy(admin, 2)
-    assert read_smart(admin) == before
-    bench.drive.go_stale(stale=False, now_ns=bench.now_ns)
-    assert read_smart(admin).interval_power_w == pytest.approx(17.0, abs=0.01)
-
-
-def test_stuck_interval_power_is_the_only_thing_that_stands_still(admin: VirtualAdmin) -> None:
-    bench = admin.bench
-    bench.wait(2)
-    bench.drive.stick_ipm(stuck=True, now_ns=bench.now_ns)
-    busy(admin, 2)
-    smart = read_smart(admin)
-    assert smart.interval_power_w == pytest.approx(5.0)
-    assert smart.read_commands > 0
-    bench.drive.stick_ipm(stuck=False, now_ns=bench.now_ns)
-    assert read_smart(admin).interval_power_w == pytest.approx(17.0, abs=0.01)
-
-
-def test_jump_of_the_clock_miscounts_intervals(admin: VirtualAdmin) -> None:
-    bench = admin.bench
-    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
-    bench.wait(20)
-    bench.drive.jump(15, bench.now_ns)
-    assert read_power_measurement(admin).count == 35
-
-
-def test_reset_loses_state_limits_and_measurement(admin: VirtualAdmin) -> None:
-    bench = admin.bench
-    fetch(admin, set_command(POWER_MANAGEMENT, "state", value=2))
-    set_feature(admin, 0xC7, 12)
-    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
-    bench.wait(5)
-    bench.drive.reset(bench.now_ns)
-    assert read_power_state(admin) == 0
-    assert bench.engine.limit_w is None
-    assert not read_power_measurement(admin).active
-
-
-def test_state_is_lost_without_a_word(admin: VirtualAdmin) -> None:
-    fetch(admin, set_command(POWER_MANAGEMENT, "state", value=2))
-    admin.bench.drive.lose_state(admin.bench.now_ns)
-    assert read_power_state(admin) == 0

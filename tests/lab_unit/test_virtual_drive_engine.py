@@ -23,20 +23,6 @@ def test_curve_is_exact_between_its_corners() -> None:
     assert curve.energy_j(100 + 3 * NS) == curve.total_j == 30.0
 
 
-@pytest.mark.parametrize("time_ns", [99, 101 + NS])
-def test_energy_outside_of_what_is_known_is_an_error(time_ns: int) -> None:
-    curve = EnergyCurve(100)
-    curve.add(100 + NS, 5.0)
-    with pytest.raises(ValueError, match="energy is known from 100"):
-        curve.energy_j(time_ns)
-
-
-def test_curve_never_goes_back() -> None:
-    curve = EnergyCurve(100)
-    with pytest.raises(ValueError, match="known up to 100 ns"):
-        curve.add(99, 5.0)
-
-
 def test_idle_drive_draws_its_state_s_idle_power() -> None:
     bench = Bench()
     bench.wait(10)
@@ -119,27 +105,6 @@ def test_change_of_state_takes_the_latencies_of_both_states() -> None:
     assert bench.finished_ns == [end_ns + length_ns]
 
 
-def test_change_of_state_waits_for_the_operation_in_hand_only() -> None:
-    bench = Bench()
-    bench.give(is_write=False)
-    bench.give(is_write=False)
-    end_ns = bench.engine.request_state(2, bench.now_ns)
-    first_ns = round(CHUNK_BYTES / STATES[0].read_bytes_per_s * NS)
-    assert end_ns == START_NS + first_ns + 12_000_000
-    bench.drain()
-    second_ns = round(CHUNK_BYTES / STATES[2].read_bytes_per_s * NS)
-    assert bench.finished_ns == [START_NS + first_ns, end_ns + second_ns]
-
-
-def test_changes_follow_one_another() -> None:
-    bench = Bench()
-    first_ns = bench.engine.request_state(1, bench.now_ns)
-    assert bench.engine.request_state(2, bench.now_ns) == first_ns + 15_000_000
-    assert bench.engine.request_state(2, bench.now_ns) == first_ns + 15_000_000
-    bench.drain()
-    assert (bench.engine.state, bench.engine.change_count) == (2, 2)
-
-
 def test_sleeping_drive_wakes_for_io_into_the_state_it_came_from() -> None:
     bench = Bench()
     for state in (1, 3):
@@ -152,17 +117,6 @@ def test_sleeping_drive_wakes_for_io_into_the_state_it_came_from() -> None:
     seconds = bench.drain()
     assert bench.engine.state == 1
     assert seconds == pytest.approx(0.105 + CHUNK_BYTES / STATES[1].read_bytes_per_s)
-
-
-def test_idle_drive_falls_asleep_by_the_host_s_rule() -> None:
-    bench = Bench()
-    bench.engine.idle_rules = {0: (3, 500_000_000)}
-    bench.give(is_write=False)
-    bench.drain()
-    bench.wait(0.4)
-    assert bench.engine.state == 0
-    bench.wait(0.4)
-    assert bench.engine.state == 3
 
 
 def test_destaging_waits_while_asleep_unless_permitted() -> None:
@@ -212,15 +166,6 @@ def test_host_s_thresholds_throttle_and_are_counted() -> None:
     assert thermal.temperature_k < 325
 
 
-def test_warning_temperature_throttles_without_a_host() -> None:
-    bench = Bench(Design(ambient_k=335))
-    for _ in range(int(60 * 12e6) // CHUNK_BYTES):
-        bench.give(is_write=False)
-    bench.wait(60)
-    assert bench.engine.thermal.entries[HEAVY] >= 1
-    assert bench.engine.thermal.warning_s > 0
-
-
 @pytest.mark.parametrize("is_write", [False, True])
 @pytest.mark.parametrize("limit_w", [8.0, 12.0])
 def test_power_limit_holds(limit_w: float, is_write: bool) -> None:
@@ -246,22 +191,3 @@ def test_maximum_of_every_state_holds_whatever_is_done() -> None:
             bench.wait(0.1)
             mean_w = bench.energy_j(before_ns, bench.now_ns) / 0.1
             assert STATES[state].idle_w <= mean_w <= STATES[state].max_w
-
-
-def test_speed_changes_rates_at_the_same_watts() -> None:
-    bench = Bench()
-    bench.engine.speed = 10.0
-    for _ in range(100):
-        bench.give(is_write=False)
-    seconds = bench.drain()
-    assert 100 * CHUNK_BYTES / seconds == pytest.approx(120e6, rel=1e-6)
-    assert bench.energy_j(START_NS, bench.now_ns) / seconds == pytest.approx(17.0)
-
-
-def test_dropped_operations_never_finish() -> None:
-    bench = Bench()
-    bench.give(is_write=False)
-    bench.give(is_write=False)
-    bench.engine.drop_queue()
-    bench.drain()
-    assert len(bench.finished_ns) == 1

@@ -80,21 +80,6 @@ def test_logs_count_media_and_host_bytes(settled: Bench) -> None:
     assert 0 <= written_bytes - layer.host_bytes < 512_000
 
 
-def test_writes_of_a_quarter_of_a_page_are_four_times_as_slow_and_use_more() -> None:
-    seconds, joules = [], []
-    for size_bytes in (PAGE, PAGE // 4):
-        bench = Bench(AMPLIFYING)
-        fill(bench)
-        write_randomly(bench, 2 * PAGES, seed=1)
-        start_ns = bench.now_ns
-        write_randomly(bench, 2 * PAGES, seed=4, size_bytes=size_bytes)
-        seconds.append((bench.now_ns - start_ns) / 1e9)
-        joules.append(bench.energy_j(start_ns, bench.now_ns))
-    # As many writes, of a quarter of the bytes, take the same time and media bytes.
-    assert seconds[1] == pytest.approx(seconds[0], rel=0.05)
-    assert joules[1] > 0.7 * joules[0]
-
-
 def test_first_writes_of_a_fresh_drive_are_not_amplified() -> None:
     bench = Bench(AMPLIFYING)
     write_randomly(bench, PAGES, seed=1)

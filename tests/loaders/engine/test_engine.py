@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tests.contracts.engine import (
     BLOCK,
     DEPTH,
-    MEMORY_BYTES,
     EngineContract,
     open_descriptors,
     plan,
@@ -199,22 +198,6 @@ def test_plans_in_a_queue_keep_their_own_results(engine: IOEngine, tmp_path: Pat
         assert ticket.progress() == (0, 0) or ticket.progress()[0] <= result.moved_bytes
     with pytest.raises(FileNotFoundError, match="open failed"):
         bad.result()
-
-
-def test_two_destinations_are_filled_at_once(tmp_path: Path) -> None:
-    memory = aligned_buffer(MEMORY_BYTES)
-    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH, regions=[memory])
-    contents = [os.urandom(500_000), os.urandom(700_001)]
-    parts = [memory[: 1 << 20], memory[1 << 20 :]]
-    tickets = []
-    for number, content in enumerate(contents):
-        (tmp_path / str(number)).write_bytes(content)
-        extent = Extent(tmp_path / str(number), 0, len(content))
-        tickets.append(engine.submit(plan("read", extent), destination=parts[number]))
-    for ticket, part, content in zip(tickets, parts, contents, strict=True):
-        assert ticket.result().moved_bytes == len(content)
-        assert part[: len(content)].tobytes() == content
-    engine.close()
 
 
 def test_listed_blocks_come_in_their_order(engine: IOEngine, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.loaders.faults import (
 )
 from tests.loop_devices import identity_of
 from wattload.core.errors import ConfigError, DataError
-from wattload.core.io import Allocation, Extent, Stamps
+from wattload.core.io import Extent, Stamps
 from wattload.loaders.aligned_io import aligned_buffer, direct_alignment
 from wattload.loaders.direct.config import Config
 from wattload.loaders.direct.reader import FileReader
@@ -81,30 +81,6 @@ def test_a_medium_that_fails_in_the_middle_is_named(engine: IOEngine, tmp_path: 
         assert 0 < offset < size
         assert offset % 4096 == 0
     assert size > BROKEN_FROM_BYTES
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-def test_a_call_that_fails_in_the_middle_is_named(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20))
-    shim = broken_media(tmp_path)
-    done = child(
-        f"""
-engine = open_engine(Config(engine="pread", block_bytes=65536, queue_depth=4))
-try:
-    engine.run({kind}({str(path)!r}, 1 << 20))
-except OSError as error:
-    print(error.errno, error)
-""",
-        LD_PRELOAD=str(shim),
-        BROKEN_FROM=str(500_000),
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"{errno.EIO} " in done.stdout
-    # Of the four calls under way, any may be the first that is seen to fail.
-    offsets = [458752 + call * 65536 for call in range(4)]
-    said = [f"{kind} at offset {at} failed: Input/output error: '{path}'" for at in offsets]
-    assert any(each in done.stdout for each in said), done.stdout
 
 
 def test_a_failed_fsync_is_an_error_of_the_file(tmp_path: Path) -> None:
@@ -166,16 +142,6 @@ except OSError as error:
     assert re.fullmatch(expected, done.stdout), done.stdout
 
 
-def test_a_target_that_fills_up_meanwhile_names_file_and_offset(
-    engine: IOEngine, tiny_file_system: Path
-) -> None:
-    path = tiny_file_system / "file"
-    grown = plan("write", Extent(path, 0, 1 << 28), allocation=Allocation.EXTENDING)
-    with pytest.raises(OSError, match=r"write at offset \d+ failed: No space left") as caught:
-        engine.run(grown)
-    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
-
-
 def test_a_file_that_shrinks_while_it_is_read_is_no_result(
     engine: IOEngine, tmp_path: Path
 ) -> None:
@@ -188,13 +154,6 @@ def test_a_file_that_shrinks_while_it_is_read_is_no_result(
     os.truncate(path, 5000)
     with pytest.raises(DataError, match=re.escape(str(path)) + ".* (is truncated|changed while)"):
         ticket.result()
-
-
-def test_overwriting_what_is_not_there_is_an_error(engine: IOEngine, tmp_path: Path) -> None:
-    written = plan("write", Extent(tmp_path / "f", 0, BLOCK), allocation=Allocation.OVERWRITE)
-    with pytest.raises(FileNotFoundError, match="open failed"):
-        engine.run(written)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_device_with_blocks_of_16_kib_is_written_and_read(

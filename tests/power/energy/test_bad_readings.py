@@ -244,15 +244,6 @@ def test_sources_of_different_clocks_do_not_spoil_each_other() -> None:
     assert elsewhere.missing["energy_j"] == "no reading covers the window"
 
 
-def test_readings_below_zero_need_a_source_that_is_declared_signed() -> None:
-    meter = meters()["power"]
-    signed = meter._replace(facts=meter.facts.model_copy(update={"may_be_negative": True}))
-    samples = signed.samples(TIMES_S, signed.read(TIMES_S) - 30)
-    ledger = EnergyLedger(samples, [signed.facts], host="host1", activity=activity_of(WORK))
-    (found,) = ledger.phase_records([WORK])
-    assert found.energy_j == pytest.approx(-600, rel=1e-3)
-
-
 def test_a_counter_that_was_reset_lacks_only_that_moment() -> None:
     meter = meters()["counter"]
     counts = meter.read(TIMES_S)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, samples_of
-from wattload.core.power import Boxcar, Counter, SourceFacts
+from wattload.core.power import Counter, SourceFacts
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.energy.ledger import EnergyLedger
 
@@ -76,17 +76,6 @@ def test_hole_widens_the_fit() -> None:
     whole = record_of(watts, source)
     holed = record_of(watts[kept], source, TIMES_S[kept])
     assert whole.uncertainty_parts_j["fit"] < holed.uncertainty_parts_j["fit"]
-
-
-def test_failed_and_absent_reads_are_the_same_hole() -> None:
-    watts = STEP_W + np.random.default_rng(2).normal(0, 0.5, STEP_W.size)
-    failed = np.random.default_rng(3).uniform(size=watts.size) < 0.1
-    source = facts("meter", sensor=Boxcar(window_s=1.0), accuracy_percent=0.0)
-    absent = record_of(watts[~failed], source, TIMES_S[~failed])
-    holed = np.where(failed, np.nan, watts)
-    stated = record_of(np.array([None if np.isnan(w) else w for w in holed]), source)
-    assert absent.energy_j is not None
-    assert (stated.energy_j, stated.uncertainty_j) == (absent.energy_j, absent.uncertainty_j)
 
 
 def test_counter_is_uncertain_by_its_step_at_each_end() -> None:

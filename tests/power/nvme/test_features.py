@@ -50,17 +50,6 @@ def test_select_stands_in_bits_10_to_8() -> None:
     assert get_command(0x0C).data_bytes == 256
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 31), st.integers(1, 0xFFFFFF)), min_size=32, max_size=32))
-def test_transitions_come_back(entries: list[tuple[int, int]]) -> None:
-    data = struct.pack("<32Q", *(target << 3 | idle << 8 for target, idle in entries))
-    table = decode_transitions(1, data)
-    assert table.enabled
-    assert [rule.state for rule in table.transitions] == list(range(32))
-    assert [rule.target for rule in table.transitions] == [target for target, _ in entries]
-    assert [rule.idle_s for rule in table.transitions] == [idle / 1000 for _, idle in entries]
-
-
 def test_transition_without_idle_time_is_off() -> None:
     table = decode_transitions(0, struct.pack("<Q", 0xC818).ljust(256, b"\0"))
     assert not table.enabled

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model_host import packing
-from tests.model_host.drive import Model, RawState, identify_bytes
+from tests.model_host.drive import Model, identify_bytes
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import (
@@ -29,8 +29,6 @@ NIBBLE = st.integers(0, 15)
 FILL = st.sampled_from((0, 0xFF))
 WATTS = {1: 1e-4, 2: 1e-2}
 WIDE = st.integers(0, 2**128 - 1)
-QEMU_STATE = bytes.fromhex("c409 0000 10000000 04000000") + bytes(20)
-"""Power state 0 of the controller that QEMU 7.2 emulates, as it answers Identify."""
 
 
 def power(raw: int, scale: int) -> object:
@@ -235,52 +233,6 @@ def test_block_of_an_impossible_size_is_an_error() -> None:
         decode_namespace(bytes(data))
 
 
-def test_state_of_stock_qemu() -> None:
-    state = decode_power_state(QEMU_STATE, 0)
-    assert state.max_w == 25.0
-    assert state.operational
-    assert (state.entry_latency_s, state.exit_latency_s) == (16e-6, 4e-6)
-    assert (state.idle_w, state.active_w) == (None, None)
-    assert (state.power_fail_recovery_s, state.idle_exit_latency_limit_s) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("mp", "mxps", "watts"), [(2500, 0, 25.0), (57, 0, 0.57), (500, 1, 0.05), (0, 0, None)]
-)
-def test_maximum_power_has_two_scales_and_0_is_not_reported(
-    mp: int, mxps: int, watts: float | None
-) -> None:
-    assert decode_power_state(RawState(mp=mp, mxps=mxps).pack(), 0).max_w == watts
-
-
-@pytest.mark.parametrize(
-    ("raw", "scale", "watts"),
-    [(500, 1, 0.05), (500, 2, 5.0), (500, 0, None), (0, 1, None), (0, 2, None), (500, 3, None)],
-)
-def test_idle_and_active_power_need_value_and_scale(
-    raw: int, scale: int, watts: float | None
-) -> None:
-    state = decode_power_state(RawState(idlp=raw, ips=scale, actp=raw, aps=scale).pack(), 0)
-    assert (state.idle_w, state.active_w) == (watts, watts)
-
-
-@pytest.mark.parametrize(
-    ("raw", "scale", "seconds"),
-    [(1, 0, 1e-6), (5, 1, 50e-6), (99, 6, 99.0), (2, 12, 2e6), (0, 6, None), (100, 6, None),
-     (1, 13, None)],
-)  # fmt: skip
-def test_vault_times_count_in_powers_of_ten_from_a_microsecond(
-    raw: int, scale: int, seconds: float | None
-) -> None:
-    state = decode_power_state(
-        RawState(epfrt=raw, fqvt=raw, epfvt=raw, epfrts=scale, fqvts=scale, epfvts=scale).pack(),
-        0,
-    )
-    assert state.power_fail_recovery_s == seconds
-    assert state.quiescence_vault_s == seconds
-    assert state.power_fail_vault_s == seconds
-
-
 def test_controller_has_as_many_states_as_it_says() -> None:
     controller = decode_controller(identify_bytes(Model()))
     assert [state.index for state in controller.power_states] == [0, 1, 2, 3, 4]
@@ -289,28 +241,6 @@ def test_controller_has_as_many_states_as_it_says() -> None:
     assert controller.state(4) is controller.power_states[4]
     assert controller.state(5) is None
     assert controller.state(-1) is None
-
-
-def test_temperatures_and_capacities_of_0_are_not_reported() -> None:
-    data = bytearray(identify_bytes(Model()))
-    assert decode_controller(bytes(data)).warning_temperature_k == 343
-    data[266:270] = bytes(4)
-    data[280:312] = bytes(32)
-    controller = decode_controller(bytes(data))
-    assert controller.warning_temperature_k is None
-    assert controller.critical_temperature_k is None
-    assert controller.capacity_bytes is None
-    assert controller.unallocated_bytes is None
-
-
-def test_full_drive_has_0_bytes_unallocated() -> None:
-    assert decode_controller(identify_bytes(Model())).unallocated_bytes == 0
-
-
-def test_number_of_states_beyond_the_table_is_cut() -> None:
-    data = bytearray(identify_bytes(Model()))
-    data[263] = 255
-    assert len(decode_controller(bytes(data)).power_states) == 32
 
 
 @pytest.mark.parametrize(("formats", "flbas", "index"), [(0, 0, 0), (3, 2, 2), (17, 0x20, 16)])

@@ -55,22 +55,6 @@ def test_signals_to_the_run_s_group_do_not_reach_the_sampler(bench: Bench) -> No
     assert bench.record().status == "aborted"
 
 
-def test_journals_of_the_ranks_go_into_the_record(bench: Bench) -> None:
-    span = (
-        '{"event":"span","time_ns":9,"name":"read","parent":null,"host":"host-1","rank":0,'
-        '"timed":true,"start_ns":1,"end_ns":9,"read_bytes":4096,"written_bytes":0,'
-        '"operations":1,"cpu_s":0.1}'
-    )
-    begun = '{"event":"begin","time_ns":10,"rank":0,"name":"verify","parent":null}'
-    (bench.run / "journal-0.jsonl").write_text(f"{span}\n{begun}\n{span[:40]}")
-    client = bench.killable_client()
-    os.killpg(client.pid, signal.SIGKILL)
-    wait_for_record(bench)
-    record = bench.record()
-    assert [(each.name, each.read_bytes) for each in record.spans] == [("read", 4096)]
-    assert any("rank 0 in phase verify" in limit for limit in record.limits)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_ending_signal_restores_and_leaves_the_record_to_the_run(
     bench: Bench, number: signal.Signals

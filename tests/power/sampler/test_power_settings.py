@@ -13,7 +13,7 @@ from tests.model_host.drive import Model, load, store
 from tests.model_host.settings import Knobs
 from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
 from wattload.core.checks.evaluation import evaluate
-from wattload.core.errors import PowerError, PowerStateError
+from wattload.core.errors import PowerStateError
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.power.config import PowerConfig
 
@@ -125,29 +125,6 @@ def test_killed_sampler_s_settings_are_undone_by_the_next_run(bench: Bench) -> N
     assert "restored to APST on" in reported
     second.finish()
     assert_untouched(bench)
-
-
-def test_two_runs_on_one_drive_are_one_too_many(bench: Bench) -> None:
-    bench.add_run("run-2")
-    first = bench.opened()
-    second = bench.spawn()
-    with pytest.raises(PowerError, match="MODEL0001 is in use by run run-1"):
-        second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
-    second.abort()
-    first.finish()
-    bench.add_run("run-3")
-    second.open("run-3", PowerConfig(), devices=["nvme0"], block_devices=[])
-    second.finish()
-
-
-def test_run_that_died_with_its_sampler_gives_the_drive_back(bench: Bench) -> None:
-    first = bench.opened()
-    os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: not is_running(first))
-    bench.add_run("run-2")
-    second = bench.spawn()
-    second.open("run-2", PowerConfig(), devices=["nvme0"], block_devices=[])
-    second.finish()
 
 
 def test_refusal_is_reported_in_the_run_s_record(bench: Bench) -> None:

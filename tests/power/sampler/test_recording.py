@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.model_host.drive import NOT_CHANGEABLE, Model, RawState, load, sent, store
+from tests.model_host.drive import NOT_CHANGEABLE, Model, RawState, sent, store
 from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
 from wattload.core.power import Channel
@@ -87,13 +86,6 @@ def test_controllers_are_read_as_they_were_found(tmp_path: Path) -> None:
         bench.clean()
 
 
-def test_samples_are_on_disk_while_the_run_goes_on(bench: Bench) -> None:
-    client = bench.opened()
-    client.start()
-    path = bench.run / "samples-host-1.jsonl"
-    wait_for(lambda: len(list(read_samples(path))) > 6)
-
-
 def test_one_sampler_serves_run_after_run(bench: Bench) -> None:
     client = bench.spawn()
     for run_id in (RUN_ID, "run-2"):
@@ -131,13 +123,6 @@ def test_run_that_has_a_record_keeps_it(bench: Bench) -> None:
     assert (bench.run / RECORD_FILE).read_text() == "the run's own"
 
 
-def test_state_out_of_range_is_refused_and_nothing_is_set(bench: Bench) -> None:
-    client = bench.spawn()
-    with pytest.raises(PowerStateError, match=r"no power state 7; operational states: 0 \(25 W"):
-        client.open(RUN_ID, PowerConfig(state=7), devices=["nvme0"], block_devices=[])
-    assert sent(bench.models) == []
-
-
 def test_refusal_of_the_drive_reaches_the_run(bench: Bench) -> None:
     store(bench.models / "nvme0.json", Model(refuses=NOT_CHANGEABLE))
     client = bench.spawn()
@@ -157,13 +142,6 @@ def test_second_drive_s_refusal_restores_the_first(tmp_path: Path) -> None:
         assert sent(bench.models) == ["0x2 1", "0x2 0"]
     finally:
         bench.clean()
-
-
-def test_system_drive_needs_permission(bench: Bench) -> None:
-    (bench.models / "nvme0.system").touch()
-    client = bench.spawn()
-    with pytest.raises(PowerStateError, match="holds root or swap"):
-        client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0"], block_devices=[])
 
 
 def test_state_without_a_controller_is_refused(bench: Bench) -> None:
@@ -217,18 +195,6 @@ def test_power_none_touches_no_drive(bench: Bench) -> None:
     assert list(read_samples(bench.run / "samples-host-1.jsonl")) == []
 
 
-def test_leftovers_of_an_earlier_run_are_undone_and_reported(bench: Bench) -> None:
-    client = bench.opened(PowerConfig(state=1))
-    os.kill(client.pid, 9)
-    wait_for(lambda: not is_running(client))
-    assert bench.state() == 1
-    second = bench.spawn()
-    opened = second.open(RUN_ID, PowerConfig(), devices=["nvme0"], block_devices=[])
-    assert bench.state() == 0
-    (sentence,) = opened.recovered
-    assert "restored to power state 0" in sentence
-
-
 def test_two_runs_do_not_set_one_drive(bench: Bench) -> None:
     bench.opened(PowerConfig(state=1))
     bench.add_run("run-2")
@@ -238,22 +204,6 @@ def test_two_runs_do_not_set_one_drive(bench: Bench) -> None:
     with pytest.raises(PowerError, match="the run is ended"):
         second.start()
     assert bench.state() == 1
-
-
-def test_drive_that_vanishes_leaves_gaps_and_its_entry(bench: Bench) -> None:
-    client = bench.opened(PowerConfig(state=1, period_s=0.02))
-    client.start()
-    model = load(bench.models / "nvme0.json")
-    model.gone = True
-    store(bench.models / "nvme0.json", model)
-    seen = client.status().tick_count
-    wait_for(lambda: client.status().tick_count > seen + 1)
-    finished = client.finish()
-    assert finished.states[0].restored is None
-    assert "not restored" in finished.states[0].sentence
-    samples = list(read_samples(bench.run / "samples-host-1.jsonl"))
-    assert samples[-1].value is None
-    assert list((bench.models / "state").glob("*.run.json"))
 
 
 def test_request_of_wrong_type_is_a_configuration_error(bench: Bench) -> None:

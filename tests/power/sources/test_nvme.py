@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,30 @@ def test_drive_without_figures_reports_its_state_alone(tmp_path: Path) -> None:
     assert source.facts().detail == "no watts from the descriptors of 1 power states"
 
 
-def test_drive_whose_samples_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
-    source = make(tmp_path, Model(freezing=(0x0A,)))
-    with pytest.raises(PowerError, match="Linux would stop its I/O at every sample"):
+LOGGED = Model(ocp=True, meter=Meter(ipm=centiwatts(9), olec=12, ocp_watts=9, ocp_version=5))
+
+
+@pytest.mark.parametrize(
+    ("name", "freezing", "reason"),
+    [
+        ("nvme", 0x0A, "Linux would stop its I/O at every sample"),
+        ("nvme_ipm", 0x02, "so its interval power is not sampled"),
+        ("nvme_olec", 0x02, "so its lifetime energy is not sampled"),
+        ("nvme_ocp", 0x02, "is not sampled"),
+    ],
+)
+def test_drive_whose_samples_would_stop_io_is_not_sampled(
+    tmp_path: Path, name: str, freezing: int, reason: str
+) -> None:
+    with pytest.raises(PowerError, match=reason):
+        sources(tmp_path, replace(LOGGED, freezing=(freezing,)))[name].open()
+
+
+@pytest.mark.parametrize("name", ["nvme_ipm", "nvme_olec"])
+def test_log_that_is_refused_is_reported(tmp_path: Path, name: str) -> None:
+    source = sources(tmp_path, LOGGED)[name]
+    change(tmp_path, failing=(0x02,))
+    with pytest.raises(PowerError, match="Internal Error"):
         source.open()
 
 

@@ -88,11 +88,6 @@ def test_drive_without_the_ocp_log_is_refused(tmp_path: Path) -> None:
         sources(tmp_path, Model())["nvme_ocp"].open()
 
 
-def test_ocp_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
-    with pytest.raises(PowerError, match="is not sampled"):
-        ocp(tmp_path, freezing=(0x02,)).open()
-
-
 def test_vendor_power_is_keyed_by_the_vendor(tmp_path: Path) -> None:
     source = vendor(tmp_path)
     source.open()

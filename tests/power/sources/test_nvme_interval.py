@@ -18,8 +18,8 @@ from wattload.power.sources import nvme
 METER = Meter(ipm=centiwatts(9.25))
 
 
-def make(folder: Path, meter: Meter = METER, *, freezing: tuple[int, ...] = ()) -> PowerSource:
-    return sources(folder, Model(meter=meter, freezing=freezing))["nvme_ipm"]
+def make(folder: Path, meter: Meter = METER) -> PowerSource:
+    return sources(folder, Model(meter=meter))["nvme_ipm"]
 
 
 class TestIntervalPower(ModelDriveContract):
@@ -97,18 +97,6 @@ def test_figure_that_vanishes_is_a_gap(tmp_path: Path) -> None:
     source.open()
     change(tmp_path, ipm=0)
     assert values(source.read()) == {Channel.POWER_W: None}
-
-
-def test_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
-    with pytest.raises(PowerError, match="so its interval power is not sampled"):
-        make(tmp_path, freezing=(0x02,)).open()
-
-
-def test_log_that_is_refused_is_reported(tmp_path: Path) -> None:
-    source = make(tmp_path)
-    change(tmp_path, failing=(0x02,))
-    with pytest.raises(PowerError, match="Internal Error"):
-        source.open()
 
 
 def test_drive_whose_log_was_not_readable_at_open_gives_estimates(tmp_path: Path) -> None:

@@ -8,17 +8,14 @@ import pytest
 
 from tests.model_host.drive import Model
 from tests.model_host.power import Meter
-from tests.power.sources.nvme_models import ModelDriveContract, change, sources, values
+from tests.power.sources.nvme_models import ModelDriveContract, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource
 from wattload.power.sources import nvme_drive
 
 
-def make(
-    folder: Path, meter: Meter | None = None, *, freezing: tuple[int, ...] = ()
-) -> PowerSource:
-    model = Model(meter=meter or Meter(olec=1234), freezing=freezing)
-    return sources(folder, model)["nvme_olec"]
+def make(folder: Path, meter: Meter | None = None) -> PowerSource:
+    return sources(folder, Model(meter=meter or Meter(olec=1234)))["nvme_olec"]
 
 
 class TestLifetimeEnergy(ModelDriveContract):
@@ -57,15 +54,3 @@ def test_count_of_a_drive_that_estimates_is_an_estimate(tmp_path: Path) -> None:
 def test_drive_that_counts_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PowerError, match="reports no lifetime energy"):
         make(tmp_path, Meter()).open()
-
-
-def test_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
-    with pytest.raises(PowerError, match="so its lifetime energy is not sampled"):
-        make(tmp_path, freezing=(0x02,)).open()
-
-
-def test_log_that_is_refused_is_reported(tmp_path: Path) -> None:
-    source = make(tmp_path)
-    change(tmp_path, failing=(0x02,))
-    with pytest.raises(PowerError, match="Internal Error"):
-        source.open()

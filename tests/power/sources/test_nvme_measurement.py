@@ -13,6 +13,7 @@ import pytest
 
 from tests.model_host.drive import Model, ModelDrive, sent
 from tests.model_host.power import Meter, centiwatts, measurement_bytes
+from tests.power.energy_facts import window as phase
 from tests.power.sources.nvme_models import (
     ModelDriveContract,
     change,
@@ -24,7 +25,6 @@ from tests.power.sources.nvme_models import (
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
-from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.control import drive_feature
 from wattload.power.control.host import PowerHost
@@ -122,29 +122,11 @@ def test_start_is_journalled_until_the_stop(tmp_path: Path) -> None:
     assert sent(tmp_path) == ["0x25 1", "0x25 0"]
 
 
-def test_save_bit_is_never_set(tmp_path: Path) -> None:
-    started(tmp_path).stop()
-    assert all(not int(line.split()[0], 16) >> 31 for line in sent(tmp_path))
-
-
 def test_run_that_dies_leaves_a_journal_and_restore_stops_the_drive(tmp_path: Path) -> None:
     source = started(tmp_path)
     source.restore()
     source.restore()
     source.close()
-    assert meter(tmp_path).setting == 0
-    assert not journalled(tmp_path)
-
-
-def test_measurement_of_a_run_that_died_is_stopped_at_the_next_start(tmp_path: Path) -> None:
-    started(tmp_path)
-    host = PowerHost(
-        journal=ChangeJournal(tmp_path / "state"),
-        open_device=lambda name: ModelDrive(tmp_path, name),
-        list_names=lambda: ["nvme0"],
-    )
-    (leftover,) = recover_changes(host)
-    assert leftover.closed
     assert meter(tmp_path).setting == 0
     assert not journalled(tmp_path)
 
@@ -409,21 +391,6 @@ def test_record_of_the_whole_run_keeps_the_histogram(tmp_path: Path) -> None:
 def test_energy_of_the_whole_run_is_of_no_phase(tmp_path: Path) -> None:
     source = make(tmp_path)
     source.open()
-    window = PhaseWindow(
-        name="read",
-        host="box",
-        timed=True,
-        start_ns=0,
-        end_ns=NS_PER_S,
-        seconds=1.0,
-        active_s=1.0,
-        start_spread_s=0.0,
-        end_spread_s=0.0,
-        rank_count=1,
-        read_bytes=0,
-        written_bytes=0,
-        operations=0,
-        cpu_s=0.0,
-        intervals=((0, NS_PER_S),),
+    assert not EnergyLedger([], [source.facts()], host="box").phase_records(
+        [phase("read", 0, 1, host="box")]
     )
-    assert not EnergyLedger([], [source.facts()], host="box").phase_records([window])

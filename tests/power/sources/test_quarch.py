@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.sources.qis_mock import GREETING, MODULE, Module, QisMock, qis, steady
+from tests.power.sources.qis_mock import GREETING, MODULE, Module, QisMock, qis
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource, Sample, Scope
 from wattload.power.config import PowerConfig, QuarchConfig
@@ -415,9 +415,3 @@ def test_no_module_is_refused() -> None:
 def test_settings_that_no_module_can_have_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"power\.quarch\."):
         QuarchConfig(**fields).check()
-
-
-def test_the_mocks_truth_is_volts_times_amperes() -> None:
-    with qis() as mock:
-        assert steady(0) == (5_000, 200_000, 12_000, 1_000_000)
-        assert mock.energy_j(0, 250_000) == pytest.approx(13.0)

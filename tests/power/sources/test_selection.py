@@ -231,15 +231,6 @@ def test_named_source_that_one_drive_refuses_is_taken_for_the_other(shelf: Shelf
     assert [record.used for record in found.records] == [True, False]
 
 
-def test_named_source_that_cannot_be_read_is_an_error(shelf: Shelf) -> None:
-    refusal = PowerPermissionError("/dev/nvme0 needs CAP_SYS_ADMIN")
-    shelf.found["nvme"] = [Stub("nvme", DRIVE, Evidence.BOUNDS, refusal=refusal)]
-    with pytest.raises(
-        PowerError, match=r"power=nvme is not available: /dev/nvme0 needs CAP_SYS_ADMIN"
-    ):
-        chosen([DRIVE], "nvme")
-
-
 def test_named_source_without_a_device_names_what_lies_under_the_target(shelf: Shelf) -> None:
     with pytest.raises(PowerError, match=r"nvme has nothing to read \(under the target: vda\)"):
         chosen([DISK], "nvme")
