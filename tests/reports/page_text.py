@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from wattload.reports.blocks import (
     Block,
@@ -33,7 +33,16 @@ _SHOWN = 12
 
 def page_text(sections: Sequence[Section]) -> str:
     """Return the sections of a page as text."""
-    text = "\n".join(line for each in sections for line in _section(each, 1))
+    return _joined(line for each in sections for line in _section(each, 1))
+
+
+def blocks_text(blocks: Sequence[Block]) -> str:
+    """Return blocks as text."""
+    return _joined(line for each in blocks for line in _block(each))
+
+
+def _joined(lines: Iterable[str]) -> str:
+    text = "\n".join(lines)
     return text.replace("\xa0", " ").replace("\u202f", " ").replace("\u2009", " ") + "\n"
 
 
