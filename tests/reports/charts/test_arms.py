@@ -13,12 +13,11 @@ from tests.reports.sessions import session
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
-from wattload.reports.charts.arms import arm_bar, arms_figure, sweep_figure
+from wattload.reports.charts.arms import arm_bar, arms_figure
 from wattload.reports.charts.themes import light
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import LETTERS, make_subject
-from wattload.results.quantity import MISSING
 
 FAST, SLOW = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9], [5e8, 5.05e8, 4.95e8, 5e8, 5.1e8]
 PAST = "forced despite: different work: scale differ"
@@ -87,50 +86,8 @@ def test_six_arms_have_six_colours_and_their_letters(tmp_path: Path) -> None:
         assert f">{letter}<" in found.svg
 
 
-def test_every_panel_says_which_way_is_better_and_what_it_shows(tmp_path: Path) -> None:
-    found = figure([one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))])
-    assert ">throughput, GB/s ↑<" in found.svg
-    assert "energy, train, J ↓<" in found.svg
-    assert 'aria-label="throughput, GB/s ↑: A 1.50; B 0.600"' in found.svg
-
-
-def test_the_data_have_every_run_and_figures_that_no_run_has(tmp_path: Path) -> None:
-    run = one(tmp_path, arm("A", 0))
-    subject = make_subject([run])
-    (group,) = subject.groups
-    found = arms_figure("c", "x", compare(subject, group), group.arms)
-    assert found is not None
-    row = next(row for row in found.table.rows if row[0].text == "batch latency p99")
-    assert row[3].text == MISSING
-    assert row[5].text == "1000 batches are the least for a p99; this run had 112"
-
-
-def swept() -> list[Run]:
-    return [
-        run
-        for workers in (1, 8)
-        for run in session(
-            {"A": FAST, "B": SLOW},
-            interleave="none",
-            session=f"s{workers}",
-            settings={"workload": {"workers": workers}},
-            power="measured",
-            virtual=False,
-        )
-    ]
-
-
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_chart_of_a_forced_comparison_says_so(*, forced: bool) -> None:
     a = session({"A": FAST}, interleave="none")
     runs = [*a, *session({"B": SLOW}, interleave="none", scale="full")]
     assert (PAST in figure(runs, forced=forced).caption) == forced
-
-
-def test_a_sweep_has_a_group_of_bars_for_each_point() -> None:
-    subject = make_subject(swept())
-    (group,) = subject.groups
-    found = sweep_figure("c", subject, group)
-    assert found is not None
-    assert found.svg.count(">workers 1<") == found.svg.count(">workers 8<") >= 1
-    assert len({row[2].text for row in found.table.rows}) == 2

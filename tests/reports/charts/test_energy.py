@@ -56,14 +56,6 @@ def test_arms_in_different_states_stand_under_each_other_in_their_own_look() -> 
     assert ">B, PS1<" in found.svg
 
 
-def test_a_run_that_stayed_in_one_state_needs_no_such_chart() -> None:
-    assert states_figure("c", "x", {"A": [checkpoint_record()]}) is None
-
-
-def test_a_run_without_a_source_has_no_such_chart() -> None:
-    assert states_figure("c", "x", {"A": [checkpoint_record(power="none")], "B": []}) is None
-
-
 def test_bounds_by_state_are_intervals() -> None:
     found = states_figure("c", "x", {"A": [split(checkpoint_record(power="bounds"), "2", 0.5)]})
     assert found is not None

@@ -13,23 +13,6 @@ from wattload.reports.charts.arms import parts_figures, stages_figure
 from wattload.results.quantity import MISSING
 
 
-def test_stages_are_the_timed_phases_and_their_sum_is_the_time_in_them() -> None:
-    made = checkpoint_record()
-    found = stages_figure("c", "checkpoint", {"A": [made]})
-    assert found is not None
-    assert [[cell.text for cell in row] for row in found.table.rows] == [
-        ["write", "10.00"],
-        ["read", "6.000"],
-    ]
-    assert ">16.0<" in found.svg
-    assert "where does the time go?" in found.title
-
-
-def test_one_phase_is_no_stack() -> None:
-    made, _ = make_run(Scenario(run_id="run-1"))
-    assert stages_figure("c", "unet3d", {"A": [made]}) is None
-
-
 def test_phases_that_share_time_are_never_stacked() -> None:
     made = checkpoint_record()
     timed = [window for window in made.windows if window.timed]

@@ -13,13 +13,11 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario, of_windows
 from tests.reports.conftest import arm, one
-from wattload.core.units import Unit
 from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import ThroughputTrace
-from wattload.results.quantity import quantity
 
 
 def lines(svg: str) -> dict[str, list[tuple[float, float]]]:
@@ -72,17 +70,6 @@ def test_arms_lie_over_each_other_from_their_timed_start(pair: list[Run]) -> Non
     assert np.mean(middles) == pytest.approx(energy.mean_w, rel=0.15)
 
 
-def test_a_caption_says_how_power_is_known_and_what_lines_are(pair: list[Run]) -> None:
-    tracks = [make_track(letter, letter, run) for letter, run in zip("AB", pair, strict=True)]
-    found = power_figure("c", "x", tracks)
-    assert found is not None
-    assert re.fullmatch(
-        r"Drive power, read every 100 ms: measured by a meter or a rail sensor\. Strips are timed "
-        r"phases\. Lines are means over 1 s\.",
-        found.caption.replace("\u00a0", " "),
-    )
-
-
 def test_phases_of_two_arms_are_told_apart_by_their_colours(pair: list[Run]) -> None:
     tracks = [make_track(letter, letter, run) for letter, run in zip("AB", pair, strict=True)]
     both, alone = power_figure("c", "x", tracks), power_figure("c", "x", tracks[:1])
@@ -93,17 +80,6 @@ def test_phases_of_two_arms_are_told_apart_by_their_colours(pair: list[Run]) -> 
     assert re.findall(shade, both.svg) == []
     ends = re.findall(r'stroke="([^"]*)"[^>]*stroke-dasharray', both.svg)
     assert ends == [light("a")] * 2 + [light("b")] * 2
-
-
-def test_phases_are_named_with_their_own_seconds_and_energy(tmp_path: Path) -> None:
-    run = one(tmp_path, arm("A", 0, workload="checkpoint"))
-    found = power_figure("c", "x", [make_track("A", "A", run)])
-    assert found is not None
-    for energy in phase_energies(run.record):
-        assert energy.energy_j is not None
-        assert f">{energy.phase} " in found.svg or f"; {energy.phase} " in found.svg
-        assert quantity(energy.energy_j, Unit.JOULES, 3) in found.svg
-    assert ">write and read " in found.svg
 
 
 def test_a_line_is_the_mean_of_each_second_and_the_band_has_the_extremes(tmp_path: Path) -> None:
@@ -175,12 +151,6 @@ def test_cumulative_energy_ends_at_the_energy_of_the_record(pair: list[Run]) -> 
         assert joules == pytest.approx(energy.energy_j, rel=0.02)
 
 
-def test_timed_phases_are_named_with_their_seconds_and_energy(pair: list[Run]) -> None:
-    found = power_figure("c", "x", [make_track("A", "A", pair[0])])
-    assert found is not None
-    assert re.search(r">train 4\.00\u00a0s, \d\d\.\d\u00a0J<", found.svg)
-
-
 @pytest.mark.parametrize(
     ("power", "words"),
     [("declared", "Watts declared"), ("bounds", "Bounds of the drive's power")],
@@ -190,13 +160,6 @@ def test_what_was_not_measured_says_so(tmp_path: Path, power: PowerKind, words: 
     assert found is not None
     assert found.caption.startswith(words)
     assert "stroke-dasharray" in found.svg
-
-
-def test_a_run_without_a_source_has_no_chart_of_power(tmp_path: Path) -> None:
-    track = make_track("A", "A", one(tmp_path, arm("A", 0, power="none")))
-    assert power_figure("c", "x", [track]) is None
-    assert energy_figure("c", "x", [track]) is None
-    assert rate_figure("c", "x", [track]) is not None
 
 
 def test_a_day_at_ten_hertz_is_a_line_of_hundreds_of_points(tmp_path: Path) -> None:
@@ -212,13 +175,3 @@ def test_a_day_at_ten_hertz_is_a_line_of_hundreds_of_points(tmp_path: Path) -> N
     found = power_figure("c", "x", [make_track("A", "A", replace(run, traces=traces))])
     assert found is not None
     assert len(found.svg) < 60_000
-
-
-def test_strips_of_several_phases_have_their_initials(tmp_path: Path) -> None:
-    job = one(tmp_path, arm("A", 0, workload="checkpoint"))
-    found = power_figure("c", "x", [make_track("A", "A", job)])
-    assert found is not None
-    assert re.findall(r">([WR])</text>", found.svg) == ["W", "R"]
-    alone = power_figure("c", "x", [make_track("B", "B", one(tmp_path, arm("B", 0)))])
-    assert alone is not None
-    assert not re.findall(r">([WR])</text>", alone.svg)

@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.reports.charts.test_lines import record as latencies
-from tests.reports.conftest import render_page
-from tests.reports.parsing import Page
 from tests.reports.sessions import run
-from wattload.reports.blocks import Block, Figure, Fold, Table
+from wattload.reports.blocks import Block, Figure, Fold
 from wattload.reports.charts.themes import light
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import letter_of
 from wattload.reports.sections.workload import workload_sections
-from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import Group, Subject, make_subject, named
 from wattload.reports.stats.sweeps import points
 
@@ -74,24 +71,6 @@ def test_a_workload_that_only_b_ran_draws_b(workers: tuple[int, ...]) -> None:
     assert light("a") not in drawn
 
 
-def test_of_three_arms_two_keep_their_letters_and_are_not_compared() -> None:
-    runs = [*several("unet3d", "old", "new", "third"), *several("checkpoint", "new", "third")]
-    subject = make_subject(runs)
-    group = group_of(subject, "checkpoint")
-    assert group.letters == ("B", "C")
-    assert not group.is_pair
-    assert not subject.compares
-    assert {row.reason for row in compare(subject, group)} == {"more than two arms"}
-    assert {row.effect for row in compare(subject, group)} == {None}
-    blocks = parts(subject, "checkpoint")
-    titles = {
-        column.title for block in blocks if isinstance(block, Table) for column in block.columns
-    }
-    assert {"B (new)", "C (third)"} <= titles
-    assert not {"A", "B/A", "call"} & titles
-    assert "x B; " in Page(render_page(runs)).text()
-
-
 def test_markdown_has_the_letters_of_the_page() -> None:
     runs = [*several("unet3d", "old", "new", "third"), *several("checkpoint", "new", "third")]
     text = markdown_report(make_subject(runs), full=True)
@@ -99,13 +78,6 @@ def test_markdown_has_the_letters_of_the_page() -> None:
     _, _, checkpoint = text.partition("### checkpoint")
     assert "B (new), C (third)." in checkpoint
     assert "| B (new) | C (third) |" in checkpoint.replace("  ", " ")
-
-
-def test_two_arms_of_a_page_of_two_are_a_and_b() -> None:
-    subject = make_subject(several("unet3d", "old", "new"))
-    (group,) = subject.groups
-    assert (group.letters, group.is_pair) == (("A", "B"), True)
-    assert Group(workload="x", arms=group.arms).letters == ("A", "B")
 
 
 def test_every_legend_names_an_arm_once() -> None:

@@ -13,16 +13,11 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import LIMITS, arm, one, render_page
 from tests.reports.parsing import Page
-from tests.reports.sessions import session
-from wattload.core.power import Scope
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.render.page import page_script, style_sheet
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.first import byline
-from wattload.reports.stats.subject import make_subject
-from wattload.reports.stats.summary import first_screen
 
 ROOT = Path(__file__).parents[3]
 FETCHING = ("src", "srcset", "action", "data", "poster", "formaction", "background", "ping")
@@ -138,28 +133,12 @@ def test_the_page_opens_with_its_verdict(arms_page: Page) -> None:
     assert "higher is better" not in head
 
 
-def test_alternating_runs_are_counted_in_pairs() -> None:
-    subject = make_subject(session({"A": [2e9] * 6, "B": [1e9] * 6}))
-    (first, *_) = byline(subject, first_screen(subject))
-    assert isinstance(first, str)
-    assert first.startswith("6 alternating pairs \u00b7 ")
-
-
 def test_a_single_run_opens_with_its_figures_and_what_limits_them(virtual_page: Page) -> None:
     text = virtual_page.text().replace("\u00a0", " ")
     head = text[: text.index("Rate during")]
     assert "1.50 GB/s" in head
     assert "not limited by the drive" in head or "the drive, busy" in head
     assert head.count("Drive energy: not measured (no power sensor).") == 1
-
-
-def test_a_single_arm_shows_the_energy_of_its_gpu_by_name(tmp_path: Path) -> None:
-    run = one(tmp_path, arm("A", 0))
-    parts = tuple(part.model_copy(update={"scope": Scope.GPU}) for part in run.record.power.energy)
-    power = run.record.power.model_copy(update={"energy": parts})
-    record = run.record.model_copy(update={"power": power})
-    text = Page(render_page([replace(run, record=record)])).text().replace("\u00a0", " ")
-    assert "J per job GPU; drive not measured, no power sensor" in text
 
 
 def test_conditions_say_what_was_run_on_what(virtual_page: Page) -> None:
@@ -220,14 +199,6 @@ def test_a_winner_of_speed_and_one_of_energy_are_named_with_their_intervals(
     assert "slower" not in text
 
 
-def test_few_runs_are_drawn_and_nobody_wins(tmp_path: Path) -> None:
-    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))]
-    text = Page(render_page(runs)).text()
-    assert "inconclusive 1 run each; 5 needed" in text
-    assert "is better in" not in text
-    assert "A better" not in text
-
-
 def test_bounds_and_maxima_carry_their_signs_in_charts_and_tables(tmp_path: Path) -> None:
     runs = [
         one(tmp_path, arm("A", 0, power="bounds")),
@@ -249,25 +220,6 @@ def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> Non
     assert "Power was not measured" in text
     assert "declared in a data sheet or by the user, not measured" in text
     assert "Watts declared by a data sheet or the user" in text
-
-
-def test_repeats_of_one_arm_show_their_spread(arms: tuple[Run, ...]) -> None:
-    page = Page(render_page([run for run in arms if run.record.label == "A"]))
-    text = page.text()
-    assert "5 runs, 1.50 to 1.51" in text
-    assert "n = 5" in text
-    assert "B/A" not in text
-
-
-def test_three_arms_are_ranked_without_a_winner(tmp_path: Path) -> None:
-    rates = {"x": 1e9, "y": 2e9, "z": 0.5e9}
-    runs = [one(tmp_path, arm(name, 0, rate=rate)) for name, rate in rates.items()]
-    page = Page(render_page(runs))
-    text = page.text()
-    assert "The fastest arm first, each run a dot" in text
-    assert "B/A" not in text
-    assert 'aria-label="GB/s: B 2.00; A 1.00; C 0.500"' in page.source
-    assert "2.00 x A; n = 1" in text
 
 
 def test_more_arms_than_letters_have_no_sections_of_their_own(tmp_path: Path) -> None:

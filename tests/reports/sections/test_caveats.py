@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from tests.reports.conftest import arm, one
-from tests.reports.sessions import against_itself, session, turn
+from tests.reports.sessions import session, turn
 from wattload.core.record.results import Check
-from wattload.reports.blocks import Notice
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.caveats import gaps_notice, limits_notices
+from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.stats.subject import Subject, make_subject
 
 FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
@@ -26,24 +21,6 @@ def notices(subject: Subject) -> dict[str, list[str]]:
 
 def warm_ups(*labels: str) -> list[Run]:
     return [turn(label, -1, 9e9, warm_up=True, name=f"w{label}") for label in labels]
-
-
-def test_warm_ups_and_runs_against_themselves_have_a_line_of_their_own() -> None:
-    runs = [*warm_ups("A", "B"), *session({"A": FLAT, "B": FLAT}), *against_itself("A", FLAT, FLAT)]
-    subject = make_subject(runs)
-    found = notices(subject)
-    assert "excluded" not in found
-    assert found["no-arm"] == [
-        "12 runs compared one setting with itself: they set the noise floor."
-    ]
-
-
-def test_runs_with_faults_are_named_without_warm_ups() -> None:
-    runs = [*warm_ups("A", "B"), *session({"A": FLAT, "B": FLAT})]
-    bad = turn("A", 9, 1e9, checks=(FAILED,))
-    subject = make_subject([*runs, bad])
-    (text,) = notices(subject)["excluded"]
-    assert text.startswith(f"unet3d, run {bad.id}: ")
 
 
 def test_many_runs_with_one_fault_are_one_sentence() -> None:
@@ -215,15 +192,3 @@ def test_a_sentence_that_begins_with_a_setting_keeps_it_as_it_is_typed() -> None
     reported = notices(make_subject(runs))["warnings"]
     assert "loader=direct has no part here." in reported
     assert "It is so." in reported
-
-
-def test_no_notice_is_empty() -> None:
-    for each in limits_notices(make_subject(session({"A": FLAT, "B": FLAT}))):
-        assert isinstance(each, Notice)
-        assert each.sentences
-
-
-def test_a_run_without_a_gap_has_no_notice_of_gaps(tmp_path: Path) -> None:
-    run = one(tmp_path, arm("A", 0))
-    whole = replace(run, record=run.record.model_copy(update={"metrics": (), "checks": ()}))
-    assert gaps_notice(make_subject([whole])) is None

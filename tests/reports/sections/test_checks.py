@@ -12,7 +12,7 @@ import pytest
 from tests.reports.conftest import arm, one
 from wattload.core.record.energy import PowerSourceRecord, Recomputation
 from wattload.core.record.results import Check
-from wattload.reports.blocks import Fold, Paragraph, Table
+from wattload.reports.blocks import Fold, Table
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import gaps_notice
 from wattload.reports.sections.checks import check_names, trust_section
@@ -62,13 +62,6 @@ def test_the_results_of_all_checks_sum_to_the_tally(tmp_path: Path) -> None:
         assert sum(map(int, counts)) == verdicts.count(verdict)
 
 
-def test_what_all_energies_have_in_common_is_said_once(tmp_path: Path) -> None:
-    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0))]
-    found = table(runs, "trust-evidence")
-    assert "all measured by a meter or a rail sensor" in found.note
-    assert not any("measured" in cells[-1] for cells in rows(found))
-
-
 def test_energies_made_again_are_told_with_the_evidence_alone(run: Run) -> None:
     origin = Recomputation(utc="2026-11-23T12:00:00", wattload="1", energy_model=1, sha256="0")
     power = run.record.power.model_copy(update={"recomputed": origin})
@@ -88,11 +81,6 @@ def test_each_energy_figure_stands_with_how_it_is_known(tmp_path: Path) -> None:
     assert "not ranked" in bound[-1]
 
 
-def test_without_a_source_there_is_no_table_of_energies(virtual_runs: tuple[Run, ...]) -> None:
-    blocks = trust_section(make_subject(virtual_runs)).blocks
-    assert not [each for each in blocks if isinstance(each, Table) and "energy" in each.caption]
-
-
 def test_hosts_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     runs = [
         one(tmp_path, arm("A", 0, host="left")),
@@ -103,12 +91,6 @@ def test_hosts_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     cells = {line[0]: line[1:] for line in rows(found)}
     assert cells["cpu count"] == ["96", "2"]
     assert "kernel" not in cells
-
-
-def test_one_host_is_said_to_be_one(arms: tuple[Run, ...]) -> None:
-    said = conditions_section(make_subject(arms)).blocks[-1]
-    assert isinstance(said, Paragraph)
-    assert said.text.startswith("All runs were made on box")
 
 
 SOURCES = ("nvme", "nvme_25h", "nvme_ipm", "nvme_olec")

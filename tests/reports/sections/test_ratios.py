@@ -10,7 +10,6 @@ from tests.reports.sessions import against_itself, run, session, turn
 from wattload.reports.blocks import Fold, Notice, Section, Table
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.conditions import conditions_section
-from wattload.reports.sections.method import comparison_rules
 from wattload.reports.sections.ratios import confidence_fold, noise_section, quantities_table
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
@@ -54,26 +53,6 @@ def first_row(runs: list[Run]) -> list[str]:
     return [f"{cell.badge} {cell.text}".strip() for cell in table.rows[0]]
 
 
-def test_pairs_tell_their_number_and_all_p_values() -> None:
-    cells = first_row(session({"A": FLAT, "B": [x * 1.2 for x in reversed(FLAT)]}))
-    assert cells[1] == "6 pairs, t on pairs"
-    assert cells[2] == "1.0\u00a0%"
-    assert cells[3] == "< 0.0001"
-    assert cells[5] == "0.031"
-    assert cells[6:] == ["steady", "steady"]
-
-
-def test_runs_that_are_no_pairs_have_no_sign_flips() -> None:
-    cells = first_row(session({"A": FLAT, "B": [x * 1.2 for x in FLAT]}, interleave="none"))
-    assert cells[1] == "6 and 6 runs, Welch's t"
-    assert cells[5] == "\u2013"
-
-
-def test_ten_runs_have_a_bootstrap_beside_t() -> None:
-    runs = session({"A": FLAT * 2, "B": [x * 1.2 for x in FLAT * 2]}, interleave="none")
-    assert first_row(runs)[1] == "12 and 12 runs, Welch's t and BCa bootstrap"
-
-
 def note(rows: list[Row]) -> str:
     fold = confidence_fold(rows)
     assert isinstance(fold, Fold)
@@ -82,26 +61,9 @@ def note(rows: list[Row]) -> str:
     return table.note
 
 
-def test_that_sign_flips_allow_for_no_inaccurate_sensor_is_said_where_p_does() -> None:
-    rates = {"A": FLAT, "B": [x * 1.2 for x in reversed(FLAT)]}
-    words = "p by sign flips has no such allowance and tests for any difference"
-    assert words not in note(heads(session(rates)))
-    metered = make_subject(session(rates, power="measured", virtual=False))
-    (group,) = metered.groups
-    rows = list(compare(metered, group))
-    assert any(row.effect and row.effect.accuracy > 0 for row in rows)
-    assert words in note(rows)
-
-
 def test_a_run_without_a_partner_is_told() -> None:
     runs = session({"A": [*FLAT, 1e9], "B": [x * 1.2 for x in FLAT]})
     assert first_row(runs)[1] == "6 pairs, t on pairs, 1 run without a partner left out"
-
-
-def test_too_few_runs_have_no_p_value() -> None:
-    cells = first_row(session({"A": FLAT[:3], "B": [x * 2 for x in FLAT[:3]]}))
-    assert cells[1] == "3 and 3 runs: no interval"
-    assert cells[3:6] == ["\u2013"] * 3
 
 
 def test_one_arm_has_nothing_to_be_sure_of() -> None:
@@ -152,24 +114,6 @@ def test_a_setting_that_surely_differs_from_itself_is_a_warning() -> None:
         assert any(isinstance(block, Notice) for block in section.blocks) == reported
 
 
-def test_no_such_session_has_no_section() -> None:
-    assert noise_section(make_subject(session({"A": FLAT, "B": FLAT}))) is None
-
-
-def test_the_rules_name_the_numbers_that_decide() -> None:
-    fold = comparison_rules()[1]
-    assert isinstance(fold, Fold)
-    text = " ".join(str(getattr(block, "text", "")) for block in fold.blocks)
-    for words in (
-        "at least 6 pairs",
-        "at least 5 per arm",
-        "at least 10 pairs",
-        "10\u202f000 resamples",
-    ):
-        assert words in text
-    assert "between 0.971 and 1.03," in text
-
-
 @pytest.mark.parametrize("field", ["serial", "host"])
 def test_runs_of_one_arm_that_are_no_repeats_are_told(field: str) -> None:
     values: list[dict[str, Any]] = [{field: f"x{index % 2}"} for index in range(4)]
@@ -194,13 +138,3 @@ def test_arms_that_were_run_one_after_the_other_say_so() -> None:
     later = [turn("B", at, 9e8, interleave="none", name=f"B{at}", order=at + 20) for at in range(3)]
     assert "The arms did not alternate" in confounders([*a, *later])
     assert "The arms did not alternate" not in confounders(session({"A": FLAT[:3], "B": FLAT[:3]}))
-
-
-def test_what_raises_a_floor_is_told_beside_it() -> None:
-    drifting = [x * (1 + 0.006 * at) for at, x in enumerate(FLAT)]
-    runs = session({"A": drifting, "B": [x * 1.2 for x in drifting]}, interleave="none")
-    fold = confidence_fold(heads(runs))
-    assert isinstance(fold, Fold)
-    (table,) = fold.blocks
-    assert isinstance(table, Table)
-    assert table.rows[0][2].remark == "drift from earlier to later runs"
