@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tests.records import Scenario, WorkloadName, make_run
@@ -39,15 +41,8 @@ TRAINING_SETTINGS = {
     "epochs": 5,
     "record_format": "npz",
 }
-CHECKPOINT_DETAILS = {
-    "model": "8b",
-    "checkpoint_bytes": 80,
-    "rank_whole_bytes": 80,
-    "checkpoint_count": 10,
-    "interval_s": 5.0,
-    "kept": 10,
-    "mode": "sync",
-}
+CHECKPOINT_SETTINGS = {"model": "8b", "checkpoint_count": 10, "mode": "sync", "fsync": True}
+CHECKPOINT_FACTS = {"interval_s": 5.0, "kept": 10}
 
 
 def figure(name: str, value: float, unit: Unit) -> Metric:
@@ -59,7 +54,7 @@ def _record(name: WorkloadName, ranks: int, **settings: Any) -> RunRecord:
     record, _ = make_run(scenario)
     return record.model_copy(
         update={
-            "workload": record.workload.model_copy(update={"details": {}}),
+            "workload": record.workload.model_copy(update={"details": {}, "facts": {}}),
             "checks": (COLD,),
             "config": {"seed": 1, **settings},
         }
@@ -103,11 +98,11 @@ def training(seed: int = 1, **changes: Any) -> RunRecord:
     )
 
 
-def checkpoint(**details: Any) -> RunRecord:
-    record = _record("checkpoint", 8, workload={"fsync": True})
+def checkpoint(settings: Mapping[str, Any] = MappingProxyType({}), **facts: Any) -> RunRecord:
+    record = _record("checkpoint", 8, workload={**CHECKPOINT_SETTINGS, **settings})
     rank_bytes = [memory_of(record)] * 8
-    given = {**CHECKPOINT_DETAILS, "rank_bytes": rank_bytes, **details}
-    workload = record.workload.model_copy(update={"details": given})
+    sizes = {"rank_bytes": rank_bytes, "whole_bytes": sum(rank_bytes)}
+    workload = record.workload.model_copy(update={"facts": {**CHECKPOINT_FACTS, **sizes, **facts}})
     return record.model_copy(update={"workload": workload, "checks": (COLD, READ_START)})
 
 

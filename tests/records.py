@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests import record_machine, record_power
+from tests.record_facts import CHECKPOINT_SETTINGS, checkpoint_facts
 from tests.record_figures import checks, metrics
 from tests.record_machine import read
 from tests.record_traces import (
@@ -43,6 +44,7 @@ from wattload.results.dlrm import DlrmFacts, DlrmSettings, PhaseWork
 from wattload.results.reading import metrics_of
 
 WorkloadName = Literal["unet3d", "checkpoint", "dlrm"]
+SETTINGS: Mapping[str, dict[str, Any]] = {"checkpoint": CHECKPOINT_SETTINGS, "dlrm": {"rounds": 1}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,16 +148,12 @@ def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCoun
     return counters
 
 
-def _details(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str, Any]:
-    """Return the seconds from which the metrics of the phases follow."""
-    timed = {window.name: [window.seconds] for window in windows if window.timed}
+def _facts(
+    scenario: Scenario, spans: Sequence[PhaseSpan], windows: Sequence[PhaseWindow]
+) -> Mapping[str, Any]:
+    """Return the facts that there are; a conversion waits for storage half of the time."""
     if scenario.workload == "checkpoint":
-        return {f"{name}_seconds": seconds for name, seconds in timed.items()}
-    return {}
-
-
-def _facts(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str, Any]:
-    """Return the facts of a conversion of one worker, which waits for storage half of the time."""
+        return checkpoint_facts(spans)
     if scenario.workload != "dlrm":
         return {}
     timed = [window for window in windows if window.timed]
@@ -186,7 +184,9 @@ def _facts(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str, A
     return {**facts.model_dump(mode="json"), **scenario.facts}
 
 
-def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSection:
+def _workload(
+    scenario: Scenario, spans: Sequence[PhaseSpan], windows: Sequence[PhaseWindow]
+) -> WorkloadSection:
     return WorkloadSection(
         name=scenario.workload,
         loader="arrow" if scenario.workload == "dlrm" else scenario.loader,
@@ -201,8 +201,8 @@ def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSec
                 path_evidence="device sectors over bytes = 1.001",
             ),
         ),
-        details={**_details(scenario, windows), **scenario.details},
-        facts=_facts(scenario, windows),
+        details=scenario.details,
+        facts=_facts(scenario, spans, windows),
         remarks=tuple(scenario.remarks),
         data=DataRecord(
             key=f"{scenario.workload}-0123456789ab",
@@ -225,7 +225,7 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
     record = RunRecord(
         **_header(scenario),
         **_machine(scenario, windows[-1].end_ns + 3_000_000_000),
-        workload=_workload(scenario, windows),
+        workload=_workload(scenario, spans, windows),
         spans=tuple(spans),
         metrics=tuple(metrics(scenario, windows)),
         counters=tuple(_counters(scenario, windows)),
@@ -258,8 +258,7 @@ def _header(scenario: Scenario) -> dict[str, Any]:
             f"label={scenario.label}",
         ),
         "config": {
-            "workload": {"file_count": 28, "batch_size": 7}
-            | ({"rounds": 1} if scenario.workload == "dlrm" else {}),
+            "workload": {"file_count": 28, "batch_size": 7} | SETTINGS.get(scenario.workload, {}),
             "loader": {"name": scenario.loader, "depth": 8},
             "target": {"path": scenario.path},
             "scale": {"name": scenario.scale},

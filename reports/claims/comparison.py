@@ -334,14 +334,18 @@ def meets(record: RunRecord, requirement: Requirement) -> bool:
 def _required(record: RunRecord, what: str) -> Iterator[str]:
     if what == "path":
         yield from (path.path_effective for path in record.workload.paths)
-        return
-    parts = what.split(".")
+    else:
+        yield str(_value_at(record, what))
+
+
+def _value_at(record: RunRecord, place: str) -> Any:  # noqa: ANN401 - JSON
+    parts = place.split(".")
     roots = {"loader": record.workload.loader, "facts": record.workload.facts,
              "config": record.config}  # fmt: skip
     value: Any = roots[parts[0]]
     for part in parts[1:]:
         value = value.get(part) if isinstance(value, Mapping) else None
-    yield str(value)
+    return value
 
 
 def is_as_a(pair: Pair, runs: Sequence[Run]) -> bool:
@@ -421,26 +425,27 @@ class ConditionMatch:
     match: Match
 
 
-def match_condition(runs: Sequence[Run], fact: Fact, expected: Expected) -> ConditionMatch:
+def match_condition(
+    runs: Sequence[Run], condition: Condition, expected: Expected
+) -> ConditionMatch:
     """Return the value of a condition in an arm's runs, and whether it matches the paper's."""
-    found = list(dict.fromkeys(each for run in runs for each in _READ[fact](run.record)))
+    found = list(dict.fromkeys(each for run in runs for each in _read(run.record, condition)))
     if not found:
         return ConditionMatch(MISSING, "not recorded")
-    text = listed(
-        [each if isinstance(each, str) else quantity(each, Unit.BYTES, 3) for each in found]
-    )
-    matches = [_match(each, fact, expected) for each in found]
+    texts = (each if isinstance(each, str) else quantity(each, Unit.BYTES, 3) for each in found)
+    text = listed([*dict.fromkeys(texts)])
+    matches = [_match(each, condition, expected) for each in found]
     return ConditionMatch(text, matches[0] if len(set(matches)) == 1 else "differs")
 
 
-def _match(found: Found, fact: Fact, expected: Expected) -> Match:
+def _match(found: Found, condition: Condition, expected: Expected) -> Match:
     """Return whether one value matches the printed one; a drive may have another name."""
     if isinstance(found, str):
         if not expected.found:
             return "not stated"
         if any(_contains(each, found) for each in expected.found):
             return "alike"
-        return "other name" if fact is Fact.DRIVE else "differs"
+        return "other name" if condition.fact is Fact.DRIVE else "differs"
     if expected.number is None:
         return "not stated"
     near = abs(found - expected.number) <= TOLERANCE * expected.number
@@ -475,15 +480,15 @@ def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -
         a, b = condition.a, condition.b
         if b is None:
             continue
-        straight = _match_count(first, condition.fact, a) + _match_count(second, condition.fact, b)
-        crossed = _match_count(first, condition.fact, b) + _match_count(second, condition.fact, a)
+        straight = _match_count(first, condition, a) + _match_count(second, condition, b)
+        crossed = _match_count(first, condition, b) + _match_count(second, condition, a)
         if straight != crossed:
             return straight > crossed
     return True
 
 
-def _match_count(runs: Sequence[Run], fact: Fact, expected: Expected) -> int:
-    return match_condition(runs, fact, expected).match == "alike"
+def _match_count(runs: Sequence[Run], condition: Condition, expected: Expected) -> int:
+    return match_condition(runs, condition, expected).match == "alike"
 
 
 def arms_differ(between: Literal["drives", "paths"], arms: Sequence[Sequence[Run]]) -> bool:
@@ -534,10 +539,14 @@ def _accelerators(record: RunRecord) -> Iterator[str]:
         yield f"{count * record.workload.rank_count} x {record.workload.accelerator}"
 
 
-def _checkpoint_bytes(record: RunRecord) -> Iterator[float]:
-    size = record.workload.details.get("checkpoint_bytes")
-    if isinstance(size, int | float):
-        yield float(size)
+def _read(record: RunRecord, condition: Condition) -> Iterator[Found]:
+    """Yield the values of a condition in a record: texts, or numbers in SI base units."""
+    if isinstance(condition.fact, Fact):
+        yield from _READ[condition.fact](record)
+    elif isinstance(value := _value_at(record, condition.place), (list, tuple)):
+        yield float(sum(value))
+    elif value is not None:
+        yield str(value) if isinstance(value, str) else float(value)
 
 
 def _memory_traffic(record: RunRecord) -> Iterator[str]:
@@ -557,6 +566,5 @@ _READ: Mapping[Fact, Callable[[RunRecord], Iterator[Found]]] = {
     Fact.SYSTEM: lambda record: (h.facts.os for h in record.hosts if h.facts.os),
     Fact.KERNEL: lambda record: (h.facts.kernel for h in record.hosts),
     Fact.ACCELERATOR: _accelerators,
-    Fact.CHECKPOINT: _checkpoint_bytes,
     Fact.MEMORY_TRAFFIC: _memory_traffic,
 }

@@ -52,7 +52,6 @@ class Fact(StrEnum):
     SYSTEM = "system"
     KERNEL = "kernel"
     ACCELERATOR = "accelerator"
-    CHECKPOINT = "bytes of a checkpoint"
     MEMORY_TRAFFIC = "memory traffic"
 
 
@@ -78,13 +77,22 @@ class Expected(Frozen):
 class Condition(Frozen):
     """One condition of both arms of a paper; ``b`` is like ``a`` if it is omitted.
 
-    ``workload`` limits it to one workload; empty means all.
+    ``workload`` limits it to one workload; empty means all. ``fact`` is any name if ``place`` is a
+    dotted place under ``facts`` or ``config``, where a list of numbers counts as their sum.
     """
 
-    fact: Fact
+    fact: Annotated[Fact | Text, Field(union_mode="left_to_right")]
+    place: str = ""
     workload: str = ""
     a: Expected
     b: Expected | None = None
+
+    @model_validator(mode="after")
+    def _is_known(self) -> Self:
+        if not self.place and not isinstance(self.fact, Fact):
+            raise ValueError(f"unknown fact {self.fact!r}; give its place, or use one of "
+                             f"{', '.join(Fact)}")  # fmt: skip
+        return self
 
 
 class Requirement(Frozen):

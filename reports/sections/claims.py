@@ -199,12 +199,12 @@ def _setup(part: ComparedClaims) -> Table:
     for each in conditions_for(part.pair, part.paper.conditions, part.group.workload):
         b = each.b or each.a
         here_a, here_b = (
-            match_condition(of_a, each.fact, each.a),
-            match_condition(of_b, each.fact, b),
+            match_condition(of_a, each, each.a),
+            match_condition(of_b, each, b),
         )
         rows.append(
             row(
-                each.fact.value,
+                str(each.fact),
                 each.a.words,
                 Cell(here_a.text, _MATCH_TONES.get(here_a.match, "open"), here_a.match),
                 b.words,

@@ -800,15 +800,10 @@ def _work(compared: Group, phase: str) -> _Work | None:
 
 def _work_of(record: RunRecord, phase: str) -> _Work:
     """Return a unit of work and how many a run did, or else the job."""
-    details = record.workload.details
     names = [each.name for each in leading(record) if _is_in(each.name, phase)]
     own, run = view_of(record).work, run_of(record)
     if own is not None and run is not None and (work := own(run, names)) is not None:
         return _Work(*work)
-    seconds = [details.get(f"{name}_seconds") for name in names]
-    sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
-    if len(sizes) == 1 and 0 not in sizes:
-        return _Work(record.workload.name, float(sizes.pop()))
     return _Work()
 
 

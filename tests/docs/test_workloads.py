@@ -22,12 +22,6 @@ from wattload.results.declaration import Results
 from wattload.results.figures import Figure, evaluated
 from wattload.results.registry import every_results
 from wattload.results.unet3d.figures import FIGURES
-from wattload.workloads.checkpoint import workload as checkpoint_workload
-from wattload.workloads.checkpoint.cycle import DirectionTotals, Stall
-from wattload.workloads.checkpoint.cycle import RankTotals as Saved
-from wattload.workloads.checkpoint.cycle import Step as TrainingStep
-from wattload.workloads.checkpoint.metrics import Ceilings
-from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
 from wattload.workloads.gpu_read import workload as gpu_read_workload
 from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
 from wattload.workloads.gpu_read.reads import RankReads, Reads
@@ -39,17 +33,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 def of_unet3d() -> list[Metric]:
     run = run_of_facts(facts_of([epoch([1.0, 0.0], [1.0, 1.0])]))
     return list(evaluated(FIGURES, run))
-
-
-def of_checkpoint() -> list[Metric]:
-    account = Saved(
-        host="box",
-        write=DirectionTotals([(0, 1)], [1], [1], [0]),
-        read=DirectionTotals([(0, 1)], [1], [1], [0]),
-        stalls=[Stall(1, 1, 1)],
-        steps=[TrainingStep(1, draining=False), TrainingStep(1, draining=True)],
-    )
-    return checkpoint_metrics([account], Ceilings(write=1.0, read=1.0, generator=1.0))
 
 
 def of_gpu_read() -> list[Metric]:
@@ -87,7 +70,6 @@ def reads_of(counts: PathCounts, threads: int | None = None) -> Reads:
 
 MADE = {
     unet3d_workload.Unet3d.name: of_unet3d,
-    checkpoint_workload.Checkpoint.name: of_checkpoint,
     gpu_read_workload.GpuRead.name: of_gpu_read,
     gpu_read_workload.BY_REQUESTERS: of_gpu_random_read,
 }

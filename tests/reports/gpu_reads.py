@@ -154,6 +154,7 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                 update={
                     "name": "gpu_read",
                     "loader": made.loader,
+                    "facts": {},
                     "details": _details(made),
                     "paths": (_path(made, counts),),
                     "data": None,

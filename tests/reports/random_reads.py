@@ -159,6 +159,7 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                     "name": PHASE,
                     "loader": made.loader,
                     "rank_count": made.gpus,
+                    "facts": {},
                     "details": {**_details(made, reads, cores, paths), **made.details},
                     "paths": (_path(made, reads),),
                     "data": None,

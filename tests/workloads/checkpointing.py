@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.context import Context, ThreadCommunicator, directory_target
+from tests.records import Scenario, make_run
+from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Check
+from wattload.core.record.run import RunRecord
 from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.data.data_folder import list_folders
 from wattload.loaders.dcp import config as dcp_config
 from wattload.loaders.direct import config as direct_config
 from wattload.loaders.torch import config as torch_config
+from wattload.results.checkpoint.facts import CheckpointFacts
+from wattload.results.reading import checks_of, metrics_of, run_of
 from wattload.workloads.checkpoint.config import Config
-from wattload.workloads.checkpoint.cycle import RankTotals
 from wattload.workloads.checkpoint.workload import Checkpoint
 
 RANK_BYTES = 4_000_004
@@ -40,17 +46,67 @@ def made(loader: CheckpointLoader = DIRECT, **changed: Any) -> Checkpoint:
 
 
 def run(
-    workload: Checkpoint, context: Context, *, verify: bool = True
-) -> tuple[Outcome, dict[str, Check]]:
+    workload: Checkpoint,
+    context: Context,
+    ranks: Sequence[Context] = (),
+    *,
+    verify: bool = True,
+) -> tuple[RunRecord, dict[str, Check]]:
+    """Return a record with what the run found, and all of its checks; of all ranks if given."""
     workload.plan(context)
     workload.prepare(context)
     outcome = workload.run(context)
     found = workload.verify(context) if verify else ()
-    return outcome, {check.name: check for check in (*outcome.checks, *found)}
+    record = record_of(workload, outcome, ranks or [context])
+    checks = (*outcome.checks, *found, *checks_of(record))
+    return record, {check.name: check for check in checks}
 
 
-def value(outcome: Outcome, name: str) -> float:
-    (metric,) = (metric for metric in outcome.metrics if metric.name == name)
+def record_of(workload: Checkpoint, outcome: Outcome, ranks: Sequence[Context]) -> RunRecord:
+    """Return a made-up record with the spans, facts and figures of a run."""
+    record, _ = make_run(Scenario(workload="checkpoint"))
+    facts = {} if outcome.facts is None else outcome.facts.model_dump(mode="json")
+    record = record.model_copy(
+        update={
+            "workload": record.workload.model_copy(
+                update={"facts": facts, "remarks": tuple(outcome.remarks)}
+            ),
+            "config": {"workload": asdict(workload.config)},
+            "spans": tuple(span for context in ranks for span in _spans(context)),
+            "latencies": tuple(outcome.latencies),
+            "metrics": (),
+        }
+    )
+    return record.model_copy(update={"metrics": metrics_of(record)})
+
+
+def _spans(context: Context) -> Iterator[PhaseSpan]:
+    for phase in context.phases:
+        yield PhaseSpan(
+            name=phase.name,
+            parent=phase.parent,
+            host="box",
+            rank=context.communicator.rank,
+            timed=phase.timed,
+            start_ns=phase.start_ns,
+            end_ns=phase.end_ns,
+            read_bytes=phase.read_bytes,
+            written_bytes=phase.written_bytes,
+            operations=phase.operations,
+            cpu_s=0.0,
+        )
+
+
+def facts_of(record: RunRecord) -> CheckpointFacts:
+    found = run_of(record)
+    assert found is not None
+    facts: CheckpointFacts = found.facts
+    return facts
+
+
+def value(record: RunRecord, name: str) -> float:
+    metric = record.metric(name)
+    assert metric is not None
     assert metric.value is not None
     return metric.value
 
@@ -66,17 +122,6 @@ def data_folder(context: Context, target: int = 0) -> Path:
     assert path is not None
     (folder,) = list_folders(path)
     return folder.path
-
-
-def rank_totals(host: str, *windows_ns: tuple[int, int]) -> RankTotals:
-    """Return the totals of 1000 bytes written in each window."""
-    made = RankTotals(host=host)
-    for window_ns in windows_ns:
-        made.write.windows_ns.append(window_ns)
-        made.write.moved_bytes.append(1000)
-        made.write.own_ns.append(window_ns[1] - window_ns[0])
-        made.write.commit_ns.append(0)
-    return made
 
 
 def ranks(path: Path, count: int, targets: int = 1) -> list[Context]:

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests import tinyfs
-from wattload.workloads.checkpoint import metrics
+from wattload.workloads.checkpoint import ceilings
 from wattload.workloads.unet3d import loop as unet3d_ceiling
 
 
 @pytest.fixture
 def short_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the checkpoint workload measure its ceilings in no time."""
-    monkeypatch.setattr(metrics, "LEAST_S", 0.001)
+    monkeypatch.setattr(ceilings, "LEAST_S", 0.001)
 
 
 @pytest.fixture

@@ -30,13 +30,13 @@ from wattload.core.units import (
     format_seconds,
 )
 from wattload.core.workload import WorkloadPlan
+from wattload.results.checkpoint.facts import WRITE_PHASE
 from wattload.results.quantity import bounded_quantity, quantity
 from wattload.results.reading import read_judged
 from wattload.run.compose import groups, options, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.preflight import exceeds_limit, lacking_bytes, space_of, writes_of
 from wattload.workloads.checkpoint import estimate
-from wattload.workloads.checkpoint.cycle import WRITE_PHASE
 from wattload.workloads.checkpoint.estimate import Drives, Shape, drives_needed
 from wattload.workloads.checkpoint.models import NAMES
 

@@ -7,14 +7,12 @@ and continues while the bytes drain.
 from __future__ import annotations
 
 import math
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,15 +23,21 @@ from wattload.core.faults import remedy
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
+from wattload.core.units import NS_PER_S
 from wattload.core.workload import Accelerator, RunContext
 from wattload.loaders.aligned_io import aligned_buffers
 from wattload.loaders.checkpoint_store import Saved, ShardStore
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.results.checkpoint.facts import (
+    READ_PHASE,
+    WRITE_PHASE,
+    RankCounts,
+    Stall,
+    StepTimes,
+)
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage, block_identity
 
-WRITE_PHASE = "write"
-READ_PHASE = "read"
 TRAIN_PHASE = "train"
 SNAPSHOT_PHASE = "snapshot"
 WAIT_PHASE = "drain_wait"
@@ -45,8 +49,7 @@ class Cycle:
     """Writes and reads the checkpoints of one rank; every rank runs the same loop in step.
 
     The window of a read starts at a barrier and ends when every rank has its shard, so it covers
-    the slowest rank. Its times are the first and last inside the phase, so they match its span. The
-    times of a write come from its writer.
+    the slowest rank.
     """
 
     def __init__(
@@ -59,17 +62,19 @@ class Cycle:
         nonce: int,
         step_s: float,
     ) -> None:
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.totals = RankTotals(host=socket.gethostname(), memory_bytes=memory_bytes)
-        self.totals.file_count = len(store.file_names)
+        self.counts = RankCounts(
+            file_count=len(store.file_names), overhead_bytes=store.overhead_limit_bytes
+        )
+        self.cold: list[Check] = []
+        self.training = Training(context, step_s, interval_s=job.config.training_s)
         self._setup = WriterSetup(
             job=job,
             context=context,
             storage=storage,
             store=store,
             nonce=nonce,
-            totals=self.totals,
-            training=Training(context, step_s, interval_s=job.config.training_s),
+            counts=self.counts,
+            training=self.training,
         )
 
     def run(self) -> None:
@@ -85,7 +90,6 @@ class Cycle:
             self._run(writer, config.checkpoint_count, config.kept)
         finally:
             writer.close()
-        self.totals.steps = self._setup.training.steps
 
     def _run(self, writer: Writer, count: int, keep: int) -> None:
         unread: list[int] = []
@@ -116,18 +120,17 @@ class Cycle:
                 start_ns = time.monotonic_ns()
                 identity = setup.identity(checkpoint)
                 loaded = setup.store.load(folder, files, identity, phase.count_read)
-                own_ns = time.monotonic_ns() - start_ns
+                self.counts.read_s += _seconds_since(start_ns)
                 world.barrier()
-                end_ns = time.monotonic_ns()
-        self.totals.payload_bytes += loaded.payload_bytes
-        self.totals.bad_blocks += loaded.bad_blocks
-        self.totals.bad_files += [f"{folder.name}/{name}" for name in loaded.bad_files]
-        self.totals.read.add((start_ns, end_ns), phase.read_bytes, own_ns, loaded.cpu_s)
+        self.counts.read_cpu_s += loaded.cpu_s
+        self.counts.payload_bytes += loaded.payload_bytes
+        self.counts.bad_blocks += loaded.bad_blocks
+        self.counts.bad_files += [f"{folder.name}/{name}" for name in loaded.bad_files]
 
     def _make_cold(self, paths: list[Path]) -> None:
         evict(paths)
-        self.totals.cold.append(cold_cache_check(paths))
-        self.totals.cold.append(
+        self.cold.append(cold_cache_check(paths))
+        self.cold.append(
             written_extents_check(paths, remedy="something else changes these files; run again")
         )
 
@@ -165,7 +168,7 @@ class SyncWriter:
         """Write and commit a checkpoint, then train, unless it was the last.
 
         The window starts at a barrier and ends when the checkpoint is complete, so it covers the
-        slowest rank. Its times are the first and last inside the phase.
+        slowest rank.
         """
         setup, world = self._setup, self._setup.context.communicator
         with target_errors(f"writing checkpoint {checkpoint}"):
@@ -174,13 +177,10 @@ class SyncWriter:
             with setup.context.phase(WRITE_PHASE) as phase:
                 start_ns = time.monotonic_ns()
                 saved = setup.save(partial, checkpoint, phase.count_written)
-                own_ns = time.monotonic_ns() - start_ns
+                saved_s = _seconds_since(start_ns)
                 # Each target's leader commits, so not only rank 0 needs this.
                 setup.storage.commit(checkpoint, setup.nonce, world.all_gather(saved))
-                end_ns = time.monotonic_ns()
-            setup.totals.file_bytes.append(setup.storage.adopt(checkpoint, setup.store))
-            setup.totals.synced_counts.append(saved.synced_count)
-        setup.totals.write.add((start_ns, end_ns), phase.written_bytes, own_ns, saved.cpu_s)
+            setup.count_saved(checkpoint, saved, saved_s)
         if checkpoint < setup.job.config.checkpoint_count - 1:
             self._train()
 
@@ -213,8 +213,8 @@ class AsyncWriter:
         self._stopped = threading.Event()
         self._snapshot = Snapshot(setup.job.shards[setup.context.communicator.rank].size_bytes)
         self._pending: _PendingCheckpoint | None = None
-        self._waited_ns = 0
-        self._trained_ns: int | None = None
+        self._waited_s = 0.0
+        self._trained_s: float | None = None
 
     def wait(self) -> None:
         """Wait until the previous checkpoint is complete, and keep the duration."""
@@ -223,7 +223,7 @@ class AsyncWriter:
             with self._setup.context.phase(WAIT_PHASE, timed=False):
                 while self._pending is not None:
                     self._advance(self._pending)
-        self._waited_ns = time.monotonic_ns() - start_ns
+        self._waited_s = _seconds_since(start_ns)
 
     def write(self, checkpoint: int) -> None:
         """Take the snapshot, start its drain, and train for the interval.
@@ -241,13 +241,13 @@ class AsyncWriter:
         with setup.context.phase(SNAPSHOT_PHASE, timed=False):
             self._snapshot.take()
         world.barrier()
-        copied_ns = time.monotonic_ns() - start_ns
-        setup.totals.stalls.append(Stall(self._waited_ns, copied_ns, self._trained_ns))
+        copied_s = _seconds_since(start_ns)
+        setup.counts.stalls.append(Stall(self._waited_s, copied_s, self._trained_s))
         self._pending = self._drain(partial, checkpoint)
-        self._trained_ns = self._train()
+        self._trained_s = self._train()
 
     def settle(self) -> None:
-        self._trained_ns = None
+        self._trained_s = None
         if self._pending is None:
             return
         with self._setup.context.phase(TRAIN_PHASE, timed=False):
@@ -259,14 +259,14 @@ class AsyncWriter:
         self._stopped.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _train(self) -> int:
-        """Train for the interval; return the duration of its steps in ns."""
+    def _train(self) -> float:
+        """Train for the interval; return the duration of its steps in seconds."""
         setup, training = self._setup, self._setup.training
-        before = len(training.steps)
+        before_s = training.seconds
         with setup.context.phase(TRAIN_PHASE, timed=False):
             for _ in range(training.interval_steps):
                 self._step()
-        return sum(step.duration_ns for step in training.steps[before:])
+        return training.seconds - before_s
 
     def _step(self) -> None:
         pending = self._pending
@@ -291,7 +291,7 @@ class AsyncWriter:
 
                 start_ns = time.monotonic_ns()
                 saved = setup.save(partial, checkpoint, count)
-                return _SaveResult(saved, phase.written_bytes, start_ns, time.monotonic_ns())
+                return _SaveResult(saved, _seconds_since(start_ns))
 
         return _PendingCheckpoint(checkpoint, self._threads.submit(save))
 
@@ -305,32 +305,17 @@ class AsyncWriter:
                 pending.commit = self._threads.submit(self._commit, pending.checkpoint, by_rank)
                 return
             drained = pending.save.result()
-            took_ns, committed_ns = pending.commit.result()
-            of_ranks = world.all_gather((took_ns, committed_ns - drained.start_ns))
-            setup.totals.file_bytes.append(setup.storage.adopt(pending.checkpoint, setup.store))
-        commit_ns, durable_ns = (max(column) for column in zip(*of_ranks, strict=True))
-        setup.totals.durable_ns.append(durable_ns)
-        setup.totals.synced_counts.append(drained.saved.synced_count)
-        side = setup.totals.write
-        side.add(
-            (drained.start_ns, drained.end_ns),
-            drained.moved_bytes,
-            drained.end_ns - drained.start_ns,
-            drained.saved.cpu_s,
-        )
-        side.commit_ns[-1] = commit_ns
+            pending.commit.result()
+            world.barrier()
+            setup.count_saved(pending.checkpoint, drained.saved, drained.seconds)
         self._pending = None
 
-    def _commit(self, checkpoint: int, saved: list[Saved]) -> tuple[int, int]:
-        """Commit on a leader in a span of the write phase; return its duration and end in ns."""
+    def _commit(self, checkpoint: int, saved: list[Saved]) -> None:
+        """Commit on a leader, in a span of the write phase."""
         setup = self._setup
-        if not setup.storage.leads:
-            return 0, 0
-        with setup.context.phase(WRITE_PHASE):
-            start_ns = time.monotonic_ns()
-            setup.storage.commit_own(checkpoint, setup.nonce, saved)
-            end_ns = time.monotonic_ns()
-            return end_ns - start_ns, end_ns
+        if setup.storage.leads:
+            with setup.context.phase(WRITE_PHASE):
+                setup.storage.commit_own(checkpoint, setup.nonce, saved)
 
 
 @dataclass(slots=True)
@@ -339,11 +324,11 @@ class _PendingCheckpoint:
 
     checkpoint: int
     save: Future[_SaveResult]
-    commit: Future[tuple[int, int]] | None = None
+    commit: Future[None] | None = None
 
     def is_ready(self) -> bool:
         """Return whether this rank's part of the stage is done; raises its exception."""
-        stage: Future[_SaveResult] | Future[tuple[int, int]] = self.commit or self.save
+        stage: Future[_SaveResult] | Future[None] = self.commit or self.save
         if not stage.done():
             return False
         stage.result()
@@ -352,12 +337,10 @@ class _PendingCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class _SaveResult:
-    """The result of a save on a thread: files, counted bytes, and window."""
+    """The result of a save on a thread, and its duration."""
 
     saved: Saved
-    moved_bytes: int
-    start_ns: int
-    end_ns: int
+    seconds: float
 
 
 class StoppedError(Exception):
@@ -373,7 +356,7 @@ class WriterSetup:
     storage: Storage
     store: ShardStore
     nonce: int
-    totals: RankTotals
+    counts: RankCounts
     training: Training
 
     def identity(self, checkpoint: int) -> BlockIdentity:
@@ -385,6 +368,17 @@ class WriterSetup:
     def save(self, folder: Path, checkpoint: int, count: ByteCounter) -> Saved:
         fsync = self.job.config.fsync
         return self.store.save(folder, self.identity(checkpoint), count, fsync=fsync)
+
+    def count_saved(self, checkpoint: int, saved: Saved, seconds: float) -> None:
+        """Adopt the files of a complete checkpoint, and count what its save took."""
+        self.counts.file_bytes.append(self.storage.adopt(checkpoint, self.store))
+        self.counts.synced_counts.append(saved.synced_count)
+        self.counts.write_s += seconds
+        self.counts.write_cpu_s += saved.cpu_s
+
+
+def _seconds_since(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) / NS_PER_S
 
 
 @contextmanager
@@ -410,18 +404,25 @@ class Training:
     """
 
     def __init__(self, context: RunContext, step_s: float, *, interval_s: float) -> None:
-        self.steps: list[Step] = []
+        self.draining, self.other = StepTimes(), StepTimes()
         self.interval_steps = math.ceil(interval_s / step_s) if interval_s else 0
         """The whole steps that take at least ``interval_s``; the same on every rank."""
         self._world = context.communicator
         self._step_s = step_s
+
+    @property
+    def seconds(self) -> float:
+        """The duration of all steps."""
+        return self.draining.seconds + self.other.seconds
 
     def step(self, report: Callable[[], Any], *, draining: bool) -> list[Any]:
         """Make one step; return the value of ``report()`` at its end, by rank."""
         start_ns = time.monotonic_ns()
         time.sleep(self._step_s)
         reports = self._world.all_gather(report())
-        self.steps.append(Step(time.monotonic_ns() - start_ns, draining))
+        times = self.draining if draining else self.other
+        times.count += 1
+        times.seconds += _seconds_since(start_ns)
         return reports
 
 
@@ -466,74 +467,3 @@ class Snapshot:
 def snapshot_memory_bytes(size_bytes: int) -> int:
     """Return the memory of a snapshot of a shard, in bytes."""
     return 2 * min(size_bytes, SNAPSHOT_BUFFER_BYTES)
-
-
-@dataclass(slots=True)
-class DirectionTotals:
-    """One direction on one rank: window and moved bytes per checkpoint, and CPU seconds.
-
-    A window is start and end in ns on CLOCK_MONOTONIC, which the ranks of one host share.
-    ``own_ns`` is the time for this rank's own shard, without waiting for others. ``commit_ns`` is
-    the time of the commit if the window does not include it.
-    """
-
-    windows_ns: list[tuple[int, int]] = field(default_factory=list)
-    moved_bytes: list[int] = field(default_factory=list)
-    own_ns: list[int] = field(default_factory=list)
-    commit_ns: list[int] = field(default_factory=list)
-    cpu_s: float = 0.0
-
-    def add(self, window_ns: tuple[int, int], moved_bytes: int, own_ns: int, cpu_s: float) -> None:
-        self.windows_ns.append(window_ns)
-        self.moved_bytes.append(moved_bytes)
-        self.own_ns.append(own_ns)
-        self.commit_ns.append(0)
-        self.cpu_s += cpu_s
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """How long training stalled for one checkpoint: for the previous drain, and for the copy.
-
-    ``trained_ns`` is the time of the steps since the previous checkpoint. It is ``None`` without a
-    previous one, or if that one was read back in between. Its drain had then ended already, so this
-    stall is shorter than in uninterrupted training.
-    """
-
-    wait_ns: int
-    snapshot_ns: int
-    trained_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of training; ``draining`` is whether it began during a drain."""
-
-    duration_ns: int
-    draining: bool
-
-
-@dataclass(slots=True)
-class RankTotals:
-    """The counts and times of one rank on ``host``; ``file_bytes`` is per checkpoint.
-
-    ``payload_bytes`` counts delivered tensor bytes; ``bad_blocks`` and ``bad_files`` are their
-    errors. ``memory_bytes`` is the host's. ``durable_ns`` is the time from the start of a drain to
-    the end of its commit on the slowest leader. A checkpoint has ``file_count`` files of this rank;
-    ``synced_counts`` is how many of them the store fsynced, per checkpoint.
-    """
-
-    host: str
-    memory_bytes: int = 0
-    file_count: int = 0
-    synced_counts: list[int] = field(default_factory=list)
-    write: DirectionTotals = field(default_factory=DirectionTotals)
-    read: DirectionTotals = field(default_factory=DirectionTotals)
-    durable_ns: list[int] = field(default_factory=list)
-    stalls: list[Stall] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    file_bytes: list[int] = field(default_factory=list)
-    payload_bytes: int = 0
-    bad_blocks: int = 0
-    bad_files: list[str] = field(default_factory=list)
-    cold: list[Check] = field(default_factory=list)

@@ -12,20 +12,19 @@ from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
+from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.data_folder import noting_what_remains
-from wattload.workloads.checkpoint import checks
-from wattload.workloads.checkpoint.checks import details, remarks
-from wattload.workloads.checkpoint.config import Config, Job, plan_job
-from wattload.workloads.checkpoint.cycle import (
+from wattload.results.checkpoint.facts import (
     READ_PHASE,
     WRITE_PHASE,
-    Cycle,
-    RankTotals,
-    snapshot_memory_bytes,
-    step_seconds,
+    CheckpointFacts,
+    CheckpointSettings,
 )
-from wattload.workloads.checkpoint.metrics import ceiling_memory_bytes, ceilings, metrics
-from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
+from wattload.workloads.checkpoint.ceilings import ceiling_memory_bytes, ceilings
+from wattload.workloads.checkpoint.config import Config, Job, plan_job
+from wattload.workloads.checkpoint.cycle import Cycle, snapshot_memory_bytes, step_seconds
+from wattload.workloads.checkpoint.remarks import remarks
+from wattload.workloads.checkpoint.storage import WORKLOAD, Storage, folder_name
 
 
 class Checkpoint:
@@ -48,8 +47,7 @@ class Checkpoint:
         self._loader = loader
         self._job: Job | None = None
         self._storage: Storage | None = None
-        self._ranks: Sequence[RankTotals] = ()
-        self._overhead_bytes: Sequence[int] = ()
+        self._has_run = False
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will do to the target; creates nothing there.
@@ -108,18 +106,12 @@ class Checkpoint:
             return self._run(context)
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare files and delivered bytes with the plan, then delete the files."""
-        job, storage = self._planned(), self._prepared()
+        """Compare the checkpoints on the targets with the plan, then delete them."""
+        storage = self._prepared()
         with self._cleanup_on_failure():
             complete = context.communicator.gather(storage.complete())
             storage.remove()
-        if not self._ranks:
-            return ()
-        return (
-            checks.bytes_on_target(job, self._ranks, self._overhead_bytes),
-            checks.committed(job, complete),
-            checks.read_back(job, self._ranks),
-        )
+        return (_committed(self.config, complete),) if self._has_run else ()
 
     def _run(self, context: RunContext) -> Outcome:
         job, world, storage = self._planned(), context.communicator, self._prepared()
@@ -135,28 +127,35 @@ class Checkpoint:
         finally:
             context.progress.end()
             store.close()
-        self._ranks = world.gather(cycle.totals)
-        self._overhead_bytes = world.gather(store.overhead_limit_bytes)
+        by_rank = world.gather((cycle.counts, cycle.cold))
         with context.phase("harness_ceiling", timed=False):
             found = ceilings(self._loader, shard, world, seed=context.seed)
         latencies, operations = _latencies(store), _operations(store)
         if world.rank:
             return Outcome(latencies=latencies, operations=operations)
+        self._has_run = True
         return Outcome(
-            metrics=metrics(self._ranks, found),
+            facts=CheckpointFacts(
+                settings=CheckpointSettings.model_validate(self.config),
+                model_ranks=job.model_ranks,
+                model_bytes=job.model_bytes,
+                whole_bytes=job.rank_bytes,
+                rank_bytes=tuple(shard.size_bytes for shard in job.shards),
+                rank_tensors=tuple(len(shard.tensors) for shard in job.shards),
+                kept=self.config.kept,
+                interval_s=self.config.training_s,
+                step_s=step_s,
+                ranks=tuple(counts for counts, _ in by_rank),
+                draining_steps=cycle.training.draining,
+                other_steps=cycle.training.other,
+                ceilings=found,
+            ),
             paths=(store.path(),),
-            checks=self._checks(),
-            details=details(job, self._ranks, nonce=nonce, step_s=step_s),
+            checks=worst_of_each(check for _, cold in by_rank for check in cold),
             remarks=remarks(job),
             latencies=latencies,
             operations=operations,
         )
-
-    def _checks(self) -> Sequence[Check]:
-        job, ranks = self._planned(), self._ranks
-        made = (*checks.cold(ranks), checks.durable(job, ranks))
-        is_mlperf = self.config.protocol == "mlperf"
-        return (*made, checks.mlperf_read_start(ranks)) if is_mlperf else made
 
     @contextmanager
     def _cleanup_on_failure(self) -> Iterator[None]:
@@ -178,6 +177,26 @@ class Checkpoint:
         if self._storage is None:
             raise RuntimeError("prepare() has to be called before run()")
         return self._storage
+
+
+def _committed(config: Config, complete: Sequence[Sequence[str]]) -> Check:
+    """Compare the complete checkpoints on each rank's target with the plan."""
+    count, kept = config.checkpoint_count, min(config.kept, config.checkpoint_count)
+    expected = [folder_name(number) for number in range(count - kept, count)]
+    different = sum(list(names) != expected for names in complete)
+    return Check(
+        name="checkpoint_committed",
+        verdict="fail" if different else "pass",
+        sentence=(
+            f"At the end, the target had the last {kept} checkpoints, complete by their manifests, "
+            "and no others."
+            if not different
+            else f"At the end, the target should have the last {kept} checkpoints, complete by "
+            f"their manifests, and no others; found {[list(names) for names in complete]}."
+        ),
+        figures={"kept": kept, "different_ranks": different},
+        mandatory=True,
+    )
 
 
 def _operations(store: ShardStore) -> Sequence[TracedOperations]:

@@ -113,14 +113,6 @@ def test_a_check_that_only_one_loader_makes_is_missing_from_its_records_alone() 
     assert "files_verified" in barred(by_program())
 
 
-def test_a_check_that_one_setting_adds_is_missing_from_such_records_alone() -> None:
-    record = record_of("checkpoint")
-    interleaved = changed(record, config={"workload": {"protocol": "interleaved"}})
-    assert "mlperf_read_start" not in barred(interleaved)
-    by_rule = changed(record, config={"workload": {"protocol": "mlperf"}})
-    assert "mlperf_read_start" in barred(by_rule)
-
-
 def test_a_stored_failure_of_a_rule_that_is_gone_still_fails() -> None:
     old = Check(name="rule_of_last_year", verdict="fail", sentence="It did not hold.")
     record = record_of()

@@ -170,20 +170,21 @@ def test_a_result_is_five_runs_with_seeds_of_their_own_near_their_mean() -> None
 
 
 @pytest.mark.parametrize(
-    ("rule", "details"),
+    ("rule", "settings", "facts", "ranks"),
     [
-        ("model", {"model": "405b_server"}),
-        ("processes", {"model": "mlperf_subset_70b", "rank_count": 4}),
-        ("whole_checkpoint", {"checkpoint_bytes": 79}),
-        ("checkpoint_count", {"checkpoint_count": 4}),
-        ("checkpoint_interval", {"interval_s": 0.0}),
-        ("writes_before_reads", {"kept": 1}),
-        ("synchronous", {"mode": "async"}),
+        ("model", {"model": "405b_server"}, {}, 8),
+        ("processes", {"model": "mlperf_subset_70b"}, {}, 4),
+        ("whole_checkpoint", {}, {"whole_bytes": 79}, 8),
+        ("checkpoint_count", {"checkpoint_count": 4}, {}, 8),
+        ("checkpoint_interval", {}, {"interval_s": 0.0}, 8),
+        ("writes_before_reads", {}, {"kept": 1}, 8),
+        ("synchronous", {"mode": "async"}, {}, 8),
     ],
 )
-def test_another_checkpoint_job_is_invalid(rule: str, details: dict[str, Any]) -> None:
-    ranks = details.pop("rank_count", 8)
-    record = checkpoint(**details)
+def test_another_checkpoint_job_is_invalid(
+    rule: str, settings: dict[str, Any], facts: dict[str, Any], ranks: int
+) -> None:
+    record = checkpoint(settings, **facts)
     work = record.workload.model_copy(update={"rank_count": ranks})
     assert finding(record.model_copy(update={"workload": work}), rule).standing == "invalid"
 
@@ -203,7 +204,7 @@ def test_another_checkpoint_job_is_invalid(rule: str, details: dict[str, Any]) -
 def test_processes_are_exactly_the_models_or_a_subset(
     model: str, ranks: int, standing: str
 ) -> None:
-    record = checkpoint(model=model)
+    record = checkpoint({"model": model})
     work = record.workload.model_copy(update={"rank_count": ranks})
     found = finding(record.model_copy(update={"workload": work}), "processes")
     assert found.standing == standing
@@ -256,14 +257,12 @@ HOSTILE: tuple[object, ...] = ("1", [], {}, True, float("nan"), float("inf"), -1
 @pytest.mark.parametrize("value", HOSTILE, ids=str)
 def test_facts_of_another_kind_are_not_checked_and_no_error(value: object) -> None:
     for record in (training(1), checkpoint()):
-        for place in ("facts", "details"):
-            own = getattr(record.workload, place)
-            for name in own:
-                update = {place: {**own, name: value}}
-                workload = record.workload.model_copy(update=update)
-                judgement = judge(record.model_copy(update={"workload": workload}))
-                assert judgement is not None
-                assert all(found.sentence for found in judgement.findings)
+        own = record.workload.facts
+        for name in own:
+            workload = record.workload.model_copy(update={"facts": {**own, name: value}})
+            judgement = judge(record.model_copy(update={"workload": workload}))
+            assert judgement is not None
+            assert all(found.sentence for found in judgement.findings)
         settings = record.config["workload"]
         for name in settings:
             judgement = judge(with_config(record, workload={**settings, name: value}))

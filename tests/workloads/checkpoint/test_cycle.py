@@ -17,6 +17,7 @@ from tests.workloads.checkpointing import (
     RANK_BYTES,
     STEP_S,
     data_folder,
+    facts_of,
     interrupt,
     made,
     ranks,
@@ -46,12 +47,12 @@ def test_drained_checkpoints_are_proved_like_written_ones(
     tmp_path: Path, loader: CheckpointLoader
 ) -> None:
     context = context_at(tmp_path)
-    outcome, checks = run(made(loader, **BESIDE), context)
+    record, checks = run(made(loader, **BESIDE), context)
     assert {check.verdict for check in checks.values()} == {"pass"}
-    assert value(outcome, "written_bytes") == sum(p.written_bytes for p in context.timed("write"))
-    assert value(outcome, "written_bytes") == value(outcome, "read_bytes")
+    assert value(record, "written_bytes") == sum(p.written_bytes for p in context.timed("write"))
+    assert value(record, "written_bytes") == value(record, "read_bytes")
     assert remains(tmp_path) == []
-    assert any("The copy is not kept" in remark for remark in outcome.remarks)
+    assert any("The copy is not kept" in remark for remark in record.workload.remarks)
 
 
 def test_training_goes_on_under_a_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +75,8 @@ def test_training_goes_on_under_a_drain(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(context.communicator, "all_gather", all_gather)
     monkeypatch.setattr(DirectStore, "save", save)
-    outcome, _ = run(made(checkpoint_count=1, **BESIDE), context, verify=False)
-    assert value(outcome, "steps_during_drain") >= 2
+    record, _ = run(made(checkpoint_count=1, **BESIDE), context, verify=False)
+    assert value(record, "steps_during_drain") >= 2
     (write, commit) = context.timed("write")
     trains = [phase for phase in context.phases if phase.name == "train"]
     assert any(t.start_ns < write.end_ns and write.start_ns < t.end_ns for t in trains)
@@ -85,14 +86,13 @@ def test_training_goes_on_under_a_drain(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_write_seconds_are_those_of_the_drain_alone(tmp_path: Path) -> None:
     context = context_at(tmp_path)
-    outcome, _ = run(made(**BESIDE), context)
+    record, _ = run(made(**BESIDE), context)
     spans = [phase.seconds for phase in context.timed("write")]
     assert len(spans) == 6  # a save and a commit each
-    total = sum(outcome.details["write_seconds"])
-    assert 0 < total <= sum(spans)
-    drain_s = value(outcome, "drain_seconds_per_checkpoint")
-    assert drain_s == value(outcome, "write_seconds_per_checkpoint") == pytest.approx(total / 3)
-    assert value(outcome, "durable_seconds_per_checkpoint") >= drain_s
+    drain_s = value(record, "drain_seconds_per_checkpoint")
+    total = value(record, "write_seconds_per_checkpoint")
+    assert drain_s == total == pytest.approx(sum(spans) / 3)
+    assert value(record, "durable_seconds_per_checkpoint") >= drain_s
 
 
 def test_the_next_checkpoint_waits_for_the_drain_before_it(
@@ -112,11 +112,11 @@ def test_the_next_checkpoint_waits_for_the_drain_before_it(
 
     monkeypatch.setattr(context, "phase", phase)
     monkeypatch.setattr(DirectStore, "save", save)
-    outcome, checks = run(made(checkpoint_count=2, **BESIDE), context)
+    record, checks = run(made(checkpoint_count=2, **BESIDE), context)
     assert {check.verdict for check in checks.values()} == {"pass"}
-    ((first_s, second_s),) = outcome.details["drain_wait_seconds_by_rank"]
+    first_s, second_s = (stall.wait_s for stall in facts_of(record).ranks[0].stalls)
     assert second_s > 100 * first_s
-    assert value(outcome, "drain_wait_seconds_per_checkpoint") == second_s
+    assert value(record, "drain_wait_seconds_per_checkpoint") == second_s
 
 
 @pytest.mark.parametrize(("keep", "order"), [(1, "srsrsr"), (None, "ssrrsr"), (3, "sssrrr")])
@@ -141,11 +141,11 @@ def test_reads_begin_when_all_drains_have_ended(
 @pytest.mark.parametrize("targets", [1, 2])
 def test_ranks_drain_side_by_side(tmp_path: Path, targets: int) -> None:
     contexts = ranks(tmp_path, 3, targets)
-    results = run_ranks(contexts, lambda context: run(made(**BESIDE), context))
-    outcome, checks = results[0]
+    results = run_ranks(contexts, lambda context: run(made(**BESIDE), context, contexts))
+    record, checks = results[0]
     assert {check.verdict for check in checks.values()} == {"pass"}
-    assert value(outcome, "written_bytes") == 9 * RANK_BYTES
-    assert len(outcome.details["snapshot_seconds_by_rank"]) == 3
+    assert value(record, "written_bytes") == 9 * RANK_BYTES
+    assert all(len(counts.stalls) == 3 for counts in facts_of(record).ranks)
     steps = [len([p for p in c.phases if p.name == "train"]) for c in contexts]
     assert len(set(steps)) == 1
     assert all(remains(tmp_path / str(index)) == [] for index in range(targets))
@@ -227,11 +227,11 @@ from pathlib import Path
 from tests.context import context_at
 from wattload.core.workload import Accelerator
 from wattload.loaders.direct import config as direct
-from wattload.workloads.checkpoint import metrics
+from wattload.workloads.checkpoint import ceilings
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.workload import Checkpoint
 
-metrics.LEAST_S = 0.01
+ceilings.LEAST_S = 0.01
 config = Config(
     mode="async", checkpoint_count=1, slice_bytes=700_000_000, interval_s=0.02, step_s=0.01
 )
@@ -287,7 +287,7 @@ def test_a_synchronous_run_trains_between_checkpoints_and_not_after_the_last(
     tmp_path: Path,
 ) -> None:
     context = context_at(tmp_path)
-    outcome, _ = run(made(keep=3, interval_s=3 * STEP_S), context)
+    record, _ = run(made(keep=3, interval_s=3 * STEP_S), context)
     names = [phase.name for phase in context.phases if phase.name != "harness_ceiling"]
     assert names == ["write", "train", "write", "train", "write", "read", "read", "read"]
-    assert not any(metric.name.startswith("stall") for metric in outcome.metrics)
+    assert not any(metric.name.startswith("stall") for metric in record.metrics)

@@ -85,7 +85,7 @@ def test_a_rank_that_fails_empties_the_target_and_leaves_the_lists(tmp_path: Pat
     contexts = ranks(tmp_path, 2)
     interrupt(contexts[1], 2 * RANK_BYTES + 1)
     with pytest.raises((KeyboardInterrupt, threading.BrokenBarrierError)):
-        run_ranks(contexts, lambda context: run(made(), context))
+        run_ranks(contexts, lambda context: run(made(), context, contexts))
     folder = data_folder(contexts[0])
     assert [path for path in folder.rglob("*") if path.suffix in (".bin", ".json")] == [
         folder / ".wattload-marker.json"
@@ -178,7 +178,7 @@ def test_a_write_killed_midway_is_never_taken_for_a_checkpoint(
     partial = folder.path / "checkpoint-000000.partial"
     assert partial.is_dir()
     assert folder.foreign() == ()
-    outcome, checks = run(made(), context_at(tmp_path))
+    record, checks = run(made(), context_at(tmp_path))
     assert checks["checkpoint_read_back"].verdict == "pass"
-    assert value(outcome, "written_bytes") == 3 * RANK_BYTES
+    assert value(record, "written_bytes") == 3 * RANK_BYTES
     assert remains(tmp_path) == []

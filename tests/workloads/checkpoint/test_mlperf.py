@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.context import context_at
-from tests.workloads.checkpointing import STEP_S, made, rank_totals, ranks, run
+from tests.workloads.checkpointing import STEP_S, made, ranks, run
 from wattload.core.mlperf import published
 from wattload.run.compose import compose
-from wattload.workloads.checkpoint.checks import mlperf_read_start
 from wattload.workloads.checkpoint.config import plan_job
 
 pytestmark = pytest.mark.usefixtures("short_ceilings")
-
-S = 1_000_000_000
 
 
 def test_the_preset_is_a_run_by_the_rules(tmp_path: Path) -> None:
@@ -30,17 +27,6 @@ def test_the_preset_is_a_run_by_the_rules(tmp_path: Path) -> None:
     assert job.config.checkpoint_count == job.config.kept == published.CHECKPOINT_COUNT
     assert job.config.training_s == published.CHECKPOINT_INTERVAL_S
     assert (job.config.is_async, job.config.fsync) == (False, True)
-
-
-@pytest.mark.parametrize(("read_s", "verdict"), [(11, "pass"), (41, "pass"), (9, "fail")])
-def test_reads_begin_after_the_last_write_in_one_command_at_any_time(
-    read_s: int, verdict: str
-) -> None:
-    one = rank_totals("a", (0, 10 * S))
-    one.read.windows_ns.append((read_s * S, (read_s + 1) * S))
-    found = mlperf_read_start([one])
-    assert found.verdict == verdict
-    assert found.figures["seconds"] == read_s - 10
 
 
 def test_the_start_of_reads_is_judged_when_the_rules_are_asked_for(tmp_path: Path) -> None:

@@ -41,10 +41,9 @@ class Case:
     record: RunRecord
     comparable_runs: Sequence[RunRecord]
 
-    def detail(self, name: str) -> Any:  # noqa: ANN401 - any JSON value of the workload
+    def fact(self, name: str) -> Any:  # noqa: ANN401 - any JSON value of the workload
         """Return a fact that the workload recorded; raises ``UnknownError`` if it is absent."""
-        work = self.record.workload
-        value = work.facts.get(name, work.details.get(name))
+        value = self.record.workload.facts.get(name)
         if value is None:
             raise UnknownError(f"the record has no {name}")
         return value
@@ -123,7 +122,7 @@ def _subset(model: str) -> bool:
 
 def checkpoint_model(case: Case) -> Answer:
     """Judge the model: one of the published ones, or a subset of one."""
-    name = case.detail("model")
+    name = case.setting("workload", "model")
     known = name in published.CHECKPOINT_RANKS or _subset(name)
     named = ", ".join(published.CHECKPOINT_RANKS)
     sentence = f"The model is {name}" + ("." if known else f", not one of {named}.")
@@ -132,7 +131,7 @@ def checkpoint_model(case: Case) -> Answer:
 
 def checkpoint_processes(case: Case) -> Answer:
     """Judge the number of processes: exactly the model's ranks, or a subset of 8."""
-    name, ranks = case.detail("model"), case.record.workload.rank_count
+    name, ranks = case.setting("workload", "model"), case.record.workload.rank_count
     required = published.CHECKPOINT_RANKS.get(name)
     if _subset(name) or (required is not None and ranks == published.SUBSET_RANKS < required):
         standing, sentence, figures = same("The number of processes", ranks, published.SUBSET_RANKS)
@@ -144,18 +143,18 @@ def checkpoint_processes(case: Case) -> Answer:
 
 def whole_checkpoint(case: Case) -> Answer:
     """Judge whether each rank writes its whole shard, neither sliced nor scaled down."""
-    got, required = case.detail("checkpoint_bytes"), case.detail("rank_whole_bytes")
+    got, required = sum(case.fact("rank_bytes")), case.fact("whole_bytes")
     return same("The size of a checkpoint over all ranks in bytes", got, required)
 
 
 def checkpoint_count(case: Case) -> Answer:
-    got = case.detail("checkpoint_count")
+    got = case.setting("workload", "checkpoint_count")
     return same("The number of checkpoints written and read", got, published.CHECKPOINT_COUNT)
 
 
 def checkpoint_interval(case: Case) -> Answer:
     """Judge the pause between two checkpoints, in which a drive can flush its cache."""
-    got = case.detail("interval_s")
+    got = case.fact("interval_s")
     return same(
         "The interval between two checkpoints in seconds", got, published.CHECKPOINT_INTERVAL_S
     )
@@ -163,7 +162,7 @@ def checkpoint_interval(case: Case) -> Answer:
 
 def writes_before_reads(case: Case) -> Answer:
     """Judge whether all checkpoints are written before the first is read."""
-    kept, count = case.detail("kept"), case.detail("checkpoint_count")
+    kept, count = case.fact("kept"), case.setting("workload", "checkpoint_count")
     good = kept >= count
     return (
         "closed" if good else "invalid",
@@ -179,7 +178,7 @@ def read_start(case: Case) -> Answer:
 
 
 def synchronous(case: Case) -> Answer:
-    return same("The mode", case.record.workload.details.get("mode", "sync"), "sync")
+    return same("The mode", case.setting("workload", "mode"), "sync")
 
 
 def fsync(case: Case) -> Answer:
@@ -190,7 +189,7 @@ def fsync(case: Case) -> Answer:
 def cache_rule(case: Case) -> Answer:
     """Judge caches between writing and reading, on the host with the least data per memory."""
     memory, held = case.memory_bytes(), Counter[str]()
-    sizes = case.detail("rank_bytes")
+    sizes = case.fact("rank_bytes")
     for rank in case.record.ranks:
         held[rank.host] += sizes[rank.rank]
     host = min(held, key=lambda name: held[name] / memory[name])
@@ -211,12 +210,12 @@ def framework(case: Case) -> Answer:
 def data_set(case: Case) -> Answer:
     """Judge the files of an epoch: at least 500 steps and five times the memory."""
     rule = published.DataSetRule(
-        accelerators=case.detail("accelerators"),
+        accelerators=case.fact("accelerators"),
         batch_samples=UNET3D.batch_samples,
         record_bytes=UNET3D.record_mean_bytes,
         memory_bytes=sum(case.memory_bytes().values()),
     )
-    files = case.detail("epoch_files")
+    files = case.fact("epoch_files")
     standing, _, figures = at_least("files", files, rule.files)
     return (
         standing,
@@ -230,7 +229,7 @@ def data_set(case: Case) -> Answer:
 def steps(case: Case) -> Answer:
     """Judge the number of steps of an epoch."""
     rule = published.MINIMUM_STEPS
-    return at_least("steps of an epoch", case.detail("steps_per_epoch"), rule)
+    return at_least("steps of an epoch", case.fact("steps_per_epoch"), rule)
 
 
 def record_size(case: Case) -> Answer:
@@ -251,7 +250,7 @@ def record_size(case: Case) -> Answer:
     same = all(got[name] == required[name] for name in required)
     configured = ", ".join(f"{name} {got[name]:.0f}" for name in required)
     wanted = ", ".join(f"{name} {required[name]}" for name in required)
-    realised = case.detail("record_stdev_bytes")
+    realised = case.fact("record_stdev_bytes")
     return (
         "closed" if same else "invalid",
         f"Configured records in bytes: {configured}"
@@ -267,7 +266,7 @@ def batch(case: Case) -> Answer:
 
 def step_time(case: Case) -> Answer:
     """Judge the emulated accelerator's step time against the published one."""
-    name, step_s = case.setting("accelerator", "name"), case.detail("step_s")
+    name, step_s = case.setting("accelerator", "name"), case.fact("step_s")
     required = UNET3D.step_s.get(name)
     if required is None:
         known = ", ".join(UNET3D.step_s)
@@ -354,7 +353,7 @@ def hosts_equal(case: Case) -> Answer:
     ranks = Counter(rank.host for rank in case.record.ranks)
     equal = len(set(ranks.values())) == 1
     by_host = ", ".join(f"{host}: {count}" for host, count in sorted(ranks.items()))
-    per_rank = case.detail("accelerators") // case.record.workload.rank_count
+    per_rank = case.fact("accelerators") // case.record.workload.rank_count
     return (
         "closed" if equal else "invalid",
         f"Ranks by host are {by_host}; accelerators per rank: {per_rank}"
@@ -458,7 +457,7 @@ def _finding(case: Case, name: str, rule: Callable[[Case], Answer]) -> Finding:
     except UnknownError as unknown:
         reason = str(unknown)
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
-        # Details and settings are not typed in a record, which may have been edited.
+        # Facts and settings are not typed in a record, which may have been edited.
         reason = "a figure that the rule needs is not of the kind that runs record"
     return Finding(
         rule=name, standing="not_checked", sentence=f"Not checked: {reason}.", figures={}

@@ -1,0 +1,1 @@
+"""Checkpoints of a training job, written and read back."""
