@@ -17,7 +17,7 @@ from wattload.results.checkpoint.facts import (
     StepTimes,
 )
 
-CHECKPOINT_SETTINGS: Mapping[str, Any] = {
+CHECKPOINT_SETTINGS: dict[str, Any] = {
     "mode": "sync",
     "protocol": "plain",
     "checkpoint_count": 1,
