@@ -8,42 +8,13 @@ from dataclasses import dataclass
 
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
-from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.record.results import Check, VerifiedBytes
 from wattload.core.storage.extents import written_extents_check
-from wattload.core.workload import Communicator, Figures
+from wattload.core.workload import Communicator
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.results.unet3d.facts import PHASE
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
-
-ROWS = ("hashed_samples", "expected_samples", "altered_rows", "altered_device_rows")
-"""Figures of the rows of batches."""
-
-
-def is_delivered(figures: Figures) -> bool:
-    """Return whether nothing that was verified differs from what was written.
-
-    Every drawn sample's row was hashed. A program that owns the loop hands over no rows, so their
-    counts are ``None``; then every byte was verified.
-    """
-    has_rows = any(figures[name] is not None for name in ROWS)
-    if amount(figures, "altered_samples") or (has_rows and not _are_rows_right(figures)):
-        return False
-    read_bytes, verified_bytes = amount(figures, "read_bytes"), amount(figures, "verified_bytes")
-    is_verified = 0 < verified_bytes <= read_bytes and amount(figures, "bad_blocks") == 0
-    return is_verified and (has_rows or verified_bytes == read_bytes)
-
-
-def _are_rows_right(figures: Figures) -> bool:
-    are_hashed = amount(figures, "hashed_samples") == amount(figures, "expected_samples") > 0
-    on_device = figures["altered_device_rows"]
-    is_device_right = on_device is None or amount(figures, "altered_device_rows") == 0
-    return are_hashed and amount(figures, "altered_rows") == 0 and is_device_right
-
-
-def are_files_whole(figures: Figures) -> bool:
-    is_whole = amount(figures, "verified_bytes") == amount(figures, "file_bytes") > 0
-    return is_whole and amount(figures, "wrong_count") == 0
 
 
 class ColdCache:
@@ -136,7 +107,7 @@ class Delivery:
         }
         check = Check(
             name="delivered_bytes",
-            verdict="pass" if is_delivered(figures) else "fail",
+            verdict="pass" if found.is_right else "fail",
             sentence=_sentence(found, wrong, self._how, device=self._device),
             figures=figures,
             mandatory=True,
@@ -181,6 +152,14 @@ class _Delivery:
     faults: Sequence[str]
     bad_rows: Sequence[str]
     bad_device_rows: Sequence[str]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all drawn rows were hashed, and nothing that was verified differs."""
+        has_all_rows = self.row_count == self.expected_count > 0
+        has_bad = self.verified.bad_blocks or self.bad_rows or self.bad_device_rows
+        has_bytes = 0 < self.verified.verified_bytes <= self.read_bytes
+        return has_all_rows and has_bytes and not has_bad
 
     @classmethod
     def joined(cls, ranks: Sequence[_Delivery]) -> _Delivery:

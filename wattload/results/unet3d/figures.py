@@ -55,12 +55,11 @@ def _sum(run: Run, of: Callable[[Epoch], float | None]) -> float | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def compute_fraction(run: Run) -> float | None:
-    return _share(COMPUTE)(run)
-
-
 def _share(part: str) -> Callable[[Run], float | None]:
     return lambda run: divided(run.facts.part_s(part), _sum(run, lambda epoch: epoch.duration_s))
+
+
+compute_fraction = _share(COMPUTE)
 
 
 def _parts(run: Run) -> Sequence[Figure[TrainingFacts]]:
