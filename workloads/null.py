@@ -10,14 +10,10 @@ from wattload.core.record.results import Check
 from wattload.core.workload import (
     Accelerator,
     DataFacts,
-    DeclaredCheck,
     Outcome,
     RunContext,
     WorkloadPlan,
 )
-
-CHECKS: dict[str, DeclaredCheck] = {}
-"""It delivers nothing, so there is nothing that only it can check."""
 
 
 @dataclass(slots=True, kw_only=True)

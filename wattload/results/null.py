@@ -1,0 +1,8 @@
+"""The results of a run without I/O: it delivers nothing that only it could count or check."""
+
+from __future__ import annotations
+
+from wattload.results.declaration import Results
+from wattload.results.facts import Facts
+
+RESULTS = Results(name="null", facts=Facts)
