@@ -1,32 +1,16 @@
-"""In the guest: serve the lab's drives over NVMe/TCP and have the kernel connect to them."""
+"""In the guest: serve virtual drives over NVMe/TCP and have the kernel connect to them."""
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tests.lab import nvme_tcp
 from tests.lab.virtual_ssd.design import Design
-from tests.model_host.drive import Model, ModelDrive, store
 
-NAME = "tcp"
-SERIAL = "MODEL0001"
-PORT = 4420
 HOST = "6e7a6b1e-0d3c-4e63-9f4d-3f3f5a1f7c01"
 WAIT_S = 120
-
-
-def serve_model(folder: Path) -> None:
-    """Start a process that serves the model drive."""
-    store(folder / f"{NAME}.json", Model(serial=SERIAL))
-    with socket.create_server(("127.0.0.1", PORT)) as listener:
-        if os.fork() == 0:
-            os.setsid()
-            nvme_tcp.serve(listener, ModelDrive(folder, NAME))
 
 
 def attach_virtual(folder: Path, design: Design) -> None:
@@ -65,10 +49,7 @@ def connect(subsystem: str, port: int) -> None:
 
 
 def main() -> int:
-    models, virtual = (Path(word) for word in sys.argv[1:3])
-    serve_model(models)
-    connect(nvme_tcp.SUBSYSTEM, PORT)
-    attach_virtual(virtual, Design())
+    attach_virtual(Path(sys.argv[1]), Design())
     return 0
 
 

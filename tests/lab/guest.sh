@@ -1,19 +1,19 @@
 #!/bin/sh
-# In the guest: bring up the lab's drives by the kernel's NVMe/TCP driver, run the lab's tests.
+# In the guest: bring up the virtual drive by the kernel's NVMe/TCP driver, run the lab's tests.
 # On the kernel's command line, lab_tests= is pytest's -m with commas for spaces, and lab_name= its
 # -k. /out is the host's lab folder. A test that takes 15 minutes hangs: it shows where, and ends all.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
 cd "$root"
-export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1 WATTLOAD_LAB_MODELS=/run/models
+export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1
 export WATTLOAD_STATE_DIR=/run/wattload-state WATTLOAD_LAB_VIRTUAL=/run/virtual
 export WATTLOAD_LAB_OUT=/run/out
 ip link set lo up
 hostname wattload-lab
-mkdir -p "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
+mkdir -p "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT"
-"$python" -m tests.lab.connect "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL"
+"$python" -m tests.lab.connect "$WATTLOAD_LAB_VIRTUAL"
 marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
 name=$(sed -n 's/.*lab_name=\([^ ]*\).*/\1/p' /proc/cmdline)
 exec "$python" -m pytest tests/lab -m "${marks:-lab}" -k "$name" -v --color=no -p no:cacheprovider \

@@ -1,8 +1,9 @@
 #!/bin/sh
 # run.sh [MARKS [NAME]]: run the tests that MARKS selects (pytest's -m; default: lab), all or those
-# with NAME in their names, in a guest that has NVMe controllers and the kernel's real drivers: QEMU's own controller, and behind
-# the NVMe/TCP driver a model drive with five power states and a virtual drive that knows its true
-# energy; and QEMU's drives with two controllers and with two namespaces. Pages, records and the truth table come to $WATTLOAD_LAB/out.
+# with NAME in their names, in a guest that has NVMe controllers and the kernel's real drivers: QEMU's
+# own controller, behind the NVMe/TCP driver a virtual drive that knows its true energy, and QEMU's
+# drives with two controllers and with two namespaces. Pages, records and the truth table come to
+# $WATTLOAD_LAB/out.
 # The guest runs this machine's root read-only, so .venv and checkout are as they are here.
 # WATTLOAD_LAB names the folder for kernel and initramfs; no root rights and no KVM are needed.
 set -eu

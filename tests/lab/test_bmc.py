@@ -14,7 +14,7 @@ from wattload.power.sources.ipmi import DEVICE, IpmiDevice, find
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(
-        not os.environ.get("WATTLOAD_LAB_MODELS") or not DEVICE.exists(),
+        not os.environ.get("WATTLOAD_LAB_VIRTUAL") or not DEVICE.exists(),
         reason="runs in the guest of `make lab`, whose BMC tests/lab/bmc.py is",
     ),
 ]

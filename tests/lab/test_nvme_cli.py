@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.virtual_runs import VIRTUAL
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import NvmeAdmin, fetch, log_command
 from wattload.power.nvme.features import read_power_management, read_transitions
@@ -19,19 +19,18 @@ from wattload.power.nvme.identify import active_namespaces, identify_controller,
 from wattload.power.nvme.logs import EFFECTS_BYTES, EFFECTS_LOG, decode_effects
 from wattload.power.nvme.smart import read_smart
 
-MODELS = os.environ.get("WATTLOAD_LAB_MODELS", "")
 NVME = "/usr/sbin/nvme"
 WAIT_S = 120
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(not MODELS, reason="runs in the guest of `make lab`"),
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab`"),
 ]
 
 
 def names() -> list[str]:
     """Return the guest's controllers, which are all of this suite."""
-    return sorted(path.name for path in Path("/sys/class/nvme").glob("nvme*")) if MODELS else []
+    return sorted(path.name for path in Path("/sys/class/nvme").glob("nvme*")) if VIRTUAL else []
 
 
 @pytest.fixture(params=names() or [""])

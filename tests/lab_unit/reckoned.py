@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.loads import DEVICE, SOURCE, Load, Recorded
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
-from tests.power.energy_facts import activity_of
-from wattload.core.power import Bounds, Boxcar, Evidence, Scope, SourceFacts
+from tests.power.energy_facts import activity_of, facts, window
+from wattload.core.power import Bounds, Boxcar, Evidence
 from wattload.core.record.energy import EnergyRecord
-from wattload.core.record.phase import PhaseWindow
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.nvme.admin import fetch
 from wattload.power.nvme.features import set_command
@@ -25,45 +24,19 @@ UPDATES: tuple[Updates, ...] = ("sliding", "tumbling")
 MINUTE_S, MEASURED_S = 60.0, 300
 
 
-def facts(name: str, evidence: Evidence, sensor: Boxcar | Bounds) -> SourceFacts:
-    return SourceFacts(
-        name=name,
-        device=DEVICE,
-        device_name="nvme7",
-        scope=Scope.DRIVE,
-        evidence=evidence,
-        sensor=sensor,
-        period_s=0.1,
-        resolution_w=0.01,
-    )
-
-
 def account(recorded: Recorded) -> dict[str, EnergyRecord]:
     """Return the records of the window by source."""
+    edges = {"start_ns": recorded.start_ns, "end_ns": recorded.end_ns}
     seconds = (recorded.end_ns - recorded.start_ns) / NS
-    window = PhaseWindow(
-        name="load",
-        host="h",
-        timed=True,
-        start_ns=recorded.start_ns,
-        end_ns=recorded.end_ns,
-        seconds=seconds,
-        active_s=seconds,
-        start_spread_s=0,
-        end_spread_s=0,
-        rank_count=1,
-        read_bytes=0,
-        written_bytes=0,
-        operations=0,
-        cpu_s=0,
-        intervals=((recorded.start_ns, recorded.end_ns),),
+    load = window("load", 0, seconds, host="h").model_copy(
+        update={**edges, "intervals": (tuple(edges.values()),)}
     )
     sources = [
-        facts(SOURCE, Evidence.SELF_REPORTED, Boxcar(window_s=1.0)),
-        facts("bounds", Evidence.BOUNDS, Bounds()),
+        facts(SOURCE, sensor=Boxcar(window_s=1.0), device=DEVICE),
+        facts("bounds", Evidence.BOUNDS, Bounds(), device=DEVICE),
     ]
-    ledger = EnergyLedger(recorded.samples, sources, host="h", activity=activity_of(window))
-    records = ledger.phase_records([window])
+    ledger = EnergyLedger(recorded.samples, sources, host="h", activity=activity_of(load))
+    records = ledger.phase_records([load])
     return {each.source: each for each in records}
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.loaders.faults import breaking_file
 from wattload.core.io import DataPath, Stamps
 from wattload.loaders.block_reads import BlockReadConfig, ReadFile, ReadPlan, ReadResult
 from wattload.loaders.stamps import seal
@@ -98,3 +99,13 @@ def read(config: BlockReadConfig, plan: ReadPlan, folder: Path) -> Reading:
     assert len(result.file_operations) == len(plan.files)
     assert path.counts is None
     return Reading(result, watch, path)
+
+
+def read_beside_a_broken_drive(config: BlockReadConfig, folder: Path) -> ReadResult:
+    """Read pages of two files, the first of them on a drive that breaks in the middle."""
+    size = 8 << 20
+    with breaking_file(folder, size, stamped_content(0, size)) as path:
+        broken = ReadFile(path=path, size_bytes=size, stamps=stamps_of(0))
+        whole = stamped_file(folder / "whole")
+        plan = plan_of(broken, whole, duration_s=0.4, read_bytes=4096)
+        return read(config, plan, folder).result

@@ -16,19 +16,15 @@ from tests.loaders.block_plans import (
     SECTOR,
     plan_of,
     read,
-    stamped_content,
+    read_beside_a_broken_drive,
     stamped_file,
-    stamps_of,
 )
-from tests.loaders.faults import breaking_file
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.storage.direct_io import DirectIo
 from wattload.loaders.aligned_io import direct_alignment
-from wattload.loaders.block_reads import Ability, BlockReadConfig, ReadFile
+from wattload.loaders.block_reads import Ability, BlockReadConfig
 from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.direct.config import Config
-
-PAGE = 4096
 
 
 class TestReads(BlockReadsContract):
@@ -130,13 +126,7 @@ def test_what_can_not_work_is_refused_beforehand(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_drive_is_named_and_other_files_go_on(tmp_path: Path) -> None:
-    size = 8 << 20
-    with breaking_file(tmp_path, size, stamped_content(0, size)) as path:
-        broken = ReadFile(path=path, size_bytes=size, stamps=stamps_of(0))
-        whole = stamped_file(tmp_path / "whole")
-        result = read(
-            Config(), plan_of(broken, whole, duration_s=0.4, read_bytes=PAGE), tmp_path
-        ).result
+    result = read_beside_a_broken_drive(Config(), tmp_path)
     (failure,) = result.failures
     assert (failure.file, failure.reason) == (0, "Input/output error (EIO)")
     assert failure.count == 1

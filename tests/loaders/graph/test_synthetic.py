@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.loaders.graph.sampling import draw
 from tests.loaders.graph.shapes import SMALL
 from wattload.core.errors import ConfigError
 from wattload.loaders.graph.shapes import SHAPES
 from wattload.loaders.graph.synthetic import SyntheticGraph, degree_steps
 
-WORD = (1 << 64) - 1
 SEED = 7
-
-
-def draw(seed: int, number: int) -> int:
-    x = (seed + (number + 1) * 0x9E3779B97F4A7C15) & WORD
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
-    return x ^ (x >> 31)
 
 
 def node_of(rank: int, seed: int, count: int) -> int:

@@ -21,11 +21,9 @@ from tests.loaders.block_plans import (
     change_byte,
     plan_of,
     read,
-    stamped_content,
+    read_beside_a_broken_drive,
     stamped_file,
-    stamps_of,
 )
-from tests.loaders.faults import breaking_file
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.sysfs import Roots
 from wattload.loaders.block_reads import Ability, BlockReadConfig, Pattern, ReadFile
@@ -205,13 +203,7 @@ def test_bytes_from_storage_are_the_kernels_count(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_drive_is_named_and_other_files_go_on(tmp_path: Path) -> None:
-    size = 8 << 20
-    with breaking_file(tmp_path, size, stamped_content(0, size)) as path:
-        broken = ReadFile(path=path, size_bytes=size, stamps=stamps_of(0))
-        whole = stamped_file(tmp_path / "whole")
-        result = read(
-            Config(threads=4), plan_of(broken, whole, duration_s=0.4, read_bytes=PAGE), tmp_path
-        ).result
+    result = read_beside_a_broken_drive(Config(threads=4), tmp_path)
     (failure,) = result.failures
     assert (failure.file, failure.reason) == (0, "Input/output error (EIO)")
     assert failure.count > 1

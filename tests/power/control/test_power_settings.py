@@ -438,8 +438,3 @@ def test_drive_without_a_clock_is_sent_nothing(bench: Bench) -> None:
         clocked(bench)
     assert sent(bench.folder) == []
     assert bench.is_clean()
-
-
-@pytest.mark.parametrize(("figure", "text"), [(None, "power state none"), (3, "power state 3")])
-def test_values_are_reported_in_words(figure: int | None, text: str) -> None:
-    assert f"{POWER_STATE.name} {POWER_STATE.text(figure)}" == text

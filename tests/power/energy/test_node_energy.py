@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.power.energy_facts import activity_of
+from tests.power.energy_facts import activity_of, facts, window
+from tests.power.energy_traces import samples_of
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from tests.records import Scenario, make_run
 from wattload.core.checks.energy import power_coverage
 from wattload.core.errors import PowerError
 from wattload.core.power import (
-    Channel,
     Counter,
     Evidence,
     Instant,
@@ -24,9 +24,7 @@ from wattload.core.power import (
     SourceFacts,
 )
 from wattload.core.record.energy import EnergyRecord, PowerSection
-from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.totals import drive_energy
-from wattload.core.units import NS_PER_S
 from wattload.power.config import HwmonConfig, PowerConfig
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.sources import selection
@@ -39,7 +37,11 @@ from wattload.reports.runs.energy import phase_energies
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
 
 
-def facts(
+TIMES_S = np.arange(-2.0, 63.0)
+READ = window("read", 0, 60)
+
+
+def meter(
     name: str,
     device: str,
     scope: Scope,
@@ -47,74 +49,48 @@ def facts(
     accuracy_percent: float | None = 1.0,
     is_counter: bool = False,
 ) -> SourceFacts:
-    return SourceFacts(
-        name=name,
+    return facts(
+        name,
+        Evidence.MEASURED if scope is Scope.DRIVE else Evidence.SELF_REPORTED,
+        Counter(quantum_j=0.001) if is_counter else Instant(),
         device=device,
-        device_name=device,
         scope=scope,
-        evidence=Evidence.MEASURED if scope is Scope.DRIVE else Evidence.SELF_REPORTED,
-        sensor=Counter(quantum_j=0.001) if is_counter else Instant(),
-        period_s=1.0,
-        resolution_w=0.01,
         accuracy_percent=accuracy_percent,
-    )
+    ).model_copy(update={"period_s": 1.0})
 
 
-def readings(source: SourceFacts, watts: float, seconds: int = 60) -> Iterator[Sample]:
+def readings(source: SourceFacts, watts: float) -> list[Sample]:
     is_counter = isinstance(source.sensor, Counter)
-    for second in range(-2, seconds + 3):
-        yield Sample(
-            time_ns=second * NS_PER_S + 100 * NS_PER_S,
-            spread_ns=0,
-            source=source.name,
-            device=source.device,
-            channel=Channel.ENERGY_J if is_counter else Channel.POWER_W,
-            value=watts * (second + 10) if is_counter else watts,
-            evidence=source.evidence,
-        )
-
-
-def window() -> PhaseWindow:
-    return PhaseWindow(
-        name="read",
-        host="host1",
-        timed=True,
-        start_ns=100 * NS_PER_S,
-        end_ns=160 * NS_PER_S,
-        seconds=60.0,
-        active_s=60.0,
-        start_spread_s=0.0,
-        end_spread_s=0.0,
-        rank_count=1,
-        cpu_s=0.0,
-        read_bytes=0,
-        written_bytes=0,
-        operations=0,
-        intervals=((100 * NS_PER_S, 160 * NS_PER_S),),
+    values = watts * (TIMES_S + 10) if is_counter else np.full(TIMES_S.size, watts)
+    return samples_of(
+        TIMES_S,
+        values,
+        channel=source.figure_channel,
+        source=source.name,
+        device=source.device,
+        evidence=source.evidence,
     )
 
 
 def accounted(sources: dict[float, SourceFacts]) -> tuple[EnergyRecord, ...]:
     samples = [sample for watts, each in sources.items() for sample in readings(each, watts)]
-    ledger = EnergyLedger(
-        samples, list(sources.values()), host="host1", activity=activity_of(window())
-    )
-    return ledger.phase_records([window()])
+    ledger = EnergyLedger(samples, list(sources.values()), host="host1", activity=activity_of(READ))
+    return ledger.phase_records([READ])
 
 
 def total_j(energy: tuple[EnergyRecord, ...]) -> float | None:
     section = PowerSection(requested="auto", choice="", idle_s=0, tail_s=None, energy=energy)
-    return drive_energy(section, [window()]).value
+    return drive_energy(section, [READ]).value
 
 
 def test_total_is_the_drives_whatever_is_read_beside_it() -> None:
     records = accounted(
         {
-            12.0: facts("hwmon", "SERIAL1", Scope.DRIVE),
-            150.0: facts("rapl", "package-0", Scope.NODE, is_counter=True),
-            300.0: facts("rapl", "psys", Scope.NODE, is_counter=True),
-            400.0: facts("ipmi", "bmc", Scope.NODE),
-            70.0: facts("nvml_power", "GPU-1", Scope.GPU),
+            12.0: meter("hwmon", "SERIAL1", Scope.DRIVE),
+            150.0: meter("rapl", "package-0", Scope.NODE, is_counter=True),
+            300.0: meter("rapl", "psys", Scope.NODE, is_counter=True),
+            400.0: meter("ipmi", "bmc", Scope.NODE),
+            70.0: meter("nvml_power", "GPU-1", Scope.GPU),
         }
     )
     assert total_j(records) == pytest.approx(12 * 60, rel=1e-6)
@@ -129,7 +105,7 @@ def test_total_is_the_drives_whatever_is_read_beside_it() -> None:
 
 
 def test_node_alone_gives_nodrive_energy() -> None:
-    records = accounted({400.0: facts("ipmi", "bmc", Scope.NODE)})
+    records = accounted({400.0: meter("ipmi", "bmc", Scope.NODE)})
     assert total_j(records) is None
     assert [each.chosen for each in records] == [True]
 
@@ -137,8 +113,8 @@ def test_node_alone_gives_nodrive_energy() -> None:
 def test_finer_node_meter_never_stands_for_a_drive_of_the_same_name() -> None:
     records = accounted(
         {
-            12.0: facts("hwmon", "nvme0", Scope.DRIVE, accuracy_percent=5.0),
-            400.0: facts("redfish_power", "nvme0", Scope.NODE, accuracy_percent=0.1),
+            12.0: meter("hwmon", "nvme0", Scope.DRIVE, accuracy_percent=5.0),
+            400.0: meter("redfish_power", "nvme0", Scope.NODE, accuracy_percent=0.1),
         }
     )
     assert total_j(records) == pytest.approx(720)

@@ -115,12 +115,3 @@ def test_log_of_another_length_is_refused() -> None:
 def test_smart_log_of_zeros_reports_no_temperature_energy_or_power() -> None:
     log = decode_smart(bytes(512))
     assert (log.temperature_k, log.lifetime_energy_wh, log.interval_power_w) == (None,) * 3
-
-
-@pytest.mark.parametrize(
-    ("ipm", "watts"),
-    [(0x0001_2710, 1.0), (0x0002_07D0, 20.0), (0x0000_07D0, None), (0x0003_07D0, None),
-     (0x0001_0000, None), (0x00F2_07D0, 20.0)],
-)  # fmt: skip
-def test_interval_power_has_two_scales_and_ignores_its_type(ipm: int, watts: float | None) -> None:
-    assert decode_smart(packing.pack(packing.SMART, 512, {"ipm": ipm})).interval_power_w == watts

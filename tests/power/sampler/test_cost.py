@@ -13,30 +13,13 @@ from tests.power.sources.qis_mock import MODULE, Module, qis
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel
 from wattload.core.units import NS_PER_S
-from wattload.power.config import PowerConfig, QuarchConfig, ReplayConfig
-from wattload.power.nvme.admin import ADMIN_COST, CommandCost, NvmeAdmin
+from wattload.power.config import PowerConfig, QuarchConfig
+from wattload.power.nvme.admin import ADMIN_COST, NvmeAdmin
 from wattload.power.nvme.features import get_command
 from wattload.power.sampler.polling import CostMeter, Schedule
 from wattload.power.sampler.samples import read_samples
-from wattload.power.sources.replay_trace import stage
 
 PERIOD_S = 0.02
-
-
-def replayed(bench: Bench, rows: str) -> PowerConfig:
-    path = bench.folder / "trace.csv"
-    path.write_text("# evidence: measured\ntime_s,power_w\n" + rows)
-    config = PowerConfig(source="replay", period_s=PERIOD_S, replay=ReplayConfig(path=str(path)))
-    return stage(config, bench.run)
-
-
-def test_longest_and_mean_command_are_kept() -> None:
-    cost = CommandCost()
-    for spent_ns in (3, 9, 6):
-        cost.add(spent_ns)
-    assert (cost.count, cost.total_ns, cost.max_ns) == (3, 18, 9)
-    cost.reset()
-    assert (cost.count, cost.total_ns, cost.max_ns) == (0, 0, 0)
 
 
 def test_every_command_that_is_sent_is_counted_also_one_that_fails(
@@ -120,19 +103,6 @@ def test_finish_reports_what_the_run_has_cost(bench: Bench) -> None:
 
 def test_run_that_was_never_sampled_has_cost_nothing(bench: Bench) -> None:
     assert bench.opened(PowerConfig(period_s=PERIOD_S)).finish().cost is None
-
-
-def test_trace_is_replayed_out_of_the_runs_folder(bench: Bench) -> None:
-    rows = "".join(f"{row / 100},{row}\n" for row in range(1000))
-    client = bench.opened(replayed(bench, rows))
-    client.start()
-    wait_for(lambda: client.status().tick_count >= 4)
-    client.finish()
-    samples = list(read_samples(bench.samples))
-    watts = [s.value for s in samples if s.channel is Channel.POWER_W and s.source == "replay"]
-    assert watts == list(range(len(watts)))
-    assert {s.device for s in samples} == {"MODEL0001"}
-    assert Channel.POWER_STATE in {s.channel for s in samples}
 
 
 def test_overrun_of_a_meter_is_in_the_report_and_the_others_go_on(bench: Bench) -> None:

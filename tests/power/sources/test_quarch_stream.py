@@ -79,25 +79,11 @@ def times(start: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return (np.arange(start, start + count) * PERIOD_NS).astype(np.int64)
 
 
-def test_energy_of_a_constant_is_watts_times_seconds() -> None:
-    thinner = Thinner(period_ns=PERIOD_NS, interval_ns=1_000_000)
-    intervals = thinner.add(times(0, 1000), np.full(1000, 13.0))
-    assert [each.end_ns for each in intervals] == [1_000_000, 2_000_000, 3_000_000, 4_000_000]
-    assert intervals[-1].energy_j == pytest.approx(13.0 * 4e-3, rel=1e-15)
-
-
 def test_interval_is_ready_with_its_last_reading_and_not_before() -> None:
     thinner = Thinner(period_ns=PERIOD_NS, interval_ns=1_000_000)
     assert thinner.add(times(0, 249), np.ones(249)) == []
     (interval,) = thinner.add(times(249, 1), np.ones(1))
     assert (interval.start_ns, interval.end_ns) == (0, 1_000_000)
-
-
-def test_a_peak_of_one_reading_stays() -> None:
-    watts = np.ones(250)
-    watts[17], watts[101] = 40.0, 0.25
-    (interval,) = Thinner(period_ns=PERIOD_NS, interval_ns=1_000_000).add(times(0, 250), watts)
-    assert (interval.min_w, interval.max_w) == (0.25, 40.0)
 
 
 @given(
