@@ -93,14 +93,14 @@ def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any
     several = len(group.arms) > 1
     titles = {
         arm: lettered(letter, arm) if several else "all runs"
-        for letter, arm in zip(group.letters, group.arms, strict=True)
+        for letter, arm in zip(group.letters, group.arms, strict=False)
     }
-    letters = dict(zip(group.arms, group.letters, strict=True))
+    letters = dict(zip(group.arms, group.letters, strict=False))
 
     def arms_of(at: str, arms: dict[str, Sequence[Run]]) -> Iterator[Arm[Any]]:
         for arm, runs in arms.items():
             known = tuple(each for each in map(_shown_run, runs) if each is not None)
-            if known:
+            if known and arm in letters:
                 letter = letters[arm]
                 yield Arm(letter if several else "", named(letter, arm), titles[arm], at, known)
 
