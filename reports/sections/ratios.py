@@ -15,6 +15,7 @@ from wattload.reports.blocks import (
     Table,
     Tone,
     columns,
+    listing,
     row,
 )
 from wattload.reports.charts.captions import evidence
@@ -351,25 +352,20 @@ def _noise(found: Sequence[Noise]) -> Iterator[Block]:
 
 
 def _noise_table(found: Sequence[Noise], caption: str) -> Table:
-    rows = [
-        row(
-            each.workload,
-            each.quantity.label,
-            each.session_id,
-            str(each.effect.pairs),
-            number(each.effect.ratio, 4),
-            f"{number(each.effect.lower, 4)} to {number(each.effect.upper, 4)}",
-            percent(each.share, 2),
-        )
-        for each in found
-    ]
-    titles = ("workload", "figure", "session", "#pairs", "#second/first", "#95 % interval")
-    return Table(
-        columns=columns(*titles, "#noise floor"),
-        rows=rows,
-        caption=caption,
-        note=(
-            "The ratio of geometric means of the halves, in pairs. The floor is the distance "
-            f"of the interval's farther end from 1, and at least {percent(FLOOR, 1)}."
-        ),
+    return listing(
+        caption,
+        found,
+        {
+            "workload": lambda each: each.workload,
+            "figure": lambda each: each.quantity.label,
+            "session": lambda each: each.session_id,
+            "#pairs": lambda each: str(each.effect.pairs),
+            "#second/first": lambda each: number(each.effect.ratio, 4),
+            "#95 % interval": lambda each: (
+                f"{number(each.effect.lower, 4)} to {number(each.effect.upper, 4)}"
+            ),
+            "#noise floor": lambda each: percent(each.share, 2),
+        },
+        "The ratio of geometric means of the halves, in pairs. The floor is the distance of the "
+        f"interval's farther end from 1, and at least {percent(FLOOR, 1)}.",
     )

@@ -23,6 +23,7 @@ from wattload.reports.blocks import (
     Section,
     Table,
     columns,
+    listing,
     row,
 )
 from wattload.reports.charts.scatter import make_scatter, scatter_figure
@@ -72,52 +73,38 @@ def whole_run_table(record: RunRecord) -> Table | None:
         for each in energies
         if (facts := source_facts(record, each)) and facts.sensor.kind == _INTEGRATING
     }
-    titles = columns(
-        "device",
-        "#window",
-        "#energy, gross",
-        "#uncertainty, k = 2",
-        "#difference from own count",
-        "#mean power",
-        "#coverage",
-        "evidence",
-    )
-    return Table(
-        columns=titles,
-        rows=[_whole_run(record, each, own.get((each.host, each.device))) for each in energies],
-        caption="Energy of the whole run by source",
-        note=(
-            "All figures of a device cover one window, from the sampler's start to its end, with "
-            "the idle time before and after the phases. What a device integrates itself (a drive "
-            "by feature 25h) is never split into phases; the other figures are for comparison. No "
-            "total includes any of them."
-        ),
+    return listing(
+        "Energy of the whole run by source",
+        energies,
+        {
+            "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
+            "#window": lambda each: quantity(each.seconds, Unit.SECONDS),
+            "#energy, gross": lambda each: Cell(
+                quantity(each.energy_j, Unit.JOULES), remark=each.missing.get("energy_j", "")
+            ),
+            "#uncertainty, k = 2": lambda each: Cell(
+                quantity(each.uncertainty_j, Unit.JOULES), remark=_no_uncertainty(each)
+            ),
+            "#difference from own count": lambda each: _difference_from_own(
+                each, own.get((each.host, each.device))
+            ),
+            "#mean power": lambda each: quantity(each.mean_w, Unit.WATTS),
+            "#coverage": lambda each: Cell(
+                percent(each.coverage), remark=counted(each.sample_count, "sample")
+            ),
+            "evidence": lambda each: evidence_words(record, each),
+        },
+        "All figures of a device cover one window, from the sampler's start to its end, with the "
+        "idle time before and after the phases. What a device integrates itself (a drive by "
+        "feature 25h) is never split into phases; the other figures are for comparison. No total "
+        "includes any of them.",
     )
 
 
-def _whole_run(
-    record: RunRecord, energy: EnergyRecord, own: EnergyRecord | None
-) -> tuple[Cell, ...]:
-    no_energy = energy.missing.get("energy_j", "")
-    no_uncertainty = energy.missing.get("uncertainty_j", "")
-    return row(
-        Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
-        quantity(energy.seconds, Unit.SECONDS),
-        Cell(
-            quantity(energy.energy_j, Unit.JOULES),
-            remark="" if energy.energy_j is not None else no_energy,
-        ),
-        Cell(
-            quantity(energy.uncertainty_j, Unit.JOULES),
-            remark=""
-            if energy.uncertainty_j is not None or no_uncertainty == no_energy
-            else no_uncertainty,
-        ),
-        _difference_from_own(energy, own),
-        quantity(energy.mean_w, Unit.WATTS),
-        Cell(percent(energy.coverage), remark=counted(energy.sample_count, "sample")),
-        evidence_words(record, energy),
-    )
+def _no_uncertainty(energy: EnergyRecord) -> str:
+    """Return why an uncertainty is missing, unless the energy is missing for the same reason."""
+    reason = energy.missing.get("uncertainty_j", "")
+    return "" if reason == energy.missing.get("energy_j") else reason
 
 
 def _difference_from_own(energy: EnergyRecord, own: EnergyRecord | None) -> Cell:
@@ -224,31 +211,31 @@ def hosts_table(record: RunRecord) -> Table | None:
     ]
     if not hosts:
         return None
-    titles = columns(
-        "host", "#quiet", "#idle before", "#tail", "#idle after", "sampler", "dropped readings"
+    return listing(
+        "Sampling of each host's drives",
+        hosts,
+        {
+            "host": lambda each: Cell(each.host, remark=each.choice if len(hosts) > 1 else ""),
+            "#quiet": lambda each: _length(each.quiet_s),
+            "#idle before": lambda each: _length(each.idle_s),
+            "#tail": lambda each: Cell(
+                quantity(each.tail_s, Unit.SECONDS, 3),
+                remark="not sampled, or it did not end" if each.tail_s is None else "",
+            ),
+            "#idle after": lambda each: _length(each.idle_after_s),
+            "sampler": lambda each: (
+                Cell("lost", "bad", remark=each.lost) if each.lost else Cell("completed", "good")
+            ),
+            "dropped readings": _dropped,
+        },
     )
-    rows = [_host(host, with_choice=len(hosts) > 1) for host in hosts]
-    return Table(columns=titles, rows=rows, caption="Sampling of each host's drives")
 
 
-def _host(host: HostPower, *, with_choice: bool) -> tuple[Cell, ...]:
-    dropped = Cell("none reported")
-    if host.data_lost:
-        count = counted(len(host.data_lost), "meter")
-        dropped = Cell(f"by {count}", "bad", remark="; ".join(host.data_lost))
-    sampler = Cell("completed", "good")
-    if host.lost:
-        sampler = Cell("lost", "bad", remark=host.lost)
-    tail = Cell(MISSING, remark="not sampled, or it did not end")
-    return row(
-        Cell(host.host, remark=host.choice if with_choice else ""),
-        _length(host.quiet_s),
-        _length(host.idle_s),
-        tail if host.tail_s is None else quantity(host.tail_s, Unit.SECONDS, 3),
-        _length(host.idle_after_s),
-        sampler,
-        dropped,
-    )
+def _dropped(host: HostPower) -> Cell:
+    if not host.data_lost:
+        return Cell("none reported")
+    count = counted(len(host.data_lost), "meter")
+    return Cell(f"by {count}", "bad", remark="; ".join(host.data_lost))
 
 
 def _length(seconds: float) -> Cell:

@@ -214,14 +214,6 @@ def test_bounds_and_maxima_carry_their_signs_in_charts_and_tables(tmp_path: Path
     assert "A lower bound is soft" in source
 
 
-def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> None:
-    page = Page(render_page([one(tmp_path, arm("A", 0, power="declared"))]))
-    text = page.text()
-    assert "Power was not measured" in text
-    assert "declared in a data sheet or by the user, not measured" in text
-    assert "Watts declared by a data sheet or the user" in text
-
-
 def test_more_arms_than_letters_have_no_sections_of_their_own(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm(name, 0)) for name in "abcdefg"]
     page = Page(render_page(runs))
@@ -237,22 +229,6 @@ def test_an_arm_that_did_not_run_a_workload_has_no_verdict_there(tmp_path: Path)
         one(tmp_path, arm("A", 1, workload="checkpoint")),
     ]
     assert "not compared" in Page(render_page(runs)).text()
-
-
-def test_a_run_with_a_failed_check_is_shown_at_the_top_and_in_its_table(tmp_path: Path) -> None:
-    failed = Check(
-        name="delivered", verdict="fail", sentence="3 of 4 hashes differ.", figures={"bad": 3}
-    )
-    runs = [
-        one(tmp_path, arm("A", 0, checks=(failed,))),
-        one(tmp_path, arm("B", 0, status="aborted")),
-    ]
-    text = Page(render_page(runs)).text()
-    assert "Excluded runs" in text
-    assert "the check delivered failed: 3 of 4 hashes differ." in text
-    assert "the run was aborted: the run was interrupted." in text
-    assert "bad = 3" in text
-    assert text.index("Excluded runs") < text.index("Evidence and checks")
 
 
 def _bare(run: Run) -> Run:

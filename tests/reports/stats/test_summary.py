@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,10 +12,10 @@ import pytest
 from tests.reports.conftest import render_page
 from tests.reports.gpu_reads import reads_run
 from tests.reports.parsing import Page
-from tests.reports.sessions import against_itself, run, session, simulated, turn
+from tests.reports.sessions import run, session, simulated, turn
 from wattload.core.power import Scope
 from wattload.core.record.energy import SensorRecord
-from wattload.reports.blocks import Figure, Verdicts
+from wattload.reports.blocks import Figure
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import first_section
@@ -80,28 +79,6 @@ def test_bars_show_what_the_ratio_divides() -> None:
         assert [len(bar.marks) for bar in bars.bars] == [8, 8]
 
 
-def test_one_run_each_is_inconclusive_in_words() -> None:
-    found = row(session({"A": FAST[:1], "B": SLOW[:1]}, interleave="none", **REAL))
-    assert found.speed is not None
-    assert found.speed.words == "inconclusive (1 run each; 5 needed)"
-    assert (found.speed.winner, found.speed.leader) == (None, "A")
-    assert found.speed.ratio_text == "2.40\u00d7 as fast"
-    assert found.grade.text == "low: 1 run each; 5 needed"
-
-
-def test_simulated_drives_get_ratios_and_no_winner() -> None:
-    found = screen(simulated(FAST, SLOW))
-    assert found.banner.startswith("illustration: simulated drives; rates and watts are invented")
-    (of_drives,) = found.rows
-    for answer, ratio in ((of_drives.speed, "as fast"), (of_drives.energy, "less energy")):
-        assert answer is not None
-        assert (answer.outcome, answer.winner, answer.leader) == (None, None, "A")
-        assert answer.ratio_text.endswith(ratio)
-        assert answer.interval_text
-        assert answer.words == "none (simulated drives)"
-    assert (of_drives.grade.word, of_drives.grade.text) == ("none", "no grade: simulated drives")
-
-
 def test_the_chart_of_power_says_that_energies_are_of_a_model_where_one_was_fitted(
     arms: tuple[Run, ...],
 ) -> None:
@@ -131,19 +108,6 @@ def test_the_chart_of_power_says_that_energies_are_of_a_model_where_one_was_fitt
         assert (words in figure.caption) == is_said
 
 
-def test_a_ratio_of_simulated_drives_is_not_printed_as_a_win() -> None:
-    for runs, is_won in (
-        (simulated(FAST, SLOW), False),
-        (session({"A": FAST, "B": SLOW}, **REAL), True),
-    ):
-        subject = make_subject(runs)
-        verdicts, *_ = first_section(subject, first_screen(subject))
-        assert isinstance(verdicts, Verdicts)
-        (line,) = verdicts.lines
-        assert [each.letter for each in line.findings] == ["A", "A"]
-        assert [bool(each.tone) for each in line.findings] == [is_won] * 2
-
-
 @pytest.mark.parametrize(
     ("fast", "words"),
     [(FAST[:1], "inconclusive (1 pair; 6 needed)"), (SLOW, "same within 3 %")],
@@ -155,15 +119,6 @@ def test_simulated_drives_are_not_ahead_where_real_ones_would_not_be(
     assert found.speed is not None
     assert found.speed.words == words
     assert found.speed.shown is None
-
-
-def test_without_a_sensor_the_energy_column_says_so_once() -> None:
-    found = screen(session({"A": FAST, "B": SLOW}))
-    assert found.no_power == "not measured: no power sensor"
-    answer = found.rows[0].energy
-    assert answer is not None
-    assert answer.words == "not measured (no power sensor)"
-    assert found.rows[0].efficiencies.bars == ()
 
 
 def with_ceiling(runs: Sequence[Run], factor: float) -> list[Run]:
@@ -303,13 +258,6 @@ def test_what_workers_spent_most_of_their_time_on_limits_a_rate(
     assert row([Run(record=record, traces=each.traces)]).limits == {"A": words}
 
 
-def test_three_arms_are_ranked_without_a_winner() -> None:
-    runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL)
-    found = row(runs)
-    assert found.ranking == ("B", "C", "A")
-    assert found.speed is None
-
-
 def test_thirty_arms_and_failed_runs_make_a_screen() -> None:
     many = [run(f"r{n}", label=f"arm {n}", **REAL) for n in range(30)]
     found = screen(many)
@@ -339,11 +287,6 @@ def test_figures_of_any_size_are_shown() -> None:
     assert [bar.text for bar in found.rates.bars] == ["1.00e-21", "1\u202f000"]
     assert found.speed is not None
     assert found.speed.ratio_text == "over 1\u202f000\u00d7 as fast"
-
-
-def test_against_itself_has_no_winner() -> None:
-    found = row(against_itself("A", SLOW, SLOW))
-    assert found.speed is None
 
 
 def test_two_paths_of_one_drive_are_warned_about() -> None:
@@ -398,43 +341,6 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
     assert answer.note in Page(render_page(runs)).text()
 
 
-@pytest.mark.parametrize(
-    ("workload", "titles", "size"),
-    [
-        ("unet3d", ("GB/s", "J per job", "MB/s per W"), "3.00 GB per job"),
-        (
-            "checkpoint",
-            ("GB/s written", "J per checkpoint, all I/O", "MB/s of all I/O per W"),
-            "3.00 GB written per checkpoint",
-        ),
-        (
-            "dlrm",
-            ("MB/s of TSV", "J per round", "MB/s of all I/O per W"),
-            "360 MB of TSV, 960 MB of all I/O per round",
-        ),
-    ],
-)
-def test_figures_name_the_part_of_the_job_that_they_are_of(
-    workload: str, titles: tuple[str, ...], size: str
-) -> None:
-    found = row(session({"A": FAST[:1]}, workload=workload, **REAL))
-    assert tuple(bars.title for bars in found.bars) == titles
-    assert size in found.detail.replace("\u00a0", " ")
-
-
-@pytest.mark.parametrize(
-    ("workload", "parts"),
-    [("unet3d", ("", "")), ("checkpoint", ("writing only", "write + read")), ("dlrm", ("", ""))],
-)
-def test_answers_name_the_part_of_the_job_that_they_are_of(
-    workload: str, parts: tuple[str, str]
-) -> None:
-    found = row(session({"A": FAST, "B": SLOW}, workload=workload, **REAL))
-    for answer, part in zip((found.speed, found.energy), parts, strict=True):
-        assert answer is not None
-        assert answer.part == part
-
-
 def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> None:
     assert row(session({"A": FAST, "B": SLOW}, **REAL)).scatter is None
     wild = [1.0e9] * 5 + [0.6e9] + [1.0e9] * 2
@@ -448,25 +354,6 @@ def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> N
     alone = row(session({"A": wild}, interleave="none")).scatter
     assert alone is not None
     assert alone.words.startswith("unstable rates: CV\u00a0")
-
-
-def test_the_energy_of_a_job_gets_the_verdict_and_those_of_its_parts_follow() -> None:
-    found = row(session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL))
-    assert found.speed is not None
-    assert found.energy is not None
-    assert (found.phase, found.energy_phase) == ("write", "all timed phases")
-    assert found.energy.row is not None
-    assert found.energy.row.quantity.key == "energy, all timed phases"
-    assert found.energy.winner == "A"
-    (reading,) = found.speed.part_texts
-    assert re.fullmatch(r"reading: A [\d.]+\u00d7 \([\d.]+ to [\d.]+\)", reading)
-    assert [text.partition(" ")[0] for text in found.energy.part_texts] == ["writing:", "reading:"]
-    shown = r"\w+: A [\d.]+\u00a0% less \([\d.]+ to [\d.]+\u00a0%\)"
-    assert all(re.fullmatch(shown, text) for text in found.energy.part_texts)
-    assert [each.winner for each in found.energy.parts] == [None, None]
-    of_job = row(session({"A": FAST, "B": SLOW}, workload="dlrm", **REAL)).energy
-    assert of_job is not None
-    assert of_job.part_texts == []
 
 
 def test_a_part_of_a_job_without_a_difference_is_inconclusive() -> None:
@@ -532,14 +419,6 @@ def test_arms_that_moved_different_bytes_are_shown_per_byte_and_not_called() -> 
     assert a is not None
     assert b is not None
     assert found.energy.ratio == pytest.approx(max(a / b, b / a))
-
-
-def test_arms_that_did_different_work_have_no_ratio() -> None:
-    other = [turn("B", block, 1e9, **{**REAL, "scale": "full"}) for block in range(6)]
-    found = row([*session({"A": [2e9] * 6}, **REAL), *other])
-    assert found.speed is not None
-    assert found.speed.reason == "different work: scale differs"
-    assert (found.speed.ratio, found.speed.leader) == (None, None)
 
 
 def swept(ratios: Sequence[float]) -> list[Run]:
