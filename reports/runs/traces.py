@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.units import NS_PER_S
 from wattload.results.tables import TraceTable
-
-if TYPE_CHECKING:
-    pass
 
 THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
 POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")

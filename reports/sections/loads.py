@@ -14,6 +14,7 @@ from wattload.reports.sections.wording import sentence_of, unique
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered
 from wattload.results.quantity import MISSING, UNIT_SPACE, Scale, scaled, with_unit
+from wattload.results.view import median_of_known
 
 METER_WORDS: dict[MemoryMeter, str] = {
     "uncore": "memory controllers' counters",
@@ -107,7 +108,7 @@ def _level(words: str, levels: Sequence[LoadLevel]) -> tuple[Cell, ...]:
     traffic = [each.memory_bytes_per_s for each in levels if each.memory_bytes_per_s is not None]
     reason = next((text for each in levels if (text := each.missing.get("memory_bytes_per_s"))), "")
     pressures = [
-        _middle([getattr(each, f"pressure_{name}_share") for each in levels])
+        _percent(median_of_known(getattr(each, f"pressure_{name}_share") for each in levels))
         for name in ("cpu", "io", "memory")
     ]
     return row(
@@ -142,11 +143,6 @@ def _traffic(values: Sequence[float]) -> Cell:
     ends = [scaled(end, _TRAFFIC, 3) for end in (min(values), max(values))]
     text = with_unit(scaled(median(values), _TRAFFIC, 3), _TRAFFIC)
     return Cell(text, remark="" if ends[0] == ends[1] else " to ".join(ends))
-
-
-def _middle(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return _percent(median(known)) if known else MISSING
 
 
 def _spread(values: Sequence[float]) -> str:
