@@ -71,15 +71,6 @@ def _opened() -> Sequence[str]:
     return ("unshare", "--mount", "--propagation", "private", *view)
 
 
-def told_by_nobody(program: str, *arguments: str) -> str:
-    """Run a program text as nobody and return what it prints."""
-    process = as_nobody(program, *arguments)
-    out, error = process.communicate(timeout=120)
-    if process.returncode != 0:
-        pytest.fail(error)
-    return out
-
-
 @cache
 def nobody_reads_wattload() -> bool:
     """Return whether nobody may read this checkout and its libraries."""
@@ -118,8 +109,3 @@ def run_of_nobody(bench: Bench, run_id: str) -> Path:
     folder = bench.add_run(run_id)
     give(folder, *folder.iterdir())
     return folder
-
-
-def lines_of(bench: Bench) -> Sequence[str]:
-    """Return what the service has logged so far."""
-    return (bench.folder / "service.log").read_text().splitlines()

@@ -319,10 +319,6 @@ def entry_for_all(path: Path) -> None:
     path.chmod(0o666)
 
 
-def entry_of_two_names(path: Path) -> None:
-    path.with_name("other").hardlink_to(path)
-
-
 def link_as_entry(path: Path) -> None:
     path.rename(path.with_name("other"))
     path.symlink_to("other")
@@ -341,10 +337,6 @@ def deep_entry(path: Path) -> None:
     path.write_text("[" * 100_000)
 
 
-def nested_entry(path: Path) -> None:
-    path.write_text("[" * 5_000)
-
-
 def entry_of_bytes(path: Path) -> None:
     path.write_bytes(b"\0\xff\xfe")
 
@@ -356,8 +348,8 @@ def entry_of_a_huge_number(path: Path) -> None:
 @pytest.mark.parametrize(
     "plant",
     [
-        entry_of_another, entry_for_all, entry_of_two_names, link_as_entry, pipe_as_entry,
-        huge_entry, deep_entry, nested_entry, entry_of_bytes, entry_of_a_huge_number,
+        entry_of_another, entry_for_all, link_as_entry, pipe_as_entry,
+        huge_entry, deep_entry, entry_of_bytes, entry_of_a_huge_number,
     ],
     ids=lambda plant: plant.__name__,
 )  # fmt: skip

@@ -11,8 +11,9 @@ import pytest
 from tests.model_host.drive import Model, ModelDrive, store
 from tests.model_host.power import Meter, centiwatts
 from tests.power.energy_facts import facts
+from tests.power.fake_source import FakeSource
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
-from wattload.core.errors import PowerDataLostError, PowerError
+from wattload.core.errors import PowerError
 from wattload.core.power import (
     Bounds,
     Channel,
@@ -20,9 +21,6 @@ from wattload.core.power import (
     Integral,
     PowerSource,
     Sample,
-    Sensor,
-    SourceFacts,
-    WindowEnergy,
 )
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
@@ -35,70 +33,13 @@ from wattload.power.sources.nvme import find
 SMART = "Get Log Page 02h (SMART)"
 
 
-class Source:
-    """Returns one sample per read and records its calls; may lose its data."""
-
-    def __init__(self, name: str, evidence: Evidence, sensor: Sensor, *, lost_at: int = -1) -> None:
-        self.calls: list[str] = []
-        self._facts = facts(name, evidence, sensor)
-        self._lost_at = lost_at
-
-    def facts(self) -> SourceFacts:
-        return self._facts
-
-    def open(self) -> None:
-        self.calls.append("open")
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def read(self) -> Sequence[Sample]:
-        self.calls.append("read")
-        if self.calls.count("read") == self._lost_at:
-            raise PowerDataLostError(f"{self._facts.name} overran")
-        return [
-            Sample(
-                time_ns=len(self.calls),
-                spread_ns=0,
-                source=self._facts.name,
-                device="SERIAL1",
-                channel=Channel.POWER_W,
-                value=1.0,
-                evidence=self._facts.evidence,
-            )
-        ]
-
-    def stop(self) -> Sequence[WindowEnergy]:
-        self.calls.append("stop")
-        if self._lost_at == 0:
-            raise PowerDataLostError(f"{self._facts.name} lost its end")
-        if not isinstance(self._facts.sensor, Integral):
-            return ()
-        return [
-            WindowEnergy(
-                source=self._facts.name,
-                device="SERIAL1",
-                start_ns=0,
-                end_ns=1,
-                energy_j=1.0,
-                evidence=Evidence.SELF_REPORTED,
-            )
-        ]
-
-    def restore(self) -> None:
-        self.calls.append("restore")
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-
 def names(samples: Sequence[Sample]) -> list[str]:
     return [sample.source for sample in samples]
 
 
 def test_the_quiet_is_for_drives_alone() -> None:
-    drive = Source("nvme", Evidence.BOUNDS, Bounds())
-    meter = Source("quarch", Evidence.MEASURED, Bounds())
+    drive = FakeSource(facts("nvme", Evidence.BOUNDS, Bounds()))
+    meter = FakeSource(facts("quarch", Evidence.MEASURED, Bounds()))
     reading = SourceReader([drive, meter])
     reading.start()
     assert names(reading.read()) == ["nvme", "quarch"]
@@ -109,7 +50,7 @@ def test_the_quiet_is_for_drives_alone() -> None:
 
 
 def test_what_a_drive_integrates_is_of_the_time_between_both_quiets() -> None:
-    own = Source("nvme_25h", Evidence.SELF_REPORTED, Integral())
+    own = FakeSource(facts("nvme_25h", Evidence.SELF_REPORTED, Integral()))
     reading = SourceReader([own])
     reading.quiet(is_on=True)
     reading.start()
@@ -181,7 +122,7 @@ def _readable(folder: Path, open_device: OpenDevice) -> list[PowerSource]:
 
 
 def test_without_a_quiet_it_is_of_the_whole_run() -> None:
-    own = Source("nvme_25h", Evidence.SELF_REPORTED, Integral())
+    own = FakeSource(facts("nvme_25h", Evidence.SELF_REPORTED, Integral()))
     reading = SourceReader([own])
     reading.start()
     assert names(reading.read()) == []
@@ -190,8 +131,8 @@ def test_without_a_quiet_it_is_of_the_whole_run() -> None:
 
 
 def test_a_source_that_lost_data_is_read_no_more_and_the_others_are() -> None:
-    lost = Source("quarch", Evidence.MEASURED, Bounds(), lost_at=2)
-    other = Source("nvme", Evidence.BOUNDS, Bounds())
+    lost = FakeSource(facts("quarch", Evidence.MEASURED, Bounds()), lost_at=2)
+    other = FakeSource(facts("nvme", Evidence.BOUNDS, Bounds()))
     reading = SourceReader([lost, other])
     reading.start()
     taken = [names(reading.read()) for _ in range(3)]
@@ -201,7 +142,7 @@ def test_a_source_that_lost_data_is_read_no_more_and_the_others_are() -> None:
 
 
 def test_data_may_be_found_lost_at_the_end_only() -> None:
-    reading = SourceReader([Source("quarch", Evidence.MEASURED, Bounds(), lost_at=0)])
+    reading = SourceReader([FakeSource(facts("quarch", Evidence.MEASURED, Bounds()), lost_at=0)])
     reading.start()
     assert reading.stop() == []
     assert reading.data_lost == ("quarch lost its end",)

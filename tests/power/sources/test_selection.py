@@ -4,16 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.power.energy_facts import facts
+from tests.power.fake_source import FakeSource
 from wattload.core.errors import ConfigError, MissingExtraError, PowerError, PowerPermissionError
 from wattload.core.power import (
     Bounds,
     Evidence,
     Instant,
     PowerSource,
-    Sample,
     Scope,
-    SourceFacts,
-    WindowEnergy,
 )
 from wattload.power.config import DeclaredProfile, PowerConfig
 from wattload.power.sources import selection
@@ -25,8 +24,8 @@ OTHER = PowerDevice(key="SERIAL2", name="nvme1", is_nvme=True)
 DISK = PowerDevice(key="vda", name="vda", is_nvme=False)
 
 
-class Stub:
-    """A source with given evidence; ``refusal`` is its error at ``open``."""
+class Stub(FakeSource):
+    """A source of a device with given evidence."""
 
     def __init__(
         self,
@@ -35,47 +34,16 @@ class Stub:
         evidence: Evidence,
         *,
         scope: Scope = Scope.DRIVE,
-        accuracy_percent: float | None = None,
         refusal: Exception | None = None,
     ) -> None:
-        self.name = name
-        self.device = device
-        self.evidence = evidence
-        self.scope = scope
-        self.accuracy_percent = accuracy_percent
-        self.refusal = refusal
-        self.is_open = False
-
-    def facts(self) -> SourceFacts:
-        return SourceFacts(
-            name=self.name,
-            device=self.device.key,
-            device_name=self.device.name,
-            scope=self.scope,
-            evidence=self.evidence,
-            sensor=Bounds() if self.evidence is Evidence.BOUNDS else Instant(),
-            period_s=0.1,
-            accuracy_percent=self.accuracy_percent,
-            detail="as it says",
-        )
-
-    def open(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.is_open = True
-
-    def start(self) -> None: ...
-
-    def read(self) -> Sequence[Sample]:
-        return ()
-
-    def stop(self) -> Sequence[WindowEnergy]:
-        return ()
-
-    def restore(self) -> None: ...
-
-    def close(self) -> None:
-        self.is_open = False
+        told = facts(
+            name,
+            evidence,
+            Bounds() if evidence is Evidence.BOUNDS else Instant(),
+            device=device.key,
+            scope=scope,
+        ).model_copy(update={"device_name": device.name, "detail": "as it says"})
+        super().__init__(told, refusal=refusal)
 
 
 class Shelf:
