@@ -123,7 +123,9 @@ def test_refusal_by_permission_is_its_own_error(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(PowerPermissionError, match=r"since CVE-2020-8694: start the sampler as root.*chmod a\+r"):
+    with pytest.raises(
+        PowerPermissionError, match=r"since CVE-2020-8694: start the sampler as root.*chmod a\+r"
+    ):
         source.open()
 
 
