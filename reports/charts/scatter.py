@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
-from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.reports.blocks import Figure, Table, columns, listing, row
 from wattload.reports.charts.plot import Axis, Frame, round_ticks
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock
@@ -264,17 +264,14 @@ def _panel(lane: Lane, x: Axis, strips: Sequence[Strip], *, is_low: bool = False
 
 
 def _table(scatter: Scatter) -> Table:
-    rows = [
-        row(
-            lane.name,
-            whole(len(lane.files)),
-            quantity(lane.size_bytes, Unit.BYTES),
-            whole(int((~lane.is_write).sum())),
-            whole(int(lane.is_write.sum())),
-        )
-        for lane in scatter.lanes
-    ]
-    titles = columns("target", "#files", "#bytes", "#reads drawn", "#writes drawn")
-    return Table(
-        columns=titles, rows=rows, caption="The operations by target; the trace has each of them"
+    return listing(
+        "The operations by target; the trace has each of them",
+        scatter.lanes,
+        {
+            "target": lambda lane: lane.name,
+            "#files": lambda lane: whole(len(lane.files)),
+            "#bytes": lambda lane: quantity(lane.size_bytes, Unit.BYTES),
+            "#reads drawn": lambda lane: whole(int((~lane.is_write).sum())),
+            "#writes drawn": lambda lane: whole(int(lane.is_write.sum())),
+        },
     )
