@@ -10,7 +10,7 @@ import pytest
 from tests.records import write_run
 from tests.reports.conftest import arm
 from wattload.core.histogram import Histogram
-from wattload.core.record.results import Metric, latencies_of
+from wattload.core.record.results import latencies_of
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table
 from wattload.reports.render.json_export import document
@@ -196,40 +196,29 @@ def test_the_section_draws_both_and_names_the_ideal(swept: list[Run]) -> None:
     assert [row[5].text for row in scaling.table.rows][:1] != [MISSING]
 
 
-def _limited(run: Run, for_storage: float) -> Run:
-    """Return the run with this share of its workers' time spent on waiting for storage."""
-    shares = {"on_core": 1 - for_storage, "for_core": 0.0, "for_storage": for_storage}
-    metrics = [
-        Metric(
-            name=f"train_worker_{kind}_fraction",
-            value=share,
-            unit=Unit.FRACTION,
-            better="neither",
-            meaning="Share of the workers' time.",
-            phase="train",
-        )
-        for kind, share in shares.items()
-    ]
-    uncounted = tuple(
-        counter.model_copy(update={"busy_s": None}) for counter in run.record.counters
+def _limited(run: Run, busy: float) -> Run:
+    """Return the run with requests in flight at its drives for this share of its time."""
+    active_s = sum(window.active_s for window in run.record.windows if window.name == "train")
+    counters = tuple(
+        counter.model_copy(update={"busy_s": busy * active_s if counter.phase == "train" else None})
+        for counter in run.record.counters
     )
-    changes = {"metrics": (*run.record.metrics, *metrics), "counters": uncounted}
-    return replace(run, record=run.record.model_copy(update=changes))
+    return replace(run, record=run.record.model_copy(update={"counters": counters}))
 
 
 @pytest.mark.parametrize(
-    ("waited", "sentence"),
+    ("busy", "sentence"),
     [
-        ((0.1, 0.6, 0.9), "The drive limits B from depth = 2 on."),
-        ((0.6, 0.1, 0.9), "The drive limits B from depth = 8 on."),
-        ((0.9, 0.6, 0.6), "The drive limits B at every point."),
-        ((0.9, 0.6, 0.1), "The drive is not shown to limit A and B up to depth = 8."),
+        ((0.1, 0.95, 0.9), "The drive limits B from depth = 2 on."),
+        ((0.95, 0.1, 0.9), "The drive limits B from depth = 8 on."),
+        ((0.9, 0.95, 0.95), "The drive limits B at every point."),
+        ((0.9, 0.95, 0.1), "The drive is not shown to limit A and B up to depth = 8."),
     ],
 )
 def test_a_sweep_names_the_point_from_which_on_the_drive_limits(
-    swept: list[Run], waited: Sequence[float], sentence: str
+    swept: list[Run], busy: Sequence[float], sentence: str
 ) -> None:
-    shares = dict(zip(DEPTHS, waited, strict=True))
+    shares = dict(zip(DEPTHS, busy, strict=True))
     runs = [
         _limited(run, shares[run.record.config["loader"]["depth"]] if "-B-" in run.id else 0.1)
         for run in swept
@@ -251,5 +240,5 @@ def test_a_sweep_names_the_point_from_which_on_the_drive_limits(
     assert [each["sentence"] for each in comparison["drive_limits"]] == [other, sentence]
     assert [cell.text for cell in table.rows[0][:2]] == ["1", "A"]
     limits = {(cells[0].text, cells[1].text): cells[3].text for cells in table.rows}
-    assert ("the drive" in limits["8", "B"]) == (waited[-1] > 0.5)
+    assert limits["8", "B"].startswith("the drive") == (busy[-1] > 0.5)
     assert all(cells[4].text for cells in table.rows)
