@@ -27,7 +27,6 @@ from wattload.reports.charts.plot import Axis, Frame, Labels, second_axis, thin_
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock, Phase
-from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.stats.subject import LETTERS, named
 from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
 from wattload.reports.stats.sweeps import LoadCurves, ScaleCurve, Scaling
@@ -141,7 +140,7 @@ class _Percentiles:
     @property
     def title(self) -> str:
         phase, kind, operation_bytes = self.kind
-        is_only = phase in (kind, RANDOM_READ) or results_of(phase) is not None
+        is_only = phase == kind or results_of(phase) is not None
         where = "" if is_only else f" in {phase}"
         return f"{kind}s of {block_text(operation_bytes)}{where}"
 
@@ -320,11 +319,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     return Figure(
         name=name,
         title=f"{subject}: latency against throughput, {found.kind}s"
-        + (
-            ""
-            if found.phase == RANDOM_READ or results_of(found.phase) is not None
-            else f" in {found.phase}"
-        ),
+        + ("" if results_of(found.phase) is not None else f" in {found.phase}"),
         svg="".join(panels),
         caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."
         f"{' Where points lie close, only some are named.' if lacks_some else ''}"

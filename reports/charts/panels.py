@@ -21,7 +21,6 @@ from wattload.reports.charts.lines import (
 )
 from wattload.reports.charts.plot import Axis, Frame, Labels
 from wattload.reports.charts.themes import arm_role
-from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.stats.sweeps import (
     PERCENTILES,
     LoadCurves,
@@ -252,7 +251,7 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
 def _of_kind(found: Sequence[LoadCurves]) -> str:
     """Return which latency it is of a workload that has several; empty for others."""
     first = found[0]
-    is_counted = view_named(first.phase).sweep is not None or first.phase == RANDOM_READ
+    is_counted = view_named(first.phase).sweep is not None
     return f" of {first.kind}s" if is_counted else ""
 
 

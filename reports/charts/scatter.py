@@ -178,12 +178,13 @@ class ArmScatter:
     end_s: float
 
 
-def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> Figure:
+def arms_scatter_figure(name: str, title: str, caption: str, arms: Sequence[ArmScatter]) -> Figure:
     """Return a panel per arm and target, all on one axis of seconds since the timed start.
 
     Args:
         name: unique on the page.
-        subject: what the title begins with.
+        title: of the figure.
+        caption: what a dot is; how many are drawn follows.
         arms: one or more; of many targets only the first are drawn.
     """
     end_s = max(*(each.end_s - each.start_s for each in arms), 1e-3)
@@ -208,11 +209,9 @@ def arms_scatter_figure(name: str, subject: str, arms: Sequence[ArmScatter]) -> 
     left = max(len(each.scatter.lanes) for each in arms) - most
     return Figure(
         name=name,
-        title=f"{subject}: where reads went over time",
+        title=title,
         svg="".join(_panel(lane, x, (), is_low=len(lanes) > _ACROSS) for lane in lanes),
-        caption="A dot is one traced read: when it was submitted, and its offset in the file of "
-        "its target. The file system decides where that is on the drive. Drawn, of one run: "
-        f"{'; '.join(parts)}."
+        caption=f"{caption} Drawn, of one run: {'; '.join(parts)}."
         + (f" {counted(left, 'more target')} not drawn; the table has them." if left > 0 else ""),
         table=Table(
             columns=columns("arm", *(each.title for each in _table(arms[0].scatter).columns)),

@@ -25,20 +25,9 @@ from wattload.reports.claims.papers import (
     value_text,
 )
 from wattload.reports.runs.energy import is_simulated
-from wattload.reports.runs.gpu_reads import GPU_READ, is_direct, is_proved_indirect
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.random_reads import (
-    CACHED,
-    NOTHING_READ,
-    RANDOM_READ,
-    cache_bytes_of,
-    is_asked_by_gpu,
-    is_through_page_cache,
-    random_reads,
-    reads_storage,
-)
 from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.conditions import exclusions, link_text
+from wattload.reports.stats.conditions import CACHED, exclusions, link_text, served_of
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Group, Subject, power_state_text
@@ -60,9 +49,6 @@ WIDEST = 1.25
 
 _TARGETS = "targets"
 """A point of a claim that is counted in the records: the drives, which targets may share."""
-
-_PAGE_CACHE = "served by the page cache"
-"""Why reads of mapped files measure no claim about random reads: these are of drives."""
 
 _OTHER_MACHINE: tuple[ClaimVerdict, str] = ("absolute", "an absolute figure of another machine")
 
@@ -208,8 +194,6 @@ class _Place:
         at = self.point.words if self.point.axis else ""
         if claim.parsed.under is None:
             return self._absolute(claim, row, at)
-        if any(is_through_page_cache(run.record) for run in self.point.group.runs):
-            return Measured(verdict="unmeasured", reason=_PAGE_CACHE, at=at)
         found = row.effect if row is not None else None
         if found is None:
             verdict, reason = self._judge(claim, row, None)
@@ -243,18 +227,7 @@ class _Place:
         records = [run.record for run in self.point.group.arms[arm]]
         if any(map(is_simulated, records)):
             yield "virtual", "rates and power of a simulated drive are made up"
-        if not all(map(reads_storage, records)):
-            yield "unmeasured", NOTHING_READ
-        if any(map(cache_bytes_of, records)):
-            yield "unmeasured", CACHED
-        if any(map(is_through_page_cache, records)):
-            yield "unmeasured", _PAGE_CACHE
-        if claim.workload == RANDOM_READ and self._pair.between == "paths":
-            is_asked = all(map(is_asked_by_gpu, records))
-            if claim.parsed.over == "a" and not is_asked:
-                yield "unmeasured", "no GPU is proved to have asked"
-            if claim.parsed.over == "b" and any(map(is_asked_by_gpu, records)):
-                yield "unmeasured", "a GPU asked in this arm"
+        yield from _not_drives(records)
         for each in self._pair.requires:
             is_of_arm = each.arm in ("both", claim.parsed.over)
             if each.absolute and is_of_arm and not all(meets(record, each) for record in records):
@@ -281,12 +254,9 @@ class _Place:
             yield "unmeasured", "only one arm ran here"
         elif not arms_differ(self._pair.between, list(group.arms.values())):
             yield "unmeasured", f"the arms have the same {self._pair.differ_in}"
-        elif claim.workload == GPU_READ:
-            yield from self._wrong_path()
-        elif self._pair.requires:
+        else:
+            yield from _not_drives([run.record for run in group.runs])
             yield from self._unmet(claim)
-        elif any(cache_bytes_of(run.record) for run in group.runs):
-            yield "unmeasured", CACHED
         if row is None:
             yield "unmeasured", f"no run here has the figure {label(claim.figure or '')}"
             return
@@ -298,19 +268,6 @@ class _Place:
         is_barred = row.call in ("barred", "derived") and row.reason not in ("", row.shortage)
         if row.quantity.is_energy and is_barred:
             yield "unmeasured", row.reason
-
-    def _wrong_path(self) -> Iterator[tuple[ClaimVerdict, str]]:
-        """Yield that an arm did not take the paper's path: GPUDirect Storage in its arm a."""
-        arms = list(self.point.group.arms.values())
-        of_a, of_b = arms if self._straight else reversed(arms)
-        if not all(is_direct(run.record) for run in of_a):
-            yield "unmeasured", "against an arm that bounced: a is not proved to read directly"
-        if self._pair.between == "drives" and not all(is_direct(run.record) for run in of_b):
-            yield "unmeasured", "against an arm that bounced: b is not proved to read directly"
-        elif self._pair.between == "paths" and not all(
-            is_proved_indirect(run.record) for run in of_b
-        ):
-            yield "unmeasured", "b is not proved to read through host memory"
 
     def _unmet(self, claim: Claim) -> Iterator[tuple[ClaimVerdict, str]]:
         """Yield why runs are not what the paper's pair requires."""
@@ -354,12 +311,18 @@ def is_as_a(pair: Pair, runs: Sequence[Run]) -> bool:
     return bool(runs and of_a) and all(meets(run.record, each) for run in runs for each in of_a)
 
 
+def _not_drives(records: Sequence[RunRecord]) -> Iterator[tuple[ClaimVerdict, str]]:
+    """Yield what answered reads in place of drives."""
+    served = list(map(served_of, records))
+    yield from (("unmeasured", each.instead) for each in served if each.instead)
+    if any(each.cache_bytes for each in served):
+        yield "unmeasured", CACHED
+
+
 def _drive_count(record: RunRecord) -> int:
-    """Return the targets of a run, or of random reads whose targets share drives the drives."""
-    found = random_reads(record)
-    if found is None or not found.has_shared_drive:
-        return len(record.targets)
-    return found.drive_count
+    """Return the targets of a run, or where targets share drives the drives."""
+    run, sweep = run_of(record), view_of(record).sweep
+    return len(record.targets) if run is None or sweep is None else sweep.targets(run)
 
 
 def _agreement(
@@ -465,17 +428,13 @@ def conditions_for(pair: Pair, common: Sequence[Condition], workload: str) -> li
 def is_in_paper_order(pair: Pair, first: Sequence[Run], second: Sequence[Run]) -> bool:
     """Return whether a page's first arm is the paper's ``a``, and its second the paper's ``b``.
 
-    Of two paths the direct one into GPU memory is ``a``, or the one that a GPU asks on. Otherwise
+    Of two paths the one that the pair requires of ``a`` is that. Otherwise
     the first condition of the pair that matches one order better decides; without one, the order of
     the page is used.
     """
     own = [is_as_a(pair, arm) for arm in (first, second)]
     if pair.between == "paths" and own[0] != own[1]:
         return own[0]
-    for is_of_a in (is_direct, is_asked_by_gpu):
-        own = [bool(arm) and all(is_of_a(run.record) for run in arm) for arm in (first, second)]
-        if pair.between == "paths" and own[0] != own[1]:
-            return own[0]
     for condition in pair.conditions:
         a, b = condition.a, condition.b
         if b is None:

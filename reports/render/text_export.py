@@ -15,7 +15,6 @@ from itertools import compress
 from wattload.reports.blocks import Cell, Table
 from wattload.reports.render.json_export import plain
 from wattload.reports.runs.load import Run, inputs_digest
-from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.ratios import points_table, quantities_table
 from wattload.reports.stats.comparison import Row, compare
@@ -255,10 +254,7 @@ def _first_table(subject: Subject, screen: FirstScreen) -> str:
     heads: tuple[str, ...]
     workloads = {group.workload for group in subject.groups}
     joule = view_named(min(workloads)).joule if len(workloads) == 1 else None
-    per_joule = f"{joule.many} per J" if joule is not None else ""
-    if workloads == {RANDOM_READ}:
-        per_joule = "reads per J"
-    per_joule = per_joule or "MB/s per W"
+    per_joule = f"{joule.many} per J" if joule is not None else "MB/s per W"
     if subject.compares:
         titles = ("workload", "speed", "rate, A / B", "drive energy", "energy, A / B")
         heads = (*titles, f"{per_joule}, A / B", "confidence")

@@ -11,9 +11,7 @@ from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.runs.gpu_reads import topology
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
-from wattload.reports.runs.random_reads import operations_of, random_reads
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import DIGITS, MISSING, bounded_quantity
 from wattload.results.reading import run_of, view_of
@@ -65,7 +63,6 @@ class Energy:
     seconds: float
     moved_bytes: int
     evidence: Evidence
-    reads: int | None = None
     amount: int | None = None
     amount_name: str = ""
     energy_j: float | None = None
@@ -100,12 +97,6 @@ class Energy:
         if self.energy_j is None or self.energy_j <= 0:
             return None
         return self.moved_bytes / self.energy_j
-
-    @property
-    def reads_per_j(self) -> float | None:
-        if self.reads is None or self.energy_j is None or self.energy_j <= 0:
-            return None
-        return self.reads / self.energy_j
 
     @property
     def amount_per_j(self) -> float | None:
@@ -182,7 +173,6 @@ def _summed(
         phase=phase,
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
-        reads=operations_of(record, phase),
         amount=amount_of(record, phase),
         amount_name=joule.one if (joule := view_of(record).joule) is not None else "",
         evidence=weakest(part.evidence for part in parts),
@@ -261,12 +251,9 @@ def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[Ener
 def _used_gpus(record: RunRecord) -> set[tuple[str, str]]:
     """Return the GPUs that reads ended in, by host and PCI address, where a run names them."""
     hosts = {each.rank: each.host for each in record.ranks}
-    found = random_reads(record)
-    asking = [] if found is None else [(each.rank, each.address) for each in found.gpus]
-    ended = [(rank, str(each.get("gpu") or "")) for rank in hosts for each in topology(record)]
     run = run_of(record)
     used = () if run is None else view_of(record).gpus(run)
-    return {(hosts.get(rank, ""), address) for rank, address in (*asking, *ended, *used) if address}
+    return {(hosts.get(rank, ""), address) for rank, address in used}
 
 
 @cache_by_identity

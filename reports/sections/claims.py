@@ -31,8 +31,6 @@ from wattload.reports.claims.comparison import (
 )
 from wattload.reports.claims.formula import text_of
 from wattload.reports.claims.papers import Claim, Closure, Consistency, Notation, Paper
-from wattload.reports.runs.gpu_reads import GPU_READ, is_direct
-from wattload.reports.runs.random_reads import RANDOM_READ, is_asked_by_gpu
 from wattload.reports.sections.wording import anchor, sentence_of
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
 from wattload.results.quantity import (
@@ -107,12 +105,6 @@ def _part(part: ComparedClaims) -> Section:
         f"{paper.publisher}, “{paper.name}”: {pair.a} (a) against {pair.b} (b). On this page, "
         f"{a} is a and {b} is b."
     )
-    if part.group.workload == GPU_READ and not any(is_direct(r.record) for r in part.group.runs):
-        roles += " The published path is not that of this page: no arm is proved to read directly."
-    if part.group.workload == RANDOM_READ:
-        roles += " SCADA moves blocks from drive to GPU directly, a queue through host memory."
-        if not any(is_asked_by_gpu(run.record) for run in part.group.runs):
-            roles += " On this page no GPU is proved to have asked."
     roles += f" {pair.remark}" if pair.remark else ""
     if pair.unlike and not any(is_as_a(pair, runs) for runs in part.group.arms.values()):
         roles += f" {pair.unlike}"

@@ -7,13 +7,27 @@ from dataclasses import replace
 from statistics import median
 
 from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter
-from wattload.core.units import GB
-from wattload.reports.blocks import Block, Cell, Fold, Table, columns, row
+from wattload.core.units import GB, Unit
+from wattload.reports.blocks import Block, Cell, Fold, Paragraph, Table, Tone, columns, row
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, unique
+from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.loads import LoadedPoint, loaded_points, ratio_of_a
 from wattload.reports.stats.subject import Group, Subject, lettered
-from wattload.results.quantity import MISSING, UNIT_SPACE, Scale, scaled, with_unit
+from wattload.results.quantity import (
+    MISSING,
+    TIMES,
+    UNIT_SPACE,
+    Scale,
+    counted,
+    percent,
+    ratio_ends,
+    ratio_text,
+    scale_for,
+    scaled,
+    with_unit,
+)
 from wattload.results.view import median_of_known
 
 METER_WORDS: dict[MemoryMeter, str] = {
@@ -33,6 +47,122 @@ _OWN_COUNT = (
     " Memory traffic is the load's own count: it leaves out what the workload and others moved, "
     "and its share is that of the load's own peak."
 )
+
+
+def load_statements(subject: Subject, group: Group) -> Iterator[Block]:
+    """Yield how the ratio of two arms changes with the load, over all points."""
+    if found := loaded_points(subject, group):
+        yield Paragraph(" ".join(_statements(group, found)))
+
+
+def _statements(group: Group, found: Sequence[LoadedPoint]) -> Iterator[str]:
+    a, b = group.letters
+    total = counted(len(found), "point")
+    called = 0
+    for call, words in (("more", "larger"), ("less", "smaller")):
+        own = [each for each in found if each.call == call]
+        called += len(own)
+        if own:
+            ratios = [each.change.ratio for each in own if each.change]
+            ends = ratio_ends(min(ratios), max(ratios))
+            yield (
+                f"On the busy host, the rate of {a} ÷ the rate of {b} is {words} than on the idle "
+                f"one at {len(own)} of {total}: {ends}{TIMES}, each with a 95 % interval that "
+                "excludes 1 (corrected for all points)."
+            )
+    if rest := len(found) - called:
+        yield f"At {rest} of {total}, no change with the load is shown."
+
+
+def loaded_blocks(subject: Subject, group: Group) -> Iterator[Block]:
+    """Yield the rates of two arms idle and under a load, and whether their ratio changes."""
+    if found := loaded_points(subject, group):
+        yield _rates_by_load(group, found)
+
+
+def _rates_by_load(group: Group, found: Sequence[LoadedPoint]) -> Table:
+    first, second = group.letters
+    rates = [
+        centre
+        for each in found
+        for entry in (each.idle, each.busy)
+        for centre in entry.centres.values()
+        if centre
+    ]
+    scale = scale_for(Unit.BYTES_PER_SECOND, *rates)
+    loads = unique(each.load for each in found)
+    rows = []
+    for each in found:
+        tone: Tone = "a" if each.call == "more" else "b" if each.call == "less" else "quiet"
+        rows.append(
+            row(
+                ", ".join([each.name, *([each.load] if len(loads) > 1 else [])]),
+                *_rate_cells(each.idle, group, scale),
+                _ratio_cell(each.idle),
+                *_rate_cells(each.busy, group, scale),
+                _ratio_cell(each.busy),
+                Cell(each.change_text, remark=each.interval_text),
+                Cell("", tone, each.words, "" if each.call else each.reason),
+                *([_kept(each, group)] if _has_kept(found) else []),
+            )
+        )
+    titles = [
+        "at",
+        f"#idle {first}",
+        f"#idle {second}",
+        f"#idle {first} ÷ {second}",
+        f"#busy {first}",
+        f"#busy {second}",
+        f"#busy {first} ÷ {second}",
+        "#busy ÷ idle",
+        "verdict",
+    ]
+    if _has_kept(found):
+        titles.append(f"#load kept {first}, {second}")
+    return Table(
+        columns=columns(*titles),
+        rows=rows,
+        caption=f"Arms and load: rates in {scale.unit}, and whether their ratio changes",
+        note=f"{first} ÷ {second} is the ratio of geometric means, in pairs where runs alternated, "
+        "with its 95 % interval. Busy ÷ idle is the ratio of these ratios; its 95 % interval is by "
+        "Welch's t on the ratios of pairs alone, and needs 6 of them under each load. The "
+        "verdicts are corrected by Holm over the points of this table.",
+    )
+
+
+def _rate_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
+    return [Cell(scaled(entry.centres.get(arm), scale, 3)) for arm in group.arms]
+
+
+def _ratio_cell(entry: Row) -> Cell:
+    found = ratio_of_a(entry)
+    if found is None:
+        return Cell(MISSING)
+    ratio, lower, upper = found
+    ends = ratio_ends(lower, upper) if lower and upper else entry.shortage
+    return Cell(f"{ratio_text(ratio)}{TIMES}", remark=ends)
+
+
+def _has_kept(found: Sequence[LoadedPoint]) -> bool:
+    return any(
+        load.kept_fraction is not None
+        for each in found
+        for run in each.busy_point.group.runs
+        for load in run.record.loads
+    )
+
+
+def _kept(each: LoadedPoint, group: Group) -> Cell:
+    texts = []
+    for arm in group.arms:
+        values = [
+            load.kept_fraction
+            for run in each.busy_point.group.arms.get(arm, ())
+            for load in run.record.loads
+            if load.kept_fraction is not None
+        ]
+        texts.append(percent(median(values)) if values else MISSING)
+    return Cell(", ".join(texts))
 
 
 def load_blocks(subject: Subject, group: Group) -> Iterator[Block]:

@@ -25,10 +25,10 @@ from wattload.reports.blocks import (
     listing,
     row,
 )
-from wattload.reports.runs.gpu_reads import path_words, proof
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, target_words
 from wattload.reports.stats.conditions import link_text, links, slow_link
+from wattload.results.paths import path_text, proof
 from wattload.results.quantity import MISSING, cpu_digits, number, percent, quantity, whole
 
 ABSOLUTE_ZERO_C = -273
@@ -280,7 +280,7 @@ def _paths(record: RunRecord) -> Table:
 
 def _path_remark(path: DataPath, record: RunRecord) -> str:
     """Return the path in words where these say more than its name."""
-    words = path_words(path, record.workload.loader)
+    words = path_text(path, record.workload.loader)
     return "" if words == path.path_effective else words
 
 

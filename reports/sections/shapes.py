@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,15 +26,17 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.ceilings import ceiling_bars_figure
 from wattload.reports.charts.grid import table_of
 from wattload.reports.charts.parts import part_bars_figure
+from wattload.reports.charts.scatter import ArmScatter, arms_scatter_figure, make_scatter
 from wattload.reports.charts.series import curves_figure, step_panels_figure, supply_figure
 from wattload.reports.charts.steps import step_lines_figure
 from wattload.reports.charts.timeline import Track
+from wattload.reports.charts.values import value_bars_figure
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
-from wattload.reports.stats.sweeps import points
+from wattload.reports.stats.sweeps import panels, point_text
 from wattload.results.labels import workload_title
 from wattload.results.reading import run_of, view_named
 from wattload.results.shapes import (
@@ -43,6 +45,7 @@ from wattload.results.shapes import (
     Curves,
     Grid,
     Note,
+    Offsets,
     PartBars,
     Row,
     Shape,
@@ -52,12 +55,15 @@ from wattload.results.shapes import (
     SupplyPanels,
     Text,
     Title,
+    ValueBars,
 )
 from wattload.results.shapes import Group as ShapeGroup
 from wattload.results.view import Arm, Readings, Shown, ShownRun, TracedRun
 
 _COLUMNS_MAX = 6
 """More arms than these are rows of a table of facts, and not its columns."""
+_POINTS = 4000
+"""Operations that a chart of all arms draws at most."""
 
 
 def opening_blocks(subject: Subject, group: Group, name: str) -> Iterator[Block]:
@@ -106,9 +112,10 @@ def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any
 
     compared = [
         each
-        for point in points(group)
+        for panel in panels(group)
+        for point in panel.points
         for each in arms_of(
-            point.words if point.axis else "",
+            ", ".join(filter(None, (panel.name, point_text(point)))),
             {
                 arm: [run for run in point.group.arms.get(arm, ()) if is_compared(subject, run)]
                 for arm in group.arms
@@ -197,21 +204,36 @@ def _named(chart: Any, name: str, title: str) -> Any:  # noqa: ANN401 - any char
 
 def chart_figure(chart: Any, tracks: Sequence[Track]) -> Figure | None:  # noqa: ANN401 - any chart
     """Return a chart as drawn for its shape; ``None`` for one of which nothing is known."""
-    match chart:
-        case PartBars():
-            return part_bars_figure(chart)
-        case CeilingBars():
-            return ceiling_bars_figure(chart)
-        case StepPanels():
-            return step_panels_figure(chart)
-        case Curves():
-            return curves_figure(chart)
-        case SupplyPanels():
-            return supply_figure(chart, tracks)
-        case StepLines():
-            return step_lines_figure(chart)
-        case _:
-            raise TypeError(f"no chart is drawn for {type(chart).__name__}")
+    return _DRAWN[type(chart)](chart, tracks)
+
+
+def _offsets(chart: Offsets, tracks: Sequence[Track]) -> Figure | None:
+    limit = _POINTS // max(len(tracks), 1)
+    drawn = [
+        ArmScatter(
+            letter=track.letter if len(tracks) > 1 else "",
+            name=track.name,
+            scatter=scatter,
+            start_s=track.zero_s,
+            end_s=track.zero_s + track.end_s,
+        )
+        for track in tracks
+        if (scatter := make_scatter(track.run, limit)) is not None
+    ]
+    return arms_scatter_figure(chart.name, chart.title, chart.caption, drawn) if drawn else None
+
+
+_DRAWN: Mapping[type, Callable[[Any, Sequence[Track]], Figure | None]] = {
+    PartBars: lambda chart, _: part_bars_figure(chart),
+    ValueBars: lambda chart, _: value_bars_figure(chart),
+    CeilingBars: lambda chart, _: ceiling_bars_figure(chart),
+    StepPanels: lambda chart, _: step_panels_figure(chart),
+    Curves: lambda chart, _: curves_figure(chart),
+    SupplyPanels: supply_figure,
+    StepLines: lambda chart, _: step_lines_figure(chart),
+    Offsets: _offsets,
+}
+"""How each shape is drawn, with the tracks of the page."""
 
 
 def _sheet(sheet: Sheet) -> Table:

@@ -34,10 +34,8 @@ from wattload.reports.charts.lines import (
 )
 from wattload.reports.charts.panels import PANELS_MAX, mean_panels, rate_panels, tail_panels
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
-from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.sections.first import (
     OWN,
     drawn_first,
@@ -45,8 +43,7 @@ from wattload.reports.sections.first import (
     tracks_of,
     with_choice,
 )
-from wattload.reports.sections.gpu_reads import more_blocks, path_blocks
-from wattload.reports.sections.random_reads import asking_blocks, random_read_blocks
+from wattload.reports.sections.loads import load_blocks, load_statements, loaded_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -97,17 +94,16 @@ def _section(subject: Subject, group: Group) -> Section:
     blocks: list[Block] = [
         *_forced(subject, heads),
         *_missing_points(subject, group),
-        *path_blocks(subject, group),
-        *asking_blocks(subject, group),
         *opening_blocks(subject, group, name),
+        *load_statements(subject, group),
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
     blocks += _over_time(subject, group, name, title, tracks)
     blocks += _folds(subject, group)
-    blocks += random_read_blocks(subject, group, name, tracks)
+    blocks += loaded_blocks(subject, group)
+    blocks += load_blocks(subject, group)
     blocks += closing_blocks(subject, group, name, tracks)
-    blocks += more_blocks(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
         blocks.append(confidence)
@@ -215,7 +211,7 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         found = latency_figure(f"{name}-latency", title, records, group.letters)
         if found is not None:
             yield Fold("Latency", [_marked(found, clause)])
-    if len(panels(group)) > 1 or view.always_panels or group.workload == GPU_READ:
+    if len(panels(group)) > 1 or view.always_panels:
         yield from _panels(subject, group, name, title)
     else:
         yield from _curves(subject, group, name, title, is_swept=is_swept)
@@ -262,7 +258,7 @@ def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[B
             figures.append(tails)
     by_rate: dict[str, list[Scaling]] = defaultdict(list)
     for scaling in scalings(subject, group):
-        is_counted = view_named(group.workload).sweep is not None or group.workload == RANDOM_READ
+        is_counted = view_named(group.workload).sweep is not None
         if scaling.unit is Unit.BYTES_PER_SECOND or is_counted:
             by_rate[scaling.label].append(scaling)
     figures += [

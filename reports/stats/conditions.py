@@ -11,16 +11,10 @@ from dataclasses import dataclass, replace
 
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit, format_bytes, format_percent
+from wattload.core.units import Unit, format_percent
 from wattload.reports.runs import energy as energies
-from wattload.reports.runs.gpu_reads import GPU_READ, failures_words
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
-from wattload.reports.runs.random_reads import (
-    cache_bytes_of,
-    is_of_page_cache,
-    page_cache_words,
-)
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.settings import LOAD, load_name, settings
 from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
@@ -40,14 +34,7 @@ _WORK_PREFIXES = (
 )
 """What defines the work: in a paced job also the number and step time of accelerators."""
 
-_ENGINE = "workload engine"
-"""What answers the requests of random reads: drives, or something that reads no storage."""
-_STORAGE = "storage"
-_CACHE = "workload cache"
-"""The cache in a GPU's memory: drives read only what it does not hold, so reads differ in kind."""
-
-_FOR_A_TIME = (GPU_READ, "gpu_random_read")
-"""Phases that end when their time is over, whatever was read."""
+CACHED = "a cache in the GPU's memory saved reads"
 
 _NO_RUN = "no valid run"
 _NOT_RECORDED = "not recorded"
@@ -118,11 +105,6 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "data set", record.workload.data.key
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
-    engine = record.workload.details.get("engine")
-    if isinstance(engine, str):
-        yield _ENGINE, engine
-    if cache_bytes := cache_bytes_of(record):
-        yield _CACHE, format_bytes(cache_bytes)
     yield from ((each.name, each.value) for each in own_conditions(record))
     for key, value in settings(record).items():
         yield f"config {key}", value
@@ -280,15 +262,11 @@ def different_work(group: Group, by: str = "") -> str:
     """Return why the arms did different work; empty if they did the same."""
     found = [difference for difference in differences(group, by) if difference.is_work]
     load = next((each for each in found if each.name == _LOAD), None)
-    engine = next((each for each in found if each.name == _ENGINE), None)
     worded = {
         each.name: each for run in group.runs for each in own_conditions(run.record) if each.differs
     }
-    names = [each.name for each in found if each not in (load, engine) and each.name not in worded]
+    names = [each.name for each in found if each is not load and each.name not in worded]
     parts = []
-    if engine is not None:
-        unread = [value for value in dict.fromkeys(engine.values.values()) if value != _STORAGE]
-        parts.append(f"no storage was read with loader.engine={', '.join(unread)}")
     for each in found:
         if each.name in worded:
             own = worded[each.name]
@@ -468,8 +446,7 @@ class Exclusions:
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
         # Of reads for a given time, seconds are those of a read, which do not depend on the bytes.
-        is_for_a_time = self.is_fixed_time or quantity.phase in _FOR_A_TIME
-        is_latency = quantity.unit is Unit.SECONDS and is_for_a_time
+        is_latency = quantity.unit is Unit.SECONDS and self.is_fixed_time
         is_total = quantity.unit in (Unit.SECONDS, Unit.JOULES) and not is_latency
         if is_total and self.bytes_by_phase:
             if quantity.phase in ("", energies.ALL_PHASES):
@@ -501,8 +478,7 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
-        failed_reads=failures_words([run.record for run in compared.runs])
-        or _failures_text([run.record for run in compared.runs]),
+        failed_reads=_failures_text([run.record for run in compared.runs]),
         page_cache=served_by_page_cache(compared),
         is_fixed_time=view_named(compared.workload).is_fixed_time,
     )
@@ -532,19 +508,11 @@ def served_by_page_cache(compared: Group) -> str:
 
     Such a rate is one of memory, and not of another path to the drive.
     """
-    served = {
-        arm: [
-            run.record
-            for run in runs
-            if served_of(run.record).page_cache or is_of_page_cache(run.record)
-        ]
-        for arm, runs in compared.arms.items()
-    }
     names = dict(zip(compared.arms, compared.letters, strict=False))
     texts = [
-        f"{served_of(records[0]).page_cache or page_cache_words(records)} of {names.get(arm, arm)}"
-        for arm, records in served.items()
-        if records
+        f"{text} of {names.get(arm, arm)}"
+        for arm, runs in compared.arms.items()
+        if (text := next(filter(None, (served_of(run.record).page_cache for run in runs)), ""))
     ]
     is_same = len(texts) == sum(map(bool, compared.arms.values()))
     return "" if is_same else listed(texts)

@@ -20,13 +20,6 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
-from wattload.reports.runs.random_reads import (
-    READS_PER_S,
-    STORAGE,
-    bottleneck_words,
-    headroom,
-    no_bottleneck,
-)
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.results.quantity import TIMES, UNIT_SPACE, counted, number, percent
@@ -160,8 +153,6 @@ def _ceilings(rate: Row, compared: Group) -> Iterator[str]:
     }
     limited = [arm for arm, own in factors.items() if own and min(own) < CEILING_FACTOR]
     what = view_named(compared.workload).ceiling
-    if rate.quantity.key == READS_PER_S:
-        what = "link or queue"
     if not any(factors.values()):
         yield f"{what} ceiling unknown"
     elif len(limited) == len(factors):
@@ -182,8 +173,6 @@ def _accuracy(energies: Sequence[Energy]) -> str:
 
 def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
     """Return how far the ceilings of the host are above the rate that they bound, in all runs."""
-    if rate.quantity.key == READS_PER_S:
-        return [factor for record in records for factor in headroom(record)]
     headrooms = [
         each(run)
         for record in records
@@ -231,12 +220,7 @@ def _recorded(records: Sequence[RunRecord], busy: float | None) -> Limit | None:
     """Return the limit that a workload names by itself; ``None`` for one that does not."""
     runs = [run for run in map(run_of, records) if run is not None]
     own = view_of(records[0]).limit
-    if own is not None and runs and (limit := own(runs, busy)) is not None:
-        return limit
-    if found := bottleneck_words(records):
-        return Limit(f"limited by {found}", is_drive=found.startswith(STORAGE))
-    reason = no_bottleneck(records)
-    return Limit(f"limit unknown: {reason.rstrip('.')}") if reason else None
+    return own(runs, busy) if own is not None and runs else None
 
 
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:

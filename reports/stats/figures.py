@@ -19,9 +19,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
-from wattload.reports.runs.gpu_reads import GPU_READ
 from wattload.reports.runs.phases import leading, stretches
-from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
 from wattload.results.quantity import out_of_range
@@ -117,7 +115,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
             ),
         )
     whole = energies.whole_energy(record)
-    parts = {phase.name for phase in stretches(record)} | {GPU_READ, RANDOM_READ}
+    parts = {phase.name for phase in stretches(record)}
     view = view_of(record)
     if view.is_fixed_time:
         parts |= {phase.name for phase in leading(record)}
@@ -191,11 +189,7 @@ def _energy(
     yield from _figure(energy, "energy", Unit.JOULES, better, (energy.energy_j, lower_j, upper_j))
     watts = (energy.mean_w, _divided(lower_j, seconds), _divided(upper_j, seconds))
     yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
-    if energy.phase == RANDOM_READ:
-        per_j = (energy.reads_per_j, None, None)
-        yield from _figure(energy, "reads per joule", Unit.PER_JOULE, "higher", per_j)
-        return
-    if joule is not None and energy.amount is not None:
+    if joule is not None and (energy.amount is not None or not energy.moved_bytes):
         per_j = (energy.amount_per_j, None, None)
         yield from _figure(energy, f"{joule.many} per joule", Unit.PER_JOULE, "higher", per_j)
         return

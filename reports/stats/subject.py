@@ -16,7 +16,6 @@ from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.random_reads import RANDOM_READ
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import checks_of_files, energy_faults, faults
 from wattload.reports.stats.settings import LOAD, NOT_SET, facts_of, flat
@@ -76,7 +75,7 @@ class Subject:
     others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
     forced excluded comparisons. ``left_out`` are run folders without a usable record. ``merged``
     has the arms of runs by id, where labels name lists of targets that are points of one arm, or
-    where runs of one label read storage and a table in memory.
+    where runs of one label are told apart by their workload.
     """
 
     runs: tuple[Run, ...]
@@ -151,7 +150,7 @@ def make_subject(
         run.id: checks_of_files(run) if run.file_checks is None else run.file_checks for run in runs
     }
     run_faults = {run.id: faults(run, file_checks[run.id]) for run in runs}
-    merged = (_merged_targets(runs) or _by_engine(runs)) if by == "label" else {}
+    merged = (_merged_targets(runs) or _by_split(runs)) if by == "label" else {}
 
     def arm_of(run: Run) -> str:
         return merged.get(run.id) or arm_name(run.record, by)
@@ -197,7 +196,7 @@ def _arm_runs(runs: Sequence[Run]) -> Sequence[Run]:
 
 
 def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the arm of each random read, by run id, where a sweep has lists of targets.
+    """Return the arm of each run, by its id, where a sweep has lists of targets.
 
     A sweep labels each list. Lists of different lengths of otherwise equal runs are points of one
     arm, which has the name of its loader where that tells the arms apart. In alternating runs the
@@ -210,8 +209,7 @@ def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
     for own in labels.values():
         counts = {len(run.record.targets) for run in own}
         is_swept = all(
-            (run.record.workload.name == RANDOM_READ or view_of(run.record).has_swept_targets)
-            and run.record.comparison.interleave == "none"
+            view_of(run.record).has_swept_targets and run.record.comparison.interleave == "none"
             for run in own
         )
         if not is_swept or len(counts) > 1:
@@ -233,26 +231,24 @@ def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
     }
 
 
-def _by_engine(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the arm of each random read, by run id, whose label has runs of several engines."""
-    engines = {run.id: _split(run) for run in runs}
-    of_label: dict[str, set[Hashable]] = defaultdict(set)
+def _by_split(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the arm of each run, by its id, whose label has runs that a workload tells apart."""
+    splits = {run.id: _split(run) for run in runs}
+    of_label: dict[str, set[str]] = defaultdict(set)
     for run in runs:
-        of_label[run.record.label].add(engines[run.id])
-    name = "{label} ({engine})" if len(of_label) > 1 else "{engine}"
+        of_label[run.record.label].add(splits[run.id])
+    name = "{label} ({split})" if len(of_label) > 1 else "{split}"
     return {
-        run.id: name.format(label=run.record.label, engine=engines[run.id])
+        run.id: name.format(label=run.record.label, split=splits[run.id])
         for run in runs
-        if len(of_label[run.record.label] - {None}) > 1 and engines[run.id] is not None
+        if len(of_label[run.record.label] - {""}) > 1 and splits[run.id]
     }
 
 
-def _split(run: Run) -> Hashable:
+def _split(run: Run) -> str:
     """Return what sets a run apart from others of its label."""
     found = run_of(run.record)
-    if found is None:
-        return run.record.workload.details.get("engine")
-    return view_of(run.record).splits(found) or None
+    return "" if found is None else view_of(run.record).splits(found)
 
 
 def _without_targets(run: Run) -> Hashable:

@@ -27,23 +27,11 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.gpu_reads import GPU_READ, arms_paths, reads_words
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading, overlap, stretches
-from wattload.reports.runs.random_reads import (
-    CACHED,
-    NOTHING_READ,
-    RANDOM_READ,
-    READS_PER_S,
-    arms_asked,
-    cache_bytes_of,
-    load_words,
-    operations_of,
-    random_reads,
-    reads_storage,
-)
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
+    CACHED,
     changed_together,
     compared_group,
     differences,
@@ -100,11 +88,7 @@ _NAME_MAX = 40
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
-_WITHOUT_SIZE = frozenset({GPU_READ, RANDOM_READ})
-"""Workloads whose job lasts a time: energies per GB, or per reads."""
 _MILLION = 1e6
-_PER_JOULE: Mapping[str, str] = {RANDOM_READ: "reads per joule"}
-"""What a joule pays for in workloads that count their work."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -450,34 +434,30 @@ class _Place:
     @property
     def is_per_work(self) -> bool:
         """Whether energies of GPUs and nodes are per unit of work, and not per GB or per reads."""
-        return _has_size(self.group.workload)
+        return view_named(self.group.workload).has_size
 
     @property
     def is_of_amount(self) -> bool:
         """Whether energies are of what a joule pays for, as their bytes mean little."""
         is_counted = view_named(self.group.workload).joule is not None
-        return self.group.workload == RANDOM_READ or (is_counted and not self.is_per_work)
+        return is_counted and not self.is_per_work
 
     @property
     def per_amount(self) -> str:
         """The unit of an energy of a workload without a size."""
-        if self.is_of_amount:
-            joule = view_named(self.group.workload).joule
-            return f"µJ per {'read' if joule is None else joule.one}"
+        joule = view_named(self.group.workload).joule
+        if joule is not None and self.is_of_amount:
+            return f"µJ per {joule.one}"
         return self.based("J per GB", self.energy_phase)
 
     def letter(self, arm: str) -> str:
         return _letter(self.group.page or tuple(self.group.arms), arm)
 
 
-def _has_size(workload: str) -> bool:
-    return workload not in _WITHOUT_SIZE and view_named(workload).has_size
-
-
 def _per_joule(workload: str) -> str:
     """Return the name of what a joule pays for, if that is not bytes."""
     joule = view_named(workload).joule
-    return f"{joule.many} per joule" if joule is not None else _PER_JOULE.get(workload, "")
+    return f"{joule.many} per joule" if joule is not None else ""
 
 
 @cache_by_identity
@@ -743,7 +723,7 @@ def _place(subject: Subject, group: Group) -> _Place:
         per_watt=per_watt,
         phase=phase,
         energy_phase=energy_phase,
-        work=_work(compared, energy_phase) if _has_size(group.workload) else None,
+        work=_work(compared, energy_phase) if view_named(group.workload).has_size else None,
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -833,8 +813,6 @@ def _verdict_row(
     loads = different_loads(compared, subject.by) if is_ranked else ""
     barred = f"not comparable: different load, {loads}" if loads else ""
     if is_ranked and not barred:
-        barred = _nothing_read(place, compared) or _other_caches(compared) or _page_cached(compared)
-    if is_ranked and not barred:
         barred = _unlike(compared)
     if is_ranked and not barred:
         other = different_work(compared, subject.by)
@@ -876,55 +854,20 @@ def _unlike(compared: Group) -> str:
         return f"not comparable: {words} by {listed([names.get(arm, arm) for arm in instead])}"
     if len({each.cache_bytes for own in served.values() for each in own}) > 1:
         return f"not comparable: {CACHED}, and its size differs between the arms"
-    return ""
-
-
-def _nothing_read(place: _Place, compared: Group) -> str:
-    """Return which of several arms read no storage, where others did; empty otherwise."""
-    without = [
-        place.letter(arm) or arm
-        for arm, runs in compared.arms.items()
-        if runs and not any(reads_storage(run.record) for run in runs)
-    ]
-    some = any(reads_storage(run.record) for run in compared.runs)
-    return f"not comparable: {NOTHING_READ} by {listed(without)}" if without and some else ""
-
-
-def _other_caches(compared: Group) -> str:
-    """Return that reads of several arms are not alike, since their caches differ; else nothing."""
-    sizes = {cache_bytes_of(run.record) for run in compared.runs}
-    return (
-        f"not comparable: {CACHED}, and its size differs between the arms" if len(sizes) > 1 else ""
-    )
-
-
-def _page_cached(compared: Group) -> str:
-    """Return which of several arms the page cache served, where others read the drive."""
-    words = served_by_page_cache(compared)
-    return f"not comparable: {words}" if words else ""
+    page_cached = served_by_page_cache(compared)
+    return f"not comparable: {page_cached}" if page_cached else ""
 
 
 def _paths(subject: Subject, place: _Place) -> str:
-    """Return the path of each arm's reads into GPU memory, from all its points.
-
-    Of random reads it is who asked, with the CPU cores at the point that is shown.
-    """
+    """Return what sets the arms apart, at the point that is shown or over all."""
     view = view_named(place.group.workload)
-    words = {GPU_READ: arms_paths, RANDOM_READ: arms_asked}.get(place.group.workload)
-    is_over_points = view.arms_over_points or place.group.workload == GPU_READ
-    compared = compared_group(subject, place.group if is_over_points else place.compared).arms
-    if view.arms is not None:
-        return view.arms(
-            {
-                place.letter(arm) or arm: _runs_of([r.record for r in compared.get(arm) or runs])
-                for arm, runs in place.group.arms.items()
-            }
-        )
-    if words is None:
+    if view.arms is None:
         return ""
-    return words(
+    shown = place.group if view.arms_over_points else place.compared
+    compared = compared_group(subject, shown).arms
+    return view.arms(
         {
-            place.letter(arm) or arm: [run.record for run in compared.get(arm) or runs]
+            place.letter(arm) or arm: _runs_of([run.record for run in compared.get(arm) or runs])
             for arm, runs in place.group.arms.items()
         }
     )
@@ -952,10 +895,10 @@ def _times(place: _Place) -> str:
 def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
     """Return what limits every arm where that is not a drive: ``both limited by the host``.
 
-    Random reads name the limit of each arm, since arms differ in who asks.
+    A workload may name the limit of each arm.
     """
     limits = of_arms.values()
-    if view_named(place.group.workload).has_limit_by_arm or place.group.workload == RANDOM_READ:
+    if view_named(place.group.workload).has_limit_by_arm:
         texts = [
             f"{place.letter(arm)}: {found.text.removeprefix('limited by ').removeprefix('limit ')}"
             for arm, found in of_arms.items()
@@ -1042,17 +985,12 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
     record = place.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
-    if (reads := reads_words(place.records)) != "":
-        return ", ".join([*parts, reads])
     view = view_of(record)
-    if view.job is not None:
-        every = [run.record for run in place.group.runs]
-        job = view.job(_runs_of(place.records or every[:1]), _runs_of(every))
+    every = [run.record for run in place.group.runs]
+    if view.job is not None and (runs := _runs_of(place.records or every[:1])):
+        job = view.job(runs, _runs_of(every))
         took = _times(place) if view.times[0] and len(place.group.arms) == 1 else ""
         return ", ".join(filter(None, [*parts, job, took]))
-    if random_reads(record) is not None:
-        every = [run.record for run in place.group.runs]
-        return ", ".join([*parts, load_words(place.records or [record], every)])
     if view.emulates_accelerators:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
@@ -1106,9 +1044,6 @@ def _rates(place: _Place, scale: Scale) -> Bars:
             title = f"{scale.unit} {_counted_bytes(row.quantity.label)}"
         return _bars(place, row, title, scale, missing)
     own = _page_scale([(row, 1.0)], row.quantity.unit)
-    if row.quantity.key == READS_PER_S:
-        title = f"{own.unit.removesuffix('/s')} reads/s".strip()
-        return _bars(place, row, title, own, missing)
     if row.quantity.key in (titles := view_named(place.group.workload).rate_titles):
         title = titles[row.quantity.key].format(unit=own.unit, prefix=own.unit.removesuffix("/s"))
         return _bars(place, row, title.strip(), own, missing)
@@ -1185,9 +1120,8 @@ def _no_energy(place: _Place) -> str:
     ):
         return "excluded: checks of power failed or were not made"
     instead = next((served_of(each).instead for each in place.records), "")
-    without = bool(instead) or not any(map(reads_storage, place.records))
-    if without or all(power.requested == "none" for power in powers):
-        return f"{NOT_MEASURED}: {(instead or NOTHING_READ) if without else 'power=none'}"
+    if instead or all(power.requested == "none" for power in powers):
+        return f"{NOT_MEASURED}: {instead or 'power=none'}"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
         energies = [
             energy
@@ -1239,7 +1173,7 @@ def _device_energy(place: _Place, record: RunRecord, scope: Scope, scale: Scale)
     if place.is_per_work:
         return energy_j / (scale.factor * (place.work or _Work()).count)
     if place.is_of_amount:
-        amount = amount_of(record, place.energy_phase) or operations_of(record, place.energy_phase)
+        amount = amount_of(record, place.energy_phase)
         return energy_j / amount * _MILLION if amount else None
     moved = sum(
         each.moved_bytes for each in leading(record) if _is_in(each.name, place.energy_phase)

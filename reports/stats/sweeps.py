@@ -18,10 +18,8 @@ from wattload.core.record.results import SHARES, Better, LatencyKind, percentile
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.runs.energy import phase_energies
-from wattload.reports.runs.gpu_reads import failed_reads
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
-from wattload.reports.runs.random_reads import RANDOM_READ, drives_words, random_reads
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 from wattload.results.facts import Run as WorkloadRun
@@ -53,7 +51,7 @@ _COUNTING = (
 )
 """Settings that count parallel workers: for these, a proportional rate is ideal."""
 
-_PATH, _TARGETS, _QUEUE_PAIRS = "target.path", "targets", "queue_pairs"
+_PATH, _TARGETS = "target.path", "targets"
 
 _MEAN = "mean_latency_s"
 """The metric of a program that reports a mean only, in the phase of its reads."""
@@ -202,6 +200,21 @@ def setting_words(name: str, value: str) -> str:
         words = label(name)
         return f"{value} {words.removesuffix('s') if number == 1 else words}"
     return f"{label(name)} {value}"
+
+
+def point_text(point: Point) -> str:
+    """Return the swept value in words, with the drives where targets share one."""
+    if not point.axis:
+        return ""
+    sweep = view_named(point.group.workload).sweep
+    if sweep is not None and point.axis == _TARGETS and (shared := _shared(point.group, sweep)):
+        return listed(shared)
+    return setting_words(point.axis, point.value)
+
+
+def _shared(group: Group, sweep: Sweep[Any]) -> list[str]:
+    """Return which targets share drives, in words."""
+    return [*dict.fromkeys(filter(None, (_of(run, sweep.shared) for run in group.runs)))]
 
 
 def setting_values(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:
@@ -385,7 +398,7 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
     was moved.
     """
     parts = [part for run in runs if (part := _timed(run.record, phase, kind)) is not None]
-    has_failures = any(failed_reads(run.record) or _failed(run) for run in runs)
+    has_failures = any(map(_failed, runs))
     if not parts:
         return _mean_point(value, runs, phase, has_failures=has_failures)
     whole = reduce(Histogram.merged, (histogram for histogram, _, _ in parts))
@@ -510,8 +523,8 @@ class Scaling:
 def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
     """Return each headline rate, and operations per second, over a numeric axis of two or more.
 
-    Random reads also have the mean power of their drives, and the pull ceiling. Empty for a group
-    without a sweep over numbers, and for one over a limit of the rate.
+    A workload whose rate counts operations also has the mean power of its drives, and its ceiling.
+    Empty for a group without a sweep over numbers, and for one over a limit of the rate.
     """
     found = [
         scaling
@@ -520,19 +533,9 @@ def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
         if (scaling := _scaling(subject, panel, (name, unit, rate))) is not None
     ]
     sweep = view_named(group.workload).sweep
-    if sweep is not None:
-        return tuple(_compared(subject, group, sweep, each) for each in found)
-    if group.workload != RANDOM_READ:
+    if sweep is None:
         return tuple(found)
-    ranked = [_with_ideals(subject, group, each) for each in found]
-    return tuple(
-        replace(
-            each,
-            ceilings=_ceilings(subject, each.panel),
-            watts=tuple(_scale_curves(subject, _numbered(each.panel.points)[1], _drive_watts)),
-        )
-        for each in ranked
-    )
+    return tuple(_compared(subject, group, sweep, each) for each in found)
 
 
 def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scaling) -> Scaling:
@@ -541,7 +544,7 @@ def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scalin
     The ideal over targets is that of the best single drive; targets on one drive are no drives.
     """
     name = scaling.axis.rpartition(".")[2]
-    shared = [*dict.fromkeys(filter(None, (_of(run, sweep.shared) for run in group.runs)))]
+    shared = _shared(group, sweep)
     note = f"No ideal scaling: {listed(shared)}." if shared and name == _TARGETS else ""
     curves = scaling.curves
     if name == _TARGETS and not note:
@@ -593,62 +596,6 @@ def _mean_watts(record: RunRecord) -> float | None:
     return found[0].mean_w if found and found[0].illustrates else None
 
 
-def _with_ideals(subject: Subject, group: Group, scaling: Scaling) -> Scaling:
-    """Return a scaling of random reads with an ideal only where it is one.
-
-    Queue pairs are rings and no workers, and targets on one drive are no drives. The ideal over
-    targets is that of the best single drive.
-    """
-    name = scaling.axis.rpartition(".")[2]
-    if name == _QUEUE_PAIRS:
-        return replace(scaling, is_count=False)
-    if name == _TARGETS and (shared := drives_words([run.record for run in group.runs])):
-        note = f"No ideal scaling: {listed(shared)}."
-        return replace(scaling, is_count=False, note=note)
-    if name != _TARGETS:
-        return scaling
-    curves = tuple(
-        replace(curve, peak=_drive_peak(subject, group, curve.letter)) for curve in scaling.curves
-    )
-    return replace(scaling, curves=curves)
-
-
-def _drive_peak(subject: Subject, group: Group, letter: str) -> float | None:
-    """Return the best rate of one drive in an arm, of the points with one target if there are any.
-
-    Otherwise it is the best rate per target.
-    """
-    arm = next(own for found, _, own in _arms(subject) if found == letter)
-    rates: dict[int, list[float]] = {}
-    for point in points(group):
-        known: dict[int, list[float]] = {}
-        for run in _valid(subject, point, arm):
-            found = random_reads(run.record)
-            if found is not None and found.reads_per_s is not None and found.target_count:
-                known.setdefault(found.target_count, []).append(found.reads_per_s)
-        for count, own in known.items():
-            rates.setdefault(count, []).append(median(own) / count)
-    return max(rates.get(1) or [rate for own in rates.values() for rate in own], default=None)
-
-
-def _ceilings(subject: Subject, panel: Panel) -> tuple[tuple[float, float], ...]:
-    """Return what the GPUs pull without a queue at each point: the median of its valid runs."""
-    _, found = _numbered(panel.points)
-    medians = []
-    for number, point in found:
-        reads = [random_reads(run.record) for run in point.group.runs if not subject.faults(run)]
-        known = [each.pull_per_s for each in reads if each is not None and each.pull_per_s]
-        if known:
-            medians.append((number, median(known)))
-    return tuple(medians)
-
-
-def _drive_watts(record: RunRecord) -> float | None:
-    """Return the mean power of the drives in the timed phase, if it is known as one figure."""
-    found = [each for each in phase_energies(record) if each.phase == RANDOM_READ]
-    return found[0].mean_w if found and found[0].illustrates else None
-
-
 def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scaling | None:
     """Return a rate along a panel's setting; ``None`` without two numbers, or over a limit."""
     name, unit, rate = of
@@ -693,7 +640,7 @@ def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
             if metric.headline and metric.unit in _RATES and metric.better == "higher":
                 name = label(metric.name, metric.unit)
                 found[(metric.name,)] = (name, metric.unit, _metric(metric.name))
-        if group.workload == RANDOM_READ or view_named(group.workload).sweep is not None:
+        if view_named(group.workload).sweep is not None:
             continue  # its rate is that of the reads, and requests are a sample
         for row in run.record.latencies:
             name = f"{row.phase}: {row.kind} operations per second (IOPS)"

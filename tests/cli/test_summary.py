@@ -266,11 +266,11 @@ def test_the_hit_rate_of_a_cache_is_a_line_of_its_own(capsys: pytest.CaptureFixt
             r"read at the poller: p50 \S+ ms.*",
         ),
         (
-            {"loader": "direct", "bottleneck": None},
+            {"loader": "direct"},
             r"request until delivered: p50 \S+ ms, p99 \S+ ms",
         ),
         (
-            {"loader": "mmap", "bottleneck": None},
+            {"loader": "mmap"},
             r"request until delivered: p50 \S+ ms, p99 \S+ ms",
         ),
     ],
@@ -287,7 +287,7 @@ def test_the_latencies_of_random_reads_are_named_by_what_they_are(
 def test_an_unknown_limit_and_the_page_cache_are_in_the_summary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = random_run(loader="mmap", bottleneck=None, cached=0.9999, rate=5.98e6)
+    run = random_run(loader="mmap", cached=0.9999, rate=5.98e6)
     lines = shown(run.record, capsys)
     assert lines["limit"] == "unknown: the page cache served over 99.9\xa0% of the pages"
     assert "the page cache served over 99.9\xa0% of the pages" in lines["path"]
@@ -296,7 +296,7 @@ def test_an_unknown_limit_and_the_page_cache_are_in_the_summary(
 def test_random_reads_without_storage_deliver_no_bytes_of_a_null_engine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = shown(random_run(engine="null", bottleneck="queue").record, capsys)
+    lines = shown(random_run(engine="null").record, capsys)
     assert lines["path"].startswith("no storage was read: requests were answered at once")
     assert "GB/s" not in lines["reads"]
     assert "per W" not in lines["energy"]

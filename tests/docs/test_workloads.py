@@ -6,25 +6,23 @@ Each other figure is explained by its ``meaning``, without which there is no met
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from tests.reports.gpu_reads import reads_run
+from tests.reports.random_reads import random_run
 from tests.training import epoch, facts_of, run_of_facts
-from wattload.core.histogram import Histogram
-from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
-from wattload.loaders.block_reads import ReadResult
 from wattload.results.declaration import Results
 from wattload.results.figures import Figure, evaluated
+from wattload.results.gpu_read.facts import BY_REQUESTERS, BY_THREADS
 from wattload.results.registry import every_results
 from wattload.results.unet3d.figures import FIGURES
-from wattload.workloads.gpu_read import workload as gpu_read_workload
-from wattload.workloads.gpu_read.metrics import metrics as gpu_read_metrics
-from wattload.workloads.gpu_read.reads import RankReads, Reads
 from wattload.workloads.unet3d import workload as unet3d_workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
@@ -35,43 +33,10 @@ def of_unet3d() -> list[Metric]:
     return list(evaluated(FIGURES, run))
 
 
-def of_gpu_read() -> list[Metric]:
-    counts = PathCounts(reads=1, read_bytes=4096)
-    return list(gpu_read_metrics(reads_of(counts, threads=1), "gpu_read"))
-
-
-def of_gpu_random_read() -> list[Metric]:
-    counts = PathCounts(
-        reads=1, read_bytes=512, requester="gpu", asked=1, taken=1, answered=1, delivered=2,
-        requests=2, coalesced=0, hits=1, joined=0, misses=1, passed=0,
-    )  # fmt: skip
-    return list(gpu_read_metrics(reads_of(counts), "gpu_random_read"))
-
-
-def reads_of(counts: PathCounts, threads: int | None = None) -> Reads:
-    result = ReadResult(
-        operations=1, start_ns=0, end_ns=1, cpu_s=1.0, latency=Histogram.of([1]), counts=counts
-    )
-    rank = RankReads(
-        rank=0,
-        host="box",
-        gpu=None,
-        targets=(0,),
-        paths=(PAGE,),
-        result=result,
-        path=DataPath(data_path="host_memory", path_requested="cpu_queue"),
-        checks=(),
-    )
-    return Reads(
-        ranks=(rank,), phase="", engine="storage", block_bytes=512, read_bytes=512, in_flight=1,
-        threads=threads,
-    )  # fmt: skip
-
-
-MADE = {
+MADE: dict[str, Callable[[], list[Metric]]] = {
     unet3d_workload.Unet3d.name: of_unet3d,
-    gpu_read_workload.GpuRead.name: of_gpu_read,
-    gpu_read_workload.BY_REQUESTERS: of_gpu_random_read,
+    BY_THREADS: lambda: list(reads_run().record.metrics),
+    BY_REQUESTERS: lambda: list(random_run(cache_bytes=1 << 20).record.metrics),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,20 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter, Stretch
 from wattload.core.record.phase import PhaseSpan
-from wattload.core.record.results import Check, Metric, latencies_of
+from wattload.core.record.results import latencies_of
 from wattload.core.record.run import Comparison, RunRecord
-from wattload.core.units import NS_PER_S, Unit
+from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import Traces
+from wattload.results.gpu_read.facts import (
+    STORAGE,
+    Connection,
+    FailedReads,
+    RankReads,
+    ReadFacts,
+    ReadSettings,
+)
+from wattload.results.reading import checks_of, metrics_of
 
 SECONDS = 30
 BLOCKS = (4096, 131_072, 1_048_576)
@@ -133,7 +142,7 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
     )
     minute, second = divmod(made.repeat, 60)
     clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
-    return base.model_copy(
+    record = base.model_copy(
         update={
             "started_utc": f"{clock}.000+00:00",
             "finished_utc": f"{clock}.900+00:00",
@@ -154,23 +163,23 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                 update={
                     "name": "gpu_read",
                     "loader": made.loader,
-                    "facts": {},
-                    "details": _details(made),
+                    "details": {},
+                    "facts": _facts(made, moved),
                     "paths": (_path(made, counts),),
                     "data": None,
                 }
             ),
             "spans": (span,),
             "power": base.power.model_copy(update={"energy": (energy,)}),
-            "metrics": tuple(_metrics(made, moved, mean_s)),
             "latencies": latencies_of(
                 latency, phase="gpu_read", kind="read", operation_bytes=made.block_bytes
             ),
             "counters": (),
-            "checks": _checks(made, reads, mean_s),
+            "checks": (),
             "loads": (_load(made),) if made.load != "none" else (),
         }
     )  # fmt: skip
+    return record.model_copy(update={"metrics": metrics_of(record), "checks": checks_of(record)})
 
 
 def _latencies(seed: int, count: int) -> np.ndarray[Any, Any]:
@@ -211,68 +220,58 @@ def _path(made: Reads, counts: PathCounts) -> DataPath:
     )
 
 
-def _details(made: Reads) -> dict[str, Any]:
-    return {
-        "block_bytes": made.block_bytes,
-        "threads": made.threads,
-        "duration_s": float(SECONDS),
-        "file_bytes": 5_000_000_000,
-        "files": "per_target",
-        "file_count": 1,
-        "failed_reads": made.failed,
-        "failures": [{"reason": "cuFileRead returned 5011", "count": made.failed}]
-        * bool(made.failed),
-        "topology": [
-            {
-                "target": 0,
-                "path": "/mnt/n0",
-                "gpu": NEAR,
-                "gpu_name": "NVIDIA H100 80GB HBM3",
-                "gpu_node": 0,
-                "drive_node": 0,
-                "link": "same switch",
-            }
-        ],
-        "software": {"cuda": "12.8", "nvidia_driver": "570.86", "cufile": "1.15"},
-        "compared_bytes": 16 * made.block_bytes,
-        "bad_blocks": 0,
-    }
-
-
-def _metrics(made: Reads, moved: int, mean_s: float) -> Iterator[Metric]:
-    phase = "gpu_read"
-    reads = moved // made.block_bytes
-    cpu = 4.0 if made.loader == "bounce" else 1.5
-
-    def of(
-        name: str, value: float | None, unit: Unit, better: Any, *, head: bool = False
-    ) -> Metric:
-        return Metric.of(name, value, unit, better, name, phase=phase, headline=head)
-
-    yield of("read_bytes_per_s", moved / SECONDS, Unit.BYTES_PER_SECOND, "higher", head=True)
-    yield of("read_iops", reads / SECONDS, Unit.SAMPLES_PER_SECOND, "higher")
-    yield of("mean_latency_s", mean_s, Unit.SECONDS, "lower")
-    yield of("cpu_s_per_gb", cpu * SECONDS / moved, Unit.SECONDS_PER_BYTE, "lower")
-    yield of("failed_reads", float(made.failed), Unit.COUNT, "neither")
-    if made.load != "none":
-        kept = 0.93 if made.loader == "cufile" else 0.81
-        yield of("load_kept_fraction", kept, Unit.FRACTION, "higher")
-
-
-def _checks(made: Reads, reads: int, mean_s: float) -> tuple[Check, ...]:
-    in_latency = reads / SECONDS * mean_s / made.threads
-    off = in_latency < 1 / 1.02
-    return (
-        Check(
-            name="littles_law",
-            verdict="warn" if off else "pass",
-            sentence=f"{1 - in_latency:.0%} of a thread's time is in no latency."
-            if off
-            else "Threads = IOPS x mean latency.",
-            figures={"threads": made.threads, "ratio": 1 / in_latency},
-        ),
-        Check(name="data_path", verdict="pass", sentence="The counters prove the path."),
+def _facts(made: Reads, moved: int) -> dict[str, Any]:
+    cores = 4.0 if made.loader == "bounce" else 1.5
+    connection = Connection(
+        target=0, path="/mnt/n0", gpu=NEAR, gpu_name="NVIDIA H100 80GB HBM3", gpu_node=0,
+        drive_node=0, link="same switch",
+    )  # fmt: skip
+    failure = FailedReads(
+        reason="cuFileRead returned 5011", count=made.failed, file=None, offset_bytes=None
     )
+    rank = RankReads(
+        rank=0,
+        host="box",
+        gpu=None,
+        seconds=SECONDS,
+        operations=moved // made.block_bytes,
+        in_flight=made.threads,
+        cpu_s=cores * SECONDS,
+        cut_s=0.0,
+        compared_bytes=16 * made.block_bytes,
+        bad_blocks=0,
+        bad_files=(),
+        wrong_blocks=0,
+        first_wrong="",
+        drive_bytes=None,
+        touched_pages=None,
+        major_faults=None,
+        files=(),
+        pollers=(),
+        failures=(failure,) * bool(made.failed),
+        queue=None,
+        pull_per_s=None,
+        queue_per_s=None,
+        clock_step_s=None,
+    )
+    facts = ReadFacts(
+        settings=ReadSettings(block_bytes=made.block_bytes, duration_s=SECONDS),
+        by_threads=True,
+        must_be_direct=False,
+        engine=STORAGE,
+        read_bytes=made.block_bytes,
+        file_bytes=5_000_000_000,
+        table_bytes=0,
+        cache_bytes=0,
+        shared_targets=0,
+        connections=(connection,),
+        reported_latency_s=None,
+        latency_missing="",
+        reported={},
+        software={"cuda": "12.8", "nvidia_driver": "570.86", "cufile": "1.15"},
+        ranks=(rank,),
+    )
+    return facts.model_dump(mode="json")
 
 
 def _load(made: Reads) -> LoadRecord:

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tests.records import Scenario, make_run
 from wattload.core.histogram import Histogram
+from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Scope
 from wattload.core.record.phase import PhaseSpan
-from wattload.core.record.results import Latency, Metric, latencies_of
+from wattload.core.record.results import Latency, latencies_of
 from wattload.core.record.run import Comparison, RunRecord
-from wattload.core.units import NS_PER_S, Unit
+from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import Categories, OperationTrace, Traces
+from wattload.results.gpu_read.facts import (
+    FailedReads,
+    FileReads,
+    Poller,
+    RankReads,
+    ReadFacts,
+    ReadSettings,
+)
+from wattload.results.reading import metrics_of
 
 PHASE = "gpu_random_read"
 SECONDS = 10
@@ -45,14 +55,12 @@ class Reads:
     repeat: int = 0
     rate: float | None = None
     cores: float | None = None
-    bottleneck: str | None = "storage"
-    bottleneck_reason: str = ""
     failures: Sequence[Mapping[str, Any]] = ()
     has_shared_drive: bool = False
     """Whether all targets are on the first drive."""
     cached: float | None = None
     """The share of pages that the page cache served, of mapped files."""
-    latency_of_pollers: float = 0.9
+    latency_of_pollers: float = 0.95
     """What pollers and drive take of a request's latency."""
     label: str = ""
     session: str = "s1"
@@ -66,7 +74,6 @@ class Reads:
     has_power: bool = True
     virtual: bool = False
     traced: int = 0
-    details: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
 
 
@@ -124,7 +131,7 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
     minute, second = divmod(made.repeat, 60)
     clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
     paths = [f"/mnt/{index}" for index in range(made.targets)]
-    return base.model_copy(
+    record = base.model_copy(
         update={
             "started_utc": f"{clock}.000+00:00",
             "finished_utc": f"{clock}.900+00:00",
@@ -140,6 +147,7 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                     "queue_size": 1024,
                     "requesters": 512,
                     "pattern": "uniform",
+                    "duration_s": SECONDS,
                 },
                 "loader": {"name": made.loader, "engine": made.engine,
                            "requester": made.requester, "cache_bytes": made.cache_bytes},
@@ -159,20 +167,20 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                     "name": PHASE,
                     "loader": made.loader,
                     "rank_count": made.gpus,
-                    "facts": {},
-                    "details": {**_details(made, reads, cores, paths), **made.details},
+                    "details": {},
+                    "facts": _facts(made, reads, cores, paths),
                     "paths": (_path(made, reads),),
                     "data": None,
                 }
             ),
             "spans": (span,),
             "power": _power(made, base),
-            "metrics": tuple(_metrics(made, reads, moved, cores)),
             "latencies": tuple(_latencies(made, reads)),
             "counters": (),
             "checks": (),
         }
     )  # fmt: skip
+    return record.model_copy(update={"metrics": metrics_of(record)})
 
 
 def _paths(paths: Sequence[str]) -> Any:
@@ -252,14 +260,15 @@ def _path(made: Reads, reads: int) -> DataPath:
         word = "o_direct" if made.loader == "direct" else "page_cache"
         return DataPath(data_path="host memory", path_requested=word, path_effective=word)
     is_gpu = made.requester == "gpu"
+    failed = sum(each["count"] for each in made.failures)
     counts = PathCounts(
         reads=reads,
         read_bytes=reads * made.read_bytes,
         requester="gpu" if is_gpu else "cpu",
-        asked=reads + made.lost,
-        taken=reads + made.lost,
-        answered=reads,
-        delivered=reads + _met(made, reads),
+        asked=reads + failed + made.lost,
+        taken=reads + failed + made.lost,
+        answered=reads + failed,
+        delivered=0 if made.engine == "null" else reads + _met(made, reads),
         **(
             {"requests": reads + _met(made, reads), **_cache(made, reads)}
             if made.cache_bytes
@@ -288,101 +297,70 @@ def _met(made: Reads, reads: int) -> int:
     return sum(_cache(made, reads).get(name, 0) for name in ("hits", "joined", "coalesced"))
 
 
-def _details(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[str, Any]:
+def _facts(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[str, Any]:
     is_queue = made.loader == "gpu_queue"
-    gpus = GPUS[: made.gpus] if made.requester == "gpu" and is_queue else ()
-    failed = sum(each["count"] for each in made.failures)
-    return {
-        "block_bytes": made.block_bytes,
-        "read_bytes": made.read_bytes,
-        "read_amplification": made.read_bytes / made.block_bytes,
-        "queue_pairs": made.queue_pairs,
-        "queue_size": 1024,
-        "requesters": 512,
-        "pattern": "uniform",
-        "engine": made.engine,
-        "requester": made.requester if is_queue else "cpu",
-        "pollers": [
-            {"rank": index % made.gpus, "answered": reads // made.targets, "busy_s": 8.1,
-             "seconds": float(SECONDS)}
-            for index in range(made.targets)
-        ]
-        if is_queue
-        else [],
-        "files": [
-            {
-                "rank": index % made.gpus,
-                "target": index,
-                "path": path,
-                "gpu": gpus[index % made.gpus] if gpus else None,
-                "operations": reads // made.targets,
-                "seconds": float(SECONDS),
-                "p50_s": 74e-6,
-                "p99_s": 210e-6 + 1e-6 * index,
-            }
-            for index, path in enumerate(paths)
-        ],
-        "gpus": [
-            {
-                "rank": index,
-                "address": address,
-                "name": "NVIDIA H200",
-                "node": index % 2,
-                "operations": round(reads / made.gpus * (1.01 - 0.01 * index)),
-                "delivered": round((reads + _met(made, reads)) / made.gpus),
-                "seconds": float(SECONDS),
-            }
-            for index, address in enumerate(gpus)
-        ],
-        "outstanding_asked": 512 * made.targets,
-        "outstanding_seen": 500.0 * made.targets,
-        "pull_per_s": PULL_PER_S * made.gpus if gpus else None,
-        "queue_per_s": 140e6 * made.gpus if is_queue else None,
-        "table_bytes": 32 << 20 if made.engine == "memory" else None,
-        "bottleneck": made.bottleneck if is_queue else None,
-        "bottleneck_reason": made.bottleneck_reason
-        or ("" if is_queue else "the loader has no queue"),
-        "failures": list(made.failures),
-        "wrong_blocks": 0,
-        "compared_bytes": 64 * made.block_bytes,
-        "bad_blocks": 0,
-        **(
-            {
-                "requests": reads + made.lost + _met(made, reads),
-                "taken": reads + made.lost,
-                "answered": reads + failed,
-            }
+    has_gpu = made.requester == "gpu" and is_queue
+    pages = (1000, round(1000 * (1 - made.cached))) if made.cached is not None else (None, None)
+    ranks = [
+        RankReads(
+            rank=number,
+            host="box",
+            gpu=Gpu(address=GPUS[number], name="NVIDIA H200", node=number % 2) if has_gpu else None,
+            seconds=SECONDS,
+            operations=round(reads / made.gpus * (1 + 0.005 * (made.gpus - 1 - 2 * number))),
+            in_flight=512 * len(paths[number :: made.gpus]),
+            cpu_s=cores * SECONDS / made.gpus,
+            cut_s=0.0,
+            compared_bytes=64 * made.block_bytes,
+            bad_blocks=0,
+            bad_files=(),
+            wrong_blocks=0,
+            first_wrong="",
+            drive_bytes=None,
+            touched_pages=pages[0],
+            major_faults=pages[1],
+            files=tuple(
+                FileReads(
+                    target=index,
+                    path=path,
+                    operations=reads // made.targets,
+                    p50_s=74e-6,
+                    p99_s=210e-6 + 1e-6 * index,
+                )
+                for index, path in list(enumerate(paths))[number :: made.gpus]
+            ),
+            pollers=tuple(
+                Poller(answered=reads // made.targets, busy_s=8.1)
+                for _ in range(number, made.targets, made.gpus)
+            )
             if is_queue
-            else dict.fromkeys(("requests", "taken", "answered"))
-        ),
-        "cache_bytes": made.cache_bytes or None,
-        "delivered": reads + _met(made, reads),
-        **_cache(made, reads),
-        "operations": reads,
-        "seconds": float(SECONDS),
-        "cpu_s": cores * SECONDS,
-        "one_drive_targets": made.targets if made.has_shared_drive else 0,
-        "resident_fraction": made.cached,
-        "software": {"cuda": "13.0", "nvidia_driver": "580.65", "nvrtc": "13.0"} if gpus else {},
-    }  # fmt: skip
-
-
-def _metrics(made: Reads, reads: int, moved: int, cores: float) -> Iterator[Metric]:
-    def of(
-        name: str, value: float | None, unit: Unit, better: Any, *, head: bool = False
-    ) -> Metric:
-        return Metric.of(
-            name, value, unit, better, name, phase=PHASE, headline=head, reason="not sampled"
+            else (),
+            failures=tuple(FailedReads(**each) for each in made.failures) if not number else (),
+            queue=_path(made, reads // made.gpus).counts,
+            pull_per_s=PULL_PER_S if has_gpu else None,
+            queue_per_s=140e6 if is_queue else None,
+            clock_step_s=None,
         )
-
-    rate = reads / SECONDS
-    yield of("reads_per_s", rate, Unit.SAMPLES_PER_SECOND, "higher", head=True)
-    yield of("delivered_bytes_per_s", rate * made.block_bytes, Unit.BYTES_PER_SECOND, "higher")
-    yield of("read_bytes_per_s", moved / SECONDS, Unit.BYTES_PER_SECOND, "higher")
-    yield of("cpu_s_per_million_reads", cores * SECONDS / reads * 1e6, Unit.SECONDS, "lower")
-    yield of("mean_latency_s", 512 * made.targets / rate, Unit.SECONDS, "lower")
-    failed = sum(each["count"] for each in made.failures)
-    yield of("failed_reads", float(failed), Unit.COUNT, "neither")
+        for number in range(made.gpus)
+    ]
+    facts = ReadFacts(
+        settings=ReadSettings(block_bytes=made.block_bytes, duration_s=SECONDS),
+        by_threads=False,
+        must_be_direct=False,
+        engine=made.engine,
+        read_bytes=made.read_bytes,
+        file_bytes=8_000_000_000,
+        table_bytes=32 << 20,
+        cache_bytes=made.cache_bytes,
+        shared_targets=made.targets if made.has_shared_drive and made.targets > 1 else 0,
+        connections=(),
+        reported_latency_s=None,
+        latency_missing="",
+        reported={},
+        software={"cuda": "13.0", "nvidia_driver": "580.65", "nvrtc": "13.0"} if has_gpu else {},
+        ranks=tuple(ranks),
+    )
+    return facts.model_dump(mode="json")
 
 
 def _latencies(made: Reads, reads: int) -> Iterator[Latency]:
@@ -463,7 +441,6 @@ def target_sweep(
             targets=count,
             repeat=place,
             seed=place + 1,
-            bottleneck="link" if count > 12 else "storage",
             **changes,
         )
         for place, (repeat, count) in enumerate(itertools.product(range(repeats), targets))

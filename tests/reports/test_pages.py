@@ -44,9 +44,8 @@ A: dict[str, Any] = {"label": "A", "rate": 1.9e9, "serial": "SERIALA", "watts": 
 B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 15.0}
 FILL: dict[str, Any] = {"until": "fill", "draw": "each_once"}
 FAILED = Check(name="queue_depth_read", verdict="fail", sentence="Too few reads were in flight.")
-MEMORY, LINK = {"engine": "memory", "bottleneck": "queue"}, {"bottleneck": "link"}
 NO_TRACES = Traces(throughput=None, power=None, notes=(), digests={}, tables={})
-EIO = [{"file": 0, "reason": "EIO", "offset_bytes": 512, "count": 3}]
+EIO = [{"file": "/mnt/0/block.bin", "reason": "EIO", "offset_bytes": 512, "count": 3}]
 
 
 def turns(
@@ -90,8 +89,8 @@ def writes_over_rates() -> list[Run]:
 
 
 def rivals(**of_direct: Any) -> list[Run]:
-    gpu = {"rate": 94e6, "bottleneck": "link"}
-    cpu = {"loader": "direct", "rate": 45e6, "cores": 48.0, "bottleneck": None, **of_direct}
+    gpu = {"rate": 94e6}
+    cpu = {"loader": "direct", "rate": 45e6, "cores": 48.0, **of_direct}
     return turns(random_run, (gpu, cpu), targets=14)
 
 
@@ -101,7 +100,7 @@ def read_by(word: str) -> list[Run]:
 
 def failed_before_reading() -> Run:
     run = reads_run(name="a", loader="cufile")
-    workload = run.record.workload.model_copy(update={"paths": ()})
+    workload = run.record.workload.model_copy(update={"paths": (), "facts": {}})
     ended = {"status": "failed", "status_reason": "cuFile does not start", "spans": ()}
     record = run.record.model_copy(update={**ended, "workload": workload})
     return Run(record=record, traces=run.traces)
@@ -209,8 +208,9 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
     "random-reads": (lambda: [random_run(rate=7e6, gpus=2, targets=4)], "loader", "page"),
     "random-reads-rivals": (rivals, "loader", "job"),
     "random-reads-engines": (
-        lambda: each(random_run, {"null": {"engine": "null", "rate": 120e6, **LINK},
-                                  "memory": {"rate": 94e6, **MEMORY}, "storage": {"rate": 7e6}}),
+        lambda: each(random_run, {"null": {"engine": "null", "rate": 130e6},
+                                  "memory": {"engine": "memory", "rate": 94e6},
+                                  "storage": {"rate": 7e6}}),
         "loader.engine", "job",
     ),
     "random-reads-not-proved": (lambda: [random_run(lost=3, failures=EIO)], "loader", "job"),
@@ -222,10 +222,10 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
     "random-reads-mapped": (
         lambda: turns(random_run, (
             {"loader": "mmap", "rate": 5.98e6, "cached": 0.999998, "cores": 16.0},
-            {"loader": "direct", "rate": 0.081e6, "cores": 1.0}), bottleneck=None),
+            {"loader": "direct", "rate": 0.081e6, "cores": 1.0})),
         "loader", "job",
     ),
-    "random-reads-over-targets": (lambda: target_sweep((1, 7, 14), rate=None), "loader", "job"),
+    "random-reads-over-targets": (lambda: target_sweep((1, 7, 16), rate=None), "loader", "job"),
     "random-reads-on-one-drive": (
         lambda: target_sweep((1, 2), has_shared_drive=True), "loader", "job"
     ),

@@ -119,7 +119,6 @@ def test_energy_has_rows_per_joule_and_gpus_apart() -> None:
     record = gnn_record(Training(loader="gpu_queue"))
     (energy,) = phase_energies(record)
     assert energy.amount_per_j == pytest.approx(20 * ROWS / (energy.energy_j or 0))
-    assert energy.reads_per_j is None
     gpu_j = scope_energy_j(record, Scope.GPU, "gnn")
     assert gpu_j == pytest.approx(250 / 14 * (energy.energy_j or 0))
 

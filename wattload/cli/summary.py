@@ -28,23 +28,11 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
     whole_energy,
 )
-from wattload.reports.runs.gpu_reads import counted_path
 from wattload.reports.runs.phases import Phase, leading, overlap
-from wattload.reports.runs.random_reads import (
-    READS_PER_S,
-    asked_words,
-    both_rates,
-    bottleneck_words,
-    cache_words,
-    cores_words,
-    counts_words,
-    no_bottleneck,
-    page_cache_words,
-    random_reads,
-)
 from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_words
 from wattload.results.labels import label
+from wattload.results.paths import counted_text
 from wattload.results.quantity import (
     MISSING,
     block_text,
@@ -55,7 +43,6 @@ from wattload.results.quantity import (
     quantity,
     scale_for,
     scaled,
-    whole,
     with_unit,
 )
 from wattload.results.reading import run_of, view_of
@@ -118,42 +105,21 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
 
 def _job(record: RunRecord) -> Iterator[Line]:
     """Yield what a run did; the last line is its CPU time."""
-    shared = reads.drives_words if (reads := random_reads(record)) is not None else ""
     targets = listed([sanitize(target_words(each.facts)) for each in record.targets])
-    yield Line("target", f"{targets}: {shared}" if shared else targets)
-    if path := _path(record):
+    yield Line("target", targets)
+    if path := counted_text(record):
         yield Line("path", path)
     phases = leading(record)
     yield Line("bytes", _moved(record, phases))
     yield Line("time", _times(record))
     rates = _rates(record)
     for metric in rates:
-        parts = [_value(metric), *_delivered(record)]
-        if random_reads(record) is None:
-            parts += _latency(record, metric.phase)
-        name = "reads" if metric.name == READS_PER_S else label(metric.name, metric.unit)
-        yield Line(name, ", ".join(parts))
-    if latencies := _latencies(record):
-        yield Line("latency", latencies)
+        parts = [_value(metric), *_latency(record, metric.phase)]
+        yield Line(label(metric.name, metric.unit), ", ".join(parts))
     others = [metric for metric in record.metrics if metric.headline and metric not in rates]
     if others:
         yield Line("also", "; ".join(_others(others)))
-    if (reads := random_reads(record)) is not None and (words := cache_words(reads)):
-        yield Line("cache", words)
-    if limit := bottleneck_words([record]):
-        yield Line("limit", limit)
-    elif reason := no_bottleneck([record]):
-        yield Line("limit", f"unknown: {reason}")
     yield Line("CPU", _cpu(record, phases))
-
-
-def _path(record: RunRecord) -> str:
-    """Return the path of reads with the counts that prove it; empty for other workloads."""
-    reads = random_reads(record)
-    if reads is None:
-        return counted_path(record)
-    parts = (asked_words(record), page_cache_words([record]), counts_words([reads]))
-    return "; ".join(filter(None, parts))
 
 
 def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
@@ -204,13 +170,6 @@ def _others(metrics: Sequence[Metric]) -> Iterator[str]:
         yield f"no {listed(names, 'or')} ({reason})"
 
 
-def _delivered(record: RunRecord) -> Iterator[str]:
-    """Yield the bytes that random reads deliver in a second."""
-    reads = random_reads(record)
-    if reads is not None and reads.delivered_bytes_per_s is not None:
-        yield both_rates(reads.delivered_bytes_per_s)
-
-
 def _latency(record: RunRecord, phase: str) -> Iterator[str]:
     """Yield the median and the 99th percentile of a phase's operations, over all ranks."""
     row = next((each for each in record.merged_latencies if each.phase == phase), None)
@@ -226,30 +185,8 @@ def _percentiles(row: Latency) -> str:
     )
 
 
-def _latencies(record: RunRecord) -> str:
-    """Return the latencies of random reads: of requests, and of reads where pollers serve them."""
-    reads = random_reads(record)
-    if reads is None:
-        return ""
-    ends = {"request": "request until delivered"}
-    if reads.pollers:
-        ends["read"] = "read at the poller"
-    parts = []
-    for kind, words in ends.items():
-        row = next((row for row in record.merged_latencies if row.kind == kind), None)
-        known = _percentiles(row) if row else ""
-        is_sample = kind == "request" and bool(reads.pollers)
-        timed = f" ({whole(row.count)} timed)" if row and is_sample else ""
-        parts += [f"{words}{timed}: {known}"] if known else []
-    return "; ".join(parts)
-
-
 def _cpu(record: RunRecord, phases: Sequence[Phase]) -> str:
-    """Return CPU seconds per GB, or of random reads per million and the cores that they are."""
-    reads = random_reads(record)
-    if reads is not None and reads.cpu_s is not None and reads.operations:
-        per_million = quantity(reads.cpu_s / reads.operations * 1e6, Unit.SECONDS, 3)
-        return f"{per_million} per million reads, {cores_words([record])}"
+    """Return CPU seconds per GB."""
     parts = [
         (phase.name, cpu_per_byte(phase.cpu_s, phase.moved_bytes))
         for phase in phases
@@ -297,9 +234,9 @@ def _energy(energy: Energy) -> str:
         value, margin = scaled(energy.energy_j, scale), scaled(energy.uncertainty_j, scale, 2)
         text = with_unit(f"{value} ± {margin}", scale)
     parts = [power_text(energy)]
-    per_j = energy.amount_per_j or energy.reads_per_j
+    per_j = energy.amount_per_j
     if per_j is not None:
-        parts.append(f"{number(1e6 / per_j, 3)} µJ per {energy.amount_name or 'read'}")
+        parts.append(f"{number(1e6 / per_j, 3)} µJ per {energy.amount_name}")
     elif energy.bytes_per_j:
         parts.append(quantity(energy.bytes_per_j, Unit.BYTES_PER_JOULE))
     return f"{text} ({', '.join(parts)}), {energy.words}"

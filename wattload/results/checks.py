@@ -36,7 +36,7 @@ class CheckRule(Generic[F]):
     figures: Callable[[Run[F]], CheckFigures]
     judge: Callable[[CheckFigures], Verdict]
     sentence: Callable[[CheckFigures, Verdict], str]
-    mandatory: bool = False
+    mandatory: bool | Callable[[Run[F]], bool] = False
     applies: Callable[[Run[F]], bool] = lambda _: True
     verified: Callable[[Run[F]], tuple[VerifiedBytes, ...]] = lambda _: ()
 
@@ -51,7 +51,7 @@ class CheckRule(Generic[F]):
             verdict=verdict,
             sentence=self.sentence(figures, verdict),
             figures=dict(figures),
-            mandatory=self.mandatory,
+            mandatory=self.mandatory if isinstance(self.mandatory, bool) else self.mandatory(run),
             verified=self.verified(run),
         )
 

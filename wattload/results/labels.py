@@ -22,17 +22,9 @@ _SPELLINGS = {
     "gb": "GB",
     "tsv": "TSV",
 }
-_WORKLOADS = {
-    "gpu_read": "Reads into GPU memory",
-    "gpu_random_read": "Small random reads",
-}
 _LABELS = {
     "cpu_s_per_gb": "CPU time per GB",
-    "cpu_s_per_million_reads": "CPU time per million reads",
-    "gpu_random_read": "small random reads",
-    "reads_per_s": "reads per second",
     "load_kept_fraction": "share of its work that the load kept",
-    "read_iops": "IOPS",
 }
 ACTIVITIES: Mapping[str, str] = {"read": "reading", "write": "writing", "train": "training"}
 """What a phase does, by its name."""
@@ -61,7 +53,7 @@ def workload_title(name: str) -> str:
     results = results_of(name)
     if results is not None and results.view.title:
         return results.view.title
-    return _WORKLOADS.get(name, name[:1].upper() + name[1:].replace("_", " "))
+    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 @cache

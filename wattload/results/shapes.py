@@ -133,6 +133,31 @@ class PartBars(Chart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValueBar:
+    """A bar of one value, with the other cells of its row in the chart's table."""
+
+    letter: str
+    label: str
+    value: float
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueBars(Chart):
+    """Bars of ``what``, one for each row of a table of ``columns``."""
+
+    what: str
+    unit: Unit
+    columns: Sequence[str]
+    bars: Sequence[ValueBar]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offsets(Chart):
+    """Traced operations of one run of each arm: the offset in their file over time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CeilingBar:
     """A rate of an arm beside a ceiling that is called ``ceiling_name``; ``reason`` if unknown."""
 
@@ -269,8 +294,8 @@ class SupplyPanels(Chart):
 
 
 Shape = (
-    Note | Title | Text | Grid | Sheet | Group | PartBars | CeilingBars | StepPanels | Curves
-    | SupplyPanels | StepLines | Row
+    Note | Title | Text | Grid | Sheet | Group | PartBars | ValueBars | Offsets | CeilingBars
+    | StepPanels | Curves | SupplyPanels | StepLines | Row
 )  # fmt: skip
 
 Place = TypeVar("Place")

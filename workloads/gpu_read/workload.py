@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from wattload.core.errors import ConfigError, NoGpuError, RunError
-from wattload.core.host.gpu_topology import Connection, connect, gpu_of_process
+from wattload.core.host.gpu_topology import Connection as GpuConnection
+from wattload.core.host.gpu_topology import connect, gpu_of_process
 from wattload.core.host.gpus import Gpu
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
@@ -37,17 +38,21 @@ from wattload.loaders.block_reads import (
     ReadPlan,
     ReadResult,
 )
-from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.cold_cache import cold_cache_check, evict, worst_of_each
 from wattload.loaders.data.stamped_files import REMEDY, WRITING_BYTES, StampedFiles
-from wattload.workloads.gpu_read.checks import outcome_checks, still_cold
+from wattload.results.gpu_read.facts import (
+    BY_REQUESTERS,
+    STORAGE,
+    Connection,
+    Engine,
+    ReadFacts,
+    ReadSettings,
+)
+from wattload.workloads.gpu_read.checks import still_cold
 from wattload.workloads.gpu_read.config import Config
 from wattload.workloads.gpu_read.dataset import WORKLOAD, dataset_of, part_of, unfinished
-from wattload.workloads.gpu_read.facts import ReadFacts, derived, shared_facts
-from wattload.workloads.gpu_read.metrics import latencies, metrics
-from wattload.workloads.gpu_read.reads import RankReads, Reads
+from wattload.workloads.gpu_read.reads import RankOutcome, latencies, path_of
 
-BY_REQUESTERS = "gpu_random_read"
-"""The name of runs whose loader has requesters, and of their phase."""
 MOST_ASKED_BYTES = 65_536
 """The largest block that a requester asks for."""
 
@@ -62,7 +67,7 @@ class _Job:
 
     dataset: StampedFiles
     own: StampedFiles
-    connections: tuple[Connection, ...]
+    connections: tuple[GpuConnection, ...]
     gpu: Gpu | None
     host: str
     read_bytes: int
@@ -176,20 +181,18 @@ class GpuRead:
         ranks = world.gather(slim)
         if world.rank:
             return Outcome(latencies=rows, operations=operations)
-        reads = self._reads_of(ranks)
-        is_mapped = reads.total("major_faults") is not None
+        facts = self._facts(ranks)
         # Of the requests in flight drives see only those that the cache has not met.
-        is_whole = bool(self._moved_bytes) and not reads.has_cache
+        is_whole = self._reads_files and not facts.has_cache
         return Outcome(
-            metrics=tuple(metrics(reads, self.name)),
-            paths=(reads.path(),),
-            checks=tuple(outcome_checks(reads)),
-            details=self._details(reads),
+            facts=facts,
+            paths=(path_of(ranks, facts.drive_bytes),),
+            checks=tuple(worst_of_each(check for each in ranks for check in each.checks)),
             remarks=tuple(self._remarks(context.targets)),
             latencies=rows,
             operations=operations,
-            queue_depth=reads.in_flight if is_whole else None,
-            block_bytes=None if is_mapped else self._moved_bytes or None,
+            queue_depth=facts.in_flight if is_whole else None,
+            block_bytes=None if facts.is_mapped else self._moved_bytes or None,
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
@@ -245,7 +248,7 @@ class GpuRead:
                 "fewer workload.requesters"
             )
 
-    def _read(self, context: RunContext) -> RankReads:
+    def _read(self, context: RunContext) -> RankOutcome:
         job, rank = self._planned(), context.communicator.rank
         paths = job.own.paths
         checks: list[Check] = []
@@ -273,12 +276,13 @@ class GpuRead:
             )
         if self._has_threads:
             checks.append(still_cold(paths))
-        return RankReads(
+        return RankOutcome(
             rank=rank,
             host=job.host,
             gpu=job.gpu,
             targets=tuple(file.target.index for file in job.own.files),
             paths=paths,
+            in_flight=self._in_flight,
             result=result,
             path=path,
             checks=tuple(checks),
@@ -306,33 +310,13 @@ class GpuRead:
             ),
             block_bytes=config.block_bytes,
             read_bytes=job.read_bytes,
-            in_flight=config.threads if self._has_threads else config.requesters * len(files),
+            in_flight=self._in_flight,
             duration_s=config.duration_s,
             seed=context.seed + context.communicator.rank,
             pattern=Pattern(config.pattern),
             queue_pairs=config.queue_pairs,
             queue_size=config.queue_size,
             drive_count=len({drive for target in targets for drive in _drives(target)}),
-        )
-
-    def _reads_of(self, ranks: Sequence[RankReads]) -> Reads:
-        config = self.config
-        if self._has_threads:
-            in_flight = config.threads
-        else:
-            asked = [each.result.in_flight for each in ranks]
-            in_flight = sum(
-                config.requesters * len(each.targets) if own is None else own
-                for each, own in zip(ranks, asked, strict=True)
-            )
-        return Reads(
-            ranks=tuple(ranks),
-            phase=self.name,
-            engine=self._engine,
-            block_bytes=config.block_bytes,
-            read_bytes=self._moved_bytes,
-            in_flight=in_flight,
-            threads=config.threads if self._has_threads else None,
         )
 
     def _lines(self) -> Iterator[tuple[str, str]]:
@@ -362,31 +346,25 @@ class GpuRead:
         elif Ability.GPU in self._loader.abilities and not job.connections:
             yield "gpu", "unknown: no NVIDIA GPU with its driver here, which a run needs"
 
-    def _details(self, reads: Reads) -> dict[str, Any]:
-        config, job, abilities = self.config, self._planned(), self._loader.abilities
-        facts = shared_facts(reads) | {
-            "duration_s": config.duration_s,
-            "read_bytes": job.read_bytes,
-            "one_drive_targets": len(_sharing(job.dataset.targets)),
-        }
-        if self._has_threads:
-            facts |= {
-                "threads": config.threads,
-                "file_bytes": job.dataset.files[0].size_bytes,
-                "topology": tuple(dict(each.as_json()) for each in job.connections),
-                "must_be_direct": Ability.ONLY_DIRECT in abilities,
-            }
-        else:
-            facts |= {
-                "requester": "gpu" if Ability.GPU in abilities else "cpu",
-                "requesters": config.requesters,
-                "queue_pairs": config.queue_pairs,
-                "queue_size": config.queue_size,
-                "pattern": config.pattern,
-                "table_bytes": int(getattr(self._loader, "table_bytes", 0)) or None,
-                "cache_bytes": self._cache_bytes or None,
-            }
-        return ReadFacts(**facts).model_dump() | derived(reads, job.read_bytes)
+    def _facts(self, ranks: Sequence[RankOutcome]) -> ReadFacts:
+        job, first = self._planned(), ranks[0].result
+        return ReadFacts(
+            settings=ReadSettings.model_validate(self.config),
+            by_threads=self._has_threads,
+            must_be_direct=Ability.ONLY_DIRECT in self._loader.abilities,
+            engine=self._engine,
+            read_bytes=job.read_bytes,
+            file_bytes=job.dataset.files[0].size_bytes,
+            table_bytes=int(getattr(self._loader, "table_bytes", 0)),
+            cache_bytes=self._cache_bytes,
+            shared_targets=len(_sharing(job.dataset.targets)),
+            connections=tuple(Connection(**each.as_json()) for each in job.connections),
+            reported_latency_s=first.mean_latency_s,
+            latency_missing=next(filter(None, (e.result.latency_missing for e in ranks)), ""),
+            reported=dict(first.reported),
+            software=dict(first.software),
+            ranks=tuple(each.facts() for each in ranks),
+        )
 
     def _remarks(self, targets: Sequence[Target]) -> Iterator[str]:
         config, job = self.config, self._planned()
@@ -422,9 +400,16 @@ class GpuRead:
         )
 
     @property
-    def _engine(self) -> str:
+    def _engine(self) -> Engine:
         """What answers requests; a loader that reads storage may call its engine anything."""
-        return "storage" if self._reads_files else str(getattr(self._loader, "engine", ""))
+        engine: Engine = getattr(self._loader, "engine", STORAGE)
+        return STORAGE if self._reads_files else engine
+
+    @property
+    def _in_flight(self) -> int:
+        """The reads that this process asks for at once."""
+        files = len(self._planned().own.files)
+        return self.config.threads if self._has_threads else self.config.requesters * files
 
     @property
     def _moved_bytes(self) -> int:

@@ -11,7 +11,7 @@ from tests.context import Context, LocalCommunicator, directory_target
 from wattload.core.record.results import Check
 from wattload.core.storage.direct_io import DirectIo
 from wattload.core.storage.targets import Target
-from wattload.core.workload import Accelerator, Communicator, Outcome
+from wattload.core.workload import Accelerator, Communicator
 from wattload.loaders.block_reads import BlockReader, ReadPlan
 from wattload.loaders.gpu.process import ProcessReader
 from wattload.loaders.gpu_queue.config import Config as Loader
@@ -61,21 +61,9 @@ def context_of(
     return Context(targets=tuple(targets), communicator=communicator or LocalCommunicator())
 
 
-def made(workload: GpuRead, context: Context) -> tuple[Outcome, dict[str, Check]]:
-    workload.plan(context)
-    workload.prepare(context)
-    outcome = workload.run(context)
-    return outcome, {check.name: check for check in (*outcome.checks, *workload.verify(context))}
-
-
 def files_of(context: Context) -> list[Path]:
     found = (target.data_folder.rglob("*.bin") for target in context.targets)
     return [path for paths in found for path in sorted(paths)]
-
-
-def metric(outcome: Outcome, name: str) -> float | None:
-    [found] = [each for each in outcome.metrics if each.name == name]
-    return found.value
 
 
 def verdicts(checks: dict[str, Check], names: Sequence[str]) -> list[str]:

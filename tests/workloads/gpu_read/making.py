@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.context import Context
 from tests.workloads.gpu_read.fake import FakeLoader
-from wattload.core.record.results import Check
-from wattload.core.workload import Accelerator, Outcome
+from wattload.core.workload import Accelerator
 from wattload.workloads.gpu_read.config import Config
 from wattload.workloads.gpu_read.workload import GpuRead
 
@@ -22,18 +21,6 @@ def workload_of(loader: FakeLoader | None = None, **settings: Any) -> GpuRead:
     return GpuRead(config, loader or FakeLoader(), Accelerator())
 
 
-def made(workload: GpuRead, context: Context) -> tuple[Outcome, dict[str, Check]]:
-    workload.plan(context)
-    workload.prepare(context)
-    outcome = workload.run(context)
-    return outcome, {check.name: check for check in (*outcome.checks, *workload.verify(context))}
-
-
 def files_of(context: Context) -> list[Path]:
     found = (target.data_folder.rglob("*.bin") for target in context.targets)
     return sorted(path for paths in found for path in paths)
-
-
-def metric(outcome: Outcome, name: str) -> float | None:
-    [found] = [each for each in outcome.metrics if each.name == name]
-    return found.value

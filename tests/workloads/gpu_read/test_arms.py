@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.gpu_read.asking import context_of, files_of, made, metric
+from tests.workloads.gpu_read.asking import context_of, files_of
+from tests.workloads.gpu_read.outcome import made, read_by
 from wattload.core.workload import Accelerator
 from wattload.loaders.direct.config import Config as Direct
 from wattload.loaders.mmap.config import Config as Mmap
@@ -19,14 +20,14 @@ CONFIG = Config(block_bytes=512, file_bytes=1 << 20, duration_s=0.2, requesters=
 
 def test_direct_reads_what_is_delivered(tmp_path: Path) -> None:
     context = context_of(tmp_path, "a", "b")
-    outcome, checks = made(GpuRead(CONFIG, Direct(), Accelerator()), context)
+    found = made(GpuRead(CONFIG, Direct(), Accelerator()), context)
     [phase] = context.timed("gpu_random_read")
-    assert phase.read_bytes == phase.operations * 512 == outcome.details["compared_bytes"]
-    assert metric(outcome, "read_bytes_per_s") == metric(outcome, "delivered_bytes_per_s")
-    assert {check.verdict for check in checks.values()} == {"pass"}
-    assert (outcome.queue_depth, outcome.block_bytes) == (128, 512)
-    assert outcome.details["drive_bytes"] is None
-    assert [row.kind for row in outcome.latencies] == ["read", "request"]
+    assert phase.read_bytes == phase.operations * 512 == found.facts.total("compared_bytes")
+    assert found.metrics["read_bytes_per_s"] == found.metrics["delivered_bytes_per_s"]
+    assert {check.verdict for check in found.checks.values()} == {"pass"}
+    assert (found.outcome.queue_depth, found.outcome.block_bytes) == (128, 512)
+    assert found.facts.total("drive_bytes") is None
+    assert [row.kind for row in found.outcome.latencies] == ["read", "request"]
 
 
 def test_direct_names_the_file_of_a_changed_block(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_direct_names_the_file_of_a_changed_block(tmp_path: Path) -> None:
             file.seek(offset)
             file.write(b"changed!")
         os.fsync(file.fileno())
-    [check] = [each for each in workload.run(context).checks if each.name == "delivered_bytes"]
+    check = read_by(workload, context).checks["delivered_bytes"]
     assert check.verdict == "fail"
     assert check.sentence.endswith(f" of 512 bytes of {path}.")
 
@@ -48,20 +49,18 @@ def test_direct_names_the_file_of_a_changed_block(tmp_path: Path) -> None:
 def test_mmap_reports_what_the_drives_read(tmp_path: Path) -> None:
     context = context_of(tmp_path)
     loader = Mmap(threads=3, advice="random")
-    outcome, checks = made(GpuRead(CONFIG, loader, Accelerator()), context)
+    found = made(GpuRead(CONFIG, loader, Accelerator()), context)
+    outcome, checks, facts = found.outcome, found.checks, found.facts
     [phase] = context.timed("gpu_random_read")
-    details = outcome.details
-    assert phase.read_bytes == details["drive_bytes"] > 0
-    assert metric(outcome, "read_bytes_per_s") == pytest.approx(
-        phase.read_bytes / details["seconds"]
-    )
-    assert metric(outcome, "delivered_bytes_per_s") == pytest.approx(
-        phase.operations * 512 / details["seconds"]
-    )
-    assert 0 <= details["resident_fraction"] < 1
-    assert (outcome.queue_depth, details["outstanding_asked"]) == (3, 3)
+    assert phase.read_bytes == facts.drive_bytes > 0
+    rate = phase.read_bytes / facts.ranks[0].seconds
+    assert found.metrics["read_bytes_per_s"] == pytest.approx(rate)
+    delivered = phase.operations * 512 / facts.ranks[0].seconds
+    assert found.metrics["delivered_bytes_per_s"] == pytest.approx(delivered)
+    assert 0 <= (facts.resident_fraction or 0) < 1
+    assert (outcome.queue_depth, facts.in_flight) == (3, 3)
     assert outcome.block_bytes is None
     assert checks["page_faults"].verdict == "warn"  # the small file is soon in the page cache
     assert "the page cache served" in checks["page_faults"].sentence
     assert {each.verdict for name, each in checks.items() if name != "page_faults"} == {"pass"}
-    assert details["files"][0]["p99_s"] is None
+    assert facts.files[0][1].p99_s is None

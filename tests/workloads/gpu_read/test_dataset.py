@@ -14,7 +14,8 @@ import pytest
 from tests import second_user
 from tests.allocation import punch
 from tests.context import Context, context_at
-from tests.workloads.gpu_read.making import FILE_BYTES, files_of, made, workload_of
+from tests.workloads.gpu_read.making import FILE_BYTES, files_of, workload_of
+from tests.workloads.gpu_read.outcome import made
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.data.data_folder import list_folders
 from wattload.loaders.data.target_folder import clean
@@ -67,7 +68,7 @@ def test_a_changed_file_fails_what_is_delivered(context: Context) -> None:
         for offset in range(0, FILE_BYTES, 4096):
             file.seek(offset + 100)
             file.write(b"changed")
-    _, checks = made(workload_of(), context)
+    checks = made(workload_of(), context).checks
     assert checks["delivered_bytes"].verdict == "fail"
 
 
@@ -83,7 +84,7 @@ def test_a_hole_is_found_before_the_reads(context: Context) -> None:
 def test_a_missing_file_is_written_again(context: Context) -> None:
     made(workload_of(), context)
     files_of(context)[0].unlink()
-    _, checks = made(workload_of(), context)
+    checks = made(workload_of(), context).checks
     assert checks["delivered_bytes"].verdict == "pass"
 
 

@@ -48,14 +48,14 @@ def test_a_run_through_pinned_memory(tmp_path: Path, stub_environment: dict[str,
     assert (path.path_requested, path.path_effective) == ("host_bounce", "host_bounce")
     assert "pinned copies" in path.path_evidence
     assert (record.workload.queue_depth_asked, record.workload.block_bytes_asked) == (8, 4096)
-    verdicts = {check.name: check.verdict for check in record.checks}
+    verdicts = {check.name: check.verdict for check in judged(record).checks}
     assert verdicts["data_path"] == verdicts["delivered_bytes"] == "pass"
     assert verdicts["failed_reads"] == "pass"
     assert verdicts["closure_read_bytes_per_s"] == "pass"
     assert not [check for check in record.checks if check.verdict == "fail"]
     (window,) = record.timed_windows()
     assert (window.name, window.read_bytes // 4096) == ("gpu_read", window.operations)
-    assert record.workload.details["topology"][0]["gpu"] == GPU
+    assert record.workload.facts["connections"][0]["gpu"] == GPU
     again = run(tmp_path, *WORDS, "workload.block_bytes=131072", **stub_environment)
     assert again.returncode == 0, again.stderr
     records = [read_record(path) for path in (tmp_path / "runs").glob("*/record.json")]

@@ -16,85 +16,73 @@ from tests.workloads.gpu_read.asking import (
     FaultyLoader,
     context_of,
     files_of,
-    made,
-    metric,
     verdicts,
     workload_of,
 )
+from tests.workloads.gpu_read.outcome import followed, made, read_by
 from wattload.core.errors import ConfigError, DataError, RunError
-from wattload.core.record.results import Check
 from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Loader
 from wattload.loaders.gpu_queue.failures import DRIVER
+from wattload.results.gpu_read.figures import seen_in_flight
 from wattload.workloads.gpu_read.config import Files
-from wattload.workloads.gpu_read.reads import bottleneck_of
+from wattload.workloads.gpu_read.workload import GpuRead
 
 PROOFS = ("delivered_bytes", "queue_counts", "failed_reads")
 
 
 def test_the_figures_follow_from_what_was_read(tmp_path: Path) -> None:
     context = context_of(tmp_path)
-    outcome, checks = made(workload_of(), context)
+    found = made(workload_of(), context)
+    outcome, checks, facts, metrics = found.outcome, found.checks, found.facts, found.metrics
     [phase] = context.timed("gpu_random_read")
-    details, seconds = outcome.details, outcome.details["seconds"]
+    seconds = facts.ranks[0].seconds
     assert phase.read_bytes == phase.operations * 512 > 0
     assert (phase.edges_ns[1] - phase.edges_ns[0]) / 1e9 == pytest.approx(seconds)
     rate = phase.operations / seconds
-    assert metric(outcome, "reads_per_s") == pytest.approx(rate)
-    assert metric(outcome, "delivered_bytes_per_s") == pytest.approx(rate * 512)
-    assert metric(outcome, "read_bytes_per_s") == pytest.approx(rate * 512)
-    assert metric(outcome, "failed_reads") == 0
-    assert (metric(outcome, "cpu_s_per_million_reads") or 0) > 0
-    assert [each.name for each in outcome.metrics if each.headline] == ["reads_per_s"]
+    assert metrics["reads_per_s"] == pytest.approx(rate)
+    assert metrics["delivered_bytes_per_s"] == pytest.approx(rate * 512)
+    assert metrics["read_bytes_per_s"] == pytest.approx(rate * 512)
+    assert metrics["failed_reads"] == 0
+    assert (metrics["cpu_s_per_million_reads"] or 0) > 0
     assert verdicts(checks, PROOFS) == ["pass"] * 3
     assert checks["cold_cache"].verdict == "pass"
     rows = {row.kind: row for row in outcome.latencies}
     assert rows["read"].count == phase.operations
-    assert metric(outcome, "mean_latency_s") == pytest.approx(rows["request"].mean_s)
+    assert metrics["mean_latency_s"] == pytest.approx(rows["request"].mean_s)
     assert 0 < rows["request"].count <= phase.operations
-    assert details["outstanding_seen"] == pytest.approx(rate * rows["read"].mean_s)
-    assert details["requests"] == details["taken"] == details["answered"] == phase.operations
-    assert [file["operations"] for file in details["files"]] == [phase.operations]
-    assert sum(each["answered"] for each in details["pollers"]) == phase.operations
-    [poller] = details["pollers"]
-    found = bottleneck_of(
-        "storage",
-        rate=rate,
-        pull_per_s=None,
-        queue_per_s=details["queue_per_s"],
-        busiest=poller["busy_s"] / seconds,
-        in_flight=rate * rows["read"].mean_s,
-        outstanding=64,
-    )
-    assert (details["bottleneck"], details["bottleneck_reason"]) == found
+    assert seen_in_flight(found.run) == pytest.approx(rate * rows["read"].mean_s)
+    assert facts.queue is not None
+    assert facts.requests == facts.queue["taken"] == facts.queue["answered"] == phase.operations
+    assert [file.operations for _, file in facts.files] == [phase.operations]
+    assert [poller.answered for _, poller in facts.pollers] == [phase.operations]
     assert (outcome.queue_depth, outcome.block_bytes) == (64, 512)
     [path] = outcome.paths
     assert path.counts is not None
     assert (path.counts.word, path.initiator) == ("cpu_queue", "cpu")
     assert any("not of a GPU" in remark for remark in path.remarks)
     [traced] = outcome.operations
-    assert 0 < len(traced.rows) <= phase.operations / 1000 + len(details["pollers"])
+    assert 0 < len(traced.rows) <= phase.operations / 1000 + len(facts.pollers)
 
 
 def test_what_o_direct_reads_at_least_is_amplification(tmp_path: Path) -> None:
     context = context_of(tmp_path, least_bytes=4096)
-    outcome, checks = made(workload_of(), context)
+    found = made(workload_of(), context)
     [phase] = context.timed("gpu_random_read")
     assert phase.read_bytes == phase.operations * 4096
-    assert (outcome.details["read_bytes"], outcome.details["read_amplification"]) == (4096, 8)
-    ratio = (metric(outcome, "read_bytes_per_s") or 0) / (
-        metric(outcome, "delivered_bytes_per_s") or 1
-    )
-    assert ratio == pytest.approx(8)
-    assert any("8 bytes read for each one delivered" in remark for remark in outcome.remarks)
-    assert verdicts(checks, PROOFS) == ["pass"] * 3
+    assert found.facts.read_bytes == 4096
+    delivered = found.metrics["delivered_bytes_per_s"] or 1
+    assert (found.metrics["read_bytes_per_s"] or 0) / delivered == pytest.approx(8)
+    remarks = found.outcome.remarks
+    assert any("8 bytes read for each one delivered" in remark for remark in remarks)
+    assert verdicts(found.checks, PROOFS) == ["pass"] * 3
 
 
 @pytest.mark.parametrize("settings", [{"block_bytes": 4096}, {"pattern": "regions"}])
 def test_other_blocks_are_proved_too(tmp_path: Path, settings: dict[str, Any]) -> None:
-    outcome, checks = made(workload_of(**settings), context_of(tmp_path))
-    assert verdicts(checks, PROOFS) == ["pass"] * 3
-    assert outcome.details["pattern"] == settings.get("pattern", "uniform")
+    found = made(workload_of(**settings), context_of(tmp_path))
+    assert verdicts(found.checks, PROOFS) == ["pass"] * 3
+    assert found.facts.settings.pattern == settings.get("pattern", "uniform")
 
 
 def test_one_target_and_several_read_the_same_files(tmp_path: Path) -> None:
@@ -102,13 +90,13 @@ def test_one_target_and_several_read_the_same_files(tmp_path: Path) -> None:
     both = context_of(tmp_path, "b", "a")
     plan = workload_of().plan(both)
     assert (plan.data_bytes, plan.prepare_bytes) == (2 * FILE_BYTES, FILE_BYTES)
-    outcome, checks = made(workload_of(), both)
-    assert verdicts(checks, PROOFS) == ["pass"] * 3
+    found = made(workload_of(), both)
+    assert verdicts(found.checks, PROOFS) == ["pass"] * 3
     stamps = [np.fromfile(path, dtype="<u8").reshape(-1, 64) for path in files_of(both)]
     assert len({int(word) for each in stamps for word in np.unique(each[:, 1])}) == 2
     for each in stamps:
         assert list(each[:, 2]) == list(range(FILE_BYTES // 512))
-    assert all(file["operations"] for file in outcome.details["files"])
+    assert all(file.operations for _, file in found.facts.files)
 
 
 def test_two_targets_on_a_drive_count_as_one(tmp_path: Path) -> None:
@@ -117,13 +105,13 @@ def test_two_targets_on_a_drive_count_as_one(tmp_path: Path) -> None:
         folder.mkdir()
     drives = (0, 0, 1)
     targets = [on_drives(path, drives[i], index=i) for i, path in enumerate(folders)]
-    outcome, _ = made(workload_of(), Context(targets=tuple(targets)))
-    assert outcome.details["one_drive_targets"] == 2
+    found = made(workload_of(), Context(targets=tuple(targets)))
+    assert found.facts.shared_targets == 2
     assert any(
         remark == f"2 targets share a drive and count as one drive: {folders[0]}, {folders[1]}."
-        for remark in outcome.remarks
+        for remark in found.outcome.remarks
     )
-    assert len(outcome.details["pollers"]) == 2
+    assert len(found.facts.pollers) == 2
 
 
 @pytest.mark.parametrize("engine", ["null", "memory"])
@@ -132,17 +120,17 @@ def test_without_storage_no_byte_is_read(tmp_path: Path, engine: str) -> None:
     workload = workload_of(Loader(requester="cpu", engine=engine))
     plan = workload.plan(context)
     assert (plan.data_bytes, plan.prepare_bytes, plan.needs_direct_io) == (0, 0, False)
-    outcome, checks = made(workload, context)
+    found = made(workload, context)
     [phase] = context.timed("gpu_random_read")
     assert (phase.read_bytes, files_of(context)) == (0, [])
-    assert phase.operations == outcome.details["operations"] > 0
-    assert verdicts(checks, PROOFS) == ["pass"] * 3
-    assert checks["data_path"].sentence == f"No storage was read: loader.engine={engine}."
-    assert metric(outcome, "read_bytes_per_s") is None
+    assert phase.operations == found.facts.operations > 0
+    assert verdicts(found.checks, PROOFS) == ["pass"] * 3
+    assert not found.checks.keys() & {"data_path", "cold_cache", "written_extents"}
+    assert found.metrics["read_bytes_per_s"] is None
     is_memory = engine == "memory"
-    assert (metric(outcome, "delivered_bytes_per_s") is not None) == is_memory
-    assert bool(outcome.details["compared_bytes"]) == is_memory
-    [path] = outcome.paths
+    assert (found.metrics["delivered_bytes_per_s"] is not None) == is_memory
+    assert bool(found.facts.total("compared_bytes")) == is_memory
+    [path] = found.outcome.paths
     assert path.counts is None
     assert any(text.startswith("No storage was read") for text in path.remarks)
 
@@ -158,11 +146,11 @@ def test_a_changed_block_is_named(tmp_path: Path) -> None:
             file.seek(offset)
             file.write(b"changed!")
         os.fsync(file.fileno())
-    outcome = workload.run(context)
-    [check] = [each for each in outcome.checks if each.name == "delivered_bytes"]
+    found = read_by(workload, context)
+    check = found.checks["delivered_bytes"]
     assert check.verdict == "fail"
     assert f"blocks, the first of {path} at byte " in check.sentence
-    assert outcome.details["wrong_blocks"] > 0
+    assert found.facts.total("wrong_blocks") > 0
 
 
 @pytest.mark.parametrize(
@@ -170,9 +158,9 @@ def test_a_changed_block_is_named(tmp_path: Path) -> None:
 )
 def test_a_doubled_and_a_swapped_answer_are_found(tmp_path: Path, fault: str, name: str) -> None:
     loader = FaultyLoader(requester="cpu", fault=fault)
-    outcome, checks = made(workload_of(loader), context_of(tmp_path))
-    assert checks[name].verdict == "fail"
-    [path] = outcome.paths
+    found = made(workload_of(loader), context_of(tmp_path))
+    assert found.checks[name].verdict == "fail"
+    [path] = found.outcome.paths
     assert path.counts is not None
     assert path.counts.word == "unverified"
 
@@ -201,13 +189,13 @@ def test_reads_of_a_file_that_is_cut_fail_by_name(
         return whole(self, name, timed=timed)
 
     monkeypatch.setattr(Context, "phase", cut)
-    outcome = workload.run(context)
-    checks = {check.name: check for check in outcome.checks}
+    found = read_by(workload, context)
+    checks = found.checks
     assert verdicts(checks, ("failed_reads", "queue_counts")) == ["fail", "pass"]
     assert f"Most failed on {path} (fewer bytes than requested" in checks["failed_reads"].sentence
-    [failure] = outcome.details["failures"]
-    assert failure["offset_bytes"] >= FILE_BYTES // 2
-    assert metric(outcome, "failed_reads") == failure["count"]
+    [failure] = found.facts.failures
+    assert (failure.offset_bytes or 0) >= FILE_BYTES // 2
+    assert found.metrics["failed_reads"] == failure.count
 
 
 def test_a_file_without_any_block_left_is_a_failed_run(
@@ -237,20 +225,28 @@ def test_targets_are_dealt_to_ranks_in_order(tmp_path: Path) -> None:
         for rank in ThreadCommunicator.world(2)
     ]
 
-    def run(context: Context) -> tuple[Outcome, dict[str, Check]]:
-        return made(workload_of(requesters=32, queue_size=32), context)
+    def run(context: Context) -> tuple[GpuRead, Outcome]:
+        workload = workload_of(requesters=32, queue_size=32)
+        workload.plan(context)
+        workload.prepare(context)
+        return workload, workload.run(context)
 
-    (outcome, checks), (other, _) = run_ranks(contexts, run)
-    details = outcome.details
-    assert [(each["rank"], each["target"]) for each in details["files"]] == [(0, 0), (1, 1), (0, 2)]
+    (workload, outcome), (_, other) = run_ranks(contexts, run)
+    found = followed(workload, outcome, contexts)
+    assert [(rank.rank, file.target) for rank, file in found.facts.files] == [
+        (0, 0),
+        (1, 1),
+        (0, 2),
+    ]
     moved = [context.timed("gpu_random_read")[0].operations for context in contexts]
-    assert sum(moved) == details["operations"] == sum(f["operations"] for f in details["files"])
-    assert details["outstanding_asked"] == 96
-    assert verdicts(checks, PROOFS) == ["pass"] * 3
+    by_file = sum(file.operations or 0 for _, file in found.facts.files)
+    assert sum(moved) == found.facts.operations == by_file
+    assert found.facts.in_flight == 96
+    assert verdicts(found.checks, PROOFS) == ["pass"] * 3
     [path] = outcome.paths
     assert path.counts is not None
     assert (path.counts.word, path.counts.reads) == ("cpu_queue", sum(moved))
-    assert (other.metrics, len(other.latencies)) == ((), 2)
+    assert (other.facts, len(other.latencies)) == (None, 2)
 
 
 def test_more_ranks_than_targets_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 from tests.run.running import launched, record_of, run, until
 from wattload.core.record.run import RunRecord
 from wattload.loaders.gpu_queue.failures import DRIVER
-from wattload.results.reading import judged
+from wattload.results.gpu_read.facts import Run
+from wattload.results.gpu_read.figures import bottleneck, seen_in_flight
+from wattload.results.reading import judged, run_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +33,12 @@ QUEUE = "wattload.loaders.gpu"
 
 def verdicts(record: RunRecord) -> dict[str, str]:
     return {check.name: check.verdict for check in judged(record).checks}
+
+
+def known(record: RunRecord) -> Run:
+    run = run_of(record)
+    assert run is not None
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +61,10 @@ def test_a_run_is_proved_by_its_counts(record: RunRecord) -> None:
     assert (path.path_effective, path.initiator) == ("cpu_queue", "cpu")
     assert (record.workload.queue_depth_asked, record.workload.block_bytes_asked) == (
         64,
-        record.workload.details["read_bytes"],
+        known(record).facts.read_bytes,
     )
     (window,) = record.timed_windows()
-    assert window.read_bytes == window.operations * record.workload.details["read_bytes"]
+    assert window.read_bytes == window.operations * known(record).facts.read_bytes
     assert "of the CPU (loader.requester=cpu)" in " ".join(record.workload.remarks)
 
 
@@ -108,26 +116,27 @@ def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
     for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads",
                  "closure_read_bytes_per_s"):  # fmt: skip
         assert found[name] == "pass", name
-    details = cached.workload.details
-    read = details["misses"] + details["passed"]
-    assert details["cache_bytes"] == cached.config["loader"]["cache_bytes"] == 524288
-    met = details["coalesced"] + details["hits"] + details["joined"]
-    assert details["requests"] == details["delivered"] == met + read
-    assert details["taken"] == details["answered"] == details["operations"] == read
+    facts = known(cached).facts
+    counts = dict(facts.queue or {})
+    read = counts["misses"] + counts["passed"]
+    assert facts.cache_bytes == cached.config["loader"]["cache_bytes"] == 524288
+    met = counts["coalesced"] + counts["hits"] + counts["joined"]
+    assert counts["requests"] == counts["delivered"] == met + read
+    assert counts["taken"] == counts["answered"] == facts.operations == read
     (window,) = cached.timed_windows()
-    least_bytes = details["read_bytes"]
+    least_bytes = facts.read_bytes
     assert (window.operations, window.read_bytes) == (read, read * least_bytes)
     assert_read_from_devices(cached)
     assert cached.workload.queue_depth_asked is None
-    seconds = details["seconds"]
+    seconds = facts.ranks[0].seconds
     assert metric_of(cached, "reads_per_s") == pytest.approx(read / seconds)
-    assert metric_of(cached, "requests_per_s") == pytest.approx(details["requests"] / seconds)
-    assert metric_of(cached, "hit_rate") == pytest.approx(details["hits"] / details["requests"])
-    delivered = details["requests"] * 512 / seconds
+    assert metric_of(cached, "requests_per_s") == pytest.approx(counts["requests"] / seconds)
+    assert metric_of(cached, "hit_rate") == pytest.approx(counts["hits"] / counts["requests"])
+    delivered = counts["requests"] * 512 / seconds
     assert metric_of(cached, "delivered_bytes_per_s") == pytest.approx(delivered)
     assert metric_of(cached, "read_bytes_per_s") == pytest.approx(read * least_bytes / seconds)
-    assert 0 < details["outstanding_seen"] < details["outstanding_asked"], "hits are not in flight"
-    assert details["bottleneck"] != "storage", "hits take time too"
+    assert 0 < (seen_in_flight(known(cached)) or 0) < facts.in_flight, "hits are not in flight"
+    assert bottleneck(known(cached))[0] != "storage", "hits take time too"
     (path,) = cached.workload.paths
     assert (path.path_effective, path.initiator) == ("gpu_pull", "gpu")
 
@@ -140,7 +149,7 @@ def test_latencies_of_few_steps_of_the_clock_are_missing(tmp_path: Path, emulate
     [metric] = [each for each in record.metrics if each.name == "mean_latency_s"]
     assert metric.value is None
     assert "the GPU's clock has steps of 10000000 ns" in metric.missing["value"]
-    assert record.workload.details["clock_step_s"] == 0.01
+    assert known(record).facts.ranks[0].clock_step_s == 0.01
     assert {row.kind for row in record.latencies} == {"read"}
 
 
@@ -154,9 +163,10 @@ def test_caches_of_several_processes_are_counted_together(tmp_path: Path, emulat
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
     assert found["data_path"] == found["queue_counts"] == "pass"
-    details = record.workload.details
-    assert sum(gpu["delivered"] for gpu in details["gpus"]) == details["requests"]
-    assert details["misses"] + details["passed"] == details["operations"]
+    facts = known(record).facts
+    counts = dict(facts.queue or {})
+    assert counts["delivered"] == counts["requests"]
+    assert counts["misses"] + counts["passed"] == facts.operations
 
 
 @pytest.mark.parametrize("engine", ["null", "memory"])
@@ -166,7 +176,7 @@ def test_a_run_without_storage_says_so(tmp_path: Path, engine: str) -> None:
     record = record_of(tmp_path)
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    assert found["data_path"] == "not_checked"
+    assert "data_path" not in found
     assert found["queue_counts"] == found["delivered_bytes"] == "pass"
     assert record.config["loader"]["engine"] == engine
     assert (record.workload.data, record.moved_bytes(PHASE, "read")) == (None, 0)
@@ -185,8 +195,8 @@ def test_processes_share_the_targets(tmp_path: Path) -> None:
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
     assert found["data_path"] == found["queue_counts"] == "pass"
-    files = record.workload.details["files"]
-    assert [(each["rank"], each["target"]) for each in files] == [(0, 0), (1, 1), (0, 2)]
+    files = known(record).facts.files
+    assert [(rank.rank, file.target) for rank, file in files] == [(0, 0), (1, 1), (0, 2)]
     assert record.workload.queue_depth_asked == 3 * 64
     assert {row.kind for row in record.latencies} == {"read", "request"}
 
@@ -278,10 +288,9 @@ def test_a_gpu_asks_and_pulls(tmp_path: Path, engine: str) -> None:
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
     assert found["queue_counts"] == found["delivered_bytes"] == "pass"
-    details = record.workload.details
-    assert details["requester"] == "gpu"
-    assert [each["operations"] for each in details["gpus"]] == [details["operations"]]
-    assert min(details["pull_per_s"], details["queue_per_s"]) > 0
+    [rank] = known(record).facts.ranks
+    assert rank.gpu is not None
+    assert min(rank.pull_per_s or 0, rank.queue_per_s or 0) > 0
     (path,) = record.workload.paths
     if engine == "storage":
         assert (path.path_effective, path.initiator) == ("gpu_pull", "gpu")

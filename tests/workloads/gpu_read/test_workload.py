@@ -10,7 +10,8 @@ import pytest
 from tests.context import Context, directory_target
 from tests.gpu_machine import gpu_address, on_drives
 from tests.workloads.gpu_read.fake import FakeLoader
-from tests.workloads.gpu_read.making import FILE_BYTES, files_of, made, metric, workload_of
+from tests.workloads.gpu_read.making import FILE_BYTES, files_of, workload_of
+from tests.workloads.gpu_read.outcome import made
 from wattload.core.errors import ConfigError, RunError
 from wattload.loaders.block_reads import ReadFailure
 from wattload.workloads.gpu_read.config import Config, Files
@@ -25,23 +26,24 @@ def several(target: Path, count: int) -> Context:
 
 
 def test_the_figures_follow_from_what_was_read(context: Context) -> None:
-    outcome, checks = made(workload_of(block_bytes=16384), context)
+    found = made(workload_of(block_bytes=16384), context)
+    outcome, metrics = found.outcome, found.metrics
     [phase] = context.timed("gpu_read")
-    seconds = outcome.details["seconds"]
+    seconds = found.facts.ranks[0].seconds
     assert phase.read_bytes == phase.operations * 16384 > 0
-    assert metric(outcome, "read_bytes_per_s") == pytest.approx(phase.read_bytes / seconds)
-    assert metric(outcome, "read_iops") == pytest.approx(phase.operations / seconds)
-    assert metric(outcome, "mean_latency_s") == pytest.approx(4 * seconds / phase.operations, 1e-3)
-    assert metric(outcome, "failed_reads") == 0
-    assert (metric(outcome, "cpu_s_per_gb") or 0) * phase.read_bytes < 2 * seconds
-    assert [each.name for each in outcome.metrics if each.headline] == ["read_bytes_per_s"]
+    assert metrics["read_bytes_per_s"] == pytest.approx(phase.read_bytes / seconds)
+    assert metrics["read_iops"] == pytest.approx(phase.operations / seconds)
+    assert metrics["mean_latency_s"] == pytest.approx(4 * seconds / phase.operations, 1e-3)
+    assert metrics["failed_reads"] == 0
+    assert (metrics["cpu_s_per_gb"] or 0) * phase.read_bytes < 2 * seconds
     [row] = outcome.latencies
     assert (row.phase, row.kind, row.count) == ("gpu_read", "read", phase.operations)
     assert phase.seconds == pytest.approx(seconds, abs=0.02)
-    assert {name: check.verdict for name, check in checks.items()} == {
+    assert {name: check.verdict for name, check in found.checks.items()} == {
         "cold_cache": "pass",
         "cold_cache_after": "pass",
-        "written_extents": checks["written_extents"].verdict,
+        "data_path": "pass",
+        "written_extents": found.checks["written_extents"].verdict,
         "delivered_bytes": "pass",
         "failed_reads": "pass",
         "littles_law": "pass",
@@ -52,11 +54,11 @@ def test_the_figures_follow_from_what_was_read(context: Context) -> None:
 
 def test_each_target_is_read_into_its_nearest_gpu(target: Path) -> None:
     loader, context = FakeLoader(), several(target, 3)
-    outcome, _ = made(workload_of(loader), context)
-    topology = outcome.details["topology"]
-    assert [each["gpu"] for each in topology] == [gpu_address(number) for number in range(3)]
-    assert {each["link"] for each in topology} == {"same switch"}
-    assert topology[0] == {
+    facts = made(workload_of(loader), context).facts
+    links = facts.connections
+    assert [each.gpu for each in links] == [gpu_address(number) for number in range(3)]
+    assert {each.link for each in links} == {"same switch"}
+    assert links[0].model_dump() == {
         "target": 0,
         "path": str(target / "0"),
         "gpu": gpu_address(0),
@@ -66,26 +68,26 @@ def test_each_target_is_read_into_its_nearest_gpu(target: Path) -> None:
         "link": "same switch",
     }
     plan = loader.plans[-1]
-    assert [file.gpu for file in plan.files] == [each["gpu"] for each in topology]
+    assert [file.gpu for file in plan.files] == [each.gpu for each in links]
     assert [file.node for file in plan.files] == [0, 0, 0]
     assert len({file.stamps.word for file in plan.files}) == 3
-    assert [each["target"] for each in outcome.details["files"]] == [0, 1, 2]
+    assert [file.target for _, file in facts.files] == [0, 1, 2]
 
 
 def test_files_per_thread_are_spread_over_targets(target: Path) -> None:
     context = several(target, 2)
-    outcome, _ = made(workload_of(threads=5, files=Files.per_thread), context)
+    found = made(workload_of(threads=5, files=Files.per_thread), context)
     assert [path.parent.parent.parent.name for path in files_of(context)] == list("00011")
-    assert len(outcome.details["files"]) == 5
+    assert len(found.facts.files) == 5
 
 
 def test_a_gpu_on_another_node_is_on_the_page(target: Path) -> None:
-    outcome, _ = made(workload_of(gpus=[7]), several(target, 1))
-    assert outcome.remarks == (
+    found = made(workload_of(gpus=[7]), several(target, 1))
+    assert found.outcome.remarks == (
         f"{target / '0'} is on another NUMA node than its GPU {gpu_address(7)}: reads cross "
         "between processors.",
     )
-    assert outcome.details["topology"][0]["link"] == "another node"
+    assert found.facts.connections[0].link == "another node"
 
 
 def test_the_same_reads_for_every_loader(context: Context) -> None:
@@ -102,8 +104,9 @@ def test_failed_reads_are_counted_and_bar_the_run(context: Context) -> None:
             ReadFailure(reason="Input/output error", count=1),
         )
     )
-    outcome, checks = made(workload_of(loader), context)
-    assert metric(outcome, "failed_reads") == outcome.details["failed_reads"] == 4
+    found = made(workload_of(loader), context)
+    checks = found.checks
+    assert found.metrics["failed_reads"] == found.facts.failed == 4
     assert checks["failed_reads"].verdict == "fail"
     assert "4 reads failed" in checks["failed_reads"].sentence
     assert "cuFileRead returned -5" in checks["failed_reads"].sentence
@@ -119,12 +122,12 @@ def test_no_read_at_all_is_a_failed_run(context: Context) -> None:
 
 
 def test_zeros_are_not_what_the_files_have(context: Context) -> None:
-    _, checks = made(workload_of(FakeLoader(delivers_zeros=True)), context)
+    checks = made(workload_of(FakeLoader(delivers_zeros=True)), context).checks
     assert checks["delivered_bytes"].verdict == "fail"
 
 
 def test_time_in_no_latency_is_a_share_of_a_threads_time(context: Context) -> None:
-    _, checks = made(workload_of(FakeLoader(hidden_share=0.25)), context)
+    checks = made(workload_of(FakeLoader(hidden_share=0.25)), context).checks
     check = checks["littles_law"]
     assert check.verdict == "warn"
     assert "25 % of a thread's time is in no latency" in check.sentence
@@ -132,19 +135,19 @@ def test_time_in_no_latency_is_a_share_of_a_threads_time(context: Context) -> No
 
 
 def test_more_in_flight_than_threads_is_wrong(context: Context) -> None:
-    _, checks = made(workload_of(FakeLoader(hidden_share=-0.5)), context)
+    checks = made(workload_of(FakeLoader(hidden_share=-0.5)), context).checks
     assert checks["littles_law"].verdict == "warn"
     assert "more than there are threads" in checks["littles_law"].sentence
 
 
 def test_a_mean_is_enough_for_little(context: Context) -> None:
-    outcome, checks = made(workload_of(FakeLoader(has_latencies=False)), context)
-    assert checks["littles_law"].verdict == "pass"
-    assert outcome.latencies == ()
+    found = made(workload_of(FakeLoader(has_latencies=False)), context)
+    assert found.checks["littles_law"].verdict == "pass"
+    assert found.outcome.latencies == ()
 
 
 def test_reads_through_the_page_cache_are_found(context: Context) -> None:
-    _, checks = made(workload_of(FakeLoader(through_page_cache=True)), context)
+    checks = made(workload_of(FakeLoader(through_page_cache=True)), context).checks
     assert checks["cold_cache"].verdict == "pass"
     assert checks["cold_cache_after"].verdict == "fail"
 
@@ -188,6 +191,5 @@ def test_numbers_and_addresses_name_gpus() -> None:
 
 def test_a_target_without_facts_gets_the_first_gpu(target: Path) -> None:
     context = Context(targets=(directory_target(target),))
-    outcome, _ = made(workload_of(), context)
-    [found] = outcome.details["topology"]
-    assert (found["gpu"], found["link"]) == (gpu_address(0), "unknown")
+    [found] = made(workload_of(), context).facts.connections
+    assert (found.gpu, found.link) == (gpu_address(0), "unknown")

@@ -1,0 +1,1 @@
+"""The results of random reads of blocks."""
