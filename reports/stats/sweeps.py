@@ -437,9 +437,9 @@ def _mean_point(
         and (own := _phase(run.record, phase)) is not None
         and own.active_s > 0
     ]
-    if not known:
-        return None
     moved_bytes = sum(own.read_bytes for _, own in known)
+    if not moved_bytes:
+        return None
     return LoadPoint(
         value=value,
         run_count=len(known),

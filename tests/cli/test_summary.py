@@ -249,7 +249,7 @@ def test_the_hit_rate_of_a_cache_is_a_line_of_its_own(capsys: pytest.CaptureFixt
     lines = shown(random_run(rate=7e6, cache_bytes=1 << 24).record, capsys)
     text = {name: line.replace("\xa0", " ").replace("\u202f", " ") for name, line in lines.items()}
     assert text["cache"] == (
-        "75.0 % of 280 070 000 requests hit in 16.8 MB of the GPU, 0.025 % joined, 0 % coalesced: "
+        "75.0 % of 280 070 000 requests hit in 16.8 MB of the GPU, 0.025 % merged, 0 % coalesced: "
         "28.0 M/s delivered"
     )
     assert text["path"].endswith("asked, taken, answered and read: 70 000 000 each")
