@@ -161,7 +161,7 @@ def _kept(each: LoadedPoint, group: Group) -> Cell:
             for load in run.record.loads
             if load.kept_fraction is not None
         ]
-        texts.append(percent(median(values)) if values else MISSING)
+        texts.append(percent(median_of_known(values)))
     return Cell(", ".join(texts))
 
 
