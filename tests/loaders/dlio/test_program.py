@@ -151,23 +151,26 @@ def test_what_ignores_a_polite_end_is_killed(
     assert started.status() == -signal.SIGKILL
 
 
-def test_last_words_are_the_exception_not_what_was_logged_after_it(tmp_path: Path) -> None:
-    started = program(
-        tmp_path,
-        "import sys\n"
-        "sys.stderr.write('[INFO] begin\\nTraceback (most recent call last):\\n  here\\n'\n"
-        "'zipfile.BadZipFile: Bad CRC-32\\n\\n[INFO] later\\nSystemExit: 1\\n')",
-    )
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (
+            "[INFO] begin\nTraceback (most recent call last):\n  here\n"
+            "zipfile.BadZipFile: Bad CRC-32\n\n[INFO] later\nSystemExit: 1\n",
+            "zipfile.BadZipFile: Bad CRC-32",
+        ),
+        ("one\ntwo\n \n", "two"),
+        ('out of memory\n  File "x"\n    ^^^^\n^^^^\n', "out of memory"),
+    ],
+    ids=["exception", "last line", "underlined"],
+)
+def test_last_words_are_the_exception_or_the_last_line_of_text(
+    tmp_path: Path, text: str, last: str
+) -> None:
+    started = program(tmp_path, f"import sys; sys.stderr.write({text!r})")
     list(started.lines())
     started.end()
-    assert started.last_error_line() == "zipfile.BadZipFile: Bad CRC-32"
-
-
-def test_last_words_without_an_exception_are_the_last_line(tmp_path: Path) -> None:
-    started = program(tmp_path, "import sys; sys.stderr.write('one\\ntwo\\n \\n')")
-    list(started.lines())
-    started.end()
-    assert started.last_error_line() == "two"
+    assert started.last_error_line() == last
 
 
 @pytest.mark.parametrize(
@@ -191,13 +194,3 @@ def test_last_words_survive_two_processes_that_write_at_once(tmp_path: Path, ord
     list(started.lines())
     started.end()
     assert started.last_error_line() == "zipfile.BadZipFile: Bad CRC-32"
-
-
-def test_last_words_are_never_a_line_that_only_underlines(tmp_path: Path) -> None:
-    started = program(
-        tmp_path,
-        "import sys; sys.stderr.write('out of memory\\n  File \"x\"\\n    ^^^^\\n^^^^\\n')",
-    )
-    list(started.lines())
-    started.end()
-    assert started.last_error_line() == "out of memory"

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import Extent, IOKind, IOOrder, IOPlan, Stamps
+from wattload.core.io import Extent, IOKind, IOPlan, Stamps
 from wattload.loaders.aligned_io import direct_alignment
-from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import library_path
-from wattload.loaders.stamps import bad_blocks
 
 pytestmark = pytest.mark.skipif(
     not library_path().exists(), reason="the engine is not built: make setup builds it"
@@ -58,27 +56,6 @@ def read(path: Path, *, alignment_bytes: int = SECTOR, **more: object) -> int:
         engine.close()
     assert result.operation_count == (plan.operation_count or COUNT)
     return result.bad_blocks
-
-
-def test_every_sector_carries_its_own_stamp(written: Path) -> None:
-    content = np.fromfile(written, dtype=np.uint8)
-    assert bad_blocks(content, STAMPS, first_block=3, unit_bytes=SECTOR) == 0
-    assert bad_blocks(content, STAMPS, first_block=4, unit_bytes=SECTOR) == COUNT
-
-
-@pytest.mark.parametrize("order", IOOrder)
-def test_sectors_are_read_past_the_page_cache(written: Path, order: IOOrder) -> None:
-    evict([written])
-    assert read(written, order=order, operation_count=3 * COUNT) == 0
-    assert resident_fraction([written]) == 0
-
-
-@pytest.mark.parametrize("byte", [0, 31, 32, 511])
-def test_a_changed_byte_is_one_bad_sector(written: Path, byte: int) -> None:
-    content = bytearray(written.read_bytes())
-    content[100 * SECTOR + byte] ^= 1
-    written.write_bytes(content)
-    assert read(written) == 1
 
 
 def test_swapped_sectors_are_both_bad(written: Path) -> None:
