@@ -155,14 +155,14 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
     drawn = [track for track in tracks if track.timeline.rates]
     if not drawn:
         return None
-    step_s = None
+    bin_s = None
     if any(_is_brief(track) for track in drawn):
-        step_s = max(track.end_s for track in drawn) / BINS_MAX
-        series = [_phase_rates(track, step_s, is_alone=len(drawn) == 1) for track in drawn]
+        bin_s = max(track.end_s for track in drawn) / BINS_MAX
+        series = [_phase_rates(track, bin_s, is_alone=len(drawn) == 1) for track in drawn]
     else:
         series = [_own_rates(drawn[0])] if len(drawn) == 1 else [_moved(track) for track in drawn]
     legend = [(each.role, each.name) for each in series[0]] if len(drawn) == 1 else []
-    svg, table, bins = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate", step_s)
+    svg, table, bins = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate", bin_s)
     computes = any(view_of(track.run.record).emulates_accelerators for track in drawn)
     ahead = "; the loader reads them ahead of the computation" if computes else ""
     caption = f"Bytes that the workload moved{ahead}. {bins}"
@@ -290,9 +290,9 @@ def _is_brief(track: Track) -> bool:
     return bool(lengths) and 0 < float(np.median(lengths)) < _BRIEF_S
 
 
-def _phase_rates(track: Track, step_s: float, *, is_alone: bool) -> list[_Series]:
+def _phase_rates(track: Track, bin_s: float, *, is_alone: bool) -> list[_Series]:
     """Return the mean rate of each timed phase while it lasts; of a single run by direction."""
-    time_s = np.arange(step_s / 2, track.end_s, step_s)
+    time_s = np.arange(bin_s / 2, track.end_s, bin_s)
     read, written = np.zeros_like(time_s), np.zeros_like(time_s)
     for phase in (each for each in track.phases if each.active_s > 0):
         for start_s, end_s in phase.intervals_s:
@@ -344,17 +344,17 @@ def _chart(
     series: Sequence[Sequence[_Series]],
     unit: Unit,
     what: str,
-    step_s: float | None = None,
+    bin_s: float | None = None,
 ) -> tuple[str, Table, str]:
     """Return the picture of the series of each track, their means, and what lines and bands are.
 
-    ``step_s`` is the period of series that are means of phases and have no bins.
+    ``bin_s`` is the period of series that are means of phases and have no bins.
     """
     every = [each for own in series for each in own]
     bands = (
         [band for track in tracks for band in track.timeline.bands] if unit is Unit.WATTS else []
     )
-    width_s = step_s or _bin_s(tracks, every)
+    width_s = bin_s or _bin_s(tracks, every)
     binned = [_binned(each, width_s) for each in every]
     end_s = max(track.end_s for track in tracks)
     tops = [_top(each, end_s) for each in binned]
@@ -365,7 +365,7 @@ def _chart(
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
-    has_bands = step_s is None and end_s >= _BANDED_MIN * width_s
+    has_bands = bin_s is None and end_s >= _BANDED_MIN * width_s
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, 0.0, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
@@ -376,7 +376,7 @@ def _chart(
     words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
     svg = frame.svg(f"{what} over time. {words}", "time")
     bins = "Lines are means of each phase."
-    if step_s is None:
+    if bin_s is None:
         bins = _bins_caption(width_s, has_bands=has_bands)
     return svg, _table(every, scale, frame.x), f"{bins}{_initials_caption(tracks)}"
 
@@ -436,8 +436,8 @@ def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array
     count = int(place[-1]) + 1 if place.size else 0
     edges = (np.arange(count + 1, dtype=np.float64) + first) * width_s
     if series.time_s.size > 1:
-        step_s = float(np.median(np.diff(series.time_s)))
-        edges[-1] = min(edges[-1], series.time_s[-1] + step_s)
+        bin_s = float(np.median(np.diff(series.time_s)))
+        edges[-1] = min(edges[-1], series.time_s[-1] + bin_s)
     known = ~np.isnan(series.value)
     place, value = place[known], series.value[known]
     counts = np.bincount(place, minlength=count)
