@@ -49,10 +49,8 @@ def anchor(*parts: str) -> str:
     return f"{name[: _ANCHOR_MAX - 17]}-{digest}"
 
 
-def moment(utc: str | None) -> str:
+def moment(utc: str) -> str:
     """Return a record's time in a readable form: ``2026-11-20 23:01:05 UTC``."""
-    if utc is None:
-        return "unknown"
     return f"{utc[:19].replace('T', ' ')} UTC"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reports.sessions import session, turn
+from tests.reports.sessions import against_itself, session, turn
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import limits_notices
@@ -192,3 +192,14 @@ def test_a_sentence_that_begins_with_a_setting_keeps_it_as_it_is_typed() -> None
     reported = notices(make_subject(runs))["warnings"]
     assert "loader=direct has no part here." in reported
     assert "It is so." in reported
+
+
+def test_runs_of_a_setting_against_itself_have_a_line_of_their_own() -> None:
+    warm = turn("A", -1, 9e9, warm_up=True, name="wA")
+    level = [1e9] * 6
+    runs = [warm, *session({"A": level, "B": level}), *against_itself("A", level, level)]
+    found = {each.anchor: list(each.sentences) for each in limits_notices(make_subject(runs))}
+    assert "excluded" not in found
+    assert found["no-arm"] == [
+        "12 runs compared one setting with itself: they set the noise floor."
+    ]
