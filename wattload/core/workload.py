@@ -500,37 +500,3 @@ class Workload(Protocol):
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Check what the run delivered or wrote, and remove its temporary files."""
         ...
-
-
-Figures = Mapping[str, float | int | str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredCheck:
-    """One check that only its workload can make.
-
-    ``fault`` is what makes it fail or warn. If the check could not be made, the run gets no
-    verdict, unless the check is ``optional``, such as one that a file system can't answer, or the
-    run's loader is in ``not_made_by``. Only runs with a loader in ``made_only_by``, if there are
-    any, and with the settings of the workload in ``made_only_with`` have it, and none with one of
-    the settings in ``not_made_with``.
-    """
-
-    fault: str
-    optional: bool = False
-    not_made_by: tuple[str, ...] = ()
-    made_only_by: tuple[str, ...] = ()
-    made_only_with: Mapping[str, object] = field(default_factory=dict)
-    not_made_with: Mapping[str, object] = field(default_factory=dict)
-
-    def is_of(self, loader: str, settings: object) -> bool:
-        """Return whether a run has the check, made or not; ``settings`` are its workload's."""
-        known = settings if isinstance(settings, Mapping) else {}
-        is_by = not self.made_only_by or loader in self.made_only_by
-        is_with = all(known.get(key) == value for key, value in self.made_only_with.items())
-        is_without = all(known.get(key) != value for key, value in self.not_made_with.items())
-        return is_by and is_with and is_without
-
-    def is_due(self, loader: str) -> bool:
-        """Return whether a run gets no verdict if the check could not be made."""
-        return not self.optional and loader not in self.not_made_by

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,14 +22,11 @@ from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import with_remark
 from wattload.core.units import Unit
-from wattload.core.workload import DeclaredCheck
 from wattload.results.facts import Run
 from wattload.results.figures import evaluated
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.registry import results_of
 from wattload.results.view import View
-
-_WORKLOADS = "wattload.workloads"
 
 
 @cache_by_identity
@@ -144,35 +138,11 @@ def _with_declared(
 def _declared(record: RunRecord) -> Mapping[str, bool] | None:
     """Return the checks that a run stores, and whether each must be made; ``None`` if unknown."""
     results, run = results_of(record.workload.name), run_of(record)
-    if results is not None:
-        if run is None:
-            return {}
-        return {each.name: not each.optional for each in results.observed if each.applies(run)}
-    declared = declared_checks(record.workload.name)
-    if declared is None:
+    if results is None:
         return None
-    loader, settings = record.workload.loader, record.config.get("workload")
-    return {
-        name: check.is_due(loader)
-        for name, check in declared.items()
-        if check.is_of(loader, settings)
-    }
-
-
-def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
-    """Return what a workload without results declares, by name of the check.
-
-    ``workload`` comes from a record: only modules of wattload are imported.
-    """
-    package = import_module(_WORKLOADS)
-    modules = {module.name: module.ispkg for module in iter_modules(package.__path__)}
-    if workload not in modules:
-        return None
-    module = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
-    if find_spec(module) is None:
-        return None
-    declared: Mapping[str, DeclaredCheck] | None = getattr(import_module(module), "CHECKS", None)
-    return declared
+    if run is None:
+        return {}
+    return {each.name: not each.optional for each in results.observed if each.applies(run)}
 
 
 def read_judged(path: Path) -> StoredRecord:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.checks.io import data_path
+from tests.reports.gpu_reads import reads_run
+from wattload.core.checks.io import path_check
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
@@ -50,18 +51,15 @@ CACHED = counts(
 )  # fmt: skip
 
 
-def record_of(found: PathCounts, *, must_be_direct: bool = False, **path: Any) -> RunRecord:
+def record_of(found: PathCounts) -> RunRecord:
     record, _ = make_run(Scenario(virtual=False, power="measured"))
-    paths = (DataPath(data_path="gpu", path_requested="direct", counts=found, **path),)
-    details = {"must_be_direct": must_be_direct, "operations": READS, "block_bytes": 4096}
-    update = {"name": "gpu_read", "paths": paths, "details": details}
-    record = record.model_copy(update={"workload": record.workload.model_copy(update=update)})
-    return record if path else with_effective_paths(record)
+    paths = (DataPath(data_path="gpu", path_requested="direct", counts=found),)
+    workload = record.workload.model_copy(update={"paths": paths})
+    return with_effective_paths(record.model_copy(update={"workload": workload}))
 
 
-def judged(record: RunRecord) -> Check:
-    [check] = data_path(record)
-    return check
+def judged(found: PathCounts, *, must_be_direct: bool = False) -> Check:
+    return path_check(found, operations=READS, block_bytes=4096, must_be_direct=must_be_direct)
 
 
 @pytest.mark.parametrize(
@@ -108,37 +106,38 @@ def test_verdicts_by_counts(found: PathCounts, word: str, free: str, asked: str)
     record = record_of(found)
     assert record.workload.paths[0].path_effective == word
     assert f"reads {READS:,}" in record.workload.paths[0].path_evidence
-    assert judged(record).verdict == free
-    assert judged(record_of(found, must_be_direct=True)).verdict == asked
+    assert judged(found).verdict == free
+    assert judged(found, must_be_direct=True).verdict == asked
 
 
 def test_a_direct_path_that_was_not_taken_is_named() -> None:
-    check = judged(record_of(POSIX, must_be_direct=True))
+    check = judged(POSIX, must_be_direct=True)
     assert check.sentence.startswith(
         "Path direct asked, posix_bounce taken by 61,440 of 61,440 reads"
     )
 
 
 def test_some_bounced_reads_are_named() -> None:
-    check = judged(record_of(MIXED, must_be_direct=True))
+    check = judged(MIXED, must_be_direct=True)
     counted = "61,400 of 61,440 reads by GPUDirect Storage, 40 through host memory"
     assert check.sentence.startswith(f"Path direct asked, {counted}")
-    allowed = judged(record_of(MIXED))
+    allowed = judged(MIXED)
     assert allowed.sentence.startswith(f"Not only GPUDirect Storage: {counted}")
 
 
 def test_a_missing_proof_bars_the_verdict() -> None:
-    record = record_of(P2P)
+    record = reads_run().record
     (path,) = record.workload.paths
     bare = path.model_copy(update={"counts": None})
     workload = record.workload.model_copy(update={"paths": (bare,)})
-    checks = reading.judged(record.model_copy(update={"workload": workload})).checks
+    bare_record = record.model_copy(update={"workload": workload, "checks": ()})
+    checks = reading.judged(bare_record).checks
     assert [check.bars_verdict for check in checks if check.name == "data_path"] == [True]
 
 
 def test_counts_of_a_few_reads_do_not_prove_the_path_of_all() -> None:
     few = {"reads": 10, "read_bytes": 40960, "library_reads": 10, "p2p_reads": 10}
-    check = judged(record_of(P2P.model_copy(update=few)))
+    check = judged(P2P.model_copy(update=few))
     assert check.verdict == "fail"
     assert f"do not cover the {READS} timed reads" in check.sentence
 
@@ -146,10 +145,3 @@ def test_counts_of_a_few_reads_do_not_prove_the_path_of_all() -> None:
 def test_a_gpu_asked_only_where_counts_prove_it() -> None:
     for found, initiator in ((QUEUED, "gpu"), (BY_CPU, "cpu"), (LOST, "cpu"), (P2P, "cpu")):
         assert record_of(found).workload.paths[0].initiator == initiator
-
-
-def test_the_bytes_of_a_drive_may_be_more_than_those_of_a_block() -> None:
-    record = record_of(QUEUED)
-    details = {**record.workload.details, "block_bytes": 512, "read_bytes": 4096}
-    workload = record.workload.model_copy(update={"details": details})
-    assert judged(record.model_copy(update={"workload": workload})).verdict == "pass"

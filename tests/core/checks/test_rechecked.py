@@ -17,7 +17,7 @@ from tests.records import Scenario, WorkloadName, make_run
 from tests.training import program_epoch, whole_record
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.results.reading import declared_checks, judged
+from wattload.results.reading import judged
 from wattload.results.registry import results_of
 from wattload.results.unet3d.facts import Program
 from wattload.run.compose import compose, workload_class
@@ -129,7 +129,7 @@ def test_a_record_of_an_unknown_workload_gets_no_verdict() -> None:
 
 @pytest.mark.parametrize("name", ["os", "", "..", "unet3d.config", "__init__", "unet3d/../null"])
 def test_a_name_from_a_record_imports_nothing_but_a_workload(name: str) -> None:
-    assert declared_checks(name) is None
+    assert results_of(name) is None
 
 
 PRESETS = {"gpu_random_read": "gpu_read"}
@@ -139,11 +139,8 @@ PRESETS = {"gpu_random_read": "gpu_read"}
 def declared_faults(workload: str) -> dict[str, str]:
     """Return the checks that runs of a workload store, and the fault that fails each."""
     results = results_of(workload)
-    if results is not None:
-        return {check.name: check.fault for check in results.observed}
-    declared = declared_checks(workload)
-    assert declared is not None
-    return {name: check.fault for name, check in declared.items()}
+    assert results is not None
+    return {check.name: check.fault for check in results.observed}
 
 
 def test_every_workload_declares_its_checks_under_its_own_name() -> None:

@@ -30,7 +30,6 @@ from wattload.core.checks.energy import (
     wall_clock,
 )
 from wattload.core.checks.io import (
-    data_path,
     device_bytes,
     queue_depth,
     rate_closure,
@@ -56,7 +55,6 @@ from wattload.core.record.run import RunRecord
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     rate_closure,
     device_bytes,
-    data_path,
     queue_depth,
     clocks_agree,
     long_enough,

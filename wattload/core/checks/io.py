@@ -196,27 +196,6 @@ def _other_load(
     return f"{format_bytes(extra)} of other traffic on the devices{shared}"
 
 
-def data_path(record: RunRecord) -> Sequence[Check]:
-    """Judge the path of reads into GPU memory or through a queue by its counts, its only proof.
-
-    A loader that asks for a direct path has to get it. One that takes any path gets a warning if
-    the bytes went through host memory by a library: its user may believe otherwise.
-    """
-    details = record.workload.details
-    if not details:
-        return []
-    return [
-        path_check(
-            path.counts,
-            operations=details.get("operations"),
-            block_bytes=details.get("read_bytes", details.get("block_bytes")),
-            must_be_direct=bool(details.get("must_be_direct")),
-        )
-        for path in record.workload.paths
-        if path.counts is not None
-    ]
-
-
 def initiator_of(counts: PathCounts) -> Literal["cpu", "gpu"]:
     """Return who asked for reads, as far as counts prove it."""
     return "gpu" if counts.word == "gpu_pull" else "cpu"

@@ -357,7 +357,20 @@ CHECKS = (
     ),
     data_path(_operations, _block_bytes, _must_be_direct),
 )
+
+
+def _has_counted_path(run: Run) -> bool:
+    """Return whether only counts prove the path; of others block devices count the bytes."""
+    return _reads_storage(run) and (run.facts.by_threads or run.facts.queue is not None)
+
+
 OBSERVED: tuple[Observed[ReadFacts], ...] = (
+    Observed(
+        name="data_path",
+        fault="nothing counted the reads that took a path",
+        optional=True,
+        applies=_has_counted_path,
+    ),
     cold_cache(_reads_storage),
     written_extents(_reads_storage),
     Observed(
