@@ -52,6 +52,7 @@ def test_a_bar_is_what_the_ratio_divides_without_failed_runs(tmp_path: Path) -> 
     assert found.value == pytest.approx(2e9, rel=5e-3)  # the geometric mean of 1 and 4 GB/s
     assert found.value == row.centres["A"]
     assert [dot.in_mean for dot in found.dots] in ([True, True, False], [True, True])
+    assert "A hollow dot is an excluded run." in figure(runs).caption
 
 
 def test_an_arm_without_a_figure_says_why_where_others_have_one(tmp_path: Path) -> None:
