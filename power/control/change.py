@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from wattload.core.clock import boot_id, utc_text
 from wattload.core.errors import PowerError, PowerStateError
+from wattload.core.record.energy import PowerSettingRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control.drive_feature import DriveFeature
+from wattload.power.control.drive_feature import DriveFeature, RefusedError
 from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import (
     ChangeJournal,
@@ -27,14 +28,7 @@ from wattload.power.control.journal import (
     Setting,
     lock_controllers,
 )
-from wattload.power.control.power_settings import (
-    CLOCK,
-    Feature,
-    Plan,
-    Saved,
-    SettingValue,
-    plans,
-)
+from wattload.power.control.power_settings import CLOCK, Plan, Saved, SettingValue, plans
 from wattload.power.control.undo import is_foreign, left_text, sentence_of, undo
 from wattload.power.nvme.admin import AdminDevice, fetch
 from wattload.power.nvme.admin_timeout import when_settled
@@ -53,30 +47,159 @@ _NOT_READ: Saved = (None, "the run has not ended")
 
 @dataclass(slots=True, kw_only=True)
 class Change:
-    """A changed setting: the value before, the requested one, and what was read back since.
+    """One setting of a drive, from its change until it is undone.
 
     ``verified`` is ``None`` if the drive did not accept the value, ``after`` until the value is
     read before the undo, ``restored`` until the old value is back; ``trouble`` says why it is not.
     ``saved`` and ``saved_after`` are the drive's own saved value, which no change may touch.
+
+    The caller holds the controller's lock (``ChangeJournal.lock``) for as long as the change is in
+    effect.
     """
 
-    option: str
-    feature: Feature
-    before: SettingValue | None
-    requested: SettingValue
+    drive: DriveFeature
+    plan: Plan
+    journal: ChangeJournal = field(repr=False)
+    run_id: str
+    owner: Owner = "run"
     verified: SettingValue | None = None
+    after: SettingValue | None = None
     restored: SettingValue | None = None
     is_restored: bool = False
     trouble: str = ""
-    after: SettingValue | None = None
     saved: Saved = _NOT_READ
     saved_after: Saved = _NOT_READ
-    undo: FeatureChange = field(repr=False)
+    _entry: Entry | None = None
+
+    @property
+    def before(self) -> SettingValue | None:
+        """The value before the change."""
+        return self.drive.feature.decode(self.plan.before.value)
 
     @property
     def was_put_back(self) -> bool:
         """Whether the drive had its old value again before it was restored."""
         return self.is_restored and self.after == self.restored != self.verified
+
+    def make(self) -> None:
+        """Journal, send and verify the value.
+
+        If the drive does not accept it, the change is undone before this raises.
+
+        Raises:
+            PowerStateError: the drive refuses, reports another value afterwards, or has a value
+                that something else has set since it was read, or since an earlier change.
+            PowerError: the journal is not writable, or the drive does not answer.
+        """
+        drive, new = self.drive, self.plan.new
+        earlier = self.journal.read(self._key, self.owner)
+        current = drive.read(self.plan.old)
+        found = earlier.old if earlier else self.plan.old
+        if is_foreign(drive, current, (found, *earlier.sent) if earlier else (found,)):
+            raise PowerStateError(self._set_meanwhile(earlier, current))
+        self.verified = None
+        self._entry = _entry(drive, found, new, run_id=self.run_id, owner=self.owner)
+        self.journal.write(self._entry)
+        try:
+            current = drive.send(current, new, note=self._note_taken)
+        except PowerError as error:
+            if isinstance(error, RefusedError) and self._is_unchanged(found):
+                self._close_refused(earlier)
+            else:
+                self._undo_failed(error)
+            raise
+        self.verified = drive.feature.decode(current.value)
+
+    def restore(self) -> Setting | None:
+        """Restore the old value and close the journal entry, as ``undo`` decides.
+
+        Returns the value read back, ``None`` if nothing was changed; safe to call twice.
+
+        Raises:
+            PowerStateError: the drive has a value that something else has set; the entry stays.
+            PowerError: the old value is not back; the entry stays for the next start.
+        """
+        if self._entry is None:
+            return None
+        was_in_effect = self.verified is not None
+        undone = undo(self.drive, self.journal, self._entry, was_in_effect=was_in_effect)
+        if undone.current is None:
+            raise PowerStateError(f"{self.drive.drive_name} is {undone.text}")
+        self._entry = None
+        return undone.current
+
+    @property
+    def _key(self) -> Key:
+        controller = self.drive.controller
+        return Key(controller.serial, self.drive.feature.identifier, controller.controller_id)
+
+    def _note_taken(self, current: Setting) -> None:
+        """Journal a value that the drive took in place of the requested one, such as a rounded one.
+
+        If this process dies now, the next start would take it for somebody else's.
+        """
+        entry, feature = self._entry, self.drive.feature
+        if entry is not None and not any(
+            feature.same(current, each) for each in (entry.old, *entry.sent)
+        ):
+            self._entry = replace(entry, taken=current)
+            self.journal.write(self._entry)
+
+    def _set_meanwhile(self, earlier: Entry | None, current: Setting) -> str:
+        if earlier is not None:
+            return sentence_of(earlier, left_text(earlier, current))
+        feature = self.drive.feature
+        return (
+            f"{self.drive.drive_name} has changed from {feature.describe(self.plan.old)} to "
+            f"{feature.describe(current)} before it was set: something else is setting it, so it "
+            "is left; try again when that has ended"
+        )
+
+    def _undo_failed(self, error: PowerError) -> None:
+        """Undo a failed change; if that fails too, raise an error that gives both reasons."""
+        try:
+            self.restore()
+        except PowerError as trouble:
+            raise PowerStateError(
+                f"{error}; and the old value is not restored: {trouble}"
+            ) from error
+
+    def _close_refused(self, earlier: Entry | None) -> None:
+        """Close the entry of a refused change; keep the entry of an earlier ``power set``."""
+        if earlier is not None:
+            self.journal.write(earlier)
+        elif self._entry is not None:
+            self.journal.remove(self._entry)
+        self._entry = None
+
+    def _is_unchanged(self, old: Setting) -> bool:
+        """Return whether a refused change left the drive as it was."""
+        feature, new = self.drive.feature, self.plan.new
+        if not feature.readable or feature.same(old, new):
+            return True
+        try:
+            return not feature.same(self.drive.read(), new)
+        except PowerError:
+            return False
+
+
+def _undo(change: Change) -> None:
+    """Restore one change's old value after reading the current one; note any failure in it."""
+    drive = change.drive
+    try:
+        if change.verified is not None and change.after is None:
+            change.after = drive.feature.decode(drive.read().value)
+    except PowerError:
+        pass  # a missing final value is recorded as missing; the undo is tried all the same
+    try:
+        back = change.restore()
+    except PowerError as error:
+        change.trouble = str(error)
+        return
+    change.trouble = ""
+    if back is not None:
+        change.restored, change.is_restored = drive.feature.decode(back.value), True
+        change.saved_after = drive.read_saved()
 
 
 class PowerStateControl:
@@ -105,18 +228,6 @@ class PowerStateControl:
         self._locks.enter_context(lock_controllers(serial, sorted(set(names))))
         self._locked_names = names
 
-    def set(
-        self, state: int, *, holds_system: HoldsSystem, allow_system_drive: bool = False
-    ) -> Change:
-        """Put the drive into an operational power state and return the change.
-
-        Takes the latencies that the drive states for the transition. Raises the same errors as
-        ``apply``.
-        """
-        config = PowerConfig(state=state, allow_system_drive=allow_system_drive)
-        self.apply(config, holds_system=holds_system)
-        return self.changes[-1]
-
     def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
         """Make and verify every change that the configuration requests; ``changes`` lists them.
 
@@ -128,7 +239,17 @@ class PowerStateControl:
         for plan in plans(self._device, self.controller, config):
             if not config.allow_system_drive:
                 check_no_system(self._device.name, self.controller.serial, holds_system)
-            self._make(plan)
+            drive = DriveFeature(self._device, self.controller, plan.feature)
+            change = Change(
+                drive=drive,
+                plan=plan,
+                journal=self._journal,
+                run_id=self._run_id,
+                owner=self._owner,
+                saved=drive.read_saved(),
+            )
+            self.changes.append(change)
+            change.make()
 
     def restore(self) -> None:
         """Undo every change, the last one first; safe to call twice.
@@ -142,10 +263,10 @@ class PowerStateControl:
         """
         for change in reversed(self.changes):
             try:
-                self._undo(change)
+                _undo(change)
             except Exception as error:
                 change.trouble = f"{type(error).__name__}: {error}"
-                _LOG.exception("%s: bug while undoing %s", self._device.name, change.option)
+                _LOG.exception("%s: bug while undoing %s", self._device.name, change.plan.option)
         troubles = [change.trouble for change in self.changes if change.trouble]
         if troubles:
             raise PowerError("; ".join(troubles))
@@ -157,46 +278,6 @@ class PowerStateControl:
         """
         self._device.close()
         when_settled(self._locked_names, self._locks.close)
-
-    def _make(self, plan: Plan) -> None:
-        feature = plan.feature
-        undo = FeatureChange(
-            self._device,
-            self.controller,
-            self._journal,
-            feature,
-            run_id=self._run_id,
-            owner=self._owner,
-        )
-        change = Change(
-            option=plan.option,
-            feature=feature,
-            before=feature.decode(plan.before.value),
-            requested=plan.requested,
-            saved=undo.drive.read_saved(),
-            undo=undo,
-        )
-        self.changes.append(change)
-        change.verified = feature.decode(undo.set(plan.new, old=plan.old).value)
-
-    def _undo(self, change: Change) -> None:
-        """Restore one change's old value after reading the current one; note any failure in it."""
-        drive = change.undo.drive
-        try:
-            if change.verified is not None and change.after is None:
-                change.after = change.feature.decode(drive.read().value)
-        except PowerError:
-            pass  # a missing final value is recorded as missing; the undo is tried all the same
-        try:
-            back = change.undo.restore()
-        except PowerError as error:
-            change.trouble = str(error)
-            return
-        change.trouble = ""
-        if back is not None:
-            change.restored = change.feature.decode(back.value)
-            change.is_restored = True
-            change.saved_after = drive.read_saved()
 
 
 def check_no_system(name: str, serial: str, holds_system: HoldsSystem) -> None:
@@ -211,151 +292,12 @@ def check_no_system(name: str, serial: str, holds_system: HoldsSystem) -> None:
     )
 
 
-class FeatureChange:
-    """One feature of one drive, from its change until it is undone.
-
-    The caller holds the controller's lock (``ChangeJournal.lock``) for as long as the change is in
-    effect.
-    """
-
-    def __init__(
-        self,
-        device: AdminDevice,
-        controller: Controller,
-        journal: ChangeJournal,
-        feature: Feature,
-        *,
-        run_id: str,
-        owner: Owner = "run",
-    ) -> None:
-        self.drive = DriveFeature(device, controller, feature)
-        self._journal = journal
-        self._run_id = run_id
-        self._owner: Owner = owner
-        self._entry: Entry | None = None
-        self._is_verified = False
-
-    def set(self, new: Setting, *, old: Setting | None = None) -> Setting:
-        """Journal, send and verify a value; return the value read back.
-
-        ``old`` is the value to restore later, by default the current one. If the drive does not
-        accept the new value, it is undone before this raises.
-
-        Raises:
-            PowerStateError: the drive refuses, reports another value afterwards, or has a value
-                that something else has set since it was read, or since an earlier change.
-            PowerError: the journal is not writable, or the drive does not answer.
-        """
-        drive = self.drive
-        earlier = self._journal.read(self._key, self._owner)
-        current = drive.read(old)
-        found = earlier.old if earlier else old or current
-        if is_foreign(drive, current, (found, *earlier.sent) if earlier else (found,)):
-            raise PowerStateError(self._set_meanwhile(earlier, found, current))
-        self._entry = _entry(drive, found, new, run_id=self._run_id, owner=self._owner)
-        self._is_verified = False
-        self._journal.write(self._entry)
-        try:
-            answer = drive.send(current, new, note=self._note_taken)
-            if answer.current is not None:
-                drive.require_same(answer.current, new)
-        except PowerError as error:
-            self._undo_failed(str(error), error)
-            raise
-        if answer.current is None:
-            if self._is_unchanged(found, new):
-                self._close_refused(earlier)
-            else:
-                self._undo_failed(answer.refusal, None)
-            raise PowerStateError(answer.refusal)
-        self._is_verified = True
-        return answer.current
-
-    def restore(self) -> Setting | None:
-        """Restore the old value and close the journal entry, as ``undo`` decides.
-
-        Returns the value read back, ``None`` if nothing was changed; safe to call twice.
-
-        Raises:
-            PowerStateError: the drive has a value that something else has set; the entry stays.
-            PowerError: the old value is not back; the entry stays for the next start.
-        """
-        if self._entry is None:
-            return None
-        undone = undo(self.drive, self._journal, self._entry, was_in_effect=self._is_verified)
-        if undone.current is None:
-            raise PowerStateError(f"{self.drive.drive_name} is {undone.text}")
-        self._entry = None
-        return undone.current
-
-    @property
-    def _key(self) -> Key:
-        controller = self.drive.controller
-        return Key(controller.serial, self.drive.feature.identifier, controller.controller_id)
-
-    def _note_taken(self, current: Setting) -> None:
-        """Journal a value that the drive took in place of the requested one, such as a rounded one.
-
-        If this process dies now, the next start would take it for somebody else's.
-        """
-        entry, feature = self._entry, self.drive.feature
-        if entry is not None and not any(
-            feature.same(current, each) for each in (entry.old, *entry.sent)
-        ):
-            self._entry = replace(entry, taken=current)
-            self._journal.write(self._entry)
-
-    def _set_meanwhile(self, earlier: Entry | None, found: Setting, current: Setting) -> str:
-        if earlier is not None:
-            return sentence_of(earlier, left_text(earlier, current))
-        feature = self.drive.feature
-        return (
-            f"{self.drive.drive_name} has changed from {feature.describe(found)} to "
-            f"{feature.describe(current)} before it was set: something else is setting it, so it "
-            "is left; try again when that has ended"
-        )
-
-    def _undo_failed(self, sentence: str, cause: PowerError | None) -> None:
-        """Undo a failed change; if that fails too, raise an error that gives both reasons."""
-        try:
-            self.restore()
-        except PowerError as trouble:
-            raise PowerStateError(
-                f"{sentence}; and the old value is not restored: {trouble}"
-            ) from cause
-
-    def _close_refused(self, earlier: Entry | None) -> None:
-        """Close the entry of a refused change; keep the entry of an earlier ``power set``."""
-        if earlier is not None:
-            self._journal.write(earlier)
-        elif self._entry is not None:
-            self._journal.remove(self._entry)
-        self._entry = None
-
-    def _is_unchanged(self, old: Setting, new: Setting) -> bool:
-        """Return whether a refused change left the drive as it was."""
-        feature = self.drive.feature
-        if not feature.readable or feature.same(old, new):
-            return True
-        try:
-            return not feature.same(self.drive.read(), new)
-        except PowerError:
-            return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockChange:
-    """A drive's clock in ms since 1970; before a host has set it, since the drive's reset."""
-
-    before_ms: int
-    requested_ms: int
-    verified_ms: int
-
-
 def set_clock(
     device: AdminDevice, controller: Controller, journal: ChangeJournal, *, run_id: str
-) -> ClockChange:
+) -> PowerSettingRecord:
     """Set the drive's clock to the host's and read it back.
+
+    Times are in ms since 1970; before a host has set the clock, since the drive's reset.
 
     Raises:
         PowerStateError: the drive has no clock, refuses, or does not take the time.
@@ -381,7 +323,21 @@ def set_clock(
             f"{device.name} ({controller.serial}) accepted the time {requested_ms} ms but "
             f"reports {verified_ms} ms; leave power.set_timestamp=false"
         )
-    return ClockChange(before_ms=before_ms, requested_ms=requested_ms, verified_ms=verified_ms)
+    stays = "a clock that was set to the host's is not reset"
+    return PowerSettingRecord(
+        option="power.set_timestamp",
+        feature=TIMESTAMP,
+        name=CLOCK.name,
+        unit="ms",
+        requested=requested_ms,
+        before=before_ms,
+        verified=verified_ms,
+        after=None,
+        restored=None,
+        saved=None,
+        saved_after=None,
+        missing=dict.fromkeys(("after", "restored", "saved", "saved_after"), stays),
+    )
 
 
 def _entry(drive: DriveFeature, old: Setting, new: Setting, *, run_id: str, owner: Owner) -> Entry:

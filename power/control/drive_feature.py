@@ -26,12 +26,8 @@ _LONGEST_WAIT_S = 60.0
 _POLL_S = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The result of Set Features: the value read back, ``None`` if it was refused, and why."""
-
-    current: Setting | None
-    refusal: str = ""
+class RefusedError(PowerStateError):
+    """The drive refuses a value, with the status of Set Features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +51,22 @@ class DriveFeature:
     def read_saved(self) -> Saved:
         return read_saved(self.device, self.controller, self.feature)
 
-    def set_back(self, old: Setting, now: Setting) -> Setting:
-        """Set the old value; return the value read back.
-
-        Raises:
-            PowerStateError: the drive refuses, or reports another value afterwards.
-            PowerError: the drive does not answer.
-        """
-        answer = self.send(now, old)
-        if answer.current is None:
-            raise PowerStateError(answer.refusal)
-        self.require_same(answer.current, old)
-        return answer.current
-
-    def require_same(self, current: Setting, wanted: Setting) -> None:
-        """Raise ``PowerStateError`` unless the drive has taken a value that it accepted."""
-        if not self.feature.same(current, wanted):
-            raise PowerStateError(
-                f"{self.drive_name} accepted {self.feature.describe(wanted)} "
-                f"but reports {self.feature.describe(current)} {GRACE_S:g} s after its stated "
-                "latency: it does not follow the host"
-            )
-
     def send(
         self, current: Setting, new: Setting, *, note: Callable[[Setting], None] | None = None
-    ) -> Answer:
-        """Send a value, valid until the drive's next reset, in all dwords that may carry it.
+    ) -> Setting:
+        """Send a value, valid until the drive's next reset, and return the value read back.
 
         ``note`` is called with each value read back that is not ``new``.
 
-        A drive that reads a dword which does not carry it would see 0, and a power limit of 0 is
-        none. So a value goes into one dword alone only if that lifts no limit. After the drive has
-        accepted one dword, a refusal of the next is ignored: the first may have taken effect.
+        The value is in all dwords that may carry it. A drive that reads a dword which does not
+        carry it would see 0, and a power limit of 0 is none. So a value goes into one dword alone
+        only if that lifts no limit. After the drive has accepted one dword, a refusal of the next
+        is ignored: the first may have taken effect.
+
+        Raises:
+            RefusedError: the drive refuses the value.
+            PowerStateError: it reports another value afterwards.
+            PowerError: it does not answer.
         """
         dwords = self.feature.dwords
         status, settled = self._send_in(dwords, current, new, note)
@@ -97,10 +77,16 @@ class DriveFeature:
                 is_set = last is not None and self.feature.same(last, new)
                 if is_set or status & CODE_MASK not in (SUCCESS, INVALID_FIELD):
                     break
-        if settled is not None:
-            return Answer(current=settled)
-        what = f"refuses {self.feature.describe(new)}: {describe_status(status)}"
-        return Answer(current=None, refusal=f"{self.drive_name} {what}")
+        if settled is None:
+            what = f"refuses {self.feature.describe(new)}: {describe_status(status)}"
+            raise RefusedError(f"{self.drive_name} {what}")
+        if not self.feature.same(settled, new):
+            raise PowerStateError(
+                f"{self.drive_name} accepted {self.feature.describe(new)} "
+                f"but reports {self.feature.describe(settled)} {GRACE_S:g} s after its stated "
+                "latency: it does not follow the host"
+            )
+        return settled
 
     def _send_in(
         self,

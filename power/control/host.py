@@ -26,12 +26,9 @@ def controllers_here() -> Sequence[str]:
 
 def serial_here(name: str) -> str:
     """Return a controller's serial, or its name if it has none; needs no permission."""
-    from wattload.core.sysfs import read_text
+    from wattload.core.sysfs import text_or_empty
 
-    try:
-        return read_text(Path("/sys/class/nvme") / name / "serial") or name
-    except OSError:
-        return name
+    return text_or_empty(Path("/sys/class/nvme") / name / "serial") or name
 
 
 def holds_system_here(name: str) -> bool | None:

@@ -7,14 +7,13 @@ back. So the next process to start can finish the work of one that died.
 An entry whose drive has a value that something else has set stays open, with that value in it.
 
 An entry makes its reader send a command. So folder and entries must belong to this user or root,
-and nobody else may write to them; an entry is limited and type-checked; and only features that
-wattload sets are restored (``undo.check_restorable``).
+nobody else may write to the folder; an entry is type-checked; and only features that wattload sets
+are restored (``undo.check_restorable``).
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,9 +33,6 @@ from wattload.power.nvme.features import POWER_MANAGEMENT
 _SUFFIX = ".json"
 _PREFIX = "feature-"
 _ENTRY_MODE = 0o600
-_MAX_ENTRY_BYTES = 16 << 10
-"""A buffer of 4 KiB in hex, twice."""
-
 _CONTROLLER_MARK = "@"
 """Separates the serial from the controller; quoted serials never contain it."""
 
@@ -148,11 +144,14 @@ class ChangeJournal:
         """Return the open entry of a controller's feature, or ``None``.
 
         Raises:
-            PowerError: the file is damaged; a crash of wattload can't cause that.
+            PowerError: the file is damaged or not ours; a crash of wattload can't cause that.
         """
         path = self.folder / _name_of(key, owner)
         with self._opened() as folder:
-            content = None if folder is None else _content(folder, path.name)
+            try:
+                content = None if folder is None else folder.read(path.name)
+            except (OSError, DataError) as error:
+                raise PowerError(f"the journal entry is not used: {error}") from error
         if content is None:
             return None
         entry = _entry(path, content)
@@ -304,34 +303,6 @@ def _key_of(name: str) -> Key | None:
         return Key(unquote(serial), int(feature, 16), int(controller, 16))
     except ValueError:
         return None
-
-
-def _content(folder: Folder, name: str) -> bytes | None:
-    """Return the content of an entry's file, ``None`` if there is none.
-
-    Raises:
-        PowerError: others may have written it, or it is longer than an entry.
-    """
-    path = folder.path / name
-    try:
-        descriptor = folder.update(name, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    except (OSError, ForeignFileError) as error:
-        raise PowerError(f"the journal entry is not used: {error}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PowerError(
-                f"{path} may be written by other users, so it is not used; compare the drive's "
-                "state with `wattload power states`, then remove the file"
-            )
-        content = file.read(_MAX_ENTRY_BYTES + 1)
-    if len(content) > _MAX_ENTRY_BYTES:
-        raise PowerError(
-            f"{path} is longer than a journal entry ({_MAX_ENTRY_BYTES} bytes); compare the "
-            "drive's state with `wattload power states`, then remove the file"
-        )
-    return content
 
 
 @cache

@@ -71,7 +71,7 @@ def undo(
             current=current, text=f"it is back at {feature.describe(current)} without our help"
         )
     try:
-        restored = drive.set_back(entry.old, current)
+        restored = drive.send(current, entry.old)
     except PowerStateError:
         if not (is_back and _stays_back(drive, entry)):
             raise

@@ -13,18 +13,13 @@ from dataclasses import dataclass, field
 from wattload.core.errors import PowerError
 from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control.change import (
-    Change,
-    ClockChange,
-    PowerStateControl,
-    set_clock,
-)
+from wattload.power.control.change import Change, PowerStateControl, set_clock
 from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import ChangeJournal, lock_controllers
 from wattload.power.control.power_settings import POWER_STATE, Saved, read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.nvme.admin_timeout import CHANGE_LIMIT_S, DeviceWithTimeout
-from wattload.power.nvme.features import POWER_MANAGEMENT, TIMESTAMP, read_power_state
+from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state
 from wattload.power.nvme.state import (
     power_capabilities,
     power_state_facts,
@@ -219,7 +214,7 @@ class SettingOutcome:
     trouble: str = ""
     saved: Saved = (None, "it was not read")
     saved_after: Saved = (None, _NOT_ENDED)
-    clock: ClockChange | None = None
+    clock: PowerSettingRecord | None = None
     changes: Sequence[Change] = field(default_factory=list)
 
     def record(self, host: str) -> PowerStateRecord:
@@ -253,7 +248,7 @@ class SettingOutcome:
         )
 
     def _change(self, feature: int) -> Change | None:
-        found = (each for each in self.changes if each.feature.identifier == feature)
+        found = (each for each in self.changes if each.plan.feature.identifier == feature)
         return next(found, None)
 
     def _why_not_restored(self, change: Change | None) -> str:
@@ -264,9 +259,9 @@ class SettingOutcome:
         return _NOT_ENDED if change.verified is not None else "it was not set"
 
     def _settings(self) -> list[PowerSettingRecord]:
-        others = [each for each in self.changes if each.feature.identifier != POWER_MANAGEMENT]
+        others = [each for each in self.changes if each.plan.feature.identifier != POWER_MANAGEMENT]
         settings = [self._setting(change) for change in others]
-        return [*settings, _clock(self.clock)] if self.clock else settings
+        return [*settings, self.clock] if self.clock else settings
 
     def _setting(self, change: Change) -> PowerSettingRecord:
         none = "the drive has no value"
@@ -282,11 +277,11 @@ class SettingOutcome:
             "saved_after": change.saved_after,
         }
         return PowerSettingRecord(
-            option=change.option,
-            feature=change.feature.identifier,
-            name=change.feature.name,
-            unit=change.feature.unit,
-            requested=change.requested,
+            option=change.plan.option,
+            feature=change.plan.feature.identifier,
+            name=change.plan.feature.name,
+            unit=change.plan.feature.unit,
+            requested=change.plan.requested,
             missing={name: reason for name, (value, reason) in values.items() if value is None},
             **{name: value for name, (value, _) in values.items()},
         )
@@ -310,7 +305,7 @@ class SettingOutcome:
 
 
 def _outcome_sentence(change: Change) -> str:
-    feature = change.feature
+    feature = change.plan.feature
     if change.verified is None:
         return f"its {feature.name} was not set"
     text = (
@@ -322,22 +317,3 @@ def _outcome_sentence(change: Change) -> str:
     if change.is_restored:
         return f"{text} and restored to {feature.text(change.restored)}"
     return f"{text}; not restored: {change.trouble}" if change.trouble else text
-
-
-def _clock(clock: ClockChange) -> PowerSettingRecord:
-    stays = "a clock that was set to the host's is not reset"
-    names = ("after", "restored", "saved", "saved_after")
-    return PowerSettingRecord(
-        option="power.set_timestamp",
-        feature=TIMESTAMP,
-        name="timestamp",
-        unit="ms",
-        requested=clock.requested_ms,
-        before=clock.before_ms,
-        verified=clock.verified_ms,
-        after=None,
-        restored=None,
-        saved=None,
-        saved_after=None,
-        missing=dict.fromkeys(names, stays),
-    )

@@ -348,10 +348,6 @@ class CostMeter:
             self._quiet_cpu_s += now[1] - self._quiet_since[1]
         self._quiet_since = now if is_on else None
 
-    def cpu_s(self) -> float:
-        """Return the CPU time of sampling since then, in seconds."""
-        return time.process_time() - self._cpu_start_s
-
     def add_tick(self, start_ns: int, end_ns: int) -> None:
         """Count a round over all sources; rounds in a quiet time skip most and don't count."""
         if self._quiet_since is not None:
@@ -368,7 +364,8 @@ class CostMeter:
         seconds = (time.monotonic_ns() - self._start_ns) / NS_PER_S
         quiet_s = self._quiet_ns / NS_PER_S
         polled_s = seconds - quiet_s
-        ticks, commands, cpu_s = self._tick_count, ADMIN_COST.count, self.cpu_s()
+        ticks, commands = self._tick_count, ADMIN_COST.count
+        cpu_s = time.process_time() - self._cpu_start_s
         figures = {
             "cpu_share": (cpu_s - self._quiet_cpu_s) / polled_s if polled_s else None,
             "tick_mean_s": self._tick_total_ns / NS_PER_S / ticks if ticks else None,

@@ -132,15 +132,9 @@ class Recording:
             self._cost.quiet(is_on=is_on)
 
     def status(self) -> StatusReply:
-        """Return the progress; samples count as soon as they are passed on."""
-        sample_count, lost_count = self._writer.counts if self._writer else (0, 0)
         return StatusReply(
-            state=self._stage,
             tick_count=self._schedule.tick_count if self._schedule else 0,
-            missed_tick_count=self._schedule.missed_count if self._schedule else 0,
-            sample_count=sample_count,
-            lost_sample_count=lost_count,
-            cpu_s=self._cost.cpu_s() if self._cost else 0.0,
+            sample_count=self._writer.counts[0] if self._writer else 0,
         )
 
     def finish(self) -> FinishReply:
@@ -153,7 +147,7 @@ class Recording:
             for written in self._written:
                 written.finish()
             self.tick()
-        status, cost = self.status(), self._cost_record()
+        cost = self._cost_record()
         energies = self._reader.stop()
         controllers = self._read_controllers()
         self._release()
@@ -165,7 +159,6 @@ class Recording:
             own_energies=tuple(energies),
             data_lost=self._reader.data_lost,
             cost=cost,
-            **status.model_dump(exclude={"state"}),
         )
         return reply.with_counts(sample_count, lost_count)
 

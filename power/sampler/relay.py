@@ -111,7 +111,9 @@ class Relay:
         reply = FinishReply.model_validate(self._ask(message)["report"])
         written_count, lost_count = self._close()
         self._reset(None)
-        reply = reply.with_counts(written_count, lost_count + reply.lost_sample_count)
+        if reply.cost is not None:
+            lost_count += reply.cost.lost_sample_count
+        reply = reply.with_counts(written_count, lost_count)
         return {"report": reply.model_dump(mode="json")}
 
     def _close(self) -> tuple[int, int]:

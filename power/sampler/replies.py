@@ -46,39 +46,32 @@ class OpenReply(Frozen):
 
 
 class StatusReply(Frozen):
-    """The sampler's progress. ``cpu_s`` is its own CPU time since ``start``."""
+    """The sampler's progress; samples count as soon as they are passed on."""
 
-    state: str
     tick_count: int
-    missed_tick_count: int
     sample_count: int
-    lost_sample_count: int
-    cpu_s: float
 
 
 class FinishReply(Frozen):
-    """What was sampled, the final state of the controllers, and what was restored.
+    """The final state of the controllers, what was restored, and the cost of sampling.
 
-    ``data_lost`` has a sentence for each meter that lost readings; such a run has failed.
+    ``data_lost`` has a sentence for each meter that lost readings; such a run has failed. ``cost``
+    is ``None`` for a run that was not sampled.
     """
 
     host: str
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
     own_energies: tuple[WindowEnergy, ...]
-    tick_count: int
-    missed_tick_count: int
-    sample_count: int
-    lost_sample_count: int
-    cpu_s: float
     data_lost: tuple[str, ...] = ()
     cost: SamplerRecord | None = None
 
     def with_counts(self, sample_count: int, lost_count: int) -> Self:
         """Return the reply with the samples that were written and lost in the end."""
+        if self.cost is None:
+            return self
         counts = {"sample_count": sample_count, "lost_sample_count": lost_count}
-        cost = self.cost.model_copy(update=counts) if self.cost else None
-        return self.model_copy(update={**counts, "cost": cost})
+        return self.model_copy(update={"cost": self.cost.model_copy(update=counts)})
 
 
 class AbortReply(Frozen):

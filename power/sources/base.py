@@ -32,7 +32,7 @@ class PowerDevice:
     ``key`` identifies it in every sample and record: the controller's serial, else the kernel's
     name. ``name`` is the kernel's (``nvme0``, ``vda``). ``is_nvme`` is true for an NVMe controller.
     A source that changes a feature of the drive needs ``journal`` and ``run_id``, and does so only
-    through ``power.control.change.FeatureChange``.
+    through ``power.control.change.Change``.
     """
 
     key: str

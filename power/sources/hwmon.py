@@ -30,7 +30,7 @@ from wattload.core.power import (
     Sensor,
     SourceFacts,
 )
-from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.sysfs import LIVE, Roots, explain, read_int, text_or_empty
 from wattload.core.units import MICRO, MILLI
 from wattload.power.config import HwmonConfig, PowerConfig
 from wattload.power.registry import Meter
@@ -118,7 +118,7 @@ class HwmonChannel:
 def list_channels(roots: Roots = LIVE) -> tuple[HwmonChannel, ...]:
     """Return every channel of power or energy, in the order of chips and names."""
     folders = sorted(roots.sys.glob("class/hwmon/hwmon*"), key=_number)
-    named = [(folder, name) for folder in folders if (name := _text(folder / "name"))]
+    named = [(folder, name) for folder in folders if (name := text_or_empty(folder / "name"))]
     tally = Tally(name for _, name in named)
     return tuple(
         channel
@@ -130,13 +130,6 @@ def list_channels(roots: Roots = LIVE) -> tuple[HwmonChannel, ...]:
 def _number(folder: Path) -> int:
     digits = folder.name.removeprefix("hwmon")
     return int(digits) if digits.isdecimal() else -1
-
-
-def _text(file: Path) -> str:
-    try:
-        return read_text(file)
-    except OSError:
-        return ""
 
 
 def _whole(file: Path) -> int | None:
@@ -175,7 +168,7 @@ def _power(folder: Path, name: str, chip: str, number: int, file_name: str) -> H
     return HwmonChannel(
         key=f"{chip}/power{number}",
         chip=chip,
-        label=_text(folder / f"power{number}_label"),
+        label=text_or_empty(folder / f"power{number}_label"),
         files=(folder / file_name,),
         unit=MICRO,
         sensor=_averaged(folder, number) if is_average else _sampled(folder, name),
@@ -195,7 +188,8 @@ def _product(folder: Path, name: str, chip: str, number: int) -> Iterator[HwmonC
     yield HwmonChannel(
         key=f"{chip}/curr{number}",
         chip=chip,
-        label=_text(folder / f"in{bus}_label") or _text(folder / f"curr{number}_label"),
+        label=text_or_empty(folder / f"in{bus}_label")
+        or text_or_empty(folder / f"curr{number}_label"),
         files=(volts_file, amperes_file),
         unit=MILLI * MILLI,
         sensor=_sampled(folder, name),
@@ -206,7 +200,7 @@ def _product(folder: Path, name: str, chip: str, number: int) -> Iterator[HwmonC
 
 
 def _energy(folder: Path, name: str, chip: str, number: int) -> Iterator[HwmonChannel]:
-    label = _text(folder / f"energy{number}_label")
+    label = text_or_empty(folder / f"energy{number}_label")
     if _PART_OF_A_WHOLE.fullmatch(label):
         return
     interval_ms = _whole(folder / "update_interval") or 0
@@ -253,7 +247,7 @@ def _accuracy_percent(folder: Path, number: int) -> float | None:
 
     The kernel prints ``99.5%`` for 99.005 % as well as for 99.5 %, so only whole percents are used.
     """
-    found = re.match(r"(\d+)", _text(folder / f"power{number}_accuracy"))
+    found = re.match(r"(\d+)", text_or_empty(folder / f"power{number}_accuracy"))
     stated = int(found.group(1)) if found else 0
     return 100.0 - stated if _ACCURACY_MIN_PERCENT <= stated <= _WHOLE_PERCENT else None
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, Sample, Sensor, WindowEnergy
 from wattload.core.units import NS_PER_S
-from wattload.power.control.change import FeatureChange, check_no_system
+from wattload.power.control.change import Change, check_no_system
+from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import Setting
-from wattload.power.control.power_settings import POWER_MEASUREMENT
+from wattload.power.control.power_settings import POWER_MEASUREMENT, Plan
 from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, Completion
 from wattload.power.nvme.measurement import (
     START,
@@ -49,10 +50,17 @@ wait."""
 POLL_S = 0.05
 """How often the log is read while an interval of a slower clock is missing."""
 
-_START = Setting(value=START)
-"""Without stop time: the length of a run is unknown, and the journal has the start to be undone."""
-
 _STOP = Setting(value=STOP)
+
+_MEASUREMENT = Plan(
+    option="power.source",
+    feature=POWER_MEASUREMENT,
+    requested=START,
+    before=_STOP,
+    old=_STOP,
+    new=Setting(value=START),
+)
+"""Without stop time: the length of a run is unknown, and the journal has the start to be undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +96,7 @@ class PowerMeasurementSource(NvmeTier):
         self._claims = claims
         self._holds_system = holds_system
         self._allow_system_drive = allow_system_drive
-        self._change: FeatureChange | None = None
+        self._change: Change | None = None
         self._admin: _TimedDevice | None = None
         self._running: _Running | None = None
         self._trouble = ""
@@ -100,7 +108,7 @@ class PowerMeasurementSource(NvmeTier):
         if self._change is None or self._admin is None:
             raise PowerError(f"{self._drive.device.name} was started before it was opened")
         try:
-            self._change.set(_START, old=_STOP)
+            self._change.make()
             log = read_measurement_header(self._admin)
         except PowerError as error:
             self._trouble = str(error)
@@ -178,8 +186,11 @@ class PowerMeasurementSource(NvmeTier):
         self._detail = "the drive's own mean over the whole run, by feature and log 25h"
         self._admin = admin
         self._claims[controller.serial] = device.name
-        self._change = FeatureChange(
-            admin, controller, device.journal, POWER_MEASUREMENT, run_id=device.run_id
+        self._change = Change(
+            drive=DriveFeature(admin, controller, POWER_MEASUREMENT),
+            plan=_MEASUREMENT,
+            journal=device.journal,
+            run_id=device.run_id,
         )
 
     def _check_available(self) -> None:

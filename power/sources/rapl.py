@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Counter, Evidence, PowerSource, Scope, SourceFacts
-from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.sysfs import LIVE, Roots, explain, read_int, text_or_empty
 from wattload.core.units import MICRO
 from wattload.power.config import PowerConfig
 from wattload.power.registry import Meter
@@ -54,19 +54,11 @@ def list_zones(roots: Roots = LIVE) -> tuple[Zone, ...]:
     """Return the packages, their memories, and the platform, as far as the kernel shows them."""
     zones = []
     for folder in sorted(roots.sys.glob("class/powercap/intel-rapl:*")):
-        name = _name(folder)
+        name = text_or_empty(folder / "name")
         if _ZONE.fullmatch(folder.name) and _WHOLE.fullmatch(name):
-            parent = _name(folder.parent / folder.name.rpartition(":")[0])
+            parent = text_or_empty(folder.parent / folder.name.rpartition(":")[0] / "name")
             zones.append(Zone(key=f"{parent} {name}".strip(), name=name, folder=folder))
     return tuple(zones)
-
-
-def _name(folder: Path) -> str:
-    """Return a zone's name; empty if the folder is not a zone, such as the parent of all zones."""
-    try:
-        return read_text(folder / "name")
-    except OSError:
-        return ""
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
@@ -92,10 +84,7 @@ def find_zones(roots: Roots, *, period_s: float) -> Sequence[PowerSource]:
 
 def processor_vendor(roots: Roots) -> str:
     """Return the processor's ``vendor_id``; empty if the kernel does not report it."""
-    try:
-        text = read_text(roots.proc / "cpuinfo")
-    except OSError:
-        return ""
+    text = text_or_empty(roots.proc / "cpuinfo")
     found = re.search(r"^vendor_id\s*:\s*(\S+)", text, re.MULTILINE)
     return found.group(1) if found else ""
 

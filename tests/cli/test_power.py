@@ -213,7 +213,7 @@ def test_what_a_killed_run_has_left_is_undone_before_a_state_is_set(
     host: PowerHost, tmp_path: Path, capsys: Captured
 ) -> None:
     killed = PowerStateControl(ModelDrive(tmp_path, "nvme0"), host.journal, run_id="killed")
-    killed.set(2, holds_system=lambda _: False)
+    killed.apply(PowerConfig(state=2), holds_system=lambda _: False)
     assert power(host, "set", "nvme0", "1") == 0
     captured = capsys.readouterr()
     assert "run killed had set from power state 0 to power state 2" in captured.err
@@ -232,7 +232,7 @@ def test_what_an_administrator_has_set_since_a_run_was_killed_is_left(
     host: PowerHost, tmp_path: Path, capsys: Captured
 ) -> None:
     killed = PowerStateControl(ModelDrive(tmp_path, "nvme0"), host.journal, run_id="killed")
-    killed.set(1, holds_system=lambda _: False)
+    killed.apply(PowerConfig(state=1), holds_system=lambda _: False)
     set_by_an_administrator(tmp_path, 2)
     with pytest.raises(PowerError, match=r"nothing was set: .* left at power state 2"):
         power(host, "set", "nvme0", "0")

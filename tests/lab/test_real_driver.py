@@ -60,7 +60,7 @@ def test_state_of_a_pcie_controller_is_read(qemu: str) -> None:
 def test_stock_qemu_refuses_to_change_its_state(qemu: str) -> None:
     control = PowerStateControl(NvmeAdmin(qemu), PowerHost().journal, run_id="r")
     with pytest.raises(PowerStateError, match=r"Feature Not Changeable \(NVMe status 0x410E\)"):
-        control.set(0, holds_system=lambda _: False)
+        control.apply(PowerConfig(state=0), holds_system=lambda _: False)
     control.close()
     assert PowerHost().journal.changes("run") == []
 
@@ -68,7 +68,7 @@ def test_stock_qemu_refuses_to_change_its_state(qemu: str) -> None:
 def test_guest_root_can_not_be_told_and_needs_leave() -> None:
     control = PowerStateControl(NvmeAdmin(controller()), PowerHost().journal, run_id="r")
     with pytest.raises(PowerStateError, match="allow_system_drive"):
-        control.set(1, holds_system=PowerHost().holds_system)
+        control.apply(PowerConfig(state=1), holds_system=PowerHost().holds_system)
     control.close()
 
 

@@ -145,11 +145,6 @@ def report(sensor: str) -> PowerReport:
         opened=OpenReply(choice="a model", sources=sources, recovered=(), not_counted={}, **common),
         finished=FinishReply(
             own_energies=(),
-            tick_count=1,
-            missed_tick_count=0,
-            sample_count=1,
-            lost_sample_count=0,
-            cpu_s=0.0,
             **common,
         ),
         samples_file=SAMPLES,

@@ -62,11 +62,6 @@ def report(before: int | None, after: int | None, *, finished: bool = True) -> P
         states=(),
         controllers=reading(after),
         own_energies=(),
-        tick_count=1,
-        missed_tick_count=0,
-        sample_count=1,
-        lost_sample_count=0,
-        cpu_s=0.0,
     )
     return PowerReport(
         host="box",

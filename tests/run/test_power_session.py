@@ -95,11 +95,6 @@ class Client:
             states=(),
             controllers={},
             own_energies=(),
-            tick_count=100,
-            missed_tick_count=0,
-            sample_count=100,
-            lost_sample_count=0,
-            cpu_s=0.0,
         )
 
 

@@ -22,12 +22,10 @@ from wattload.core.storage.controllers import (
     controllers_under,
     link_warning,
     list_controllers,
-    merge_controller_facts,
-    merge_controller_state,
 )
 from wattload.core.storage.mounts import Mount, find_mount, read_mounts
 from wattload.core.storage.targets import Target, resolve_targets
-from wattload.core.sysfs import LIVE, Roots
+from wattload.core.sysfs import LIVE, Roots, with_values
 from wattload.core.units import format_bytes
 from wattload.power.config import HwmonConfig
 from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
@@ -323,9 +321,9 @@ def view_controller(
     else:
         try:
             values, reasons = read_state(device)
-            state = merge_controller_state(state, values, reasons)
+            state = with_values(state, values, reasons)
             controller = identify_controller(device)
-            facts = merge_controller_facts(facts, _identity_fields(controller), {})
+            facts = with_values(facts, _identity_fields(controller))
             telemetry = tuple(_telemetry(device, controller, read_smart(device)))
         except PowerError as error:
             refusal = str(error)

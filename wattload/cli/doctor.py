@@ -43,7 +43,7 @@ from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
 from wattload.core.storage.controllers import list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
-from wattload.core.sysfs import LIVE, Roots, read_text
+from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
 from wattload.core.units import format_bytes
 from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
@@ -272,7 +272,7 @@ def io_findings() -> Iterator[Finding]:
 
 def _allow_io_uring(roots: Roots) -> str:
     """Return the command that allows io_uring where the sysctl or a container forbids it."""
-    if _text_or_empty(roots.proc / "sys/kernel/io_uring_disabled") in ("1", "2"):
+    if text_or_empty(roots.proc / "sys/kernel/io_uring_disabled") in ("1", "2"):
         return "sudo sysctl kernel.io_uring_disabled=0"
     filtered = f"Seccomp:\t{_SECCOMP_FILTER}" in read_text(roots.proc / "self/status").splitlines()
     return _WITH_PROFILE if filtered and not mounted() else ""
@@ -479,14 +479,7 @@ def _as_root() -> str:
 
 def _is_virtual(roots: Roots) -> bool:
     """Return whether the processor reports a hypervisor, in ``/proc/cpuinfo``."""
-    return " hypervisor" in _text_or_empty(roots.proc / "cpuinfo")
-
-
-def _text_or_empty(path: Path) -> str:
-    try:
-        return read_text(path)
-    except OSError:
-        return ""
+    return " hypervisor" in text_or_empty(roots.proc / "cpuinfo")
 
 
 def _ipmi(path: Path, open_link: OpenLink, roots: Roots) -> Answer:

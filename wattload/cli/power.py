@@ -175,15 +175,15 @@ def _print_change(name: str, serial: str, change: Change, *, as_json: bool) -> N
             {
                 "device": name,
                 "serial": serial,
-                "option": change.option,
-                "unit": change.feature.unit,
+                "option": change.plan.option,
+                "unit": change.plan.feature.unit,
                 "before": change.before,
-                "requested": change.requested,
+                "requested": change.plan.requested,
                 "verified": change.verified,
             }
         )
         return
-    feature = change.feature
+    feature = change.plan.feature
     _print(
         f"{name} ({serial}): {feature.name} {feature.text(change.before)} -> "
         f"{feature.text(change.verified)}, verified; `wattload power restore {name}` undoes it, "

@@ -85,6 +85,14 @@ def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace").strip(" \t\n\0")
 
 
+def text_or_empty(path: Path) -> str:
+    """Return what ``read_text`` returns, or no text of a file that can't be read."""
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
 def read_int(path: Path) -> int:
     """Return the integer in a file; raises ``ValueError`` naming the file."""
     text = read_text(path)

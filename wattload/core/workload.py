@@ -129,11 +129,11 @@ class Mark:
     """
 
     time_ns: int
-    read_bytes: int
-    written_bytes: int
-    operations: int
-    cpu_s: float
-    devices: Mapping[str, BlockStat]
+    read_bytes: int = 0
+    written_bytes: int = 0
+    operations: int = 0
+    cpu_s: float = 0.0
+    devices: Mapping[str, BlockStat] = field(default_factory=dict)
 
 
 class Phase(Protocol):

@@ -12,7 +12,6 @@ import numpy as np
 
 from wattload.core.errors import RecordError
 from wattload.core.power import (
-    Boxcar,
     Counter,
     Evidence,
     Integral,
@@ -366,18 +365,10 @@ def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSou
 
 
 def _as_declared(source: PowerSourceRecord) -> PowerSourceRecord:
-    """Return a recorded source with its sensor as declared, without what readings showed of it.
-
-    A record that does not say what was declared has an averaging sensor's inferred updates, marked
-    by their phase or by ``unseen_s``.
-    """
-    if source.facts is None:
+    """Return a recorded source with its sensor as declared, without what readings showed of it."""
+    if source.facts is None or source.declared is None:
         return source
-    sensor = source.declared or source.facts.sensor
-    if source.declared is None and isinstance(sensor, Boxcar):
-        is_inferred = sensor.phase_s is not None or sensor.unseen_s > 0
-        sensor = Boxcar(window_s=sensor.window_s) if is_inferred else sensor
-    facts = source.facts.model_copy(update={"sensor": sensor})
+    facts = source.facts.model_copy(update={"sensor": source.declared})
     return source.model_copy(update={"facts": facts})
 
 

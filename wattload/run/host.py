@@ -21,10 +21,9 @@ from wattload.core.storage.controllers import (
     controller_state,
     controllers_under,
     difference,
-    merge_controller_facts,
-    merge_controller_state,
 )
 from wattload.core.storage.targets import Target, TargetKind, counting_devices, target_state
+from wattload.core.sysfs import with_values
 from wattload.power.sampler.replies import ControllerReading
 
 
@@ -157,7 +156,7 @@ def _target_state(target: Target, data_files: Sequence[Path]) -> TargetState:
 
 def _with_readings(moment: Moment, readings: Mapping[str, ControllerReading]) -> Moment:
     merged = {
-        name: merge_controller_state(state, readings[name].fields, readings[name].missing)
+        name: with_values(state, readings[name].fields, readings[name].missing)
         if name in readings
         else state
         for name, state in moment.controllers.items()
@@ -167,4 +166,4 @@ def _with_readings(moment: Moment, readings: Mapping[str, ControllerReading]) ->
 
 def _with_power_states(facts: ControllerFacts, reading: ControllerReading) -> ControllerFacts:
     names = ("nvme_version", "power_states", "power")
-    return merge_controller_facts(facts, {name: getattr(reading, name) for name in names}, {})
+    return with_values(facts, {name: getattr(reading, name) for name in names})

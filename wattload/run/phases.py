@@ -181,21 +181,8 @@ class PhaseRecorder:
 
         It ends now if it has no end.
         """
-        span = {
-            "name": name,
-            "parent": None,
-            "host": self._host,
-            "rank": self._rank,
-            "timed": False,
-            "start_ns": start_ns,
-            "end_ns": time.monotonic_ns() if end_ns is None else end_ns,
-            "read_bytes": 0,
-            "written_bytes": 0,
-            "operations": 0,
-            "cpu_s": 0.0,
-        }
-        self._marked.append((span, {}, {}))
-        self._note("span", span)
+        end = Mark(time_ns=time.monotonic_ns() if end_ns is None else end_ns)
+        self._add_span(name, None, Mark(time_ns=start_ns), end, timed=False)
 
     def add_part(self, parent: str, name: str, start: Mark, end: Mark) -> None:
         """Add a timed phase inside of ``parent``, with the parent's traffic in that time.
@@ -203,30 +190,39 @@ class PhaseRecorder:
         Its bytes are in the parent's too; see ``PhaseSpan.is_part``.
         """
         self.traffic.copy(parent, name, start, end)
+        self._add_span(name, parent, start, end, timed=True, is_part=True)
+
+    def _add_span(
+        self,
+        name: str,
+        parent: str | None,
+        start: Mark,
+        end: Mark,
+        *,
+        timed: bool,
+        is_part: bool = False,
+    ) -> None:
         span = {
             "name": name,
             "parent": parent,
             "host": self._host,
             "rank": self._rank,
-            "timed": True,
+            "timed": timed,
             "start_ns": start.time_ns,
             "end_ns": end.time_ns,
             "read_bytes": end.read_bytes - start.read_bytes,
             "written_bytes": end.written_bytes - start.written_bytes,
             "operations": end.operations - start.operations,
             "cpu_s": max(0.0, end.cpu_s - start.cpu_s),
-            "is_part": True,
+            "is_part": is_part,
         }
         self._marked.append((span, start.devices, end.devices))
-        self._note("span", span)
+        if self._journal is not None:
+            self._journal.write("span", span)
 
     def traffic_of_phases(self) -> list[PhaseTraffic]:
         """Return the bytes of this rank per 100 ms bin, by phase."""
         return self.traffic.columns(self._host, self._rank)
-
-    def _note(self, event: str, fields: Mapping[str, Any]) -> None:
-        if self._journal is not None:
-            self._journal.write(event, fields)
 
     @contextmanager
     def phase(
@@ -244,7 +240,8 @@ class PhaseRecorder:
             at_edge(True)
         at_start = self.read_stats()
         cpu_s = self.tree.cpu_s()
-        self._note("begin", {"name": name, "parent": parent})
+        if self._journal is not None:
+            self._journal.write("begin", {"name": name, "parent": parent})
         stack.append(name)
         try:
             with self.progress.phase(name, timed=timed, expected_s=expected_s):
@@ -256,21 +253,16 @@ class PhaseRecorder:
                 at_edge(False)
         finally:
             stack.pop()
-        span = {
-            "name": name,
-            "parent": parent,
-            "host": self._host,
-            "rank": self._rank,
-            "timed": timed,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "read_bytes": opened.read_bytes,
-            "written_bytes": opened.written_bytes,
-            "operations": opened.operations,
-            "cpu_s": max(0.0, self.tree.cpu_s() - cpu_s),
-        }
-        self._marked.append((span, at_start, self.read_stats()))
-        self._note("span", span)
+        end = Mark(
+            time_ns=end_ns,
+            read_bytes=opened.read_bytes,
+            written_bytes=opened.written_bytes,
+            operations=opened.operations,
+            cpu_s=self.tree.cpu_s(),
+            devices=self.read_stats(),
+        )
+        start = Mark(time_ns=start_ns, cpu_s=cpu_s, devices=at_start)
+        self._add_span(name, parent, start, end, timed=timed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

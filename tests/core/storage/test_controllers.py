@@ -17,10 +17,8 @@ from wattload.core.storage.controllers import (
     difference,
     link_warning,
     list_controllers,
-    merge_controller_facts,
-    merge_controller_state,
 )
-from wattload.core.sysfs import Roots
+from wattload.core.sysfs import Roots, with_values
 
 
 @pytest.fixture
@@ -146,7 +144,7 @@ def test_a_controller_without_namespace_has_reasons(tmp_path: Path) -> None:
 
 def test_the_admin_queue_fills_gaps_and_its_refusal_keeps_sysfs(gen5: Roots) -> None:
     state = controller_state("nvme0", gen5)
-    merged = merge_controller_state(
+    merged = with_values(
         state,
         {"power_state": 2, "firmware_slot": None},
         {"firmware_slot": "needs CAP_SYS_ADMIN", "firmware": "needs CAP_SYS_ADMIN"},
@@ -160,7 +158,7 @@ def test_the_admin_queue_fills_gaps_and_its_refusal_keeps_sysfs(gen5: Roots) -> 
 
 def test_facts_take_the_version(gen5: Roots) -> None:
     facts = controller_facts("nvme0", host="box", roots=gen5)
-    merged = merge_controller_facts(facts, {"nvme_version": "2.0.0"}, {"power_states": "refused"})
+    merged = with_values(facts, {"nvme_version": "2.0.0"}, {"power_states": "refused"})
     assert merged.nvme_version == "2.0.0"
     assert merged.missing == {"power_states": "refused", "power": "needs the admin queue"}
 

@@ -15,6 +15,7 @@ from tests.model_host.drive import (
     store,
 )
 from wattload.core.errors import PowerError, PowerPermissionError, PowerStateError
+from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
 from wattload.power.control.journal import ChangeJournal, Entry, Key, Setting
 from wattload.power.nvme.admin import AdminCommand, Completion
@@ -57,8 +58,9 @@ def bench(tmp_path: Path, journal: ChangeJournal) -> Bench:
 
 def test_state_is_set_verified_and_restored(bench: Bench) -> None:
     control = bench.control()
-    change = control.set(1, holds_system=no_system)
-    assert (change.before, change.requested, change.verified) == (0, 1, 1)
+    control.apply(PowerConfig(state=1), holds_system=no_system)
+    (change,) = control.changes
+    assert (change.before, change.plan.requested, change.verified) == (0, 1, 1)
     assert bench.state() == 1
     control.restore()
     assert (change.after, change.restored) == (1, 0)
@@ -70,7 +72,7 @@ def test_state_is_set_verified_and_restored(bench: Bench) -> None:
 def test_restore_is_done_once(bench: Bench) -> None:
     control = bench.control()
     control.restore()
-    control.set(2, holds_system=no_system)
+    control.apply(PowerConfig(state=2), holds_system=no_system)
     control.restore()
     control.restore()
     assert sent(bench.folder) == ["0x2 2", "0x2 0"]
@@ -95,7 +97,9 @@ def test_old_state_is_on_disk_before_the_drive_is_asked(
 ) -> None:
     store(tmp_path / "nvme0.json", Model(state=2))
     spy = Spy(tmp_path, "nvme0", journal)
-    PowerStateControl(spy, journal, run_id="run-7").set(1, holds_system=no_system)
+    PowerStateControl(spy, journal, run_id="run-7").apply(
+        PowerConfig(state=1), holds_system=no_system
+    )
     (entry,) = spy.seen
     assert entry is not None
     assert (entry.old, entry.new) == (Setting(value=2), Setting(value=1))
@@ -109,7 +113,7 @@ def test_nothing_is_sent_if_the_journal_cannot_be_written(tmp_path: Path) -> Non
         ModelDrive(tmp_path, "nvme0"), ChangeJournal(tmp_path / "state"), run_id="r"
     )
     with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"):
-        control.set(1, holds_system=no_system)
+        control.apply(PowerConfig(state=1), holds_system=no_system)
     assert sent(tmp_path) == []
 
 
@@ -120,7 +124,7 @@ def test_states_it_cannot_run_in_are_refused_with_those_it_can(
     bench: Bench, state: int, why: str
 ) -> None:
     with pytest.raises(PowerStateError, match=why) as caught:
-        bench.control().set(state, holds_system=no_system)
+        bench.control().apply(PowerConfig(state=state), holds_system=no_system)
     assert "0 (25 W), 1 (18 W), 2 (11 W)" in str(caught.value)
     assert sent(bench.folder) == []
     assert bench.entry() is None
@@ -134,17 +138,17 @@ def test_system_drive_is_left_alone_unless_allowed(
 ) -> None:
     control = bench.control()
     with pytest.raises(PowerStateError, match=why) as caught:
-        control.set(1, holds_system=lambda _: holds)
+        control.apply(PowerConfig(state=1), holds_system=lambda _: holds)
     assert "allow_system_drive=true" in str(caught.value)
     assert sent(bench.folder) == []
-    control.set(1, holds_system=lambda _: holds, allow_system_drive=True)
+    control.apply(PowerConfig(state=1, allow_system_drive=True), holds_system=lambda _: holds)
     assert bench.state() == 1
 
 
 def test_refusal_names_the_status_and_leaves_no_entry(bench: Bench) -> None:
     control = bench.control(Model(refuses=NOT_CHANGEABLE))
     with pytest.raises(PowerStateError, match=r"Feature Not Changeable \(NVMe status 0x410E\)"):
-        control.set(0, holds_system=no_system)
+        control.apply(PowerConfig(state=0), holds_system=no_system)
     assert bench.entry() is None
     control.restore()
     assert len(sent(bench.folder)) == 1
@@ -153,13 +157,13 @@ def test_refusal_names_the_status_and_leaves_no_entry(bench: Bench) -> None:
 def test_drive_that_does_not_follow_is_an_error(bench: Bench) -> None:
     control = bench.control(Model(stuck=True))
     with pytest.raises(PowerStateError, match="accepted power state 1 but reports power state 0"):
-        control.set(1, holds_system=no_system)
+        control.apply(PowerConfig(state=1), holds_system=no_system)
     assert bench.entry() is None
 
 
 def test_entry_stays_when_the_drive_does_not_go_back(bench: Bench) -> None:
     control = bench.control()
-    control.set(1, holds_system=no_system)
+    control.apply(PowerConfig(state=1), holds_system=no_system)
     model = load(bench.path)
     model.refuses = NOT_CHANGEABLE
     store(bench.path, model)
@@ -176,15 +180,15 @@ def test_entry_stays_when_the_drive_does_not_go_back(bench: Bench) -> None:
 
 def test_drive_found_asleep_goes_back_to_its_default(bench: Bench) -> None:
     control = bench.control(Model(state=4, default_state=1))
-    change = control.set(2, holds_system=no_system)
-    assert change.before == 4
+    control.apply(PowerConfig(state=2), holds_system=no_system)
+    assert control.changes[0].before == 4
     control.restore()
     assert bench.state() == 1
 
 
 def test_sleeping_drive_that_has_no_defaults_goes_back_to_0(bench: Bench) -> None:
     control = bench.control(Model(state=4, default_state=1, selects=False))
-    control.set(2, holds_system=no_system)
+    control.apply(PowerConfig(state=2), holds_system=no_system)
     control.restore()
     assert bench.state() == 0
 
@@ -192,13 +196,13 @@ def test_sleeping_drive_that_has_no_defaults_goes_back_to_0(bench: Bench) -> Non
 def test_asking_needs_the_permission(bench: Bench) -> None:
     control = bench.control(Model(privileged=False))
     with pytest.raises(PowerPermissionError, match="CAP_SYS_ADMIN"):
-        control.set(1, holds_system=no_system)
+        control.apply(PowerConfig(state=1), holds_system=no_system)
 
 
 def test_drive_without_operational_state_says_none(bench: Bench) -> None:
     control = bench.control(Model(states=(RawState(nops=1),)))
     with pytest.raises(PowerStateError, match="operational states: none"):
-        control.set(0, holds_system=no_system)
+        control.apply(PowerConfig(state=0), holds_system=no_system)
 
 
 @pytest.fixture
@@ -224,8 +228,8 @@ def test_one_run_at_a_time_holds_a_drive(
 def test_user_s_change_keeps_the_oldest_state(tmp_path: Path, journal: ChangeJournal) -> None:
     store(tmp_path / "nvme0.json", Model())
     for state in (1, 2):
-        PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="cli", owner="user").set(
-            state, holds_system=no_system
+        PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="cli", owner="user").apply(
+            PowerConfig(state=state), holds_system=no_system
         )
     entry = journal.read(KEY, "user")
     assert entry is not None
@@ -241,12 +245,12 @@ def test_refused_second_change_keeps_the_first_one_s_entry(
     def control() -> PowerStateControl:
         return PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="cli", owner="user")
 
-    control().set(1, holds_system=no_system)
+    control().apply(PowerConfig(state=1), holds_system=no_system)
     model = load(path)
     model.refuses = NOT_CHANGEABLE
     store(path, model)
     with pytest.raises(PowerStateError):
-        control().set(2, holds_system=no_system)
+        control().apply(PowerConfig(state=2), holds_system=no_system)
     entry = journal.read(KEY, "user")
     assert entry is not None
     assert (entry.old.value, entry.new.value) == (0, 1)

@@ -11,12 +11,14 @@ import pytest
 from tests.model_host.drive import INVALID_FIELD, Model, ModelDrive, load, sent, store
 from tests.model_host.settings import Knobs
 from wattload.core.errors import PowerError, PowerStateError
+from wattload.core.record.energy import PowerSettingRecord
 from wattload.power.config import PowerConfig
 from wattload.power.control import drive_feature
-from wattload.power.control.change import ClockChange, FeatureChange, PowerStateControl, set_clock
+from wattload.power.control.change import Change, PowerStateControl, set_clock
+from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key, Setting
-from wattload.power.control.power_settings import POWER_LIMIT, POWER_STATE
+from wattload.power.control.power_settings import POWER_LIMIT, POWER_STATE, Plan
 from wattload.power.control.recovery import recover_changes
 from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, Completion
 from wattload.power.nvme.admin_timeout import DeviceWithTimeout
@@ -70,7 +72,7 @@ def test_limit_is_set_in_the_dword_that_get_confirms(
     knobs = Knobs(limits=True, limit_dword=dword, limit_strict=strict)
     control = bench.apply(Model(knobs=knobs), PowerConfig(limit_w=12.5))
     (made,) = control.changes
-    assert (made.option, made.before, made.verified) == ("power.limit_w", None, 12.5)
+    assert (made.plan.option, made.before, made.verified) == ("power.limit_w", None, 12.5)
     assert bench.knobs.limit == 1250 | CENTIWATTS
     control.restore()
     assert (made.after, made.restored, made.is_restored) == (12.5, None, True)
@@ -200,7 +202,7 @@ def test_ocp_watts_are_set_by_ocp_s_index(bench: Bench, index: int) -> None:
     knobs = Knobs(ocp_index=index, dssd_watts=25)
     control = bench.apply(Model(knobs=knobs), PowerConfig(dssd_watts=16))
     (made,) = control.changes
-    assert (made.before, made.verified, made.feature.uuid_index) == (25, 16, index)
+    assert (made.before, made.verified, made.plan.feature.uuid_index) == (25, 16, index)
     assert bench.knobs.dssd_watts == 16
     control.restore()
     assert bench.knobs.dssd_watts == 25
@@ -223,7 +225,7 @@ def test_drive_that_does_not_report_its_watts_is_left_alone(bench: Bench) -> Non
 def test_apst_is_switched_off_and_its_table_comes_back(bench: Bench) -> None:
     table = Knobs().apst_table
     control = bench.apply(Model(apst=True), PowerConfig(apst=False, state=1))
-    assert [made.option for made in control.changes] == ["power.apst", "power.state"]
+    assert [made.plan.option for made in control.changes] == ["power.apst", "power.state"]
     assert (bench.knobs.apste, bench.knobs.apst_table, bench.model.state) == (0, table, 1)
     control.restore()
     assert (bench.knobs.apste, bench.knobs.apst_table, bench.model.state) == (1, table, 0)
@@ -299,7 +301,7 @@ def test_refused_state_that_was_taken_anyway_is_undone(bench: Bench) -> None:
     with pytest.raises(
         PowerStateError, match=r"and the old value is not restored: .*Invalid Field"
     ):
-        control.set(1, holds_system=no_system)
+        control.apply(PowerConfig(state=1), holds_system=no_system)
     assert bench.journal.changes("run") == [KEY]
     model = bench.model
     model.refuses = 0
@@ -326,18 +328,14 @@ def test_drive_that_vanishes_during_a_change_keeps_its_entry(bench: Bench) -> No
     with pytest.raises(
         PowerStateError, match=r"No such device; and the old value is not restored: .*such"
     ):
-        control.set(1, holds_system=no_system)
+        control.apply(PowerConfig(state=1), holds_system=no_system)
     assert bench.journal.changes("run") == [KEY]
     back = bench.model
     back.gone = False
     store(bench.path, back)
-    FeatureChange(
-        ModelDrive(bench.folder, "nvme0"),
-        control.controller,
-        bench.journal,
-        POWER_STATE,
-        run_id="s",
-    ).set(Setting(value=2))
+    PowerStateControl(ModelDrive(bench.folder, "nvme0"), bench.journal, run_id="s").apply(
+        PowerConfig(state=2), holds_system=no_system
+    )
     entry = bench.journal.read(KEY, "run")
     assert entry is not None
     assert (entry.old, entry.new, entry.run_id) == (Setting(value=0), Setting(value=2), "s")
@@ -361,7 +359,7 @@ def test_refusal_by_a_drive_that_then_says_nothing_is_not_taken_for_unchanged(
     store(bench.path, Model(refuses=INVALID_FIELD))
     control = PowerStateControl(Mute(bench.folder, "nvme0"), bench.journal, run_id="r")
     with pytest.raises(PowerStateError, match=r"and the old value is not restored"):
-        control.set(1, holds_system=no_system)
+        control.apply(PowerConfig(state=1), holds_system=no_system)
     assert bench.journal.changes("run") == [KEY]
 
 
@@ -370,8 +368,12 @@ def test_unreadable_feature_is_taken_for_what_was_sent(bench: Bench) -> None:
     drive = ModelDrive(bench.folder, "nvme0")
     control = PowerStateControl(drive, bench.journal, run_id="r")
     blind = replace(POWER_LIMIT, readable=False)
-    changed = FeatureChange(drive, control.controller, bench.journal, blind, run_id="r")
-    assert changed.set(Setting(value=5), old=Setting(value=7)) == Setting(value=5)
+    old, new = Setting(value=7), Setting(value=5)
+    plan = Plan(option="power.limit_w", feature=blind, requested=0.05, before=old, old=old, new=new)
+    feature = DriveFeature(drive, control.controller, blind)
+    changed = Change(drive=feature, plan=plan, journal=bench.journal, run_id="r")
+    changed.make()
+    assert changed.verified == blind.decode(new.value)
     assert bench.knobs.limit == 5
     changed.restore()
     assert bench.knobs.limit == 7
@@ -399,7 +401,7 @@ def test_drive_without_saved_values_says_so(bench: Bench, model: Model, why: str
     assert why in made.saved[1]
 
 
-def clocked(bench: Bench) -> ClockChange:
+def clocked(bench: Bench) -> PowerSettingRecord:
     drive = ModelDrive(bench.folder, "nvme0")
     return set_clock(drive, identify_controller(drive), bench.journal, run_id="r")
 
@@ -421,7 +423,7 @@ def test_save_bit_is_never_set(bench: Bench) -> None:
 def test_clock_is_set_and_read_back(bench: Bench) -> None:
     store(bench.path, Model(knobs=Knobs(clock=True, clock_offset_ms=-5_000_000)))
     reported = clocked(bench)
-    assert reported.verified_ms - reported.before_ms == pytest.approx(5_000_000, abs=1000)
+    assert (reported.verified or 0) - (reported.before or 0) == pytest.approx(5_000_000, abs=1000)
     assert bench.is_clean()
 
 

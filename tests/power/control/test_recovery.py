@@ -315,10 +315,6 @@ def entry_of_another(path: Path) -> None:
     os.chown(path, 65534, 65534)
 
 
-def entry_for_all(path: Path) -> None:
-    path.chmod(0o666)
-
-
 def link_as_entry(path: Path) -> None:
     path.rename(path.with_name("other"))
     path.symlink_to("other")
@@ -327,10 +323,6 @@ def link_as_entry(path: Path) -> None:
 def pipe_as_entry(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
-
-
-def huge_entry(path: Path) -> None:
-    os.truncate(path, 1 << 40)
 
 
 def deep_entry(path: Path) -> None:
@@ -348,8 +340,8 @@ def entry_of_a_huge_number(path: Path) -> None:
 @pytest.mark.parametrize(
     "plant",
     [
-        entry_of_another, entry_for_all, link_as_entry, pipe_as_entry,
-        huge_entry, deep_entry, entry_of_bytes, entry_of_a_huge_number,
+        entry_of_another, link_as_entry, pipe_as_entry, deep_entry, entry_of_bytes,
+        entry_of_a_huge_number,
     ],
     ids=lambda plant: plant.__name__,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from tests.model_host.drive import Model, ModelDrive, store
 from tests.power.control.recovery_host import LEFT, Host
 from tests.power.sampler_bench import wait_for
 from wattload.core.errors import PowerError
+from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
@@ -67,7 +68,7 @@ def test_run_that_gave_up_a_command_keeps_the_lock_until_it_is_answered(tmp_path
     control.hold(needed=True)
     store(tmp_path / "nvme0.json", Model(hanging=(0x09,)))
     with pytest.raises(PowerError, match="has not answered"):
-        control.set(1, holds_system=lambda _: False)
+        control.apply(PowerConfig(state=1), holds_system=lambda _: False)
     control.close()
     assert not is_free(journal)
     control.close()

@@ -33,7 +33,7 @@ def test_controllers_of_one_drive_go_back_each_to_its_own_value(
     for name, number in TWO_PORTS.items():
         host.drive(name, Model(state=number - 1, controller_id=number))
         control = PowerStateControl(ModelDrive(host.folder, name), host.journal, run_id=name)
-        control.set(2, holds_system=lambda _: False)
+        control.apply(PowerConfig(state=2), holds_system=lambda _: False)
     assert host.journal.changes("run") == [Key("MODEL0001", 0x02, 1), Key("MODEL0001", 0x02, 2)]
     if renamed:
         first, second = (load(host.folder / f"{name}.json") for name in TWO_PORTS)
@@ -71,7 +71,7 @@ def test_refused_change_gives_an_entry_without_a_controller_back(host: Host) -> 
     drive = ModelDrive(host.folder, "nvme0")
     control = PowerStateControl(drive, host.journal, run_id="cli", owner="user")
     with pytest.raises(PowerError, match="refuses power state 2"):
-        control.set(2, holds_system=lambda _: False)
+        control.apply(PowerConfig(state=2), holds_system=lambda _: False)
     assert host.journal.changes("user") == [older.key]
 
 

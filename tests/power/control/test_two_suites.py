@@ -32,7 +32,7 @@ class Suite(Host):
     def run(self, state: int, owner: Owner = "run") -> PowerStateControl:
         drive = ModelDrive(self.folder, "nvme0")
         control = PowerStateControl(drive, self.journal, run_id="r", owner=owner)
-        control.set(state, holds_system=lambda _: False)
+        control.apply(PowerConfig(state=state), holds_system=lambda _: False)
         return control
 
     @property

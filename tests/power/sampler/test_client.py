@@ -18,8 +18,7 @@ from wattload.power.sampler import client as client_module
 from wattload.power.sampler.client import SamplerClient
 
 FINISHED: dict[str, object] = {
-    "host": "h", "states": [], "controllers": {}, "own_energies": [], "tick_count": 1,
-    "missed_tick_count": 0, "sample_count": 1, "lost_sample_count": 0, "cpu_s": 0.1,
+    "host": "h", "states": [], "controllers": {}, "own_energies": []
 }  # fmt: skip
 
 

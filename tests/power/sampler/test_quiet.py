@@ -162,7 +162,8 @@ def test_a_drive_is_not_asked_in_the_quiet_and_once_at_its_end(bench: Bench) -> 
     client.quiet(is_on=True)
     before = client.status().sample_count
     finished = client.finish()
-    assert finished.sample_count > before
+    assert finished.cost is not None
+    assert finished.cost.sample_count > before
     states = [
         sample for sample in read_samples(bench.samples) if sample.channel is Channel.POWER_STATE
     ]

@@ -50,8 +50,9 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     assert "restored to 0" in state.sentence
     assert finished.controllers["nvme0"].fields["power_state"] == 1
     samples = list(read_samples(bench.samples))
-    assert len(samples) == finished.sample_count
-    assert finished.lost_sample_count == 0
+    assert finished.cost is not None
+    assert len(samples) == finished.cost.sample_count
+    assert finished.cost.lost_sample_count == 0
     channels = {(sample.device, sample.channel) for sample in samples}
     assert channels == {
         ("MODEL0001", Channel.POWER_STATE),

@@ -32,6 +32,7 @@ from wattload.core.sysfs import (
     read_int,
     read_meminfo,
     read_text,
+    text_or_empty,
 )
 
 _NO_LIMIT = "no limit is set"
@@ -85,10 +86,7 @@ def cpu_flags(roots: Roots) -> frozenset[str]:
 
 def _cpuinfo(roots: Roots) -> dict[str, str]:
     """Return the first processor's part of ``/proc/cpuinfo``; empty if it can't be read."""
-    try:
-        text = read_text(roots.proc / "cpuinfo")
-    except OSError:
-        return {}
+    text = text_or_empty(roots.proc / "cpuinfo")
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -215,27 +213,22 @@ def find_hypervisor(roots: Roots) -> str:
     return "unnamed" if "hypervisor" in cpu_flags(roots) else _NONE
 
 
-def _text(roots: Roots, name: str) -> str:
-    try:
-        return read_text(roots.sys / name)
-    except OSError:
-        return ""
-
-
 def _hypervisor_folder(roots: Roots) -> list[str]:
-    kind = _text(roots, "hypervisor/type")
+    kind = text_or_empty(roots.sys / "hypervisor/type")
     return [kind] if kind else []
 
 
 def _paravirtual_clocks(roots: Roots) -> list[str]:
-    clocks = _text(roots, "devices/system/clocksource/clocksource0/available_clocksource").split()
+    folder = roots.sys / "devices/system/clocksource/clocksource0"
+    clocks = text_or_empty(folder / "available_clocksource").split()
     return [_CLOCKS[clock] for clock in clocks if clock in _CLOCKS]
 
 
 def _firmware_names(roots: Roots) -> list[str]:
     if "hypervisor" not in cpu_flags(roots):
         return []
-    words = [_text(roots, f"class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
+    folder = roots.sys / "class/dmi/id"
+    words = [text_or_empty(folder / name) for name in ("sys_vendor", "product_name")]
     return [" ".join(word for word in words if word)] if any(words) else []
 
 

@@ -31,7 +31,7 @@ from wattload.core.host.cgroups import Group, own_groups
 from wattload.core.host.facts import memory_limit_bytes
 from wattload.core.host.owned_folders import left_folders, own_name
 from wattload.core.interrupts import ignored
-from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text, text_or_empty
 from wattload.core.units import format_bytes
 
 Method = Literal["cgroup1", "cgroup2"]
@@ -228,7 +228,7 @@ class _Limit:
         """Leave a process behind if the own group would be empty: systemd removes such groups."""
         cat = shutil.which("cat")
         inside = self._place.parent == self._place.own
-        if inside or cat is None or len(_words(self._place.own / _MEMBERS)) > 1:
+        if inside or cat is None or len(text_or_empty(self._place.own / _MEMBERS).split()) > 1:
             return
         self._keeper = subprocess.Popen([cat], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
@@ -252,7 +252,7 @@ def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
             f"{_IN_CONTAINER}, or start the kernel with cgroup_enable=memory"
         )
     group = found[0]
-    if str(os.getpid()) not in _words(group.folder / _MEMBERS):
+    if str(os.getpid()) not in text_or_empty(group.folder / _MEMBERS).split():
         raise MemoryLimitError(
             f"{group.folder} is not this process's control group, which is hidden; {_IN_CONTAINER}"
         )
@@ -275,7 +275,7 @@ def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
 def _has_memory(group: Group) -> bool:
     if group.version == 1:
         return (group.folder / "memory.limit_in_bytes").exists()
-    return "memory" in _words(group.top / "cgroup.controllers")
+    return "memory" in text_or_empty(group.top / "cgroup.controllers").split()
 
 
 def _place_1(group: Group) -> LimitPlace:
@@ -289,7 +289,7 @@ def _place_2(group: Group) -> LimitPlace:
     Constraint" in ``Documentation/admin-guide/cgroup-v2.rst``).
     """
     for parent in group.upwards():
-        if "memory" in _words(parent / _ENABLED):
+        if "memory" in text_or_empty(parent / _ENABLED).split():
             return LimitPlace(method="cgroup2", own=group.folder, parent=parent)
     if (group.top / "cgroup.type").exists():  # which the root has not: this one is a container's
         raise MemoryLimitError(
@@ -332,14 +332,6 @@ def _remove_leftovers(place: LimitPlace, roots: Roots) -> tuple[str, ...]:
                     "than its limit; raise the share of memory, or take smaller batches"
                 )
     return tuple(remarks)
-
-
-def _words(path: Path) -> list[str]:
-    """Return the words in a file, none if it can't be read."""
-    try:
-        return read_text(path).split()
-    except OSError:
-        return []
 
 
 def _oom_kills(folder: Path, method: Method) -> int | None:

@@ -26,6 +26,7 @@ from wattload.core.sysfs import (
     numbered_block_folder,
     read_int,
     read_text,
+    text_or_empty,
 )
 
 _ONE_COPY_UUIDS = ("CRYPT-", "mpath-", "VERITY-")
@@ -101,10 +102,7 @@ def md_redundancy(folder: Path) -> tuple[float | None, str]:
 
 def dm_redundancy(folder: Path) -> tuple[float | None, str]:
     """Return a device-mapper device's write factor, or ``None`` and the reason."""
-    try:
-        uuid = read_text(folder / "dm/uuid")
-    except OSError:
-        uuid = ""
+    uuid = text_or_empty(folder / "dm/uuid")
     below = len(list((folder / "slaves").glob("*")))
     if below == 1 or uuid.startswith(_ONE_COPY_UUIDS):
         return 1.0, ""
@@ -242,10 +240,7 @@ def controller_node(folder: Path) -> BlockNode:
 
 def controller_serial(folder: Path) -> str:
     """Return a controller's serial number, the key of records; its kernel name if it has none."""
-    try:
-        return read_text(folder / "serial") or folder.name
-    except OSError:
-        return folder.name
+    return text_or_empty(folder / "serial") or folder.name
 
 
 def queue_facts(folder: Path) -> QueueFacts:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from wattload.core.record.controller import (
     ADMIN_QUEUE_FIELDS,
@@ -33,7 +32,6 @@ from wattload.core.sysfs import (
     Roots,
     read_int,
     read_text,
-    with_values,
 )
 
 _CAPABILITIES_POINTER = 0x34
@@ -160,14 +158,13 @@ def difference(before: ControllerState, after: ControllerState) -> ControllerDif
     is media bytes over host bytes written, both from the drive's own counters.
     """
     observation = Observation()
-    for name in ("read_bytes", "written_bytes", "media_errors", "unsafe_shutdowns"):
-        observation.put(name, *_grown(*_smart_counters(name, before, after)))
-    observation.put("thermal_transitions", *_grown(*_thermal_counters(before, after)))
-    media = _grown(before.media_written_bytes, after.media_written_bytes)
-    observation.put("media_written_bytes", *media)
-    observation.put("aer_count", *_grown(_aer_total(before), _aer_total(after)))
-    host_bytes: int | None = observation.values["written_bytes"]
-    observation.put("write_amplification", *_amplification(host_bytes, media[0]))
+    old, new = _counters(before), _counters(after)
+    for name, count in old.items():
+        observation.put(name, *_grown(count, new[name]))
+    host_bytes, media_bytes = (
+        observation.values[name] for name in ("written_bytes", "media_written_bytes")
+    )
+    observation.put("write_amplification", *_amplification(host_bytes, media_bytes))
     changed = tuple(name for name in _SETTINGS if _differs(name, before, after))
     return observation.build(ControllerDifference, changed=changed)
 
@@ -177,32 +174,22 @@ def _differs(name: str, before: ControllerState, after: ControllerState) -> bool
     return one is not None and two is not None and one != two
 
 
-def _smart_counters(
-    name: str, before: ControllerState, after: ControllerState
-) -> tuple[int | None, int | None]:
-    return _smart_counter(name, before.smart), _smart_counter(name, after.smart)
-
-
-def _smart_counter(name: str, smart: SmartState | None) -> int | None:
-    value: int | None = None if smart is None else getattr(smart, name)
-    return value
-
-
-def _thermal_counters(
-    before: ControllerState, after: ControllerState
-) -> tuple[int | None, int | None]:
-    return _thermal(before.smart), _thermal(after.smart)
+def _counters(state: ControllerState) -> Mapping[str, int | None]:
+    """Return the counters of a state by the name of their growth in ``ControllerDifference``."""
+    smart, errors = state.smart, state.aer_counts
+    names = ("read_bytes", "written_bytes", "media_errors", "unsafe_shutdowns")
+    return {
+        **{name: None if smart is None else getattr(smart, name) for name in names},
+        "thermal_transitions": _thermal(smart),
+        "media_written_bytes": state.media_written_bytes,
+        "aer_count": None if errors is None else sum(errors.get(name, 0) for name in _AER_TOTALS),
+    }
 
 
 def _thermal(smart: SmartState | None) -> int | None:
     if smart is None or smart.thermal_transitions_1 is None or smart.thermal_transitions_2 is None:
         return None
     return smart.thermal_transitions_1 + smart.thermal_transitions_2
-
-
-def _aer_total(state: ControllerState) -> int | None:
-    counts = state.aer_counts
-    return None if counts is None else sum(counts.get(name, 0) for name in _AER_TOTALS)
 
 
 def _grown(before: int | None, after: int | None) -> tuple[int | None, str]:
@@ -335,23 +322,6 @@ def _smart_by_hwmon(folder: Path) -> SmartState | None:
 def _kelvin(sensor: Path) -> int | None:
     # drivers/nvme/host/hwmon.c: the drive's whole kelvins less 273.150, in millidegrees.
     return (read_int(sensor) + _ZERO_CELSIUS_MILLIKELVIN) // 1000 or None
-
-
-def merge_controller_state(
-    state: ControllerState, values: Mapping[str, Any], reasons: Mapping[str, str]
-) -> ControllerState:
-    """Return a state from sysfs with the values and reasons from the admin queue added.
-
-    A value from the admin queue replaces that from sysfs; a reason never replaces a value.
-    """
-    return with_values(state, values, reasons)
-
-
-def merge_controller_facts(
-    facts: ControllerFacts, values: Mapping[str, Any], reasons: Mapping[str, str]
-) -> ControllerFacts:
-    """Return a controller's facts with the fields of Identify Controller added."""
-    return with_values(facts, values, reasons)
 
 
 def link_warning(facts: ControllerFacts, state: ControllerState) -> str | None:
