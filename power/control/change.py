@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wattload.core.clock import boot_id, utc_text
-from wattload.core.errors import PowerError, PowerStateError
+from wattload.core.errors import PowerError, PowerRefusedError, PowerStateError
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control.drive_feature import DriveFeature, RefusedError
+from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import (
     ChangeJournal,
@@ -103,7 +103,7 @@ class Change:
         try:
             current = drive.send(current, new, note=self._note_taken)
         except PowerError as error:
-            if isinstance(error, RefusedError) and self._is_unchanged(found):
+            if isinstance(error, PowerRefusedError) and self._is_unchanged(found):
                 self._close_refused(earlier)
             else:
                 self._undo_failed(error)
@@ -304,7 +304,7 @@ def set_clock(
         PowerError: the journal is not writable.
     """
     try:
-        before_ms = read_timestamp(device).ms
+        before_ms = read_timestamp(device)
         requested_ms = time.time_ns() // _NS_PER_MS
         old, new = (
             Setting(value=0, data=ms.to_bytes(TIMESTAMP_BYTES, "little"))
@@ -314,7 +314,7 @@ def set_clock(
         entry = _entry(clock, old, new, run_id=run_id, owner="run")
         journal.write(entry)
         fetch(device, set_command(TIMESTAMP, "timestamp", payload=new.data))
-        verified_ms = read_timestamp(device).ms
+        verified_ms = read_timestamp(device)
         journal.remove(entry)
     except PowerError as error:
         raise PowerStateError(f"power.set_timestamp is not available: {error}") from error

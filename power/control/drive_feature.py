@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from wattload.core.errors import PowerStateError
+from wattload.core.errors import PowerRefusedError, PowerStateError
 from wattload.power.control.journal import Setting
 from wattload.power.control.power_settings import Feature, Saved, read_saved, read_setting
 from wattload.power.nvme.admin import (
@@ -24,10 +24,6 @@ GRACE_S = 1.0
 
 _LONGEST_WAIT_S = 60.0
 _POLL_S = 0.01
-
-
-class RefusedError(PowerStateError):
-    """The drive refuses a value, with the status of Set Features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class DriveFeature:
         is ignored: the first may have taken effect.
 
         Raises:
-            RefusedError: the drive refuses the value.
+            PowerRefusedError: the drive refuses the value.
             PowerStateError: it reports another value afterwards.
             PowerError: it does not answer.
         """
@@ -79,7 +75,7 @@ class DriveFeature:
                     break
         if settled is None:
             what = f"refuses {self.feature.describe(new)}: {describe_status(status)}"
-            raise RefusedError(f"{self.drive_name} {what}")
+            raise PowerRefusedError(f"{self.drive_name} {what}")
         if not self.feature.same(settled, new):
             raise PowerStateError(
                 f"{self.drive_name} accepted {self.feature.describe(new)} "

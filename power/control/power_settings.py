@@ -19,9 +19,9 @@ from wattload.power.nvme.features import (
     AUTONOMOUS_TRANSITIONS,
     POWER_MANAGEMENT,
     Select,
-    decode_capabilities,
     get_command,
-    read_power_management,
+    is_saveable,
+    read_power_state,
 )
 from wattload.power.nvme.fields import decode_power, encode_power
 from wattload.power.nvme.identify import Controller, read_ocp_uuid_index
@@ -174,9 +174,7 @@ def read_saved(device: AdminDevice, controller: Controller, feature: Feature) ->
     if not controller.selects_features:
         return None, "the drive reports the current value only"
     try:
-        if not decode_capabilities(
-            read_setting(device, feature, Select.CAPABILITIES).value
-        ).saveable:
+        if not is_saveable(device, feature.identifier, uuid_index=feature.uuid_index):
             return None, "the drive can't save this setting"
         setting = read_setting(device, feature, Select.SAVED)
     except PowerError as error:
@@ -260,7 +258,7 @@ def _return_state(device: AdminDevice, controller: Controller, before: Setting) 
         return Setting(value=before.value & (_HINT_BITS | _STATE_BITS))
     if not controller.selects_features:
         return Setting(value=0)
-    return Setting(value=read_power_management(device, Select.DEFAULT).state)
+    return Setting(value=read_power_state(device, Select.DEFAULT))
 
 
 def _plan_dssd_power(device: AdminDevice, controller: Controller, watts: int) -> Plan:

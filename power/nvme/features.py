@@ -44,23 +44,6 @@ class Select(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerManagement:
-    """The power state and the workload hint of feature 02h."""
-
-    state: int
-    workload_hint: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """Whether a feature can be saved, set per namespace, and changed."""
-
-    saveable: bool
-    namespace_specific: bool
-    changeable: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """From ``state``, after ``idle_s`` seconds without I/O, the drive enters ``target``."""
 
@@ -120,22 +103,15 @@ def set_command(
     )
 
 
-_CURRENT_POWER = get_command(POWER_MANAGEMENT)
+def read_power_state(device: AdminDevice, select: Select = Select.CURRENT) -> int:
+    """Return the controller's current, default or saved power state, 0 to 31."""
+    return fetch(device, get_command(POWER_MANAGEMENT, select)).result & 0x1F
 
 
-def read_power_state(device: AdminDevice) -> int:
-    """Return the controller's current power state, 0 to 31."""
-    return fetch(device, _CURRENT_POWER).result & 0x1F
-
-
-def read_power_management(device: AdminDevice, select: Select = Select.CURRENT) -> PowerManagement:
-    """Return current, default or saved power state and workload hint."""
-    return decode_power_management(fetch(device, get_command(POWER_MANAGEMENT, select)).result)
-
-
-def read_capabilities(device: AdminDevice, feature: int) -> Capabilities:
-    """Return the capabilities of a feature; the controller must support the Select field."""
-    return decode_capabilities(fetch(device, get_command(feature, Select.CAPABILITIES)).result)
+def is_saveable(device: AdminDevice, feature: int, *, uuid_index: int = 0) -> bool:
+    """Return whether a drive can save a feature; it must support the Select field."""
+    command = get_command(feature, Select.CAPABILITIES, uuid_index=uuid_index)
+    return bool(fetch(device, command).result & 1)
 
 
 def read_write_cache(device: AdminDevice) -> bool:
@@ -152,20 +128,6 @@ def read_transitions(device: AdminDevice) -> AutonomousTransitions:
     """Return when the drive changes power state autonomously; refused if it cannot."""
     completion = fetch(device, get_command(AUTONOMOUS_TRANSITIONS))
     return decode_transitions(completion.result, completion.data)
-
-
-def decode_power_management(result: int) -> PowerManagement:
-    """Return power state (bits 4:0) and workload hint (bits 7:5) of feature 02h."""
-    return PowerManagement(state=result & 0x1F, workload_hint=result >> 5 & 7)
-
-
-def decode_capabilities(result: int) -> Capabilities:
-    """Return the three bits of Get Features with Select = capabilities."""
-    return Capabilities(
-        saveable=bool(result & 1),
-        namespace_specific=bool(result & 2),
-        changeable=bool(result & 4),
-    )
 
 
 def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
@@ -263,34 +225,14 @@ def decode_thermal_management(result: int) -> ThermalManagement:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timestamp:
-    """A reading of the drive's clock in milliseconds.
-
-    With ``host_set``, the host has set the clock since the last reset, and its origin is
-    1970-01-01 UTC; else it counts from the reset. With ``stopped``, the clock may have stopped.
-    """
-
-    ms: int
-    host_set: bool
-    stopped: bool
-
-
-def read_timestamp(device: AdminDevice) -> Timestamp:
+def read_timestamp(device: AdminDevice) -> int:
+    """Return the drive's clock in ms since 1970, or since its reset if no host has set it."""
     command = AdminCommand(
         name="Get Features 0Eh (timestamp)",
         opcode=GET_FEATURES,
         cdw10=TIMESTAMP,
         data_bytes=TIMESTAMP_BYTES,
     )
-    return decode_timestamp(fetch(device, command).data)
-
-
-def decode_timestamp(data: bytes) -> Timestamp:
-    """Return the fields of a timestamp of 8 bytes."""
+    data = fetch(device, command).data
     require_bytes(data, TIMESTAMP_BYTES, "a timestamp")
-    return Timestamp(
-        ms=int.from_bytes(data[:6], "little"),
-        host_set=data[6] >> 1 & 7 == 1,
-        stopped=bool(data[6] & 1),
-    )
+    return int.from_bytes(data[:6], "little")

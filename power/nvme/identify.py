@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from wattload.core.errors import PowerError
+from wattload.core.record.controller import PowerStateFacts
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, AdminDevice, fetch
 from wattload.power.nvme.fields import require_bytes, scaled_watts, text, u16, u32, u128
 
@@ -43,39 +44,6 @@ _UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerStateDescriptor:
-    """One power state: its power, its entry and exit latencies, its ranks.
-
-    ``max_w`` is the sustained maximum, ``idle_w`` typical idle power over 30 s, ``active_w`` the
-    largest mean over 10 s with the workload ``active_workload``. Ranks run from 0 (best) to 31.
-    ``*_vault_s`` and ``*_recovery_s`` are the times around an emergency power fail.
-
-    ``max_bandwidth_value`` and ``max_bandwidth_scale`` are the raw bytes 28 and 29 (MBW, MBWS).
-    Published sources give the order of the scales (1, 10, 100 MiB/s, then GiB/s) but not the first
-    code, so no bandwidth is computed.
-    """
-
-    index: int
-    max_w: float | None
-    operational: bool
-    entry_latency_s: float | None
-    exit_latency_s: float | None
-    read_throughput_rank: int
-    read_latency_rank: int
-    write_throughput_rank: int
-    write_latency_rank: int
-    idle_w: float | None
-    active_w: float | None
-    active_workload: int
-    power_fail_recovery_s: float | None
-    quiescence_vault_s: float | None
-    power_fail_vault_s: float | None
-    max_bandwidth_value: int | None
-    max_bandwidth_scale: int
-    idle_exit_latency_limit_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
     """The fields of Identify Controller; temperatures in kelvin.
 
@@ -93,7 +61,7 @@ class Controller:
     model: str
     firmware: str
     version: str
-    power_states: tuple[PowerStateDescriptor, ...]
+    power_states: tuple[PowerStateFacts, ...]
     apst_supported: bool
     warning_temperature_k: int | None
     critical_temperature_k: int | None
@@ -102,7 +70,6 @@ class Controller:
     highest_managed_temperature_k: int | None
     capacity_bytes: int | None
     unallocated_bytes: int | None
-    namespace_count: int
     volatile_write_cache: bool
     selects_features: bool
     effects_log: bool
@@ -117,7 +84,7 @@ class Controller:
     power_sample_interval_s: float | None
     longest_measurement_minutes: int | None
 
-    def state(self, index: int) -> PowerStateDescriptor | None:
+    def state(self, index: int) -> PowerStateFacts | None:
         """Return the descriptor of a power state, or ``None`` if the drive does not have it."""
         return self.power_states[index] if 0 <= index < len(self.power_states) else None
 
@@ -155,7 +122,6 @@ def decode_controller(data: bytes) -> Controller:
         apst_supported=bool(data[265] & 1),
         capacity_bytes=capacity or None,
         unallocated_bytes=u128(data, 296) if capacity else None,
-        namespace_count=u32(data, 516),
         volatile_write_cache=bool(data[525] & 1),
         selects_features=bool(u16(data, 520) >> 4 & 1),
         effects_log=bool(data[261] >> 1 & 1),
@@ -196,40 +162,41 @@ def _measurement(data: bytes) -> dict[str, Any]:
     }
 
 
-def decode_power_state(data: bytes, index: int) -> PowerStateDescriptor:
+def decode_power_state(data: bytes, index: int) -> PowerStateFacts:
     """Return the fields of one power state descriptor of 32 bytes.
 
     A power is reported only if its raw value is not 0. Idle and active power also need scale 1 or
-    2.
+    2. The bandwidth in bytes 28 and 29 is left out: published sources give the order of its scales
+    (1, 10, 100 MiB/s, then GiB/s), but not the first code.
 
     Raises:
         PowerError: wrong length.
     """
     require_bytes(data, _PSD_BYTES, "a power state descriptor")
     flags, scales = data[3], data[26]
-    return PowerStateDescriptor(
-        index=index,
-        max_w=scaled_watts(u16(data, 0), 1 if flags & 1 else 2),
-        operational=not flags & 2,
-        entry_latency_s=u32(data, 4) / _US_PER_S or None,
-        exit_latency_s=u32(data, 8) / _US_PER_S or None,
-        read_throughput_rank=data[12] & 0x1F,
-        read_latency_rank=data[13] & 0x1F,
-        write_throughput_rank=data[14] & 0x1F,
-        write_latency_rank=data[15] & 0x1F,
-        idle_w=scaled_watts(u16(data, 16), data[18] >> 6),
-        active_w=scaled_watts(u16(data, 20), data[22] >> 6),
-        active_workload=data[22] & 7,
-        power_fail_recovery_s=_vault_s(data[23], scales & 0xF),
-        quiescence_vault_s=_vault_s(data[24], scales >> 4),
-        power_fail_vault_s=_vault_s(data[25], data[27] & 0xF),
-        max_bandwidth_value=data[28] or None,
-        max_bandwidth_scale=data[29] & 7,
-        idle_exit_latency_limit_s=u16(data, 30) / _LIMIT_STEPS_PER_S or None,
-    )
+    values: dict[str, Any] = {
+        "index": index,
+        "max_w": scaled_watts(u16(data, 0), 1 if flags & 1 else 2),
+        "operational": not flags & 2,
+        "entry_latency_s": u32(data, 4) / _US_PER_S or None,
+        "exit_latency_s": u32(data, 8) / _US_PER_S or None,
+        "read_throughput_rank": data[12] & 0x1F,
+        "read_latency_rank": data[13] & 0x1F,
+        "write_throughput_rank": data[14] & 0x1F,
+        "write_latency_rank": data[15] & 0x1F,
+        "idle_w": scaled_watts(u16(data, 16), data[18] >> 6),
+        "active_w": scaled_watts(u16(data, 20), data[22] >> 6),
+        "active_workload": data[22] & 7,
+        "power_fail_recovery_s": _vault_s(data[23], scales & 0xF),
+        "quiescence_vault_s": _vault_s(data[24], scales >> 4),
+        "power_fail_vault_s": _vault_s(data[25], data[27] & 0xF),
+        "idle_exit_latency_limit_s": u16(data, 30) / _LIMIT_STEPS_PER_S or None,
+    }
+    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
+    return PowerStateFacts(**values, missing=missing)
 
 
-def _states(data: bytes) -> tuple[PowerStateDescriptor, ...]:
+def _states(data: bytes) -> tuple[PowerStateFacts, ...]:
     count = min(data[263], _LAST_STATE) + 1
     starts = range(_PSD_START, _PSD_START + _PSD_BYTES * count, _PSD_BYTES)
     return tuple(
@@ -261,7 +228,6 @@ class Namespace:
     capacity_bytes: int
     used_bytes: int
     lba_bytes: int
-    metadata_bytes: int
     endurance_group: int
     preferred_write_bytes: int | None = None
 
@@ -296,7 +262,7 @@ def decode_namespace(data: bytes) -> Namespace:
     size, capacity, used = struct.unpack_from("<QQQ", data)
     # Bits 6:5 extend the index only where there are more than 16 formats.
     high = data[26] >> 1 & 0x30 if data[25] >= _FORMATS_OF_FOUR_BITS else 0
-    metadata, exponent = struct.unpack_from("<HB", data, 128 + 4 * (data[26] & 0xF | high))
+    exponent = data[130 + 4 * (data[26] & 0xF | high)]
     if not 0 < exponent <= _LARGEST_EXPONENT:
         raise PowerError(
             f"Identify Namespace reports blocks of 2^{exponent} bytes: the namespace is not active"
@@ -306,7 +272,6 @@ def decode_namespace(data: bytes) -> Namespace:
         capacity_bytes=capacity << exponent,
         used_bytes=used << exponent,
         lba_bytes=1 << exponent,
-        metadata_bytes=metadata,
         endurance_group=u16(data, 102),
         preferred_write_bytes=(
             (u16(data, 64) + 1) << exponent if data[24] & _REPORTS_GRANULARITY else None

@@ -23,6 +23,9 @@ EFFECTS_LOG = 0x05
 EFFECTS_BYTES = 4096
 
 _OPCODES = 256
+_DISTURBS_IO = 0x7001E
+"""It changes data, the namespace, the list of namespaces or the controller (bits 4:1), or excludes
+other commands (CSE, bits 18:16)."""
 
 FIRMWARE_LOG = 0x03
 LOG_BYTES = 512
@@ -35,50 +38,8 @@ OCP_SMART_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 """Bytes 496 to 511 of log C0h, as stored. Some vendors use C0h for other data."""
 
 _POWER_FIELDS_VERSION = 5
-_SIX_BYTES = (1 << 48) - 1
 _CELSIUS_ZERO_K = 273
 """Rounded as in the NVMe specification; byte 222 is in degrees Celsius."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEffects:
-    """The side effects of one command.
-
-    ``relaxations`` (CSER) and ``restriction`` (CSE) are the codes of the log. A restriction of 1
-    excludes other commands in the same namespace, 2 in all namespaces.
-    """
-
-    supported: bool
-    changes_data: bool
-    changes_namespace: bool
-    changes_namespace_list: bool
-    changes_controller: bool
-    relaxations: int
-    restriction: int
-    takes_uuid: bool
-
-    @property
-    def disturbs_io(self) -> bool:
-        """Whether Linux stops I/O or rescans the drive around this command.
-
-        Relaxations are ignored, because kernels before 6.3 do not support them.
-        """
-        return self.restriction != 0 or any(
-            (
-                self.changes_data,
-                self.changes_namespace,
-                self.changes_namespace_list,
-                self.changes_controller,
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectsLog:
-    """The effects of every admin and I/O command, 256 each, by opcode."""
-
-    admin: tuple[CommandEffects, ...]
-    io: tuple[CommandEffects, ...]
 
 
 def read_freezing_commands(device: AdminDevice, controller: Controller) -> frozenset[int]:
@@ -88,33 +49,18 @@ def read_freezing_commands(device: AdminDevice, controller: Controller) -> froze
     """
     if not controller.effects_log:
         return frozenset()
-    log = decode_effects(fetch(device, log_command(EFFECTS_LOG, EFFECTS_BYTES)).data)
-    return freezing_commands(log)
+    return decode_freezing_commands(fetch(device, log_command(EFFECTS_LOG, EFFECTS_BYTES)).data)
 
 
-def freezing_commands(log: EffectsLog) -> frozenset[int]:
-    """Return the opcodes of admin commands that must not be used for sampling."""
-    return frozenset(opcode for opcode, effects in enumerate(log.admin) if effects.disturbs_io)
+def decode_freezing_commands(data: bytes) -> frozenset[int]:
+    """Return the opcodes of admin commands around which Linux stops I/O or rescans the drive.
 
-
-def decode_effects(data: bytes) -> EffectsLog:
-    """Return the fields of an effects log of 4096 bytes."""
+    ``data`` is an effects log of 4096 bytes, which has the admin commands first. Relaxations (CSER)
+    are ignored, because kernels before 6.3 do not support them.
+    """
     require_bytes(data, EFFECTS_BYTES, "the effects log")
-    effects = tuple(map(_decode, struct.unpack_from(f"<{2 * _OPCODES}I", data)))
-    return EffectsLog(admin=effects[:_OPCODES], io=effects[_OPCODES:])
-
-
-def _decode(raw: int) -> CommandEffects:
-    return CommandEffects(
-        supported=bool(raw & 1),
-        changes_data=bool(raw >> 1 & 1),
-        changes_namespace=bool(raw >> 2 & 1),
-        changes_namespace_list=bool(raw >> 3 & 1),
-        changes_controller=bool(raw >> 4 & 1),
-        relaxations=raw >> 14 & 3,
-        restriction=raw >> 16 & 7,
-        takes_uuid=bool(raw >> 19 & 1),
-    )
+    effects = struct.unpack_from(f"<{_OPCODES}I", data)
+    return frozenset(opcode for opcode, bits in enumerate(effects) if bits & _DISTURBS_IO)
 
 
 def read_firmware_slot(device: AdminDevice) -> int | None:
@@ -149,24 +95,18 @@ def decode_supported_pages(data: bytes) -> frozenset[int]:
 class OcpSmartLog:
     """Log C0h: media bytes, throttling, changes of power state, and power.
 
-    ``specification`` is the major, minor and point version of the drive's OCP specification.
     ``power_state_changes`` reveals transitions that polling missed. ``peak_power_w`` is the drive's
     possible peak over 100 us (SMART-46), ``average_power_w`` its mean of the last second in whole
-    watts (SMART-47), ``lifetime_energy_kwh`` whole kilowatt-hours (SMART-48). These three are
-    ``None`` in logs before version 5 and if the drive reports 0.
+    watts (SMART-47). Both are ``None`` in logs before version 5 and if the drive reports 0.
     """
 
     media_written_bytes: int
-    media_read_bytes: int
     throttle_events: int
     throttle_status: int
-    specification: str
     power_state_changes: int
     highest_temperature_k: int | None
     peak_power_w: int | None
     average_power_w: int | None
-    lifetime_energy_kwh: int | None
-    log_version: int
 
 
 def read_ocp_smart(device: AdminDevice, *, uuid_index: int = 0) -> OcpSmartLog:
@@ -196,18 +136,13 @@ def decode_ocp_smart(data: bytes) -> OcpSmartLog:
             f"log C0h has the GUID {data[496:512].hex()}, not OCP's: the vendor uses it for other "
             "data"
         )
-    version = u16(data, 494)
-    has_power = version >= _POWER_FIELDS_VERSION
+    has_power = u16(data, 494) >= _POWER_FIELDS_VERSION
     return OcpSmartLog(
         media_written_bytes=u128(data, 0),
-        media_read_bytes=u128(data, 16),
         throttle_events=data[96],
         throttle_status=data[97],
-        specification=f"{data[103]}.{u16(data, 101)}.{u16(data, 99)}",
         power_state_changes=u64(data, 200),
         highest_temperature_k=data[222] + _CELSIUS_ZERO_K if data[222] else None,
         peak_power_w=(u16(data, 260) or None) if has_power else None,
         average_power_w=(u16(data, 262) or None) if has_power else None,
-        lifetime_energy_kwh=(u64(data, 264) & _SIX_BYTES or None) if has_power else None,
-        log_version=version,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminDevice, fetch, log_command
-from wattload.power.nvme.features import Select, Timestamp, decode_timestamp, get_command
+from wattload.power.nvme.features import Select, get_command
 from wattload.power.nvme.fields import ScaledPower, decode_power, u16, u32
 
 POWER_MEASUREMENT = 0x25
@@ -58,27 +58,18 @@ class PowerMeasurementLog:
 
     ``average`` and ``maximum`` carry their step; their ``watts`` are ``None`` while ``count`` is 0.
     ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100; a 0 in an empty
-    log is ``None``. ``overflow_count`` is the number of intervals above the last bin. ``histogram``
-    is ``None`` if only the header was read, and empty if the drive does not keep one.
+    log is ``None``. ``histogram`` is ``None`` if only the header was read, and empty if the drive
+    does not keep one.
     """
 
-    version: int
     generation: int
     active: bool
     contiguous: bool
     estimated: bool
-    histogram_overflowed: bool
     measurement_type: int
-    size_bytes: int
     count: int
-    remaining_minutes: int | None
-    stop_time: Timestamp | None
-    bin_w: float | None
-    largest_bin_count: int
-    overflow_count: int
     average: ScaledPower
     maximum: ScaledPower
-    maximum_time: Timestamp | None
     error_percent: int | None
     histogram: tuple[HistogramBin, ...] | None
 
@@ -134,23 +125,14 @@ def decode_measurement_header(data: bytes) -> PowerMeasurementLog:
         )
     attributes, count, error = u16(data, 2), u32(data, 8), data[56]
     return PowerMeasurementLog(
-        version=data[0],
         generation=data[1],
         active=bool(attributes & 1),
         contiguous=not attributes & 2,
         estimated=bool(attributes & 4),
-        histogram_overflowed=bool(attributes & 0x10),
         measurement_type=attributes >> 12,
-        size_bytes=u32(data, 4),
         count=count,
-        remaining_minutes=u16(data, 14) or None,
-        stop_time=_time_or_none(data[16:24]),
-        bin_w=u16(data, 26) / 1000 or None,
-        largest_bin_count=u16(data, 28),
-        overflow_count=u32(data, 32),
         average=decode_power(u32(data, 40)),
         maximum=decode_power(u32(data, 44)),
-        maximum_time=_time_or_none(data[48:56]) if attributes & 8 else None,
         error_percent=error if (error or count) and error <= _LARGEST_ERROR_PERCENT else None,
         histogram=None,
     )
@@ -199,7 +181,3 @@ def _size_bytes(data: bytes) -> int:
             f"{_LARGEST_LOG_BYTES}"
         )
     return -(-size_bytes // 4) * 4
-
-
-def _time_or_none(data: bytes) -> Timestamp | None:
-    return decode_timestamp(data) if any(data) else None

@@ -14,16 +14,14 @@ from wattload.core.errors import PowerError
 from wattload.core.record.controller import (
     ADMIN_QUEUE_FIELDS,
     PowerCapabilities,
-    PowerStateFacts,
     SmartState,
 )
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.features import (
     POWER_MANAGEMENT,
     Select,
+    is_saveable,
     read_background_power,
-    read_capabilities,
-    read_power_management,
     read_power_state,
     read_thermal_management,
     read_transitions,
@@ -32,14 +30,13 @@ from wattload.power.nvme.features import (
 from wattload.power.nvme.identify import (
     Controller,
     Namespace,
-    PowerStateDescriptor,
     active_namespaces,
     identify_controller,
     identify_namespace,
     read_ocp_uuid_index,
 )
 from wattload.power.nvme.logs import read_firmware_slot, read_ocp_smart
-from wattload.power.nvme.smart import SmartLog, read_media_written_bytes, read_smart
+from wattload.power.nvme.smart import SmartLog, media_counter, read_smart
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
@@ -129,13 +126,12 @@ def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: _G
     )
     gathered.add("namespace_size_bytes", lambda: sum(each.size_bytes for each in namespaces))
     gathered.add("namespace_used_bytes", lambda: sum(each.used_bytes for each in namespaces))
-    group = namespaces[0].endurance_group
-    gathered.add(
-        "media_written_bytes",
-        lambda: read_media_written_bytes(
-            device, group, ocp_uuid_index=read_ocp_uuid_index(device, controller)
-        ),
-    )
+    gathered.add("media_written_bytes", lambda: _media_written_bytes(device, controller))
+
+
+def _media_written_bytes(device: AdminDevice, controller: Controller) -> int:
+    _, read_count = media_counter(device, controller)
+    return read_count()
 
 
 def _namespaces(device: AdminDevice) -> tuple[list[Namespace], str]:
@@ -213,17 +209,13 @@ def _gather_throttling(device: AdminDevice, controller: Controller, gathered: _G
 def _selected_state(device: AdminDevice, controller: Controller, select: Select) -> int | None:
     if not controller.selects_features:
         return None
-    if select is Select.SAVED and not read_capabilities(device, POWER_MANAGEMENT).saveable:
+    if select is Select.SAVED and not is_saveable(device, POWER_MANAGEMENT):
         return None
-    return read_power_management(device, select).state
+    return read_power_state(device, select)
 
 
 def smart_state(log: SmartLog) -> SmartState:
     return _observed(SmartState, log, {"temperature_k": "the drive reports 0 K"}, "not reported")
-
-
-def power_state_facts(descriptor: PowerStateDescriptor) -> PowerStateFacts:
-    return _observed(PowerStateFacts, descriptor, {}, "the drive reports 0")
 
 
 def power_capabilities(controller: Controller) -> PowerCapabilities:

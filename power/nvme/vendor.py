@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminDevice, fetch, log_command
-from wattload.power.nvme.fields import require_bytes, u16, u32
+from wattload.power.nvme.fields import u16, u32
 from wattload.power.nvme.identify import Controller
 from wattload.power.nvme.logs import is_ocp_smart
 
@@ -21,12 +21,9 @@ WORKLOAD_LOG = 0xF9
 WORKLOAD_BYTES = 4080
 
 _HEADER = struct.Struct("<HHIIIIQQIII")
-_POWER_ENTRY = struct.Struct("<8I")
 _ENTRIES = 126
 _POWER_GROUP = 5
-_TICKS_PER_S = 25_000_000
 _UW_PER_W = 1_000_000
-_MS_PER_S = 1000
 
 _MILLIWATT_W = 0.001
 _ITEM_BYTES = 12
@@ -35,73 +32,6 @@ _MEMBLAZE_VERSIONS = (0, 2)
 _MEMBLAZE_VERSION_BYTE = 511
 _BOUND = 2.0
 _INPUT_1 = "input 1 only, without the power at the drive's other inputs"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerEntry:
-    """One sample of the tracker's content group 5.
-
-    ``time_s`` is the drive's clock. ``input_1_w`` is the power at the first input, in steps of a
-    microwatt. The units of the other powers are not published, so they are raw values.
-    """
-
-    time_s: float
-    input_1_w: float
-    input_2: int
-    nand_written_sectors: int
-    nand_read_sectors: int
-    nand_average: int
-    drive_average: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadLog:
-    """The tracker's setting and, for content group 5, its power entries, oldest first."""
-
-    version: str
-    enabled: bool
-    content_group: int
-    sample_period_s: float
-    power: tuple[PowerEntry, ...] | None
-
-
-def decode_workload_log(data: bytes) -> WorkloadLog:
-    """Return the fields of log F9h.
-
-    Raises:
-        PowerError: wrong length, or more entries than fit in the log.
-    """
-    require_bytes(data, WORKLOAD_BYTES, "the workload tracker's log")
-    major, minor, count, _, _, period_ms, last_tick, _, setting, _, _ = _HEADER.unpack_from(data)
-    if count > _ENTRIES:
-        raise PowerError(f"the workload tracker has at most {_ENTRIES} entries, got {count}")
-    group, period_s, last_s = setting >> 15 & 0xF, period_ms / _MS_PER_S, last_tick / _TICKS_PER_S
-    entries = None
-    if group == _POWER_GROUP:
-        entries = tuple(
-            _entry(data, index, last_s - index * period_s) for index in reversed(range(count))
-        )
-    return WorkloadLog(
-        version=f"{major}.{minor}",
-        enabled=bool(setting & 1),
-        content_group=group,
-        sample_period_s=period_s,
-        power=entries,
-    )
-
-
-def _entry(data: bytes, index: int, time_s: float) -> PowerEntry:
-    at = _HEADER.size + _POWER_ENTRY.size * index
-    input_1, input_2, written, read, nand, drive, _, _ = _POWER_ENTRY.unpack_from(data, at)
-    return PowerEntry(
-        time_s=time_s,
-        input_1_w=input_1 / _UW_PER_W,
-        input_2=input_2,
-        nand_written_sectors=written,
-        nand_read_sectors=read,
-        nand_average=nand,
-        drive_average=drive,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +109,15 @@ def decode_vendor_power(
 
 
 def _solidigm(data: bytes) -> VendorPower | None:
-    log = decode_workload_log(data)
+    """Return the newest entry of the workload tracker, whose first dword is input 1 in uW."""
+    _, _, count, *_, setting, _, _ = _HEADER.unpack_from(data)
     # A disabled tracker keeps its old entries.
-    if not log.enabled or not log.power:
+    is_enabled, group = setting & 1, setting >> 15 & 0xF
+    if not is_enabled or group != _POWER_GROUP or not 0 < count <= _ENTRIES:
         return None
-    return VendorPower(power_w=log.power[-1].input_1_w, step_w=1e-6, part=_INPUT_1)
+    return VendorPower(
+        power_w=u32(data, _HEADER.size) / _UW_PER_W, step_w=1 / _UW_PER_W, part=_INPUT_1
+    )
 
 
 def _scaleflux(data: bytes) -> VendorPower:

@@ -22,7 +22,6 @@ from wattload.power.nvme.admin_timeout import CHANGE_LIMIT_S, DeviceWithTimeout
 from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state
 from wattload.power.nvme.state import (
     power_capabilities,
-    power_state_facts,
     read_state,
     unreadable_state,
 )
@@ -128,7 +127,7 @@ class Drive:
             fields=fields,
             missing=missing,
             nvme_version=controller.version,
-            power_states=tuple(map(power_state_facts, controller.power_states)),
+            power_states=controller.power_states,
             power=power_capabilities(controller),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from wattload.core.errors import PowerError, WattloadError
@@ -58,7 +59,6 @@ class Recording:
         self._sources: Sequence[PowerSource] = ()
         self._counters: list[BlockCounter] = []
         self._written: list[WrittenCounter] = []
-        self._not_counted: dict[str, str] = {}
         self._reader = SourceReader(())
         self._lines = SampleLines()
         self._writer: BackgroundWriter | None = None
@@ -212,7 +212,6 @@ class Recording:
             states=self.states,
             controllers=controllers,
             recovered=tuple(recovery.sentence for recovery in recoveries),
-            not_counted=self._not_counted,
         )
 
     def _open_drives(self, names: Sequence[str], config: PowerConfig) -> None:
@@ -233,11 +232,8 @@ class Recording:
     def _open_counters(self, names: Sequence[str]) -> None:
         for name in names:
             counter = BlockCounter(name)
-            try:
+            with suppress(PowerError):  # a device without counters
                 counter.open()
-            except PowerError as error:
-                self._not_counted[name] = str(error)
-            else:
                 self._counters.append(counter)
 
     def _open_written_counters(self) -> None:
@@ -245,14 +241,9 @@ class Recording:
             written = WrittenCounter(
                 drive.name, key=drive.serial, open_device=self._host.open_device
             )
-            try:
+            with suppress(PowerError):  # a drive that can't be read without harm
                 written.open()
-            except PowerError as error:
-                self._not_counted[drive.name] = str(error)
-                continue
-            self._written.append(written)
-            if written.no_media:
-                self._not_counted[drive.name] = written.no_media
+                self._written.append(written)
 
     def _power_devices(self, names: Sequence[str]) -> list[PowerDevice]:
         serials = {drive.name: drive.serial for drive in self._drives}

@@ -32,8 +32,6 @@ class OpenReply(Frozen):
 
     ``choice`` says which sources were selected for the drives and why. ``recovered`` has sentences
     about changes that earlier runs left behind.
-    ``not_counted`` gives the reason for each block device whose throughput over time is unknown,
-    and for each drive that does not report the bytes that it wrote to its media.
     """
 
     host: str
@@ -42,7 +40,6 @@ class OpenReply(Frozen):
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
     recovered: tuple[str, ...]
-    not_counted: Mapping[str, str]
 
 
 class StatusReply(Frozen):

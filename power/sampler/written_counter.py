@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from wattload.core.errors import PowerError
-from wattload.core.power import ENDURANCE_GROUP, OCP, SMART, Channel, Evidence, Sample
+from wattload.core.power import SMART, Channel, Evidence, Sample
 from wattload.core.units import NS_PER_S
 from wattload.power.nvme.admin import GET_LOG_PAGE, AdminDevice, OpenDevice
 from wattload.power.nvme.admin_timeout import DeviceWithTimeout
-from wattload.power.nvme.identify import (
-    active_namespaces,
-    identify_controller,
-    identify_namespace,
-    read_ocp_uuid_index,
-)
-from wattload.power.nvme.logs import read_freezing_commands, read_ocp_smart
-from wattload.power.nvme.smart import read_endurance_group, read_smart
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.logs import read_freezing_commands
+from wattload.power.nvme.smart import media_counter, read_smart
 
 PERIOD_S = 10.0
 """Two commands in so many seconds; more often, the sampler reads other logs ten times a second."""
@@ -30,12 +26,11 @@ class WrittenCounter:
 
     Host bytes are SMART's data units written. Media bytes come from OCP's log C0h, which counts
     single bytes, or else from the endurance group of the controller's first namespace. The log is
-    the source of a sample. ``no_media`` is why there is no count of media bytes, else empty.
+    the source of a sample.
     """
 
     def __init__(self, name: str, *, key: str, open_device: OpenDevice) -> None:
         self.name = name
-        self.no_media = ""
         self._key = key
         self._open_device = open_device
         self._device: AdminDevice | None = None
@@ -73,7 +68,8 @@ class WrittenCounter:
             self._device.close()
 
     def _prepare(self, device: AdminDevice) -> None:
-        if GET_LOG_PAGE in read_freezing_commands(device, identify_controller(device)):
+        controller = identify_controller(device)
+        if GET_LOG_PAGE in read_freezing_commands(device, controller):
             raise PowerError(
                 f"{self.name} reports that Get Log Page holds up other commands (effects log "
                 "05h), so its counts of bytes written are not sampled"
@@ -82,11 +78,8 @@ class WrittenCounter:
         self._counts = [
             (Channel.HOST_WRITTEN_BYTES, SMART, lambda: read_smart(device).written_bytes)
         ]
-        try:
-            log, count = _media_count(device)
-        except PowerError as error:
-            self.no_media = str(error)
-        else:
+        with suppress(PowerError):  # a drive without such a log
+            log, count = media_counter(device, controller)
             self._counts.append((Channel.MEDIA_WRITTEN_BYTES, log, count))
 
     def _sample(self, channel: Channel, log: str, count: _Count) -> Sample:
@@ -106,26 +99,3 @@ class WrittenCounter:
             value=value,
             evidence=Evidence.SELF_REPORTED,
         )
-
-
-def _media_count(device: AdminDevice) -> tuple[str, _Count]:
-    """Return the log that counts media bytes, and what reads the count.
-
-    Raises:
-        PowerError: the drive has no such log, or does not answer.
-    """
-    controller = identify_controller(device)
-    try:
-        index = read_ocp_uuid_index(device, controller)
-    except PowerError:
-        index = 0  # OCP's log is recognized by its GUID anyway
-    try:
-        read_ocp_smart(device, uuid_index=index)
-        return OCP, lambda: read_ocp_smart(device, uuid_index=index).media_written_bytes
-    except PowerError:
-        namespaces = active_namespaces(device) if controller.endurance_groups else ()
-    groups = [identify_namespace(device, each).endurance_group for each in namespaces[:1]]
-    if not any(groups):
-        raise PowerError(f"{device.name} has neither the OCP log C0h nor endurance groups")
-    read_endurance_group(device, groups[0])
-    return ENDURANCE_GROUP, lambda: read_endurance_group(device, groups[0]).media_written_bytes

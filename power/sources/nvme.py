@@ -24,13 +24,14 @@ from wattload.core.power import (
     Scope,
     Sensor,
 )
+from wattload.core.record.controller import PowerStateFacts
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import HoldsSystem, holds_system_here
 from wattload.power.nvme.admin import GET_FEATURES, GET_LOG_PAGE, AdminDevice, OpenDevice
 from wattload.power.nvme.admin_timeout import open_with_timeout
 from wattload.power.nvme.features import read_power_state, read_transitions
-from wattload.power.nvme.identify import Controller, PowerStateDescriptor
+from wattload.power.nvme.identify import Controller
 from wattload.power.nvme.measurement import SUBSYSTEM_TOTAL
 from wattload.power.nvme.smart import SmartLog
 from wattload.power.nvme.vendor import VendorPage, find_vendor_page, read_vendor_power
@@ -215,7 +216,7 @@ class StateBounds:
     sensor: Bounds
 
 
-def state_bounds(states: Sequence[PowerStateDescriptor], *, is_autonomous: bool) -> StateBounds:
+def state_bounds(states: Sequence[PowerStateFacts], *, is_autonomous: bool) -> StateBounds:
     """Return the limits that hold from one read of a state to the next read of the same state.
 
     Between two reads a drive may have been in other states (NVMe Base, "Non-Operational Power
@@ -242,14 +243,14 @@ def state_bounds(states: Sequence[PowerStateDescriptor], *, is_autonomous: bool)
     )
 
 
-def _upper_w(state: PowerStateDescriptor, states: Sequence[PowerStateDescriptor]) -> float | None:
+def _upper_w(state: PowerStateFacts, states: Sequence[PowerStateFacts]) -> float | None:
     if state.operational:
         return state.max_w
     return _greatest([state.max_w, *(other.max_w for other in states if other.operational)])
 
 
 def _lower_w(
-    state: PowerStateDescriptor, states: Sequence[PowerStateDescriptor], is_autonomous: bool
+    state: PowerStateFacts, states: Sequence[PowerStateFacts], is_autonomous: bool
 ) -> float:
     reachable = [other for other in states if is_autonomous and not other.operational]
     return min(other.idle_w or 0.0 for other in (state, *reachable))

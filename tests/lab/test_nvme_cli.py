@@ -14,9 +14,9 @@ import pytest
 from tests.lab.virtual_runs import VIRTUAL
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import NvmeAdmin, fetch, log_command
-from wattload.power.nvme.features import read_power_management, read_transitions
+from wattload.power.nvme.features import read_power_state, read_transitions
 from wattload.power.nvme.identify import active_namespaces, identify_controller, identify_namespace
-from wattload.power.nvme.logs import EFFECTS_BYTES, EFFECTS_LOG, decode_effects
+from wattload.power.nvme.logs import EFFECTS_BYTES, EFFECTS_LOG, decode_freezing_commands
 from wattload.power.nvme.smart import read_smart
 
 NVME = "/usr/sbin/nvme"
@@ -94,10 +94,9 @@ def test_health_agrees(device: NvmeAdmin) -> None:
 
 
 def test_power_state_agrees(device: NvmeAdmin) -> None:
-    ours = read_power_management(device)
+    ours = read_power_state(device)
     told = nvme("get-feature", device, "-f", "2", "-H")
-    assert re.search(rf"\(PS\): {ours.state}\b", told)
-    assert re.search(rf"\(WH\): {ours.workload_hint}\b", told)
+    assert re.search(rf"\(PS\): {ours}\b", told)
 
 
 def test_transitions_agree_or_both_are_refused(device: NvmeAdmin) -> None:
@@ -115,15 +114,12 @@ def test_effects_agree(device: NvmeAdmin) -> None:
     if not identify_controller(device).effects_log:
         pytest.skip("the drive has no effects log")
     raw = fetch(device, log_command(EFFECTS_LOG, EFFECTS_BYTES)).data
-    ours = decode_effects(raw).admin
+    ours = decode_freezing_commands(raw)
     # Without -c it asks for a register, which not every transport has, and prints nothing.
     text = nvme("effects-log", device, "-c", "0")
     found = re.findall(r"^ACS(\d+) .*\] ([0-9a-f]{8})$", text, re.MULTILINE)
     told = {int(opcode): int(word, 16) for opcode, word in found}
-    assert set(told) == {opcode for opcode, effects in enumerate(ours) if effects.supported}
-    for opcode, word in told.items():
-        assert ours[opcode].restriction == word >> 16 & 7
-        assert ours[opcode].changes_controller is bool(word >> 4 & 1)
+    assert ours == {opcode for opcode, word in told.items() if word & 0x7001E}
 
 
 def test_namespaces_agree(device: NvmeAdmin) -> None:

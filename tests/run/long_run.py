@@ -142,7 +142,7 @@ def report(sensor: str) -> PowerReport:
     return PowerReport(
         host="box",
         devices=("nvme0",),
-        opened=OpenReply(choice="a model", sources=sources, recovered=(), not_counted={}, **common),
+        opened=OpenReply(choice="a model", sources=sources, recovered=(), **common),
         finished=FinishReply(
             own_energies=(),
             **common,

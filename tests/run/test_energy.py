@@ -55,7 +55,6 @@ def report(before: int | None, after: int | None, *, finished: bool = True) -> P
         states=(),
         controllers=reading(before),
         recovered=(),
-        not_counted={},
     )
     ended = FinishReply(
         host="box",

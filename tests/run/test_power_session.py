@@ -53,7 +53,6 @@ class Client:
             states=(),
             controllers={},
             recovered=("PS1 was left by an earlier run",),
-            not_counted={},
         )
 
     def start(self) -> None:
@@ -301,7 +300,6 @@ def _opened(*evidence: Evidence, used: bool = True, is_recorded: bool = False) -
         states=(),
         controllers={},
         recovered=(),
-        not_counted={},
     )
 
 

@@ -32,7 +32,7 @@ from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
 from wattload.power.nvme.logs import read_ocp_smart
 from wattload.power.nvme.smart import SmartLog, read_smart
-from wattload.power.nvme.state import power_capabilities, power_state_facts, read_state
+from wattload.power.nvme.state import power_capabilities, read_state
 from wattload.power.nvme.vendor import find_vendor_page
 from wattload.power.sources.hwmon import find_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
@@ -341,7 +341,7 @@ def view_controller(
 def _identity_fields(controller: Controller) -> dict[str, Any]:
     return {
         "nvme_version": controller.version,
-        "power_states": tuple(map(power_state_facts, controller.power_states)),
+        "power_states": controller.power_states,
         "power": power_capabilities(controller),
     }
 

@@ -24,26 +24,24 @@ from wattload.power.nvme.features import (
     Select,
     read_dssd_power_w,
     read_power_limit,
-    read_power_management,
     read_power_state,
     read_power_threshold,
     read_transitions,
 )
 from wattload.power.nvme.identify import (
     Controller,
-    PowerStateDescriptor,
     identify_controller,
     read_ocp_uuid_index,
 )
 from wattload.power.nvme.logs import read_supported_pages
 from wattload.power.nvme.measurement import read_measurement_setting
-from wattload.power.nvme.state import power_state_facts
 from wattload.power.sampler.polling import Schedule
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select
 from wattload.results.quantity import bounded_quantity
 
 if TYPE_CHECKING:
+    from wattload.core.record.controller import PowerStateFacts
     from wattload.power.control.change import Change
     from wattload.power.control.recovery import Recovery
 
@@ -282,7 +280,7 @@ def _read(name: str, device: AdminDevice) -> DriveStates:
 def _default(device: AdminDevice, controller: Controller) -> int:
     if not controller.selects_features:
         raise PowerError("the drive reports the current value only")
-    return read_power_management(device, Select.DEFAULT).state
+    return read_power_state(device, Select.DEFAULT)
 
 
 def _transitions(device: AdminDevice, controller: Controller) -> str:
@@ -345,9 +343,7 @@ def _document(drive: DriveStates) -> dict[str, Any]:
         "model": drive.controller.model,
         **drive.values,
         "missing": drive.missing,
-        "power_states": [
-            power_state_facts(state).model_dump() for state in drive.controller.power_states
-        ],
+        "power_states": [state.model_dump() for state in drive.controller.power_states],
     }
 
 
@@ -377,7 +373,7 @@ def _shown(drive: DriveStates, name: str, prefix: str = "", unit: str = "") -> s
     return f"{prefix}{value:g}{unit}" if isinstance(value, int | float) else str(value)
 
 
-def _row(state: PowerStateDescriptor, *, is_current: bool) -> str:
+def _row(state: PowerStateFacts, *, is_current: bool) -> str:
     watts = "".join(
         f"{'-' if each is None else f'{each:.4g} W':>10}"
         for each in (state.max_w, state.idle_w, state.active_w)

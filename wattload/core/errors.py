@@ -95,6 +95,10 @@ class PowerStateError(PowerError, ValueError):
     exit_code = 2
 
 
+class PowerRefusedError(PowerStateError):
+    """The drive refuses a value, with the status of Set Features."""
+
+
 class RunError(WattloadError):
     """The run started but could not be finished."""
 

@@ -18,7 +18,7 @@ from wattload.power.control.change import Change, PowerStateControl, set_clock
 from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key, Setting
-from wattload.power.control.power_settings import POWER_LIMIT, POWER_STATE, Plan
+from wattload.power.control.power_settings import POWER_LIMIT, Plan
 from wattload.power.control.recovery import recover_changes
 from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, Completion
 from wattload.power.nvme.admin_timeout import DeviceWithTimeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from tests.power.energy_traces import Floats, ns, trace_of
 from wattload.core.power import Bounds, Channel
+from wattload.core.record.controller import PowerStateFacts
 from wattload.power.energy.integration import WindowResult, integrate
-from wattload.power.nvme.identify import PowerStateDescriptor
 from wattload.power.sources.nvme import state_bounds
 
 
@@ -23,27 +24,27 @@ def descriptor(
     operational: bool = True,
     entry_s: float | None = None,
     exit_s: float | None = None,
-) -> PowerStateDescriptor:
-    return PowerStateDescriptor(
-        index=index,
-        max_w=max_w,
-        operational=operational,
-        entry_latency_s=entry_s,
-        exit_latency_s=exit_s,
-        read_throughput_rank=index,
-        read_latency_rank=index,
-        write_throughput_rank=index,
-        write_latency_rank=index,
-        idle_w=idle_w,
-        active_w=None,
-        active_workload=0,
-        power_fail_recovery_s=None,
-        quiescence_vault_s=None,
-        power_fail_vault_s=None,
-        idle_exit_latency_limit_s=None,
-        max_bandwidth_value=None,
-        max_bandwidth_scale=0,
-    )
+) -> PowerStateFacts:
+    values: dict[str, Any] = {
+        "index": index,
+        "max_w": max_w,
+        "operational": operational,
+        "entry_latency_s": entry_s,
+        "exit_latency_s": exit_s,
+        "read_throughput_rank": index,
+        "read_latency_rank": index,
+        "write_throughput_rank": index,
+        "write_latency_rank": index,
+        "idle_w": idle_w,
+        "active_w": None,
+        "active_workload": 0,
+        "power_fail_recovery_s": None,
+        "quiescence_vault_s": None,
+        "power_fail_vault_s": None,
+        "idle_exit_latency_limit_s": None,
+    }
+    missing = {name: "not reported" for name, value in values.items() if value is None}
+    return PowerStateFacts(**values, missing=missing)
 
 
 STATES = (

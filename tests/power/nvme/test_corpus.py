@@ -7,16 +7,15 @@ import pytest
 
 from tests.power.nvme.dumps import DUMPS, Dump
 from wattload.core.errors import PowerError
-from wattload.power.nvme.features import read_power_management, read_transitions
+from wattload.power.nvme.features import read_power_state, read_transitions
 from wattload.power.nvme.identify import decode_namespace, identify_controller
 from wattload.power.nvme.logs import (
-    decode_effects,
+    decode_freezing_commands,
     decode_ocp_smart,
     decode_supported_pages,
-    freezing_commands,
 )
 from wattload.power.nvme.measurement import read_power_measurement
-from wattload.power.nvme.smart import decode_endurance_group, read_smart
+from wattload.power.nvme.smart import read_group_media_bytes, read_smart
 from wattload.power.nvme.state import read_state
 from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 
@@ -34,12 +33,12 @@ DECODERS: Mapping[str, Callable[[Dump], object]] = {
     "controller": lambda dump: identify_controller(dump.device()),
     "namespace": lambda dump: decode_namespace(dump.identify[0x00]),
     "smart": lambda dump: read_smart(dump.device()),
-    "power_management": lambda dump: read_power_management(dump.device()),
+    "power_state": lambda dump: read_power_state(dump.device()),
     "transitions": lambda dump: read_transitions(dump.device()),
     "measurement": lambda dump: read_power_measurement(dump.device()),
     "ocp": lambda dump: decode_ocp_smart(dump.logs[0xC0]),
-    "endurance": lambda dump: decode_endurance_group(dump.logs[0x09]),
-    "freezing": lambda dump: sorted(freezing_commands(decode_effects(dump.logs[0x05]))),
+    "media_written_bytes": lambda dump: read_group_media_bytes(dump.device(), 1),
+    "freezing": lambda dump: sorted(decode_freezing_commands(dump.logs[0x05])),
     "pages": lambda dump: sorted(decode_supported_pages(dump.logs[0x00])),
     "vendor": vendor_power,
 }

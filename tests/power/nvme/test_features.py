@@ -11,16 +11,15 @@ from wattload.core.errors import PowerError
 from wattload.power.nvme.features import (
     PowerThreshold,
     Select,
-    decode_capabilities,
-    decode_power_management,
     decode_power_threshold,
     decode_thermal_management,
-    decode_timestamp,
     decode_transitions,
     get_command,
+    is_saveable,
     read_background_power,
     read_dssd_power_w,
     read_power_limit,
+    read_power_state,
     read_power_threshold,
     read_thermal_management,
     read_timestamp,
@@ -31,16 +30,13 @@ from wattload.power.nvme.fields import ScaledPower, decode_power
 
 @settings(deadline=None)
 @given(st.integers(0, 31), st.integers(0, 7))
-def test_power_management_is_state_and_hint(state: int, hint: int) -> None:
-    power = decode_power_management(state | hint << 5)
-    assert (power.state, power.workload_hint) == (state, hint)
+def test_power_state_is_read_without_the_hint(state: int, hint: int) -> None:
+    assert read_power_state(Answers(features={(0x02, 0): (state | hint << 5, b"")})) == state
 
 
-def test_capabilities_are_three_bits() -> None:
-    capabilities = decode_capabilities(0b101)
-    assert capabilities.saveable
-    assert not capabilities.namespace_specific
-    assert capabilities.changeable
+@pytest.mark.parametrize("bits", [0b101, 0b110])
+def test_capabilities_say_whether_a_feature_is_saveable(bits: int) -> None:
+    assert is_saveable(Answers(features={(0x02, 3): (bits, b"")}), 0x02) is bool(bits & 1)
 
 
 def test_select_stands_in_bits_10_to_8() -> None:
@@ -126,9 +122,7 @@ def test_thermal_thresholds_come_back(light: int, heavy: int) -> None:
 @given(st.integers(0, 2**48 - 1), st.integers(0, 7), st.booleans(), st.integers(0, 15))
 def test_timestamp_comes_back(ms: int, origin: int, stopped: bool, high: int) -> None:
     raw = ms.to_bytes(6, "little") + bytes([stopped | origin << 1 | high << 4, 0xFF])
-    stamp = decode_timestamp(raw)
-    assert (stamp.ms, stamp.host_set, stamp.stopped) == (ms, origin == 1, stopped)
-    assert read_timestamp(Answers(features={(0x0E, 0): (0, raw)})) == stamp
+    assert read_timestamp(Answers(features={(0x0E, 0): (0, raw)})) == ms
 
 
 POWERS = st.builds(ScaledPower, value=st.integers(0, 0xFFFF), scale=st.integers(0, 3))

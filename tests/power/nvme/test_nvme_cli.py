@@ -9,8 +9,8 @@ import pytest
 
 from tests.power.nvme.nvme_cli import DRIVES, NEEDED, Cli, having, on
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.logs import decode_effects, decode_supported_pages
-from wattload.power.nvme.smart import decode_endurance_group, read_smart
+from wattload.power.nvme.logs import decode_freezing_commands, decode_supported_pages
+from wattload.power.nvme.smart import read_group_media_bytes, read_smart
 
 pytestmark = NEEDED
 
@@ -101,29 +101,17 @@ def test_smart_agrees(cli: Cli) -> None:
 @on(*having(0x09))
 def test_endurance_group_agrees(cli: Cli) -> None:
     printed = cli.json("endurance-log", "-g", "1")
-    ours = decode_endurance_group(cli.dump.logs[0x09])
-    assert printed["critical_warning"] == ours.critical_warning
-    assert (printed["avl_spare"], printed["percent_used"]) == (
-        ours.available_spare_percent,
-        ours.percentage_used,
-    )
-    assert int(printed["media_units_written"]) * 10**9 == ours.media_written_bytes
-    assert int(printed["data_units_read"]) * 10**9 == ours.read_bytes
-    assert int(printed["host_read_cmds"]) == ours.read_commands
+    media_bytes = read_group_media_bytes(cli.dump.device(), 1)
+    assert int(printed["media_units_written"]) * 10**9 == media_bytes
 
 
 @on(*having(0x05))
 def test_effects_agree(cli: Cli) -> None:
     text = cli.text("effects-log", "-c", "0")
-    ours = decode_effects(cli.dump.logs[0x05])
-    for kind, effects in (("ACS", ours.admin), ("IOCS", ours.io)):
-        found = re.findall(rf"^{kind}(\d+) .*\] ([0-9a-f]{{8}})$", text, re.MULTILINE)
-        printed = {int(opcode): int(word, 16) for opcode, word in found}
-        assert set(printed) == {code for code, effect in enumerate(effects) if effect.supported}
-        for opcode, word in printed.items():
-            assert effects[opcode].restriction == word >> 16 & 7
-            assert effects[opcode].changes_data is bool(word & 2)
-            assert effects[opcode].changes_controller is bool(word & 16)
+    found = re.findall(r"^ACS(\d+) .*\] ([0-9a-f]{8})$", text, re.MULTILINE)
+    printed = {int(opcode): int(word, 16) for opcode, word in found}
+    ours = decode_freezing_commands(cli.dump.logs[0x05])
+    assert ours == {code for code, word in printed.items() if word & 0x7001E}
 
 
 @on(*having(0x00))

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from tests.model_host import packing
 from tests.power.nvme.admin import Answers
-from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import Controller, decode_controller
 from wattload.power.nvme.vendor import (
     decode_vendor_power,
-    decode_workload_log,
     find_vendor_page,
     read_vendor_power,
     vendor_pages,
@@ -158,31 +156,14 @@ def test_tracker_that_is_empty_off_or_of_another_group_has_no_power(data: bytes)
     assert decode_vendor_power(page, data, drive(SOLIDIGM)) is None
 
 
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 8), max_size=126),
-    st.integers(0, 2**62), st.integers(1, 3_600_000),
-)  # fmt: skip
-def test_ring_comes_back_oldest_first(
-    entries: list[tuple[int, ...]], last_tick: int, period_ms: int
-) -> None:
-    log = decode_workload_log(
-        packing.workload(
-            entries, major=1, minor=2, config=ENABLED_POWER, period_ms=period_ms,
-            last_tick=last_tick,
-        )
-    )  # fmt: skip
-    assert (log.version, log.enabled, log.content_group) == ("1.2", True, 5)
-    assert log.sample_period_s == pytest.approx(period_ms / 1000)
-    assert log.power is not None
-    assert [round(each.input_1_w * 1e6) for each in log.power] == [e[0] for e in reversed(entries)]
-    assert [each.nand_read_sectors for each in log.power] == [e[3] for e in reversed(entries)]
-    if entries:
-        assert log.power[-1].time_s == pytest.approx(last_tick / 25e6)
-        span_s = log.power[-1].time_s - log.power[0].time_s
-        assert span_s == pytest.approx((len(entries) - 1) * period_ms / 1000, rel=1e-3, abs=1e-3)
+def test_newest_entry_of_the_tracker_is_the_power() -> None:
+    (page,) = vendor_pages(SOLIDIGM)
+    found = decode_vendor_power(page, ring(9_000_000, 5_000_000), drive(SOLIDIGM))
+    assert found is not None
+    assert found.power_w == 9.0
 
 
 def test_ring_with_more_entries_than_room_is_refused() -> None:
-    with pytest.raises(PowerError, match="at most 126 entries, got 127"):
-        decode_workload_log(packing.workload(count=127))
+    (page,) = vendor_pages(SOLIDIGM)
+    data = packing.workload(count=127, config=ENABLED_POWER)
+    assert decode_vendor_power(page, data, drive(SOLIDIGM)) is None
