@@ -42,9 +42,9 @@ class Run:
 
     def record(self, name: str) -> EnergyRecord:
         (facts,) = [each.facts() for each in self.used if each.facts().name == name]
-        bursts = window("bursts", 0, 1, host="box").model_copy(
-            update={"start_ns": self.window[0], "end_ns": self.window[1]}
-        )
+        start_ns, end_ns = self.window
+        edges = {"start_ns": start_ns, "end_ns": end_ns, "intervals": (self.window,)}
+        bursts = window("bursts", 0, 1, host="box").model_copy(update=edges)
         work = bursts.model_copy(update={"name": "bytes", "intervals": tuple(self.busy_ns)})
         activity = activity_of(bursts, work)
         ledger = EnergyLedger(self.samples, [facts], host="box", activity=activity)
