@@ -90,6 +90,9 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 
 _MILLION = 1e6
 
+_AS_FAST, _AS_GOOD = "as fast", "as good"
+"""What a ratio of rates and of shares says of the better arm."""
+
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
 
@@ -189,12 +192,16 @@ class Answer:
 
     @property
     def ratio_text(self) -> str:
-        """The ratio in the leader's favour: 2.40 times as fast, or 66 % less energy."""
+        """The ratio in the leader's favour: 2.40 times as fast, or 66 % less energy.
+
+        A share is no speed: 1.05 times as good.
+        """
         if self.ratio is None:
             return ""
         if self.question == "energy":
             return f"{percentages(1 - 1 / self.ratio)} less energy"
-        return f"{ratio_text(self.ratio)}{TIMES} as fast"
+        is_share = self.row is not None and self.row.quantity.unit is Unit.FRACTION
+        return f"{ratio_text(self.ratio)}{TIMES} {_AS_GOOD if is_share else _AS_FAST}"
 
     @property
     def interval_text(self) -> str:
@@ -224,7 +231,9 @@ class Answer:
         """The ratio of a part of the job with its interval, if that excludes 1."""
         if self.lower is None or self.upper is None or self.lower <= 1:
             return INCONCLUSIVE
-        ratio = self.ratio_text.removesuffix(" energy").removesuffix(" as fast")
+        ratio = self.ratio_text
+        for ending in ("energy", _AS_FAST, _AS_GOOD):
+            ratio = ratio.removesuffix(f" {ending}")
         return f"{self.letter} {ratio} ({self._ends(self.lower, self.upper)})"
 
     @property

@@ -18,7 +18,9 @@ from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict, latencies_of
 from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
 from wattload.reports.runs.energy import phase_energies, power_text
+from wattload.results.labels import label
 from wattload.results.quantity import quantity
 
 FOLDER = Path("/runs/one")
@@ -130,6 +132,18 @@ def test_failed_checks_have_their_sentence(capsys: pytest.CaptureFixture[str]) -
     assert line.startswith("  A           ")
     assert "energy not measured" in line
     assert failed.endswith("cold: This is cold.")
+
+
+def test_a_headline_that_is_no_rate_is_in_the_line_of_a_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = record_of(workload="unet3d")
+    shares = tuple(each for each in record.metrics if each.unit is Unit.FRACTION)
+    assert [each.name for each in shares] == ["au_nominal"]
+    record = record.model_copy(update={"metrics": shares})
+    print_line(record)
+    value = quantity(shares[0].value, Unit.FRACTION)
+    assert f"{label('au_nominal')} {value}, energy" in capsys.readouterr().out
 
 
 def test_verbose_adds_meanings_and_findings(capsys: pytest.CaptureFixture[str]) -> None:

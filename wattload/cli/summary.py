@@ -61,7 +61,8 @@ def print_summary(record: RunRecord, folder: Path, *, verbose: bool) -> None:
 
 def print_line(record: RunRecord) -> None:
     """Print a run of a session in one line, and each failed check in another."""
-    rates = [f"{label(m.name, m.unit)} {_value(m)}" for m in _rates(record)[:2]]
+    heads = _rates(record) or [metric for metric in record.metrics if metric.headline]
+    rates = [f"{label(m.name, m.unit)} {_value(m)}" for m in heads[:2]]
     energies = list(energy_lines(record))[:1]
     energy = "energy " + energies[0].text.partition(" (")[0] if energies else ""
     parts = [*rates, energy, check_counts(record.checks, causes=False)]

@@ -15,6 +15,7 @@ from tests.reports.parsing import Page
 from tests.reports.sessions import run, session, simulated, turn
 from wattload.core.power import Scope
 from wattload.core.record.energy import SensorRecord
+from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
@@ -433,6 +434,18 @@ def swept(ratios: Sequence[float]) -> list[Run]:
             **REAL,
         )
     ]
+
+
+def test_more_of_a_share_is_better_and_not_faster() -> None:
+    runs = [
+        replace(each, record=each.record.model_copy(update={"metrics": shares}))
+        for each in session({"A": FAST, "B": SLOW}, workload="unet3d", **REAL)
+        for shares in [[m for m in each.record.metrics if m.unit is Unit.FRACTION]]
+    ]
+    found = row(runs)
+    assert found.speed is not None
+    assert found.speed.winner == "A"
+    assert found.speed.words.endswith("\u00d7 as good")
 
 
 def test_a_sweep_is_the_point_of_the_median_ratio() -> None:
