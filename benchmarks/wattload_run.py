@@ -53,8 +53,7 @@ def figures(record: RunRecord) -> dict[str, float]:
     Those are the peak memory of a rank (``VmHWM``), the rate of an epoch after the first, the rate
     at which data was generated, and what the samplers did.
     """
-    work = record.workload
-    facts = {**work.details, **work.facts}
+    facts = record.workload.facts
     found = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
     found |= {each.name: each.value for each in record.metrics if each.value is not None}
     peaks = [rank.peak_memory_bytes for rank in record.ranks]

@@ -54,7 +54,7 @@ def _record(name: WorkloadName, ranks: int, **settings: Any) -> RunRecord:
     record, _ = make_run(scenario)
     return record.model_copy(
         update={
-            "workload": record.workload.model_copy(update={"details": {}, "facts": {}}),
+            "workload": record.workload.model_copy(update={"facts": {}}),
             "checks": (COLD,),
             "config": {"seed": 1, **settings},
         }

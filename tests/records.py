@@ -73,7 +73,6 @@ class Scenario:
     checks: Sequence[Check] = ()
     limits: Sequence[str] = ()
     remarks: Sequence[str] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Other facts of dlrm than those that follow from the above."""
 
@@ -201,7 +200,6 @@ def _workload(
                 path_evidence="device sectors over bytes = 1.001",
             ),
         ),
-        details=scenario.details,
         facts=_facts(scenario, spans, windows),
         remarks=tuple(scenario.remarks),
         data=DataRecord(

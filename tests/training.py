@@ -104,9 +104,7 @@ def training_record(facts: TrainingFacts, scenario: Scenario, **changes: Any) ->
     settings = {**facts.settings.model_dump(), "_target_": "x"}
     record = record.model_copy(
         update={
-            "workload": record.workload.model_copy(
-                update={"facts": facts.model_dump(mode="json"), "details": {}}
-            ),
+            "workload": record.workload.model_copy(update={"facts": facts.model_dump(mode="json")}),
             "config": {**record.config, "workload": settings},
             **changes,
         }

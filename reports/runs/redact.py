@@ -64,8 +64,8 @@ _SERIAL_KEYS = frozenset({"serial", "controllers", "module", "meter"})
 _OVERWRITE = "overwrite"
 """The setting with what may be lost on a drive: signatures and their identifiers, ``gpt:UUID``."""
 _PATH_KEYS = frozenset({"path", "mount_point", "folder", "runs"})
-_SETTINGS = frozenset({"config", "command", "details", "facts", "parameters"})
-"""Fields of settings and workload details: the keys in them are not part of the format."""
+_SETTINGS = frozenset({"config", "command", "facts", "parameters"})
+"""Fields of settings and workload facts: the keys in them are not part of the format."""
 
 _PRIVATE = frozenset(
     (

@@ -100,9 +100,6 @@ def reproduce_blocks(run: Run) -> list[Block]:
     if record.workload.facts:
         facts = "The workload's facts"
         blocks.append(Fold(facts, [_json(record.workload.facts)], data=True))
-    if record.workload.details:
-        details = "The workload's details of its data and work"
-        blocks.append(Fold(details, [_json(record.workload.details)], data=True))
     blocks.append(_record(record))
     return blocks
 

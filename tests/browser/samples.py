@@ -82,7 +82,6 @@ def _hostile() -> Iterable[Scenario]:
             power="measured",
             limits=(text,),
             remarks=(text,),
-            details={text: text},
             checks=(Check(name=text, verdict="warn", sentence=text, figures={text: 1}),),
         )
 

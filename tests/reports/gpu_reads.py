@@ -163,7 +163,6 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                 update={
                     "name": "gpu_read",
                     "loader": made.loader,
-                    "details": {},
                     "facts": _facts(made, moved),
                     "paths": (_path(made, counts),),
                     "data": None,

@@ -167,7 +167,6 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                     "name": PHASE,
                     "loader": made.loader,
                     "rank_count": made.gpus,
-                    "details": {},
                     "facts": _facts(made, reads, cores, paths),
                     "paths": (_path(made, reads),),
                     "data": None,

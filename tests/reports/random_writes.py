@@ -123,7 +123,6 @@ def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:
                 update={
                     "name": "random_write",
                     "facts": _facts(made, rounds, steady),
-                    "details": {},
                     "data": None,
                 }
             ),

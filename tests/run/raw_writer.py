@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from wattload.core.base_models import Frozen
 from wattload.core.io import BlockIdentity
 from wattload.core.record.results import Check
 from wattload.core.storage.targets import TargetKind
@@ -25,6 +26,13 @@ from wattload.loaders.stamps import seal
 from wattload.workloads.null import Config
 
 PIECE_BYTES = 1 << 20
+
+
+class DriveBefore(Frozen):
+    """What was on the drive, and how it was purged."""
+
+    purge: Mapping[str, Any]
+    samples: Mapping[str, int]
 
 
 class RawWriter:
@@ -97,7 +105,7 @@ class RawWriter:
                     os.fsync(descriptor)
                 os.close(descriptor)
             self._wait("run")
-        return Outcome(details={"purge": self._purged, "samples": self._samples})
+        return Outcome(facts=DriveBefore(purge=self._purged, samples=self._samples))
 
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Check nothing."""

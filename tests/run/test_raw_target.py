@@ -114,7 +114,7 @@ def newest(folder: Path) -> dict[str, Any]:
 
 def samples_of(folder: Path) -> tuple[int, int, int]:
     """Return the numbers of sampled blocks that the newest run met: blank, ours and unknown."""
-    found = newest(folder)["workload"]["details"]["samples"]
+    found = newest(folder)["workload"]["facts"]["samples"]
     return found["blank"], found["ours"], found["unknown"]
 
 
@@ -126,7 +126,7 @@ def test_a_workload_learns_what_was_on_the_drive_and_discards_it(drive: Drive) -
     drive.run(WATTLOAD_TEST_PURGE="discard", WATTLOAD_TEST_SHARE="0.5")
     assert samples_of(drive.folder) == (0, blank, 0)
     record = newest(drive.folder)
-    purge = record["workload"]["details"]["purge"]
+    purge = record["workload"]["facts"]["purge"]
     assert purge["sent"] == f"BLKDISCARD of {SIZE_BYTES} bytes"
     assert purge["reads_as"].endswith("blocks blank")
     assert record["targets"][0]["history"]["last_trim"] != "unknown"

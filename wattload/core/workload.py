@@ -17,7 +17,7 @@ from wattload.core.host.counters import BlockStat
 from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.phase import TRACE_NAMES
-from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.record.results import Check, Latency
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
 
@@ -350,8 +350,7 @@ class Outcome:
     """The results of a workload's run. Rank 0's are kept, except latencies and traced operations.
 
     ``facts`` are those that ``wattload.results`` declares for the workload; its metrics, and the
-    checks that follow from them, are computed from these. A workload without such facts has its own
-    ``metrics`` and ``details``, which is JSON with what a reader needs to judge them.
+    checks that follow from them, are computed from these.
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
@@ -364,10 +363,8 @@ class Outcome:
     """
 
     facts: Frozen | None = None
-    metrics: Sequence[Metric] = ()
     paths: Sequence[DataPath] = ()
     checks: Sequence[Check] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     latencies: Sequence[Latency] = ()
     operations: Sequence[TracedOperations] = ()

@@ -91,6 +91,13 @@ def written_extents(applies: Callable[[Run[F]], bool] = lambda _: True) -> Obser
     )
 
 
+def counted_path(applies: Callable[[Run[F]], bool]) -> Observed[F]:
+    """Return the declaration of ``data_path``, which a run has if its paths have counts."""
+    return Observed(
+        name="data_path", fault="nothing counted by which path reads came", applies=applies
+    )
+
+
 def data_path(
     operations: Callable[[Run[F]], int],
     block_bytes: Callable[[Run[F]], int | None],

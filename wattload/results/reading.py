@@ -1,7 +1,6 @@
 """Facts, figures, checks and view of a record, by the name of its workload.
 
-A record whose workload is unknown here has none of them, and keeps the figures that it was written
-with.
+A record whose workload is unknown here has none of them; its figures stay in its summary.
 """
 
 from __future__ import annotations
@@ -64,9 +63,11 @@ def view_named(workload: str) -> View[Any]:
 def metrics_of(record: RunRecord) -> tuple[Metric, ...]:
     """Return the figures of a run, computed from its facts; without any, those stored."""
     results, run = results_of(record.workload.name), run_of(record)
-    own: Iterable[Metric] = (each for each in record.metrics if each.name != KEPT_METRIC)
-    if results is not None and run is not None:
-        own = evaluated(results.figures, run)
+    own: Iterable[Metric] = ()
+    if results is not None:
+        own = (each for each in record.metrics if each.name != KEPT_METRIC)
+        if run is not None:
+            own = evaluated(results.figures, run)
     return (*own, *_load_metrics(record))
 
 
@@ -148,10 +149,13 @@ def _declared(record: RunRecord) -> Mapping[str, bool] | None:
 def read_judged(path: Path) -> StoredRecord:
     """Return the record in ``path`` with its figures and checks as this version computes them.
 
-    It has a remark if the version that wrote it computed other figures.
+    It has a remark if the version that wrote it computed other figures of a known workload.
 
     Raises:
         RecordError: as ``read_stored``; or the facts are not those of the workload.
     """
     stored = read_stored(path)
-    return replace(stored, record=with_remark(judged(stored.record), stored.summary))
+    record = judged(stored.record)
+    if results_of(record.workload.name) is not None:
+        record = with_remark(record, stored.summary)
+    return replace(stored, record=record)

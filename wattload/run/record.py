@@ -242,7 +242,6 @@ def build_record(
         ranks=tuple(report.rank for report in reports),
         spans=spans,
         halves=tuple(phase_halves(phase_windows(spans), traffic)),
-        metrics=tuple(findings.outcome.metrics),
         counters=tuple(block_counters(marked)),
         power=power,
         checks=(),
@@ -375,7 +374,6 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         or (block_bytes if isinstance(block_bytes, int) else None),
         paths=tuple(findings.outcome.paths),
         facts=outcome.facts.model_dump(mode="json") if outcome.facts is not None else {},
-        details=dict(outcome.details),
         remarks=_remarks(findings.outcome),
         data=None if data is None else _data_record(data),
     )

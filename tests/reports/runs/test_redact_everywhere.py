@@ -83,7 +83,7 @@ OURS = frozenset(
 def record() -> RunRecord:
     scenario = Scenario(
         host=HOST, serial=SERIAL, path="/mnt/secret lab/x", seconds=1.0, virtual=False,
-        power="measured", limits=("a limit",), remarks=("a remark",), details={"note": "x"},
+        power="measured", limits=("a limit",), remarks=("a remark",),
     )  # fmt: skip
     return make_run(scenario)[0]
 

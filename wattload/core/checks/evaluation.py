@@ -3,8 +3,7 @@
 A check compares two sides that were counted by different means, and says which fault makes them
 differ. ``evaluate`` is a pure function of the record, so a run and a later ``wattload check`` give
 the same result. Checks that only the workload can make (delivered bytes, cold cache) come with its
-outcome and are stored. Each workload declares its own in ``CHECKS``, in its module ``checks`` (or
-in its only module).
+outcome and are stored. ``wattload.results`` declares those of each workload.
 """
 
 from __future__ import annotations

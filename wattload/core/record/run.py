@@ -132,7 +132,6 @@ class WorkloadSection(Frozen):
     block_bytes_asked: int | None = None
     paths: tuple[DataPath, ...] = ()
     facts: Mapping[str, Any] = Field(default_factory=dict)
-    details: Mapping[str, Any] = Field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     data: DataRecord | None = None
 
@@ -158,7 +157,7 @@ class RunRecord(Frozen):
     controllers: tuple[ControllerRecord, ...]
     spans: tuple[PhaseSpan, ...]
     halves: tuple[PhaseHalves, ...] = ()
-    metrics: tuple[Metric, ...]
+    metrics: tuple[Metric, ...] = ()
     counters: tuple[IoCounter, ...]
     power: PowerSection
     checks: tuple[Check, ...]

@@ -11,6 +11,7 @@ from wattload.results.checks import (
     CheckRule,
     Observed,
     cold_cache,
+    counted_path,
     data_path,
     written_extents,
 )
@@ -179,5 +180,6 @@ CHECKS = (
 OBSERVED: tuple[Observed[GraphFacts], ...] = (
     cold_cache(),
     written_extents(lambda run: run.facts.settings.source is None),
+    counted_path(lambda run: run.record.workload.loader == "gpu_queue"),
 )
 """A real graph is never written, so its extents may be anything."""

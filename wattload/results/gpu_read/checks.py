@@ -11,6 +11,7 @@ from wattload.results.checks import (
     CheckRule,
     Observed,
     cold_cache,
+    counted_path,
     data_path,
     written_extents,
 )
@@ -365,12 +366,7 @@ def _has_counted_path(run: Run) -> bool:
 
 
 OBSERVED: tuple[Observed[ReadFacts], ...] = (
-    Observed(
-        name="data_path",
-        fault="nothing counted the reads that took a path",
-        optional=True,
-        applies=_has_counted_path,
-    ),
+    counted_path(_has_counted_path),
     cold_cache(_reads_storage),
     written_extents(_reads_storage),
     Observed(
