@@ -101,12 +101,10 @@ class TargetConfig:
 class ScaleConfig:
     """How much of a workload to run; the counts themselves are in each workload's YAML file.
 
-    ``shrinks_records`` is true for ``demo`` only. ``allows_root`` tells whether the target may be
-    on the root file system.
+    ``allows_root`` tells whether the target may be on the root file system.
     """
 
     name: str = MISSING
-    shrinks_records: bool = False
     allows_root: bool = True
 
 

@@ -47,15 +47,6 @@ def test_pauses_of_a_phase_are_left_out() -> None:
     assert found.host_written_bytes == pytest.approx(RATE * 1500, abs=1)
 
 
-def test_joules_per_byte_are_of_host_and_of_media_bytes() -> None:
-    found = of(counts(RATE * TIMES_S, 2 * RATE * TIMES_S))
-    per_host, per_media = found.joules_per_byte(RATE * 1604 * 1e-8)
-    assert per_host == pytest.approx(1e-8, rel=1e-9)
-    assert per_media == pytest.approx(0.5e-8, rel=1e-9)
-    assert found.joules_per_byte(None) == (None, None)
-    assert of(counts(RATE * TIMES_S, None)).joules_per_byte(1.0)[1] is None
-
-
 def test_a_drive_without_a_count_of_media_bytes_says_so() -> None:
     found = of(counts(RATE * TIMES_S, None))
     assert found.host_written_bytes is not None

@@ -226,19 +226,6 @@ class WrittenRecord(Observed):
     write_amplification: float | None = Field(ge=0)
     media_source: str | None
 
-    def joules_per_byte(self, energy_j: float | None) -> tuple[float | None, float | None]:
-        """Return joules per host byte and per media byte, of the phase's energy of the drive.
-
-        Each is ``None`` if the energy or the count is unknown.
-        """
-        if energy_j is None:
-            return None, None
-        host_bytes, media_bytes = self.host_written_bytes, self.media_written_bytes
-        return (
-            energy_j / host_bytes if host_bytes else None,
-            energy_j / media_bytes if media_bytes else None,
-        )
-
 
 class SensorRecord(Frozen):
     """The sensor of a source as found in its readings; uncertainties are at k = 2.

@@ -117,7 +117,6 @@ class Inspection:
     """
 
     words: str
-    serial_hint: str
     refusals: tuple[Refusal, ...]
     findings: tuple[str, ...]
     is_shared: bool
@@ -173,7 +172,6 @@ class Guard:
             refusals.extend(_refusals(step))
         return Inspection(
             words=drive_words(self._stack, self.identity.size_bytes),
-            serial_hint="" if self.name is None else self.name.hint,
             refusals=tuple(refusals),
             findings=self.findings,
             is_shared=bool(self._sharing),
