@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.units import NS_PER_S
 
 T = TypeVar("T", int, float)
+
+Count = Annotated[int, Field(ge=0, lt=1 << 64)]
+"""A count of bytes or operations, or a time of CLOCK_MONOTONIC in ns."""
 
 
 def merge_intervals(intervals: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
@@ -37,13 +40,21 @@ class PhaseSpan(Frozen):
     host: str
     rank: int
     timed: bool
-    start_ns: int
-    end_ns: int
-    read_bytes: int = Field(ge=0)
-    written_bytes: int = Field(ge=0)
-    operations: int = Field(ge=0)
+    start_ns: Count
+    end_ns: Count
+    read_bytes: Count
+    written_bytes: Count
+    operations: Count
     cpu_s: float = Field(ge=0)
     is_part: bool = False
+
+    @model_validator(mode="after")
+    def _require_order(self) -> Self:
+        if self.end_ns < self.start_ns:
+            raise ValueError(
+                f"phase {self.name}: end_ns {self.end_ns} is before start_ns {self.start_ns}"
+            )
+        return self
 
 
 class PhaseHalves(Frozen):
@@ -54,8 +65,8 @@ class PhaseHalves(Frozen):
 
     phase: str
     host: str
-    first_bytes: int = Field(ge=0)
-    second_bytes: int = Field(ge=0)
+    first_bytes: Count
+    second_bytes: Count
 
 
 class PhaseWindow(Frozen):
