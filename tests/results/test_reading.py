@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from wattload.results import registry
 from wattload.results.checks import CheckRule
 from wattload.results.declaration import Results
 from wattload.results.facts import Facts, fact
+from wattload.results.figures import Figure
 from wattload.results.labels import label, workload_title
 from wattload.results.reading import checks_of, judged, metrics_of, run_of, view_of
 from wattload.results.registry import every_results, results_of
@@ -90,6 +92,16 @@ def _plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_plugin")
 def test_results_of_another_package_are_found_by_its_entry_point() -> None:
     assert workload_title("carousel") == "Carousel"
+
+
+def test_figures_of_one_name_have_one_label() -> None:
+    """Labels are looked up by a figure's name alone."""
+    labels: dict[str, set[str]] = defaultdict(set)
+    for results in every_results():
+        for figure in results.figures:
+            if isinstance(figure, Figure):
+                labels[figure.name].add(figure.label)
+    assert [name for name, own in labels.items() if len(own) > 1] == []
 
 
 def test_labels_come_from_figures_and_views() -> None:

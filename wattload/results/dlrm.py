@@ -157,6 +157,7 @@ def _figure(
     meaning: str,
     *,
     phase: str = "",
+    label: str = "",
     headline: bool = False,
     rate_of: RateOf = "",
     reason: str = "the phases took no time",
@@ -169,6 +170,7 @@ def _figure(
         better=better,
         meaning=meaning,
         phase=phase,
+        label=label,
         headline=headline,
         rate_of=rate_of,
         reason=lambda run: _kept_text(run, phase) or reason,
@@ -243,6 +245,7 @@ FIGURES = (
     _figure(
         "rows_per_s", lambda run: divided(run.facts.row_count, _round_s(run, "")),
         Unit.SAMPLES_PER_SECOND, "higher", "Rows divided by the seconds of all phases.",
+        label="rows per second",
     ),
     _figure(
         "cpu_s_per_byte", lambda run: divided(_cpu_s(run, ""), _moved_tsv_bytes(run)),

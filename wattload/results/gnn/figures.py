@@ -126,7 +126,7 @@ FIGURES = (
         unit=Unit.SAMPLES_PER_SECOND,
         better="higher",
         meaning="rows of features gathered / time of gathering, wherever they came from",
-        label="rows gathered per second",
+        label="rows per second",
     ),
     figure(
         name="storage_rows_per_s",
