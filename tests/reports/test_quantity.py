@@ -124,7 +124,7 @@ def test_one_scale_fits_the_largest_of_several_values() -> None:
         ("train_s", Unit.SECONDS, "train time"),
         ("batch_latency_p99_s", Unit.SECONDS, "batch latency p99"),
         ("au_nominal", Unit.FRACTION, "AU by nominal step time"),
-        ("dlio_au_fraction", Unit.FRACTION, "DLIO AU"),
+        ("au_dlio", Unit.FRACTION, "AU in MLPerf's form"),
     ],
 )
 def test_metric_names_are_read_as_words(name: str, unit: Unit, words: str) -> None:
