@@ -262,11 +262,11 @@ def _latency_cell(values: Sequence[float]) -> str:
 def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     """Return latency against throughput by load step: a panel per percentile, on one scale."""
     loads = [at for curve in found.curves for at in curve.points]
-    rate = scale_for(Unit.BYTES_PER_SECOND, max(at.rate_bytes_per_s for at in loads))
+    rate = scale_for(found.unit, max(at.rate for at in loads))
     latencies = [value for at in loads for value in at.percentiles_s.values() if value is not None]
     latencies = latencies or [at.mean_s for at in loads]
     time = scale_for(Unit.SECONDS, math.sqrt(min(latencies) * max(latencies)))
-    most = rate.shown(max(at.rate_bytes_per_s for at in loads)) * 1.08
+    most = rate.shown(max(at.rate for at in loads)) * 1.08
     ends = (time.shown(min(latencies)) / 1.5, time.shown(max(latencies)) * 1.8)
     panels = []
     lacks_some = False
@@ -277,7 +277,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
             Axis(low=ends[0], high=ends[1], unit=time.unit, log=True),
             height=_HEIGHT,
             title=f"{share} latency, {time.unit} · {DIRECTIONS['lower']}",
-            x_title=f"throughput, {rate.unit} ({DIRECTIONS['higher']})",
+            x_title=f"{found.rate_name}, {rate.unit} ({DIRECTIONS['higher']})",
         )
         labels = Labels(frame)
         for curve in found.curves:
@@ -287,7 +287,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
                 latency = at.percentiles_s[share]
                 if latency is None:
                     continue
-                xs.append(rate.shown(at.rate_bytes_per_s))
+                xs.append(rate.shown(at.rate))
                 ys.append(time.shown(latency))
                 tip = (
                     f"{curve.letter} {label(found.axis)} {at.value}: "
@@ -297,9 +297,9 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
                 labels.add(xs[-1], ys[-1], at.value)
             frame.line(xs, ys, role, dash=_dash(curve.letter))
         lacks_some |= labels.lacks_some
-        panels.append(frame.svg(f"{subject}: {share} latency against throughput"))
+        panels.append(frame.svg(f"{subject}: {share} latency against {found.rate_name}"))
     titles = [f"#{share}, {time.unit}" for share in DRAWN]
-    heads = ("arm", label(found.axis), "#runs", "#operations", f"#throughput, {rate.unit}")
+    heads = ("arm", label(found.axis), "#runs", "#operations", f"#{found.rate_name}, {rate.unit}")
     table = Table(
         columns=columns(*heads, *titles),
         rows=[
@@ -308,17 +308,17 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
                 at.value,
                 whole(at.run_count),
                 whole(at.operation_count),
-                scaled(at.rate_bytes_per_s, rate),
+                scaled(at.rate, rate),
                 *[scaled(at.percentiles_s[share], time) for share in DRAWN],
             )
             for curve in found.curves
             for at in curve.points
         ],
-        caption="Every point: all bytes ÷ all seconds of its runs; their histograms merged",
+        caption=found.basis,
     )
     return Figure(
         name=name,
-        title=f"{subject}: latency against throughput, {found.kind}s"
+        title=f"{subject}: latency against {found.rate_name}, {found.kind}s"
         + ("" if results_of(found.phase) is not None else f" in {found.phase}"),
         svg="".join(panels),
         caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."

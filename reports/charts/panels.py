@@ -175,11 +175,11 @@ def _watts(scaling: Scaling, of: ScaleCurve, at: RatePoint) -> float | None:
 def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
     """Return the mean latency over throughput, both linear, with the swept value at each point."""
     highest = _highest(found, [_most(each, lambda at: at.mean_s) for each in found])
-    rates = _highest(found, [_most(each, lambda at: at.rate_bytes_per_s) for each in found])
+    rates = _highest(found, [_most(each, lambda at: at.rate) for each in found])
     panels = []
     for each, most, fastest in zip(found, highest, rates, strict=True):
         time = Scale(1e-6, "µs") if most < _MICROSECONDS_TO else Scale(1e-3, "ms")
-        rate = scale_for(Unit.BYTES_PER_SECOND, fastest)
+        rate = scale_for(each.unit, fastest)
         frame = _latency_frame(
             each, rate, fastest, Axis(low=0, high=time.shown(most) * 1.2, unit=time.unit)
         )
@@ -194,14 +194,14 @@ def mean_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure:
             )
         for curve in each.curves:  # over all lines, so that none crosses a label
             for at in reversed(curve.points):
-                labels.add(rate.shown(at.rate_bytes_per_s), time.shown(at.mean_s), at.value)
+                labels.add(rate.shown(at.rate), time.shown(at.mean_s), at.value)
         panels.append(
-            frame.svg(f"{subject}: mean latency over throughput, {each.panel.name}", "third")
+            frame.svg(f"{subject}: mean latency over {each.rate_name}, {each.panel.name}", "third")
         )
     axis = label(found[0].axis)
     return Figure(
         name=name,
-        title=f"{subject}: mean latency{_of_kind(found)} over throughput",
+        title=f"{subject}: mean latency{_of_kind(found)} over {found[0].rate_name}",
         svg="".join(panels),
         caption=f"Beside a point: {axis}. Lower and further right is better. {_scales(highest)}"
         f"{_failures(found)}{REQUESTS if found[0].kind == 'request' else ''}",
@@ -216,11 +216,11 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
     if not known:
         return None
     lowest, most = (pick(value for each in known for value in _tails(each)) for pick in (min, max))
-    rates = _highest(known, [_most(each, lambda at: at.rate_bytes_per_s) for each in known])
+    rates = _highest(known, [_most(each, lambda at: at.rate) for each in known])
     panels = []
     for each, fastest in zip(known, rates, strict=True):
         time = scale_for(Unit.SECONDS, (lowest * most) ** 0.5)
-        rate = scale_for(Unit.BYTES_PER_SECOND, fastest)
+        rate = scale_for(each.unit, fastest)
         y = Axis(low=time.shown(lowest) / 1.5, high=time.shown(most) * 2, unit=time.unit, log=True)
         frame = _latency_frame(each, rate, fastest, y)
         for curve in each.curves:
@@ -239,7 +239,7 @@ def tail_panels(name: str, subject: str, found: Sequence[LoadCurves]) -> Figure 
         panels.append(frame.svg(f"{subject}: latency percentiles, {each.panel.name}", "third"))
     return Figure(
         name=name,
-        title=f"{subject}: p50, p99 and p99.9 latency{_of_kind(found)} over throughput",
+        title=f"{subject}: p50, p99 and p99.9 latency{_of_kind(found)} over {found[0].rate_name}",
         svg="".join(panels),
         caption="Solid p50, dashed p99, dotted p99.9; logarithmic axes of latency, the same in all "
         f"panels. A point is one value of {label(found[0].axis)}.{_failures(known)}",
@@ -261,8 +261,12 @@ def _latency_frame(each: LoadCurves, rate: Scale, fastest: float, y: Axis) -> Fr
         y,
         height=_HEIGHT,
         title=f"{each.panel.name}, {y.unit}".removeprefix(", "),
-        x_title=rate.unit,
+        x_title=_rate_title(each, rate),
     )
+
+
+def _rate_title(each: LoadCurves, rate: Scale) -> str:
+    return rate.unit if each.is_of_bytes else f"{each.rate_name}, {rate.unit}"
 
 
 def _latency_line(
@@ -277,7 +281,7 @@ def _latency_line(
     radius: float = 3.5,
 ) -> None:
     role, (rate, time) = role or arm_role(name), scales
-    xs = [rate.shown(at.rate_bytes_per_s) for at, _ in values]
+    xs = [rate.shown(at.rate) for at, _ in values]
     ys = [time.shown(value) for _, value in values]
     frame.line(xs, ys, role, dash=dash)
     for (at, _), x, y in zip(values, xs, ys, strict=True):
@@ -290,10 +294,11 @@ def _latency_line(
 
 def _latency_table(found: Sequence[LoadCurves]) -> Table:
     every = [(each, curve, at) for each in found for curve in each.curves for at in curve.points]
-    rate = scale_for(Unit.BYTES_PER_SECOND, max(at.rate_bytes_per_s for _, _, at in every))
+    rate = scale_for(found[0].unit, max(at.rate for _, _, at in every))
     time = scale_for(Unit.SECONDS, max(at.mean_s for _, _, at in every))
     titles = [f"#{name}, {time.unit}" for name in ("mean", *PERCENTILES)]
-    counts = (f"#{label(found[0].axis)}", "#runs", "#operations", f"#{rate.unit}")
+    rate_title = _rate_title(found[0], rate)
+    counts = (f"#{label(found[0].axis)}", "#runs", "#operations", f"#{rate_title}")
     heads = (*_at_title(found), "arm", *counts)
     return Table(
         columns=columns(*heads, *titles),
@@ -304,13 +309,13 @@ def _latency_table(found: Sequence[LoadCurves]) -> Table:
                 at.value,
                 whole(at.run_count),
                 whole(at.operation_count),
-                scaled(at.rate_bytes_per_s, rate),
+                scaled(at.rate, rate),
                 scaled(at.mean_s, time),
                 *(scaled(at.percentiles_s.get(share), time) for share in PERCENTILES),
             )
             for each, curve, at in every
         ],
-        caption="Every point: all bytes ÷ all seconds of its runs; their histograms merged",
+        caption=found[0].basis,
     )
 
 

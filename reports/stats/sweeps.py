@@ -310,16 +310,16 @@ def _in_order(
 class LoadPoint:
     """Latency at one point of a sweep: the value swept, the rate, and percentiles in seconds.
 
-    ``rate_bytes_per_s`` is the bytes of all valid runs ÷ their seconds. Mean and percentiles are of
-    the merged histograms, ``None`` if there are too few operations; a program without histograms
-    gives a mean alone, which is then the mean of its runs. ``has_failures`` is whether reads failed
-    in a run.
+    ``rate`` is the bytes of all valid runs ÷ their seconds, or if a workload's sweep is of another
+    rate, the median of that. Mean and percentiles are of the merged histograms, ``None`` if there
+    are too few operations; a program without histograms gives a mean alone, which is then the mean
+    of its runs. ``has_failures`` is whether reads failed in a run.
     """
 
     value: str
     run_count: int
     operation_count: int | None
-    rate_bytes_per_s: float
+    rate: float
     percentiles_s: Mapping[str, float | None]
     mean_s: float
     has_failures: bool = False
@@ -336,13 +336,31 @@ class LoadCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCurves:
-    """The curves of one kind of operation in one phase and panel; ``axis`` is the swept setting."""
+    """The curves of one kind of operation in one phase and panel; ``axis`` is the swept setting.
+
+    ``unit`` is that of the rates.
+    """
 
     phase: str
     kind: Kind
     axis: str
+    unit: Unit
     curves: tuple[LoadCurve, ...]
     panel: Panel
+
+    @property
+    def is_of_bytes(self) -> bool:
+        return self.unit is Unit.BYTES_PER_SECOND
+
+    @property
+    def rate_name(self) -> str:
+        return "throughput" if self.is_of_bytes else "IOPS"
+
+    @property
+    def basis(self) -> str:
+        """What a point is of its runs, as the caption of a table."""
+        rate = "all bytes ÷ all seconds" if self.is_of_bytes else "the median rate"
+        return f"Every point: {rate} of its runs; their histograms merged"
 
 
 def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
@@ -368,16 +386,27 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
 
 def _load_curves(subject: Subject, panel: Panel, phase: str, kind: Kind) -> LoadCurves:
     curves, found = [], panel.points
+    sweep = view_named(found[0].group.workload).sweep
     for letter, name, arm in _arms(subject):
-        loaded = tuple(
-            at
-            for point in found
-            if (at := _load_point(point.value, _valid(subject, point, arm), phase, kind))
-            is not None
-        )
+        loaded = []
+        for point in found:
+            runs = _valid(subject, point, arm)
+            at = _load_point(point.value, runs, phase, kind)
+            if at is not None and sweep is not None:
+                counted = median_of_known(_of(run, sweep.rate) for run in runs)
+                at = None if counted is None else replace(at, rate=counted)
+            if at is not None:
+                loaded.append(at)
         if len(loaded) > 1:
-            curves.append(LoadCurve(letter=letter, name=name, points=loaded))
-    return LoadCurves(phase=phase, kind=kind, axis=found[0].axis, curves=tuple(curves), panel=panel)
+            curves.append(LoadCurve(letter=letter, name=name, points=tuple(loaded)))
+    return LoadCurves(
+        phase=phase,
+        kind=kind,
+        axis=found[0].axis,
+        unit=Unit.BYTES_PER_SECOND if sweep is None else Unit.SAMPLES_PER_SECOND,
+        curves=tuple(curves),
+        panel=panel,
+    )
 
 
 def _arms(subject: Subject) -> Iterator[tuple[str, str, str]]:
@@ -411,7 +440,7 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
         value=value,
         run_count=len(parts),
         operation_count=whole.count,
-        rate_bytes_per_s=moved_bytes / seconds,
+        rate=moved_bytes / seconds,
         percentiles_s=percentiles_s,
         mean_s=(whole.mean_ns or 0.0) / NS_PER_S,
         has_failures=has_failures,
@@ -444,7 +473,7 @@ def _mean_point(
         value=value,
         run_count=len(known),
         operation_count=None,
-        rate_bytes_per_s=moved_bytes / sum(own.active_s for _, own in known),
+        rate=moved_bytes / sum(own.active_s for _, own in known),
         percentiles_s=dict.fromkeys(PERCENTILES),
         mean_s=fmean(mean_s for mean_s, _ in known),
         has_failures=has_failures,

@@ -124,12 +124,15 @@ def test_queue_pairs_are_no_workers_and_pollers_are() -> None:
     assert (scaling.axis, scaling.is_count) == ("queue_pairs", False)
 
 
-def test_requests_and_reads_of_drives_are_curves_of_the_same_bytes() -> None:
+def test_requests_and_reads_of_drives_are_curves_over_the_same_reads_per_second() -> None:
     subject = make_subject(target_sweep((1, 2), repeats=1), "loader")
-    found = {each.kind: each.curves[0] for each in load_curves(subject, subject.groups[0])}
+    curves = load_curves(subject, subject.groups[0])
+    assert {each.unit for each in curves} == {Unit.SAMPLES_PER_SECOND}
+    found = {each.kind: each.curves[0] for each in curves}
     assert set(found) == {"read", "request"}
     reads, requests = found["read"].points[0], found["request"].points[0]
-    assert reads.rate_bytes_per_s == requests.rate_bytes_per_s
+    (rates,) = scalings(subject, subject.groups[0])
+    assert reads.rate == requests.rate == rates.curves[0].places[0].middle
     assert reads.mean_s < requests.mean_s
 
 

@@ -134,7 +134,7 @@ def test_latency_over_rate_steps_is_that_of_the_steady_state() -> None:
     (curves,) = load_curves(subject, subject.groups[0])
     assert (curves.phase, curves.kind) == ("steady", "write")
     assert [at.value for at in curves.curves[0].points] == ["500\u00a0MB/s", "1.00\u00a0GB/s"]
-    rates = [at.rate_bytes_per_s for at in curves.curves[0].points]
+    rates = [at.rate for at in curves.curves[0].points]
     assert rates == pytest.approx([5.1e8, 1.02e9], rel=0.01)
     assert curves.curves[0].points[0].percentiles_s["p50"] == pytest.approx(4e-4, rel=0.05)
     assert not scalings(subject, subject.groups[0])

@@ -64,7 +64,7 @@ def test_a_point_has_the_bytes_and_the_merged_histograms_of_its_runs(swept: list
     own = [run for run in swept if run.id in ("run-A-1-0", "run-A-1-1")]
     windows = [next(w for w in run.record.windows if w.name == "train") for run in own]
     expected = sum(w.read_bytes for w in windows) / sum(w.active_s for w in windows)
-    assert first.rate_bytes_per_s == pytest.approx(expected)
+    assert first.rate == pytest.approx(expected)
     assert first.percentiles_s["p50"] == pytest.approx(1e-3, rel=1 / 64)
 
 
