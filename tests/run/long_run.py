@@ -168,7 +168,13 @@ def main(folder: Path, hours: float, sensor: str) -> None:
         comparison=Comparison(session_id="", arm="", block=0, order=0),
         command=("wattload", "run"),
     )
-    header = Header(order=order, folder=folder, started_utc="", workload="checkpoint", world_size=1)
+    header = Header(
+        order=order,
+        folder=folder,
+        started_utc="2026-11-20T23:00:00+00:00",
+        workload="checkpoint",
+        world_size=1,
+    )
     own = RankReport(
         rank=rank_facts(0, "box", 1.0),
         marked=recorder.spans,

@@ -76,10 +76,10 @@ def test_without_nameless_files_a_named_one_is_made_and_removed(
 ) -> None:
     real_open = os.open
 
-    def no_tmpfile(path: Path, wanted: int, mode: int = 0o777) -> int:
+    def no_tmpfile(path: Path, wanted: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if wanted & os.O_TMPFILE == os.O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-        return real_open(path, wanted, mode)
+        return real_open(path, wanted, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", no_tmpfile)
     with scratch_file(tmp_path, flags) as descriptor:
