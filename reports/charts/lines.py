@@ -39,7 +39,6 @@ from wattload.results.quantity import (
     block_text,
     counted,
     number,
-    out_of_range,
     percent,
     quantity,
     scale_for,
@@ -130,9 +129,9 @@ class _Percentiles:
     letters: Sequence[str]
 
     def values(self, arm: str, name: str) -> list[float]:
-        """Return the percentile of each run in seconds, without values out of range."""
+        """Return the percentile of each run in seconds, where it is above 0."""
         found = (run.percentiles_s[name] for run in self.arms[arm])
-        return [v for v in found if v is not None and v > 0 and not out_of_range(v)]
+        return [v for v in found if v is not None and v > 0]
 
     def all_values(self) -> list[float]:
         return [v for arm in self.arms for name in PERCENTILES for v in self.values(arm, name)]
@@ -151,11 +150,10 @@ class _Percentiles:
             if self.arms[arm] and not self.values(arm, name):
                 reasons = (
                     run.why_missing(name)
-                    if run.percentiles_s[name] is None
-                    else out_of_range(run.percentiles_s[name])
                     for run in self.arms[arm]
+                    if run.percentiles_s[name] is None
                 )
-                found[name] = next(filter(None, reasons), "not recorded")
+                found[name] = next(reasons, "not recorded")
         return found
 
 

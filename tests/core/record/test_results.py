@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from wattload.core.histogram import BUCKET_COUNT, Histogram, bucket_of
 from wattload.core.record.results import (
@@ -106,3 +108,19 @@ def test_phases_kinds_and_sizes_stay_apart() -> None:
 def test_more_verified_than_moved_is_refused() -> None:
     with pytest.raises(ValueError, match="4097 verified bytes are more than the 4096 bytes"):
         VerifiedBytes(phase="read", kind="read", moved_bytes=4096, verified_bytes=4097)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_s": 1e308},
+        {"sum_s": 1e308},
+        {"buckets": ((BUCKET_COUNT, 1),)},
+        {"buckets": ((-1, 1),)},
+        {"buckets": ((1, 0),)},
+        {"buckets": ((1, 10**400),)},
+    ],
+)
+def test_latencies_that_no_histogram_can_have_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Latency.model_validate(latency([1000]).model_dump() | changes)

@@ -86,7 +86,7 @@ def test_a_missing_figure_is_a_dash_and_sorts_as_none(runs: Path) -> None:
     [
         ("", "truncated or not JSON"),
         ('{"schema_version": 9}', "schema version 9, and this wattload reads version 1"),
-        ('{"schema_version": 2}', "not a valid record"),
+        ('{"schema_version": 1}', "not a valid record"),
     ],
 )
 def test_a_broken_record_is_a_row_that_says_why(runs: Path, text: str, words: str) -> None:

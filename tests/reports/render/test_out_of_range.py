@@ -11,12 +11,10 @@ import pytest
 from tests.records import Scenario, make_run
 from tests.reports.parsing import Page
 from tests.reports.sessions import session
-from wattload.core.histogram import Histogram
-from wattload.core.record.results import Metric, latencies_of
+from wattload.core.record.results import Metric
 from wattload.core.units import Unit
 from wattload.reports.charts.arms import arms_figure, parts_figures
 from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
-from wattload.reports.charts.lines import latency_figure
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
@@ -92,16 +90,6 @@ def test_a_bar_that_can_t_be_drawn_says_why(changes: dict[str, Any]) -> None:
 def test_a_bar_checked_range_stays_as_it_is() -> None:
     bar = Bar(label="A", role="a", value=1e30, dots=[Dot(0.0)])
     assert checked_range(bar) is bar
-
-
-def test_a_percentile_out_of_range_is_none() -> None:
-    record, _ = make_run(Scenario(run_id="run-1"))
-    histogram = Histogram.of([1_000_000 + 100 * index for index in range(20_000)])
-    rows = latencies_of(histogram, phase="train", kind="read", operation_bytes=1 << 20)
-    changed = tuple(row.model_copy(update={"p99_s": 1e308}) for row in rows)
-    found = latency_figure("c", "x", {"A": [record.model_copy(update={"latencies": changed})]})
-    assert found is not None
-    assert "No p99: the record has 1e+308, which is out of range." in found.caption
 
 
 def test_a_part_out_of_range_is_in_no_sum() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -127,6 +127,11 @@ def amount(figures: Mapping[str, float | int | str | None], name: str) -> float:
 LatencyKind = Literal["read", "write", "request"]
 """A read or a write of a drive, or a request through a queue until its block is delivered."""
 
+_Time = Annotated[float, Field(ge=0, lt=1e15)]
+"""Seconds; no run's latencies add up to 30 million years."""
+_Bucket = Annotated[int, Field(ge=0, lt=BUCKET_COUNT)]
+_BucketCount = Annotated[int, Field(ge=1, lt=1 << 48)]
+
 
 class Latency(Frozen):
     """The latencies of one kind of operation in one phase, over the named ranks.
@@ -152,10 +157,10 @@ class Latency(Frozen):
     ranks: tuple[int, ...] = ()
     kind: LatencyKind
     operation_bytes: int = Field(ge=1)
-    sum_s: float = Field(ge=0)
-    min_s: float = Field(ge=0)
-    max_s: float = Field(ge=0)
-    buckets: tuple[tuple[int, int], ...] = Field(min_length=1)
+    sum_s: _Time
+    min_s: _Time
+    max_s: _Time
+    buckets: tuple[tuple[_Bucket, _BucketCount], ...] = Field(min_length=1)
 
     @property
     def count(self) -> int:
