@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reports.random_reads import random_run
 from tests.reports.sessions import session
 from wattload.cli.comparison import print_comparison
 from wattload.cli.outcome import position_line
@@ -77,3 +78,14 @@ def test_a_run_of_a_session_says_where_it_stands() -> None:
     assert position_line(SessionPosition(number=1, count=None, left_s=None, name="")) == "run 1"
     for seconds, words in ((3, "10 s"), (44, "40 s"), (59, "1 min"), (5400, "1 h 30 min")):
         assert words in position_line(SessionPosition(number=1, count=2, left_s=seconds, name=""))
+
+
+def test_runs_of_a_fixed_time_are_listed_with_what_a_joule_pays_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_comparison(
+        [random_run(name=name, repeat=place) for place, name in enumerate("ab")], JOURNAL
+    )
+    text = capsys.readouterr().out
+    assert "reads per joule" in text
+    assert "not measured" not in text

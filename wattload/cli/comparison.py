@@ -71,7 +71,8 @@ def _shown(rows: Sequence[Row]) -> dict[str, str]:
     headlines = [row for row in rows if row.quantity.headline and row.quantity.better != "neither"]
     speeds = [row for row in headlines if not row.quantity.is_energy]
     rates = [row for row in speeds if row.quantity.unit is Unit.BYTES_PER_SECOND]
-    energies = [row for row in headlines if row.quantity.unit is Unit.JOULES]
+    costs = [row for row in headlines if row.quantity.is_energy]
+    energies = [row for row in costs if row.quantity.unit is Unit.JOULES] or costs
     asking = [row for row in energies if not row.quantity.asked_by]
     chosen = [*(rates or speeds)[:1], *asking[:1]]
     found = {row.quantity.label: row.quantity.key for row in chosen}
