@@ -31,7 +31,6 @@ def metrics(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[Metric]:
                 better="higher",
                 meaning=f"Bytes that moved in {window.name}, divided by its seconds.",
                 phase=window.name,
-                rate_of="moved",
                 headline=True,
             )
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.base_models import Frozen
-from wattload.core.record.results import Better, RateOf
+from wattload.core.record.results import Better
 from wattload.core.units import Unit
 from wattload.results.checks import Observed, written_extents
 from wattload.results.declaration import Results
@@ -159,7 +159,6 @@ def _figure(
     phase: str = "",
     label: str = "",
     headline: bool = False,
-    rate_of: RateOf = "",
     reason: str = "the phases took no time",
 ) -> Figure[DlrmFacts]:
     """Return a figure without a value if an earlier start did a part of the phase, or of any."""
@@ -172,7 +171,6 @@ def _figure(
         phase=phase,
         label=label,
         headline=headline,
-        rate_of=rate_of,
         reason=lambda run: _kept_text(run, phase) or reason,
     )
 
@@ -194,7 +192,7 @@ def _figures_of(phase: str) -> Iterator[Figure[DlrmFacts]]:
                             seconds(run, phase)),
         Unit.BYTES_PER_SECOND, "higher",
         f"Bytes of {source} moved, divided by the seconds of the phase.",
-        phase=phase, rate_of="read",
+        phase=phase,
     )  # fmt: skip
     yield _figure(
         f"{phase}_output_bytes_per_s",
@@ -202,7 +200,7 @@ def _figures_of(phase: str) -> Iterator[Figure[DlrmFacts]]:
                             seconds(run, phase)),
         Unit.BYTES_PER_SECOND, "higher",
         f"Bytes of {result} moved, divided by the seconds of the phase.",
-        phase=phase, rate_of="written",
+        phase=phase,
     )  # fmt: skip
     yield _figure(
         f"{phase}_tsv_bytes_per_cpu_s",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from wattload.core.record.results import Better, Metric, RateOf
+from wattload.core.record.results import Better, Metric
 from wattload.core.units import Unit
 from wattload.results.facts import F, Run
 
@@ -17,7 +17,7 @@ class Figure(Generic[F]):
 
     ``of`` is a pure function of a run; if it returns ``None``, ``reason`` says why. ``name`` is
     stable and ends in the unit, ``label`` is the figure in words, by default those of its name.
-    ``meaning``, ``headline``, ``part_of`` and ``rate_of`` are those of ``Metric``.
+    ``meaning``, ``headline`` and ``part_of`` are those of ``Metric``.
     """
 
     name: str
@@ -29,7 +29,6 @@ class Figure(Generic[F]):
     label: str = ""
     headline: bool = False
     part_of: str = ""
-    rate_of: RateOf = ""
     reason: str | Callable[[Run[F]], str] = "a fact that it follows from is missing"
 
     def evaluated(self, run: Run[F]) -> Metric:
@@ -43,7 +42,6 @@ class Figure(Generic[F]):
             phase=self.phase,
             headline=self.headline,
             part_of=self.part_of,
-            rate_of=self.rate_of,
             reason=self.reason if isinstance(self.reason, str) else self.reason(run),
         )
 

@@ -171,24 +171,6 @@ def test_device_bytes_without_a_device_counter_are_not_checked() -> None:
     assert found.mandatory
 
 
-def test_a_rate_that_its_phase_excludes_fails() -> None:
-    record = _record()
-    window = next(w for w in record.windows if w.timed)
-    moved = (window.read_bytes + window.written_bytes) / window.seconds
-    for factor, verdict in ((1.0, "pass"), (1.2, "fail")):
-        metric = Metric(
-            name="throughput_bytes_per_s",
-            value=moved * factor,
-            unit=Unit.BYTES_PER_SECOND,
-            better="higher",
-            meaning="a rate",
-            phase=window.name,
-            rate_of="moved",
-        )
-        found = _check(_tampered(record, metrics=(metric,)), "closure_throughput")
-        assert found.verdict == verdict
-
-
 def _utilisations(
     record: RunRecord, dlio: float | None, nominal: float | None
 ) -> tuple[Metric, ...]:

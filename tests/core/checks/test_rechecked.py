@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import iter_modules
@@ -194,11 +193,3 @@ def names_of_checks(file: Path) -> Iterator[str]:
                         part = each.values[0] if isinstance(each, ast.JoinedStr) else each
                         assert isinstance(part, ast.Constant), (file, ast.unparse(value))
                         yield str(part.value)
-
-
-def test_a_rate_that_its_bytes_and_seconds_deny_fails() -> None:
-    record = record_of()
-    facts = copy.deepcopy(dict(record.workload.facts))
-    facts["ranks"][0][0]["read_bytes"] *= 2
-    workload = record.workload.model_copy(update={"facts": facts})
-    assert "closure_read_bytes_per_s" in failed(changed(record, workload=workload))

@@ -10,9 +10,8 @@ from tests.records import Scenario, make_run
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.power import Boxcar, Evidence, Scope
 from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, HostPower, SensorRecord
-from wattload.core.record.results import Check, Metric
+from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
 
 
 def record_of(**scenario: Any) -> RunRecord:
@@ -274,30 +273,6 @@ def test_a_link_that_is_not_known_is_not_checked() -> None:
     assert check(record.model_copy(update={"controllers": ()}), "link_at_maximum").verdict == (
         "not_checked"
     )
-
-
-@pytest.mark.parametrize(("rate_of", "verdict"), [("read", "pass"), ("written", "fail")])
-def test_a_rate_is_computed_anew_from_the_bytes_that_it_names(rate_of: str, verdict: str) -> None:
-    record = record_of()
-    window = next(w for w in record.windows if w.timed)
-    metric = Metric.model_validate(
-        {
-            "name": "parquet_input_bytes_per_s",
-            "value": window.read_bytes / window.active_s,
-            "unit": Unit.BYTES_PER_SECOND,
-            "better": "higher",
-            "meaning": "a rate",
-            "phase": window.name,
-            "rate_of": rate_of,
-        }
-    )
-    found = check(record.model_copy(update={"metrics": (metric,)}), "closure_parquet")
-    assert found.verdict == verdict
-
-
-def test_no_rate_of_a_phase_is_not_checked() -> None:
-    found = check(record_of().model_copy(update={"metrics": ()}), "closure")
-    assert found.verdict == "not_checked"
 
 
 def test_an_unread_drive_next_to_a_read_one_bars_a_verdict() -> None:

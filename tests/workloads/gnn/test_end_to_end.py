@@ -39,8 +39,7 @@ def verdicts(record: RunRecord) -> dict[str, str]:
 def test_a_run_is_proved_by_its_counts(record: RunRecord) -> None:
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    for name in ("compared_rows", "row_counts", "stage_times", "data_path", "cold_cache",
-                 "closure_read_bytes_per_s"):  # fmt: skip
+    for name in ("compared_rows", "row_counts", "stage_times", "data_path", "cold_cache"):
         assert found[name] == "pass", name
     run = run_of(record)
     assert run is not None

@@ -53,8 +53,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 def test_a_run_is_proved_by_its_counts(record: RunRecord) -> None:
     found = verdicts(record)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads",
-                 "closure_read_bytes_per_s"):  # fmt: skip
+    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads"):
         assert found[name] == "pass", name
     assert_read_from_devices(record)
     (path,) = record.workload.paths
@@ -113,8 +112,7 @@ def metric_of(record: RunRecord, name: str) -> float:
 def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
     found = verdicts(cached)
     assert not [name for name, verdict in found.items() if verdict == "fail"]
-    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads",
-                 "closure_read_bytes_per_s"):  # fmt: skip
+    for name in ("data_path", "queue_counts", "delivered_bytes", "failed_reads"):
         assert found[name] == "pass", name
     facts = known(cached).facts
     counts = dict(facts.queue or {})

@@ -31,7 +31,6 @@ from wattload.core.checks.energy import (
 from wattload.core.checks.io import (
     device_bytes,
     queue_depth,
-    rate_closure,
     written_bytes,
 )
 from wattload.core.checks.load import load_level
@@ -52,7 +51,6 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
-    rate_closure,
     device_bytes,
     queue_depth,
     clocks_agree,

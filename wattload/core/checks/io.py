@@ -10,16 +10,13 @@ from wattload.core.checks.conditions import is_paced
 from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
-from wattload.core.record.results import PACED, Check, RateOf, Verdict
+from wattload.core.record.results import PACED, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.units import format_bytes
 
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 """Device bytes over application bytes that prove direct I/O (one plain device, no other load)."""
 
-CLOSURE_TOLERANCE = 0.02
-START_SPREAD_S = 0.02
-"""Processes leave a barrier some milliseconds apart, which shows in the rate of a short phase."""
 COUNT_TOLERANCE = 0.05
 """As far as the drive's count may be off at the edges of a phase (``WrittenRecord``)."""
 
@@ -27,51 +24,6 @@ DEPTH_SHARE = 0.5
 DEPTH_EXCESS = 1.5
 CACHED_LOW = 0.90
 """Lower limit for reads through the page cache: parts that are read again come from memory."""
-
-
-def rate_closure(record: RunRecord) -> Sequence[Check]:
-    """Recompute every rate of a phase from the phase's own bytes and seconds."""
-    checks = []
-    for metric in record.metrics:
-        windows = [w for w in record.timed_windows() if w.name == metric.phase]
-        if metric.rate_of and windows and metric.value is not None:
-            moved_bytes = _moved_bytes(windows, metric.rate_of)
-            checks.append(_closure(metric.name, metric.value, moved_bytes, windows))
-    if checks or not any(w.read_bytes + w.written_bytes for w in record.timed_windows()):
-        return checks
-    return [
-        Check(
-            name="closure",
-            verdict="not_checked",
-            sentence="No metric is a rate of a phase's own bytes, so none can be recomputed.",
-        )
-    ]
-
-
-def _moved_bytes(windows: Sequence[PhaseWindow], rate_of: RateOf) -> int:
-    read = sum(window.read_bytes for window in windows)
-    written = sum(window.written_bytes for window in windows)
-    return {"read": read, "written": written}.get(rate_of, read + written)
-
-
-def _closure(name: str, value: float, moved_bytes: int, windows: Sequence[PhaseWindow]) -> Check:
-    active_s = max(w.active_s for w in windows)
-    whole_s = max(w.seconds for w in windows)
-    over_active = moved_bytes / max(active_s, 1e-12)
-    over_window = moved_bytes / max(whole_s, 1e-12)
-    rates = [rate for rate in (over_active, over_window) if rate]
-    apart = min((abs(value / rate - 1) for rate in rates), default=float(value != 0))
-    holds = apart <= max(CLOSURE_TOLERANCE, START_SPREAD_S / max(active_s, 1e-12))
-    return Check(
-        name=f"closure_{name}",
-        verdict="pass" if holds else "fail",
-        sentence=(
-            f"{name} is {value:.6g} B/s; the phase's own counters give {over_active:.6g} over its "
-            f"active time and {over_window:.6g} from first start to last end"
-            + ("." if holds else ": it matches neither.")
-        ),
-        figures={"value": value, "over_active": over_active, "over_window": over_window},
-    )
 
 
 def device_bytes(record: RunRecord) -> Sequence[Check]:

@@ -38,8 +38,6 @@ _RAREST, _BEYOND = SHARES["p99999_s"], 10
 
 Better = Literal["higher", "lower", "neither"]
 """Which direction of a figure is better."""
-RateOf = Literal["", "read", "written", "moved"]
-"""Which bytes of its phase a rate counts; empty for any other metric."""
 
 
 class VerifiedBytes(Frozen):
@@ -259,9 +257,7 @@ class Metric(Observed):
 
     ``name`` is stable (``throughput_bytes_per_s``), ``meaning`` is one sentence for the reader, and
     ``phase`` the window it belongs to. ``headline`` metrics lead the page, in their order. Metrics
-    of a run with the same ``part_of`` add up to that whole and are drawn stacked. ``rate_of`` says
-    which bytes of its phase a rate counts, over the phase's own time, so that it can be recomputed;
-    it is empty for every other metric.
+    of a run with the same ``part_of`` add up to that whole and are drawn stacked.
     """
 
     name: str
@@ -272,7 +268,6 @@ class Metric(Observed):
     phase: str = ""
     headline: bool = False
     part_of: str = ""
-    rate_of: RateOf = ""
 
     @classmethod
     def of(
@@ -286,7 +281,6 @@ class Metric(Observed):
         phase: str = "",
         headline: bool = False,
         part_of: str = "",
-        rate_of: RateOf = "",
         reason: str = "",
     ) -> Self:
         """Return a metric; without a value it needs the ``reason``."""
@@ -299,6 +293,5 @@ class Metric(Observed):
             phase=phase,
             headline=headline,
             part_of=part_of,
-            rate_of=rate_of,
             missing={"value": reason} if value is None and reason else {},
         )

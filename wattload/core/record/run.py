@@ -157,7 +157,8 @@ class RunRecord(Frozen):
     controllers: tuple[ControllerRecord, ...]
     spans: tuple[PhaseSpan, ...]
     halves: tuple[PhaseHalves, ...] = ()
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Metric, ...] = Field(default=(), exclude=True)
+    """Computed when a record is judged (``wattload.results.reading``), and not stored."""
     counters: tuple[IoCounter, ...]
     power: PowerSection
     checks: tuple[Check, ...]

@@ -17,7 +17,14 @@ def summary_of(record: RunRecord) -> dict[str, Any]:
     return {
         "moved_bytes": moved_bytes(record.windows).value,
         "drive_energy_j": drive_energy(record.power, record.windows).value,
-        "metrics": {metric.name: metric.value for metric in record.metrics},
+        "metrics": {
+            metric.name: {
+                "value": metric.value,
+                "unit": metric.unit.value,
+                "meaning": metric.meaning,
+            }
+            for metric in record.metrics
+        },
         "phases": [
             {
                 "name": window.name,

@@ -109,7 +109,6 @@ def _rate(phase: str, verb: str, _dlio_name: str) -> Figure[CheckpointFacts]:
         "the last rank's end, over all checkpoints.",
         phase=phase,
         headline=True,
-        rate_of="written" if phase == WRITE_PHASE else "read",
     )
 
 

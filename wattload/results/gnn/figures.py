@@ -150,7 +150,6 @@ FIGURES = (
         unit=Unit.BYTES_PER_SECOND,
         better="higher",
         meaning="bytes that storage gave / time of all steps",
-        rate_of="read",
     ),
     _stage_figures,
     figure(

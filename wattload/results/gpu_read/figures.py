@@ -127,7 +127,6 @@ def figures(run: Run) -> Sequence[Figure[ReadFacts]]:
 
 
 def _of_threads(run: Run, figure: partial[Figure[ReadFacts]]) -> Sequence[Figure[ReadFacts]]:
-    has_latencies = run.latency(phase_of(run), "read") is not None
     return [
         figure(
             name="read_bytes_per_s",
@@ -136,7 +135,6 @@ def _of_threads(run: Run, figure: partial[Figure[ReadFacts]]) -> Sequence[Figure
             better="higher",
             meaning="bytes read into GPU memory / time",
             headline=True,
-            rate_of="read" if has_latencies else "",
         ),
         figure(
             name="read_iops",
@@ -191,7 +189,6 @@ def _of_requesters(run: Run, figure: partial[Figure[ReadFacts]]) -> Sequence[Fig
             better="higher",
             meaning="bytes that drives read / time: what O_DIRECT takes for each block, or the "
             "kernel's count",
-            rate_of="read" if run.facts.reads_storage else "",
             reason="no storage was read",
         ),
         figure(

@@ -97,7 +97,6 @@ def _steady(run: Run) -> Sequence[Figure[WriteFacts]]:
             better="higher",
             meaning="bytes written / time in the steady state" + limited,
             headline=is_headline,
-            rate_of="written" if is_steady else "",
             reason=_not_steady,
         ),
         of_steady(
@@ -126,7 +125,6 @@ def _rate(run: Run) -> Sequence[Figure[WriteFacts]]:
             of=write_rate,
             meaning="bytes written / time, with the last flush",
             headline=run.facts.settings.until is not Until.steady,
-            rate_of="written",
         )
     ]
 

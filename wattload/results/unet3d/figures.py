@@ -255,7 +255,6 @@ FIGURES = (
         better="higher",
         meaning="Bytes read from all files, divided by the seconds of all epochs.",
         headline=True,
-        rate_of="read",
     ),
     figure(
         name="samples_per_s",
