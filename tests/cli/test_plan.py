@@ -73,7 +73,7 @@ def test_a_record_gives_rate_and_power_with_their_evidence(
 ) -> None:
     folder = run_of(tmp_path)
     record = json.loads((folder / RECORD_FILE).read_text())
-    rate = next(m["value"] for m in record["metrics"] if m["name"] == "write_bytes_per_s")
+    rate = record["summary"]["metrics"]["write_bytes_per_s"]["value"]
     (energy,) = (e for e in record["power"]["energy"] if e["phase"] == "write" and e["chosen"])
     found = document(capsys, "model=8b", f"record={folder}")
     assert found["rate_bytes_per_s"] == rate

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, Literal
 
 from wattload.core.checks.io import path_check
 from wattload.core.record.results import Check, Verdict, VerifiedBytes
@@ -89,6 +89,38 @@ def written_extents(applies: Callable[[Run[F]], bool] = lambda _: True) -> Obser
         optional=True,
         applies=applies,
     )
+
+
+COUNT_TOLERANCE = 0.02
+"""What a loader may have read ahead, and not delivered, at the end of a phase."""
+
+
+def counted_bytes(
+    phase: Callable[[Run[F]], str],
+    kind: Literal["read", "written"],
+    delivered: Callable[[Run[F]], int],
+    applies: Callable[[Run[F]], bool] = lambda _: True,
+) -> CheckSource[F]:
+    """Return the check of the bytes of a loader's results against those counted as they moved.
+
+    The fault: operations that ended were not counted in their phase, or were counted twice.
+    """
+
+    def check(run: Run[F]) -> Iterator[Check]:
+        name = phase(run)
+        moved_bytes, delivered_bytes = run.record.moved_bytes(name, kind), delivered(run)
+        if not applies(run) or not moved_bytes:
+            return
+        holds = abs(delivered_bytes / moved_bytes - 1) <= COUNT_TOLERANCE
+        yield Check(
+            name=f"counted_bytes_{name}",
+            verdict="pass" if holds else "fail",
+            sentence=f"{delivered_bytes} bytes were {kind} by the loader's results, and "
+            f"{moved_bytes} counted as they moved.",
+            figures={"delivered_bytes": delivered_bytes, "moved_bytes": moved_bytes},
+        )
+
+    return check
 
 
 def counted_path(applies: Callable[[Run[F]], bool]) -> Observed[F]:

@@ -209,5 +209,5 @@ def test_the_summary_is_for_people_and_no_input(tmp_path: Path) -> None:
     document["summary"]["metrics"]["throughput_bytes_per_s"]["value"] = 1.0
     file.write_text(json.dumps(document))
     read = read_judged(file).record
-    assert read.metric("throughput_bytes_per_s") == _record().metric("throughput_bytes_per_s")
+    assert read.windows == _record().windows
     assert read.workload.remarks[-1].startswith("The summary in the record was computed by version")

@@ -11,6 +11,7 @@ from wattload.results.checks import (
     CheckRule,
     Observed,
     cold_cache,
+    counted_bytes,
     counted_path,
     data_path,
     written_extents,
@@ -310,7 +311,12 @@ def _by_threads(run: Run) -> bool:
     return run.facts.by_threads
 
 
+def _drive_bytes(run: Run) -> int:
+    return run.facts.drive_bytes
+
+
 CHECKS = (
+    counted_bytes(phase_of, "read", _drive_bytes, _reads_storage),
     CheckRule[ReadFacts](
         name="delivered_bytes",
         fault="a block was delivered that is not the one of its file, or none was compared",

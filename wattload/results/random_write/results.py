@@ -5,9 +5,9 @@ from __future__ import annotations
 from wattload.core.record.results import Verdict
 from wattload.core.steady import REST_S
 from wattload.core.units import format_seconds
-from wattload.results.checks import CheckFigures, CheckRule, Observed
+from wattload.results.checks import CheckFigures, CheckRule, Observed, counted_bytes
 from wattload.results.declaration import Results
-from wattload.results.random_write.facts import ROUNDS, SECONDS, WriteFacts
+from wattload.results.random_write.facts import PHASE, ROUNDS, SECONDS, Run, WriteFacts
 from wattload.results.random_write.figures import FIGURES
 from wattload.results.random_write.view import VIEW
 
@@ -27,11 +27,20 @@ def _rested(figures: CheckFigures, verdict: Verdict) -> str:
     return f"The random writes began {rest} after the range was last written{ending}"
 
 
+def _phase(_: Run) -> str:
+    return PHASE
+
+
+def _written_bytes(run: Run) -> int:
+    return run.facts.passes[-1].written_bytes
+
+
 RESULTS = Results(
     name="random_write",
     facts=WriteFacts,
     figures=FIGURES,
     checks=(
+        counted_bytes(_phase, "written", _written_bytes),
         CheckRule[WriteFacts](
             name="preparation_rest",
             fault="the drive had time to collect garbage after its preparation",

@@ -7,9 +7,16 @@ from statistics import fmean
 
 from wattload.core.record.results import Verdict
 from wattload.core.units import format_bytes
-from wattload.results.checks import CheckFigures, CheckRule, Observed, written_extents
+from wattload.results.checks import (
+    CheckFigures,
+    CheckRule,
+    Observed,
+    counted_bytes,
+    written_extents,
+)
 from wattload.results.facts import divided
 from wattload.results.unet3d.facts import (
+    PHASE,
     STEPS,
     Epoch,
     ProgramEpoch,
@@ -209,7 +216,16 @@ def _summary_sentence(_: CheckFigures, verdict: Verdict) -> str:
     )
 
 
+def _phase(_: Run) -> str:
+    return PHASE
+
+
+def _delivered_bytes(run: Run) -> int:
+    return run.facts.read_bytes
+
+
 CHECKS = (
+    counted_bytes(_phase, "read", _delivered_bytes),
     CheckRule[TrainingFacts](
         name="step_times_close",
         fault="a part of the steps is in no stage of them",

@@ -1,0 +1,24 @@
+"""Checks that several workloads declare."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.records import Scenario
+from tests.training import whole_record
+from wattload.core.record.run import RunRecord
+from wattload.results.reading import judged
+
+
+def verdict(record: RunRecord) -> str:
+    (found,) = (c for c in judged(record).checks if c.name.startswith("counted_bytes_"))
+    return found.verdict
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1, "pass"), (2, "fail")])
+def test_bytes_that_a_phase_counts_twice_fail(factor: int, expected: str) -> None:
+    record = whole_record(Scenario())
+    spans = tuple(
+        each.model_copy(update={"read_bytes": factor * each.read_bytes}) for each in record.spans
+    )
+    assert verdict(record.model_copy(update={"spans": spans})) == expected
