@@ -83,14 +83,6 @@ def test_a_failed_check_takes_a_pair_away(runs: list[Run]) -> None:
     assert throughput(twice).words == "inconclusive"
 
 
-def test_a_rate_that_its_bytes_and_seconds_deny_takes_its_run_away(runs: list[Run]) -> None:
-    key = "throughput_bytes_per_s"
-    row = throughput(with_value(runs, 0, lambda value: value * 1.3, key))
-    assert row.effect is not None
-    assert row.effect.count_a == 5
-    assert [figure.valid for figure in row.figures["A"]] == [False, True, True, True, True, True]
-
-
 def test_a_figure_that_is_missing_is_no_zero(runs: list[Run]) -> None:
     row = throughput(with_value(runs, 0, lambda _: None), UNCLOSED)
     assert row.effect is not None
