@@ -45,7 +45,6 @@ GPU_MEMORY = constants()["WL_GPU_MEMORY"]
 OTHER_SIZE = constants()["WL_OTHER_SIZE"]
 NO_GPU = constants()["WL_NO_GPU"]
 NOT_PINNED = constants()["WL_NOT_PINNED"]
-TOO_MANY = constants()["WL_TOO_MANY"]
 HANGS = constants()["WL_HANGS"]
 NO_OFFSET = (1 << 64) - 1
 

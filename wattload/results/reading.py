@@ -97,13 +97,21 @@ def judged(record: RunRecord) -> RunRecord:
     """Return a record with the figures and checks that this version computes from it.
 
     Checks that only the run could make are kept. One that a complete run must have, and that is
-    missing or was not made, bars the verdict.
+    missing or was not made, bars the verdict. A stored check that this version neither makes nor
+    declares can fail a run, but its pass counts for nothing.
     """
     own = checks_of(record)
     record = record.model_copy(update={"metrics": metrics_of(record)})
     made = (*own, *evaluate(record))
     names = {check.name for check in made}
-    kept = [check for check in record.checks if check.name not in names]
+    results = results_of(record.workload.name)
+    observed = {each.name for each in results.observed} if results is not None else set()
+    kept = [
+        check
+        for check in record.checks
+        if check.name not in names
+        and (results is None or check.name in observed or check.verdict != "pass")
+    ]
     checks = (*_with_declared(record, kept, names), *made)
     return record.model_copy(update={"checks": checks})
 

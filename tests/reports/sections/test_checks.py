@@ -34,11 +34,13 @@ def rows(table: Table) -> list[list[str]]:
 
 
 def test_the_worst_verdict_of_a_check_leads_with_its_figures(tmp_path: Path) -> None:
-    good = Check(name="delivered", verdict="pass", sentence="All agree.", figures={"bad": 0})
-    bad = Check(name="delivered", verdict="fail", sentence="3 of 4 differ.", figures={"bad": 3})
+    good = Check(name="files_verified", verdict="pass", sentence="All agree.", figures={"bad": 0})
+    bad = Check(
+        name="files_verified", verdict="fail", sentence="3 of 4 differ.", figures={"bad": 3}
+    )
     runs = [one(tmp_path, arm("A", 0, checks=(good,))), one(tmp_path, arm("B", 0, checks=(bad,)))]
     assert rows(table(runs, "trust-checks"))[0] == [
-        "delivered",
+        "files verified",
         "failed 1 failed, 1 passed",
         "3 of 4 differ. bad = 3",
     ]

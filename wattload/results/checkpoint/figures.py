@@ -40,10 +40,10 @@ def seconds(run: Run, phase: str) -> list[float]:
     by_host: dict[str, list[Sequence[PhaseSpan]]] = defaultdict(list)
     for own in _parts(run, phase, is_commit=False).values():
         by_host[own[0].host].append(own)
-    of_hosts = [map(_seconds, zip(*ranks, strict=False)) for ranks in by_host.values()]
-    found = [max(of_checkpoint) for of_checkpoint in zip(*of_hosts, strict=False)]
-    commits = zip(*_parts(run, phase, is_commit=True).values(), strict=False)
-    for number, of_leaders in zip(range(len(found)), commits, strict=False):
+    of_hosts = [map(_seconds, zip(*ranks, strict=True)) for ranks in by_host.values()]
+    found = [max(of_checkpoint) for of_checkpoint in zip(*of_hosts, strict=True)]
+    commits = zip(*_parts(run, phase, is_commit=True).values(), strict=True)
+    for number, of_leaders in enumerate(commits):
         found[number] += max(_seconds([commit]) for commit in of_leaders)
     return found
 
@@ -69,9 +69,9 @@ def _mean(values: Sequence[float]) -> float | None:
 def _rates(run: Run, phase: str) -> list[float]:
     """Return the rate of each checkpoint."""
     by_rank = _parts(run, phase, is_commit=False).values()
-    checkpoints = zip(*by_rank, strict=False)
+    checkpoints = zip(*by_rank, strict=True)
     moved = (sum(s.read_bytes + s.written_bytes for s in spans) for spans in checkpoints)
-    return [size / taken for size, taken in zip(moved, seconds(run, phase), strict=False)]
+    return [size / taken for size, taken in zip(moved, seconds(run, phase), strict=True)]
 
 
 def _slowest_rank(run: Run, phase: str) -> float | None:
@@ -174,7 +174,7 @@ def _cpu(phase: str, verb: str, _dlio_name: str) -> Figure[CheckpointFacts]:
 
 def _slowest(run: Run, of: Callable[[Stall], float]) -> list[float]:
     """Return the seconds of each stall, or of a part of it, on the slowest rank."""
-    stalls = zip(*(own.stalls for own in run.facts.ranks), strict=False)
+    stalls = zip(*(own.stalls for own in run.facts.ranks), strict=True)
     return [max(map(of, of_ranks)) for of_ranks in stalls]
 
 
@@ -202,10 +202,10 @@ def _durable_s(run: Run) -> float | None:
     commits = _parts(run, WRITE_PHASE, is_commit=True)
     saves = _parts(run, WRITE_PHASE, is_commit=False)
     by_leader = [
-        [_seconds(parts) for parts in zip(saves[rank], own, strict=False)]
+        [_seconds(parts) for parts in zip(saves[rank], own, strict=True)]
         for rank, own in commits.items()
     ]
-    return _mean([max(each) for each in zip(*by_leader, strict=False)])
+    return _mean([max(each) for each in zip(*by_leader, strict=True)])
 
 
 def _slowdown(run: Run) -> float | None:
