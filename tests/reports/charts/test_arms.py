@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.conftest import arm, one
+from tests.reports.conftest import arm, one, with_made_figures
 from tests.reports.sessions import session
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
@@ -41,10 +41,11 @@ def figure(runs: Sequence[Run], *, forced: bool = False) -> Figure:
 
 def test_a_bar_is_what_the_ratio_divides_without_failed_runs(tmp_path: Path) -> None:
     rates = {0: 1e9, 1: 4e9, 2: 50e9}
-    runs = [
-        one(tmp_path, arm("A", index, rate=rate, status="failed" if index == 2 else "complete"))
+    scenarios = [
+        arm("A", index, rate=rate, status="failed" if index == 2 else "complete")
         for index, rate in rates.items()
     ]
+    runs = with_made_figures([one(tmp_path, each) for each in scenarios], scenarios)
     subject = make_subject(runs)
     (group,) = subject.groups
     row = next(r for r in compare(subject, group) if r.quantity.unit is Unit.BYTES_PER_SECOND)

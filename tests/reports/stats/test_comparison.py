@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, write_run
-from tests.reports.conftest import arm, one, render_page
+from tests.reports.conftest import arm, one, render_page, with_made_figures
 from tests.reports.parsing import Page
 from tests.reports.sessions import session, turn
 from wattload.core.errors import ConfigError
@@ -36,7 +36,7 @@ def rows(subject: Subject) -> dict[str, Row]:
 def folder_of(folder: Path, *scenarios: Scenario) -> Subject:
     for scenario in scenarios:
         write_run(folder, scenario)
-    return make_subject(load_runs([folder]))
+    return make_subject(with_made_figures(load_runs([folder]), scenarios))
 
 
 def five(label: str, **changes: Any) -> list[Scenario]:
