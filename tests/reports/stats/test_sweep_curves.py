@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.records import write_run
-from tests.reports.conftest import arm
+from tests.reports.conftest import arm, with_made_figures
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
 from wattload.core.units import Unit
@@ -43,9 +43,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     for place, depth in enumerate(DEPTHS):
         for index in range(2):
             for name, factor in (("A", 1), ("B", 2)):
-                scenario = arm(name, index, rate=1e9 * depth**0.5 / factor)
-                own = f"run-{name}-{depth}-{index}"
-                (run,) = load_runs([write_run(folder, replace(scenario, run_id=own))])
+                made = arm(name, index, rate=1e9 * depth**0.5 / factor)
+                scenario = replace(made, run_id=f"run-{name}-{depth}-{index}")
+                loaded = load_runs([write_run(folder, scenario)])
+                (run,) = with_made_figures(loaded, [scenario])
                 latency_ns = factor * depth * 1_000_000 + place
                 runs.append(_at(run, "depth", depth, [latency_ns] * 200))
     return runs
