@@ -111,6 +111,10 @@ def default_state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if base else Path.home() / ".local/state") / "wattload"
 
 
+class DriveInUseError(PowerError):
+    """A run of this host holds a drive's lock."""
+
+
 class ChangeJournal:
     """The open changes of a host, and the locks that allow one run per controller."""
 
@@ -194,7 +198,8 @@ class ChangeJournal:
         moment to see whether a run has it.
 
         Raises:
-            PowerError: another run holds the lock.
+            DriveInUseError: another run holds the lock.
+            PowerError: the lock is needed, and its file can't be opened.
         """
         name, user_name = (f"{kind}-{quote(serial, safe='')}" for kind in ("lock", "user"))
         user = ""
@@ -209,7 +214,7 @@ class ChangeJournal:
                 with suppress(OSError, DataError):
                     folder.write(user_name, f"run {run_id}" if run_id else "another process")
         except LockHeldError as error:
-            raise PowerError(
+            raise DriveInUseError(
                 f"controller {serial} is in use by {user or 'another run'}; wait until it has "
                 "ended, and the drive has answered its last command"
             ) from error

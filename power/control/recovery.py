@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from wattload.core.errors import PowerError
 from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import PowerHost
-from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, lock_controllers
+from wattload.power.control.journal import (
+    ChangeJournal,
+    DriveInUseError,
+    Entry,
+    Key,
+    Owner,
+    lock_controllers,
+)
 from wattload.power.control.power_settings import CLOCK, SettingValue
 from wattload.power.control.undo import (
     Undone,
@@ -30,7 +37,8 @@ class Recovery:
     """The result for one open entry; ``restored`` is the value read back, else ``None``.
 
     ``feature`` is the identifier of the feature. ``closed`` is false if the entry stays for a later
-    start.
+    start. ``in_use`` is true while a run has the drive, whose change it normally is: a run on
+    another drive has nothing to say about it.
     """
 
     serial: str
@@ -39,6 +47,7 @@ class Recovery:
     restored: SettingValue | None
     closed: bool
     sentence: str
+    in_use: bool = False
 
 
 def recover_changes(
@@ -86,6 +95,7 @@ def _unread(key: Key, error: PowerError) -> Recovery:
 
 def _undo_entry(host: PowerHost, entry: Entry, *, keep: bool) -> Recovery:
     lock, names = ExitStack(), list[str]()
+    in_use = False
     try:
         lock.enter_context(host.journal.lock(entry.serial, needed=True))
         with _opened(host, entry) as (device, controller):
@@ -103,10 +113,11 @@ def _undo_entry(host: PowerHost, entry: Entry, *, keep: bool) -> Recovery:
             text = f"{error}, and the host has restarted since: nothing to undo"
             undone = Undone(current=None, text=text)
     except PowerError as error:
+        in_use = isinstance(error, DriveInUseError)
         undone = Undone(current=None, text=str(error), is_closed=False)
     finally:
         when_settled(names, lock.close)
-    return _report(entry, undone)
+    return _report(entry, undone, in_use=in_use)
 
 
 def _close(journal: ChangeJournal, entry: Entry, drive: DriveFeature, *, keep: bool) -> Undone:
@@ -168,7 +179,7 @@ def _by_likelihood(host: PowerHost, entry: Entry) -> list[str]:
     return sorted(host.served_names(), key=unlikeliness)
 
 
-def _report(entry: Entry, undone: Undone) -> Recovery:
+def _report(entry: Entry, undone: Undone, *, in_use: bool) -> Recovery:
     current = undone.current
     return Recovery(
         serial=entry.serial,
@@ -177,4 +188,5 @@ def _report(entry: Entry, undone: Undone) -> Recovery:
         restored=None if current is None else feature_of(entry).decode(current.value),
         closed=undone.is_closed,
         sentence=sentence_of(entry, undone.text),
+        in_use=in_use,
     )

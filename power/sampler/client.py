@@ -27,7 +27,13 @@ from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, PowerError, PowerPermissionError
 from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
-from wattload.power.sampler.protocol import PROTOCOL_VERSION, Message, MessageStream, error_in
+from wattload.power.sampler.protocol import (
+    ANSWER_TIMEOUT_S,
+    PROTOCOL_VERSION,
+    Message,
+    MessageStream,
+    error_in,
+)
 from wattload.power.sampler.replies import AbortReply, FinishReply, OpenReply, StatusReply
 
 if TYPE_CHECKING:
@@ -38,9 +44,6 @@ if TYPE_CHECKING:
 PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler")
 SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 LOG_NAME = "sampler.log"
-
-_ANSWER_TIMEOUT_S = 180.0
-"""Longer than the slowest power state change."""
 
 _END_TIMEOUT_S = 10.0
 
@@ -53,7 +56,7 @@ class SamplerClient:
     def __init__(
         self, stream: socket.socket, process: subprocess.Popen[bytes], log: Path | None
     ) -> None:
-        stream.settimeout(_ANSWER_TIMEOUT_S)
+        stream.settimeout(ANSWER_TIMEOUT_S)
         self._stream = MessageStream(stream)
         self._process = process
         self._log = log
@@ -204,7 +207,7 @@ class SamplerClient:
                 answer = self._stream.receive()
             except TimeoutError as error:
                 raise PowerError(
-                    f"the sampler did not answer {command} within {_ANSWER_TIMEOUT_S:g} s"
+                    f"the sampler did not answer {command} within {ANSWER_TIMEOUT_S:g} s"
                     f"{self._log_hint()}"
                 ) from error
             except (OSError, EOFError) as error:

@@ -16,6 +16,9 @@ from wattload.core import errors
 from wattload.core.errors import PowerError, WattloadError
 
 PROTOCOL_VERSION = 4
+ANSWER_TIMEOUT_S = 180.0
+"""Longer than the slowest power state change."""
+
 _RECEIVE_BYTES = 64 * 1024
 
 Message = Mapping[str, Any]

@@ -211,7 +211,7 @@ class Recording:
             sources=selection.records,
             states=self.states,
             controllers=controllers,
-            recovered=tuple(recovery.sentence for recovery in recoveries),
+            recovered=tuple(each.sentence for each in recoveries if not each.in_use),
         )
 
     def _open_drives(self, names: Sequence[str], config: PowerConfig) -> None:

@@ -7,15 +7,18 @@ writes the samples to the run's folder, and reads a trace that is to be replayed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from wattload.core.errors import PowerError
+from pydantic import ValidationError
+
+from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import PowerSource
 from wattload.core.record.energy import PowerStateRecord
 from wattload.power.nvme.admin import DEVICE_NAME
 from wattload.power.sampler.host import SamplerHost, power_config
-from wattload.power.sampler.protocol import Message, MessageStream, error_in
+from wattload.power.sampler.protocol import ANSWER_TIMEOUT_S, Message, MessageStream, error_in
 from wattload.power.sampler.replies import AbortReply, FinishReply
 from wattload.power.sampler.sample_writer import BackgroundWriter, SampleFile, SampleLines
 from wattload.power.sources import replay
@@ -28,6 +31,7 @@ class Relay:
     due_ns = None
 
     def __init__(self, service: MessageStream, host: SamplerHost, runs: Path) -> None:
+        service.settimeout(ANSWER_TIMEOUT_S)
         self._service = service
         self._host = host
         self._runs = runs
@@ -67,10 +71,14 @@ class Relay:
         return self._ask(message)
 
     def end(self) -> None:
-        """Have the service restore everything; it does so too when the connection closes."""
+        """Have the service restore everything; it does so too when the connection closes.
+
+        Without its answer, the states stay unknown, and the run still gets its record.
+        """
         if self.run_id is not None and not self._is_lost:
-            answer = self._ask({"command": "abort"})
-            self.states = AbortReply.model_validate(answer["report"]).states
+            with suppress(WattloadError, ValidationError):
+                answer = self._ask({"command": "abort"})
+                self.states = AbortReply.model_validate(answer.get("report")).states
         self._close()
 
     def _open(self, message: Message) -> Mapping[str, Any]:
@@ -157,6 +165,6 @@ class Relay:
 
 
 _LOST = (
-    "the sampler service has ended; its restart restores a power state that it had set "
-    "(`systemctl status wattload-sampler` shows why it ended)"
+    "the sampler service has ended or hangs; its restart restores a power state that it had set "
+    "(`systemctl status wattload-sampler` shows why)"
 )

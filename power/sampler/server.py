@@ -156,13 +156,13 @@ def serve_client(stream: MessageStream, commands: Commands, *, parent: int | Non
     """Serve a client until it ends or a signal comes; return why its run ended, if it is dead.
 
     ``parent`` is a descriptor that becomes readable when the process of the client ends: a worker
-    that it forked may keep the connection open.
+    that it forked may keep the connection open. A further signal does not interrupt the end.
     """
-    try:
-        with _ending_signals() as signals:
+    with _ending_signals() as signals:
+        try:
             return _serve(stream, commands, signals, parent)
-    finally:
-        commands.end()
+        finally:
+            commands.end()
 
 
 def _serve(stream: MessageStream, commands: Commands, signals: int, parent: int | None) -> str:

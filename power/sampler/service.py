@@ -75,7 +75,8 @@ def serve(arguments: argparse.Namespace, host: SamplerHost) -> int:
     try:
         _print_summary(host, arguments.socket, arguments.group)
         for recovery in recover_changes(host):
-            _LOG.warning("%s", recovery.sentence)
+            if not recovery.in_use:
+                _LOG.warning("%s", recovery.sentence)
         with listening(arguments.socket, gid) as listener:
             _accept(listener, host)
     except _StopError as stop:
@@ -92,13 +93,16 @@ def _accept(listener: socket.socket, host: SamplerHost) -> None:
                 stream, _ = listener.accept()
                 with stream:
                     children -= set(_ended_children())
-                    children.add(_start(stream, listener, host))
+                    with _blocked_signals():  # one in between would miss the new process
+                        children.add(_start(stream, listener, host))
             except OSError as error:  # as many files or processes as the host permits
                 _LOG.error("a client could not be served: %s", error)
                 time.sleep(_PAUSE_S)
     finally:
-        for child in children - set(_ended_children()):
+        children -= set(_ended_children())
+        for child in children:
             os.kill(child, signal.SIGTERM)
+        for child in children:
             os.waitpid(child, 0)
 
 
@@ -110,6 +114,17 @@ def _stop(number: int, frame: object) -> None:
     raise _StopError(signal.Signals(number).name)
 
 
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    from wattload.power.sampler.server import ENDING_SIGNALS
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _ended_children() -> Iterator[int]:
     with suppress(ChildProcessError):
         while child := os.waitpid(-1, os.WNOHANG)[0]:
@@ -117,7 +132,10 @@ def _ended_children() -> Iterator[int]:
 
 
 def _start(stream: socket.socket, listener: socket.socket, host: SamplerHost) -> int:
-    """Fork a process that serves a client; this one has neither threads nor open devices."""
+    """Fork a process that serves a client; this one has neither threads nor open devices.
+
+    The ending signals are blocked.
+    """
     child = os.fork()
     if child:
         return child
@@ -134,8 +152,11 @@ def _start(stream: socket.socket, listener: socket.socket, host: SamplerHost) ->
 
 
 def _serve_run(stream: MessageStream, host: SamplerHost) -> None:
-    from wattload.power.sampler.server import Sampler, serve_client
+    from wattload.power.sampler.server import ENDING_SIGNALS, Sampler, serve_client
 
+    for number in ENDING_SIGNALS:  # the service's handler ends the service
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     serve_client(stream, Sampler(host, lambda run_id, period_s: _SampleStream(stream)))
 
 

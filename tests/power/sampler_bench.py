@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tests.model_host.drive import load, store
 from tests.model_host.host import ROOT, RUN_ID, ModelHost, wait_for
 from tests.records import Scenario, make_run
 from wattload.power.sampler.client import SamplerClient
 
-__all__ = ["ROOT", "RUN_ID", "Bench", "is_running", "wait_for"]
+__all__ = ["ROOT", "RUN_ID", "Bench", "is_running", "restore_slowly", "wait_for"]
 
 
 def is_running(client: SamplerClient) -> bool:
@@ -18,6 +19,13 @@ def is_running(client: SamplerClient) -> bool:
         return os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False  # it ended, and was waited for
+
+
+def restore_slowly(bench: Bench) -> None:
+    """Make the drive take a while for its next change of state."""
+    model = load(bench.models / "nvme0.json")
+    model.knobs.late_s = 0.5
+    store(bench.models / "nvme0.json", model)
 
 
 class Bench(ModelHost):

@@ -55,7 +55,7 @@ def test_running_run_keeps_its_state(host: Host) -> None:
     host.journal.write(LEFT)
     with host.journal.lock("MODEL0001", needed=True):
         (leftover,) = host.undo("nvme0")
-    assert not leftover.closed
+    assert (leftover.closed, leftover.in_use) == (False, True)
     assert load(host.folder / "nvme0.json").state == 1
 
 

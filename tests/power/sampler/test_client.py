@@ -115,7 +115,7 @@ def test_sampler_that_hangs_up_is_an_error_that_says_what_to_do(client: SamplerC
 def test_silent_sampler_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "_ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(client_module, "ANSWER_TIMEOUT_S", 0.05)
     ours, theirs = socket.socketpair()
     theirs.sendall(b"no end of line")
     with (

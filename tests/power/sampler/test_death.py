@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.model_host.drive import ModelDrive, load, store
-from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
+from tests.model_host.drive import ModelDrive, load, sent, store
+from tests.power.sampler_bench import RUN_ID, Bench, is_running, restore_slowly, wait_for
 from wattload.core.errors import PowerError
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig
@@ -67,6 +67,16 @@ def test_ending_signal_restores_and_leaves_the_record_to_the_run(
         client.finish()
     client.close()
     assert not (bench.run / RECORD_FILE).exists()
+
+
+def test_second_signal_does_not_interrupt_the_restore(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(state=1))
+    restore_slowly(bench)
+    os.kill(client.pid, signal.SIGTERM)
+    wait_for(lambda: sent(bench.models)[-1] == "0x2 0")
+    os.kill(client.pid, signal.SIGTERM)
+    wait_for(lambda: not is_running(client))
+    assert bench.state() == 0
 
 
 def test_idle_sampler_ends_at_once(bench: Bench) -> None:

@@ -7,19 +7,21 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from tests.model_host.drive import Model, load, store
+from tests.model_host.drive import Model, load, sent, store
 from tests.power.nobody import NOBODY, as_nobody, folder_for_all, need_nobody
-from tests.power.sampler_bench import ROOT, RUN_ID, Bench, wait_for
+from tests.power.sampler_bench import ROOT, RUN_ID, Bench, restore_slowly, wait_for
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError
 from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig, QuarchConfig, RedfishConfig, ReplayConfig
+from wattload.power.sampler import relay
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.host import SamplerHost, power_config
 from wattload.power.sampler.protocol import PROTOCOL_VERSION, MessageStream
@@ -55,6 +57,12 @@ def opened(bench: Bench, path: Path, run_id: str = RUN_ID, device: str = "nvme0"
     config = PowerConfig(state=1, period_s=0.02)
     client.open(run_id, config, devices=[device], block_devices=[])
     return client
+
+
+def children(service: int) -> list[int]:
+    """Return the processes in which a service serves its clients."""
+    path = Path(f"/proc/{service}/task/{service}/children")
+    return [int(pid) for pid in path.read_text().split()]
 
 
 def test_a_run_through_a_service(bench: Bench) -> None:
@@ -98,6 +106,14 @@ def test_two_drives_serve_two_runs_and_one_drive_serves_one(two: Bench) -> None:
     assert two.state("nvme1") == 0
 
 
+def test_a_run_says_nothing_about_a_run_on_another_drive(two: Bench) -> None:
+    path = two.service()
+    opened(two, path)
+    reply = two.spawn(path).open("run-2", PowerConfig(), devices=["nvme1"], block_devices=[])
+    assert reply.recovered == ()
+    assert two.state("nvme0") == 1
+
+
 def test_the_end_of_a_client_is_the_end_of_its_run_alone(two: Bench) -> None:
     path = two.service()
     first, second = opened(two, path), opened(two, path, "run-2", "nvme1")
@@ -117,6 +133,32 @@ def test_a_run_that_is_killed_is_recorded_and_undone(bench: Bench) -> None:
     assert bench.state() == 0
     assert bench.record().status == "aborted"
     assert list(read_samples(bench.samples))
+
+
+def test_a_run_is_recorded_when_the_service_goes_away_at_its_end(bench: Bench) -> None:
+    path = bench.service()
+    service = bench.processes[-1]
+    client = bench.killable_client(str(path))
+    serving = children(service.pid)[-1]
+    os.kill(serving, signal.SIGSTOP)
+    os.killpg(client.pid, signal.SIGKILL)
+    time.sleep(0.3)  # the command to restore has been sent, and is not answered
+    os.kill(serving, signal.SIGKILL)
+    wait_for((bench.run / RECORD_FILE).exists)
+    assert bench.record().status == "aborted"
+
+
+def test_a_service_that_does_not_answer_does_not_hold_up_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "ANSWER_TIMEOUT_S", 0.05)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        commands = relay.Relay(MessageStream(ours), SamplerHost(), bench.runs)
+        commands.run_id = RUN_ID
+        commands.end()
+        assert MessageStream(theirs).receive() == {"command": "abort"}
+    assert commands.states == ()
 
 
 def test_a_client_that_vanishes_with_its_sampler_is_undone(bench: Bench) -> None:
@@ -157,12 +199,10 @@ def test_a_bug_that_one_run_meets_ends_that_run_alone(two: Bench) -> None:
 
 def test_a_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> None:
     client = opened(bench, bench.service())
-    service = bench.processes[-1].pid
-    children = Path(f"/proc/{service}/task/{service}/children").read_text().split()
-    for pid in (service, *map(int, children)):
+    for pid in (bench.processes[-1].pid, *children(bench.processes[-1].pid)):
         os.kill(pid, signal.SIGKILL)
     bench.processes[-1].wait()
-    with pytest.raises(PowerError, match="the sampler service has ended; its restart restores"):
+    with pytest.raises(PowerError, match="has ended or hangs; its restart restores"):
         client.status()
     assert bench.state() == 1
     bench.service()
@@ -180,6 +220,17 @@ def test_a_service_ends_with_a_signal_and_removes_its_socket(bench: Bench) -> No
     assert not path.exists()
     with pytest.raises(PowerError, match="the sampler service has ended"):
         client.finish()
+
+
+def test_a_second_signal_does_not_interrupt_a_restore_of_the_service(bench: Bench) -> None:
+    opened(bench, bench.service())
+    serving = children(bench.processes[-1].pid)[-1]
+    restore_slowly(bench)
+    os.kill(serving, signal.SIGTERM)
+    wait_for(lambda: sent(bench.models)[-1] == "0x2 0")
+    bench.processes[-1].terminate()  # it passes the signal on
+    assert bench.processes[-1].wait(10) == 0
+    assert bench.state() == 0
 
 
 def test_a_trace_is_replayed_beside_the_service(bench: Bench) -> None:
