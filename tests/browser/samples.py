@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tests.records import Scenario, WorkloadName, write_run
-from tests.reports.conftest import LIMITS, arm, render_page
+from tests.reports.conftest import LIMITS, arm, render_page, with_made_figures
 from wattload.core.record.results import Check
 from wattload.reports.render.index import render_index
 from wattload.reports.runs.load import load_runs
@@ -112,10 +112,11 @@ SAMPLES: Mapping[str, Callable[[], Iterable[Scenario]]] = {**REPORTS, **INDEXES}
 
 def write_sample(name: str, folder: Path, file: Path) -> None:
     """Write the runs of a page into ``folder``, and the page into ``file``."""
-    for scenario in SAMPLES[name]():
+    scenarios = [*SAMPLES[name]()]
+    for scenario in scenarios:
         write_run(folder, scenario)
     if name in INDEXES:
         page = render_index(folder, output=file)
     else:
-        page = render_page(load_runs([folder]))
+        page = render_page(with_made_figures(load_runs([folder]), scenarios))
     file.write_text(page, encoding="utf-8")
