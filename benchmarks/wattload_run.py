@@ -11,9 +11,8 @@ from pathlib import Path
 
 from benchmarks.child import output
 from benchmarks.measure import Figures
-from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
-from wattload.results.reading import run_of
+from wattload.results.reading import read_judged, run_of
 from wattload.results.unet3d.facts import TrainingFacts
 
 FAILED_CHECK = 3
@@ -41,7 +40,7 @@ class Run:
             printed = output(
                 [*launcher, *command, *self.options, f"runs={runs}"], accepted=(0, FAILED_CHECK)
             )
-            return read_record(Path(json.loads(printed.splitlines()[-1])["record"]))
+            return read_judged(Path(json.loads(printed.splitlines()[-1])["record"])).record
 
     def __call__(self) -> Figures:
         return figures(self.record())

@@ -9,7 +9,7 @@ from tests.lab_unit.loads import LOADS, SOURCE, record
 from tests.lab_unit.reckoned import MEASURED_S, MINUTE_S, UPDATES, account, measure
 
 
-@pytest.mark.parametrize(("state", "updates"), enumerate(UPDATES))
+@pytest.mark.parametrize(("state", "updates"), [*enumerate(UPDATES)])
 @pytest.mark.parametrize("load", LOADS)
 def test_a_minute_by_interval_power_is_within_a_percent(
     load: str, state: int, updates: Updates

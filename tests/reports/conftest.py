@@ -47,10 +47,12 @@ def virtual_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, ...]:
     """One run of each workload on a virtual disk without a power source."""
     folder = tmp_path_factory.mktemp("virtual")
     kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
-    for kind in kinds:
-        scenario = Scenario(run_id=f"run-{kind}", workload=kind, seconds=4.0, limits=LIMITS)
+    scenarios = [
+        Scenario(run_id=f"run-{kind}", workload=kind, seconds=4.0, limits=LIMITS) for kind in kinds
+    ]
+    for scenario in scenarios:
         write_run(folder, scenario)
-    return load_runs([folder])
+    return with_made_figures(load_runs([folder]), scenarios)
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +80,7 @@ def arms(arms_folder: Path) -> tuple[Run, ...]:
 
 def one(folder: Path, scenario: Scenario) -> Run:
     """Return a scenario's run, written and read back."""
-    (run,) = load_runs([write_run(folder, scenario)])
+    (run,) = with_made_figures(load_runs([write_run(folder, scenario)]), [scenario])
     return run
 
 

@@ -13,7 +13,7 @@ from wattload.cli.terminal import report_command
 from wattload.core.errors import RunError
 from wattload.core.faults import host_fault
 from wattload.core.host_paths import on_host
-from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.core.record.file import RECORD_FILE
 from wattload.core.units import format_percent, format_rate, format_seconds
 from wattload.results.quantity import MISSING, counted
 from wattload.session.search_result import Measurement, Pooled, SearchResult, percent
@@ -64,11 +64,13 @@ class Printer:
             return
         try:
             from wattload.cli.summary import print_line, print_summary
+            from wattload.results.reading import read_judged
 
+            record = read_judged(folder).record
             if self._is_session and not self._verbose:
-                print_line(read_record(folder))
+                print_line(record)
             else:
-                print_summary(read_record(folder), folder, verbose=self._verbose)
+                print_summary(record, folder, verbose=self._verbose)
         except Exception as error:
             fault = host_fault(error)
             if fault is None:

@@ -180,7 +180,8 @@ def test_the_embedded_record_is_the_record(virtual_runs: tuple[Run, ...]) -> Non
     page = Page(render_page(virtual_runs))
     for run in virtual_runs:
         document = json.loads(page.block(f"record-{run.id}"))
-        assert RunRecord.model_validate(document) == run.record
+        stored = run.record.model_copy(update={"metrics": ()})
+        assert RunRecord.model_validate(document) == stored
 
 
 def test_a_record_too_large_to_embed_says_where_it_is(tmp_path: Path) -> None:

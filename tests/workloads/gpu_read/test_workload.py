@@ -44,6 +44,7 @@ def test_the_figures_follow_from_what_was_read(context: Context) -> None:
         "cold_cache_after": "pass",
         "data_path": "pass",
         "written_extents": found.checks["written_extents"].verdict,
+        "counted_bytes_gpu_read": "pass",
         "delivered_bytes": "pass",
         "failed_reads": "pass",
         "littles_law": "pass",
