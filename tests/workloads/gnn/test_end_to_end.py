@@ -69,9 +69,8 @@ def test_counts_that_differ_fail(record: RunRecord, name: str, check: str) -> No
 
 
 def test_figures_are_computed_when_a_record_is_read(record: RunRecord) -> None:
-    none = record.model_copy(update={"metrics": ()})
-    assert judged(none).metrics == record.metrics
-    (rate,) = [each for each in record.metrics if each.name == "rows_per_s"]
+    assert record.metrics == ()
+    (rate,) = [each for each in judged(record).metrics if each.name == "rows_per_s"]
     half = with_facts(record, rows=record.workload.facts["rows"] // 2)
     (found,) = [each for each in judged(half).metrics if each.name == "rows_per_s"]
     assert found.value == pytest.approx((rate.value or 0) / 2, rel=1e-3)
