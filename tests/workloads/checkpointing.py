@@ -105,7 +105,7 @@ def facts_of(record: RunRecord) -> CheckpointFacts:
 
 
 def value(record: RunRecord, name: str) -> float:
-    metric = record.metric(name)
+    metric = judged(record).metric(name)
     assert metric is not None
     assert metric.value is not None
     return metric.value

@@ -15,6 +15,7 @@ from tests.run.host_load.test_process import lives, members
 from tests.run.running import SLOW, launched, record_of, run, until
 from wattload.core.record.load import CPU_BAND, MEMORY_BAND, LoadLevel
 from wattload.core.record.run import RunRecord
+from wattload.results.reading import judged
 
 CPUS = sorted(os.sched_getaffinity(0))
 # Smaller shares than the default: a shared host's drift is in proportion, and the bands are not.
@@ -122,7 +123,7 @@ def test_the_level_of_stressapptest_is_measured(tmp_path: Path) -> None:
     assert alone is not None
     assert alone.load_cpu_share is not None
     assert alone.load_cpu_share > 0
-    metric = record.metric("load_kept_fraction")
+    metric = judged(record).metric("load_kept_fraction")
     assert metric is not None
     assert metric.value is None
 
@@ -154,7 +155,7 @@ def test_a_busy_run_from_end_to_end(tmp_path: Path, workload: str) -> None:
     assert ("less than 10 s" in sentence) == (verdict == "warn")  # it held for 4 s
     names = [span.name for span in record.spans]
     assert names.index("load_settle") < names.index("load_alone") < names.index("load_after")
-    kept = record.metric("load_kept_fraction")
+    kept = judged(record).metric("load_kept_fraction")
     assert kept is not None
     assert kept.value == load.kept_fraction
     (rank,) = record.ranks
