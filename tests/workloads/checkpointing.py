@@ -19,7 +19,7 @@ from wattload.loaders.dcp import config as dcp_config
 from wattload.loaders.direct import config as direct_config
 from wattload.loaders.torch import config as torch_config
 from wattload.results.checkpoint.facts import CheckpointFacts
-from wattload.results.reading import checks_of, metrics_of, run_of
+from wattload.results.reading import checks_of, judged, metrics_of, run_of
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.workload import Checkpoint
 
