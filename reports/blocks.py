@@ -273,7 +273,7 @@ def listing(
     values: Mapping[str, Callable[[Item], str | Cell]],
     note: str = "",
 ) -> Table:
-    """Return a row per item: by the title of each column, what it says of an item."""
+    """Return a row per item; each column has a title and a function from an item to its cell."""
     return Table(
         columns=columns(*values),
         rows=[row(*(value(item) for value in values.values())) for item in items],

@@ -1,6 +1,6 @@
 """The engine's C header, read: constants, structures and functions as ctypes takes them.
 
-The header declares them once; nothing of it is written again in Python. Its C is a small part of
+The header declares them once; Python reads them from there. Its C is a small part of
 the language: numbers, ``typedef struct`` without bit fields, and functions marked ``WL_API``.
 """
 

@@ -196,6 +196,20 @@ def failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
     )
 
 
+def file_failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
+    """Return the failed reads of a result that knows their files and the first offset of each."""
+    return tuple(
+        ReadFailure(
+            file=each.target,
+            reason=failure_clause(each.code),
+            offset_bytes=each.offset,
+            count=each.count,
+        )
+        for each in found.failures
+        if each.count
+    )
+
+
 class Reads:
     """Threads with registered buffers, ready to read; see ``wl_gpu_open``."""
 

@@ -15,7 +15,6 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.block_reads import (
     LEAST_CLOCK_STEPS,
     PollerShare,
-    ReadFailure,
     ReadPlan,
     ReadResult,
 )
@@ -24,7 +23,7 @@ from wattload.loaders.gpu.native import (
     Progress,
     allowed_cpus,
     cuda_gpus,
-    failure_clause,
+    file_failures_of,
     histogram_of,
 )
 from wattload.loaders.gpu_queue import native
@@ -143,16 +142,7 @@ class QueueReads:
             else None,
             counts=self._counts(found),
             drive_bytes=None if is_from_drives else 0,
-            failures=tuple(
-                ReadFailure(
-                    file=each.target,
-                    reason=failure_clause(each.code),
-                    offset_bytes=each.offset,
-                    count=each.count,
-                )
-                for each in found.failures
-                if each.count
-            ),
+            failures=file_failures_of(found),
             compared_bytes=found.compared_bytes,
             bad_blocks=found.bad_blocks,
             wrong_blocks=found.wrong,

@@ -22,9 +22,9 @@ from pathlib import Path
 from wattload.core.io import DataPath
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.loaders.aligned_io import round_down
-from wattload.loaders.block_reads import ReadFailure, ReadPlan, ReadResult, ReadsWatch
+from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.engine.targets import Target
-from wattload.loaders.gpu.native import failure_clause, histogram_of
+from wattload.loaders.gpu.native import file_failures_of, histogram_of
 from wattload.loaders.mmap.native import Mapped
 
 SAMPLE_EVERY = 64
@@ -126,16 +126,7 @@ class MappedReader:
             end_ns=result.end_ns,
             cpu_s=cpu_s,
             latency=histogram_of(result.latencies) if any(result.latencies.counts) else None,
-            failures=tuple(
-                ReadFailure(
-                    file=each.target,
-                    reason=failure_clause(each.code),
-                    offset_bytes=each.offset,
-                    count=each.count,
-                )
-                for each in result.failures
-                if each.count
-            ),
+            failures=file_failures_of(result),
             wrong_blocks=result.wrong,
             first_wrong=(result.wrong_target, result.wrong_offset) if result.wrong else None,
             compared_bytes=result.operations * self._plan.block_bytes,

@@ -104,7 +104,7 @@ class SampleFile:
         return cls(descriptor, host=host, period_s=period_s)
 
     def write(self, lines: Sequence[str]) -> bool:
-        """Append one round as a whole, or nothing of it, as on a full disk."""
+        """Append a whole round, or nothing if that fails, as on a full disk."""
         data = "".join(lines).encode()
         try:
             written = os.write(self._descriptor, data)

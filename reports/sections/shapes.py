@@ -203,7 +203,7 @@ def _named(chart: Any, name: str, title: str) -> Any:  # noqa: ANN401 - any char
 
 
 def chart_figure(chart: Any, tracks: Sequence[Track]) -> Figure | None:  # noqa: ANN401 - any chart
-    """Return a chart as drawn for its shape; ``None`` for one of which nothing is known."""
+    """Return a drawn chart, by its shape; ``None`` without data."""
     return _DRAWN[type(chart)](chart, tracks)
 
 

@@ -75,7 +75,7 @@ class Subject:
     others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
     forced excluded comparisons. ``left_out`` are run folders without a usable record. ``merged``
     has the arms of runs by id, where labels name lists of targets that are points of one arm, or
-    where runs of one label are told apart by their workload.
+    where runs of one label differ in what a workload sets apart, such as an engine.
     """
 
     runs: tuple[Run, ...]

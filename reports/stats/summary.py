@@ -91,7 +91,7 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 _MILLION = 1e6
 
 _AS_FAST, _AS_GOOD = "as fast", "as good"
-"""What a ratio of rates and of shares says of the better arm."""
+"""How a ratio in favour of the better arm is worded, for rates and for shares."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]

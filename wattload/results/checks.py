@@ -22,6 +22,10 @@ CheckSource = Callable[[Run[F]], Iterable[Check]]
 """Returns checks of a run: a ``CheckRule``, or a function that makes several."""
 
 
+def passes(holds: bool, otherwise: Verdict = "fail") -> Verdict:
+    return "pass" if holds else otherwise
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckRule(Generic[F]):
     """One check that follows from the facts of a run.
@@ -96,7 +100,7 @@ COUNT_TOLERANCE = 0.02
 
 
 def counted_bytes(
-    phase: Callable[[Run[F]], str],
+    phase: str | Callable[[Run[F]], str],
     kind: Literal["read", "written"],
     delivered: Callable[[Run[F]], int],
     applies: Callable[[Run[F]], bool] = lambda _: True,
@@ -107,14 +111,15 @@ def counted_bytes(
     """
 
     def check(run: Run[F]) -> Iterator[Check]:
-        name = phase(run)
-        moved_bytes, delivered_bytes = run.record.moved_bytes(name, kind), delivered(run)
+        name = phase if isinstance(phase, str) else phase(run)
+        moved_bytes = run.record.moved_bytes(name, kind)
         if not applies(run) or not moved_bytes:
             return
+        delivered_bytes = delivered(run)
         holds = abs(delivered_bytes / moved_bytes - 1) <= COUNT_TOLERANCE
         yield Check(
             name=f"counted_bytes_{name}",
-            verdict="pass" if holds else "fail",
+            verdict=passes(holds),
             sentence=f"{delivered_bytes} bytes were {kind} by the loader's results, and "
             f"{moved_bytes} counted as they moved.",
             figures={"delivered_bytes": delivered_bytes, "moved_bytes": moved_bytes},

@@ -60,7 +60,7 @@ def make_training(
 
 
 class Window:
-    """Stands in for a phase, and remembers what it is told."""
+    """A stand-in for a phase that keeps the calls it receives."""
 
     def __init__(self) -> None:
         self.read_bytes = 0

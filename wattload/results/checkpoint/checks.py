@@ -6,14 +6,10 @@ from wattload.core.record.results import Verdict, VerifiedBytes
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
 from wattload.results.checkpoint.figures import moved_bytes
-from wattload.results.checks import CheckFigures, CheckRule, Observed, written_extents
+from wattload.results.checks import CheckFigures, CheckRule, Observed, passes, written_extents
 
 READ_START_S = 30
 """Seconds that MLPerf Storage allows between a write command and a read command."""
-
-
-def _passes(holds: bool) -> Verdict:
-    return "pass" if holds else "fail"
 
 
 def _durable_figures(run: Run) -> CheckFigures:
@@ -32,7 +28,7 @@ def _are_durable(figures: CheckFigures) -> Verdict:
     """Judge the fsyncs of files; those of folders and manifest raise an error if they fail."""
     if not figures["fsync"]:
         return "warn"
-    return _passes(figures["synced_files"] == figures["planned_files"] and
+    return passes(figures["synced_files"] == figures["planned_files"] and
                    not figures["different_ranks"])  # fmt: skip
 
 
@@ -84,7 +80,7 @@ def _read_back_figures(run: Run) -> CheckFigures:
 
 def _is_read_back(figures: CheckFigures) -> Verdict:
     is_whole = figures["delivered_bytes"] == figures["planned_bytes"]
-    return _passes(is_whole and figures["bad_blocks"] == figures["bad_files"] == 0)
+    return passes(is_whole and figures["bad_blocks"] == figures["bad_files"] == 0)
 
 
 def _read_back(figures: CheckFigures, verdict: Verdict) -> str:
@@ -149,7 +145,7 @@ CHECKS = (
         name="checkpoint_bytes_on_target",
         fault="a file has another size than planned",
         figures=_size_figures,
-        judge=lambda figures: _passes(not figures["different_ranks"]),
+        judge=lambda figures: passes(not figures["different_ranks"]),
         sentence=_sizes,
         mandatory=True,
     ),
@@ -167,7 +163,7 @@ CHECKS = (
         name="mlperf_read_start",
         fault="the first read began before the last write ended",
         figures=_start_figures,
-        judge=lambda figures: _passes(float(figures["seconds"] or 0) >= 0),
+        judge=lambda figures: passes(float(figures["seconds"] or 0) >= 0),
         sentence=_start,
         applies=lambda run: run.facts.settings.protocol == "mlperf",
     ),

@@ -13,6 +13,7 @@ from wattload.results.checks import (
     cold_cache,
     counted_path,
     data_path,
+    passes,
     written_extents,
 )
 from wattload.results.gnn.facts import PHASE, PLACES, TRAINING, TRANSFER, GraphFacts, Run
@@ -22,10 +23,6 @@ CLOSURE = 0.02
 """What the stages of serial steps may lack of their time."""
 GPU_CLOCK = 0.02
 """What a stage may take longer by the GPU's clock than by the host's."""
-
-
-def _passes(holds: bool, otherwise: Verdict = "fail") -> Verdict:
-    return "pass" if holds else otherwise
 
 
 def _verified(run: Run) -> tuple[VerifiedBytes, ...]:
@@ -62,7 +59,7 @@ def _are_placed(figures: CheckFigures) -> Verdict:
     count = {name: int(figures[name] or 0) for name in (*PLACES, "rows")}
     read_bytes = count["storage_rows"] * int(figures["read_bytes_per_row"] or 0)
     is_whole = sum(count[name] for name in PLACES) == count["rows"]
-    return _passes(is_whole and read_bytes == figures["storage_bytes"])
+    return passes(is_whole and read_bytes == figures["storage_bytes"])
 
 
 def _placed(figures: CheckFigures, verdict: Verdict) -> str:
@@ -94,7 +91,7 @@ def _are_closed(figures: CheckFigures) -> Verdict:
         if by_gpu is not None and float(by_gpu) > (1 + GPU_CLOCK) * float(by_host or 0):
             return "warn"
     sum_s, of_s = float(figures["stages_s"] or 0), float(figures["wall_s"] or 0)
-    return _passes((1 - CLOSURE) * of_s <= sum_s <= (1 + 1e-6) * of_s, "warn")
+    return passes((1 - CLOSURE) * of_s <= sum_s <= (1 + 1e-6) * of_s, "warn")
 
 
 def _closed(figures: CheckFigures, verdict: Verdict) -> str:
@@ -141,7 +138,7 @@ CHECKS = (
             "compare_every": run.facts.settings.compare_every,
             "recomputed": int(run.facts.settings.source is None),
         },
-        judge=lambda figures: _passes(int(figures["compared_rows"] or 0) > 0),
+        judge=lambda figures: passes(int(figures["compared_rows"] or 0) > 0),
         sentence=_compared,
         mandatory=True,
         verified=_verified,
@@ -159,7 +156,7 @@ CHECKS = (
         name="overlapped_times",
         fault="a stage took longer than all steps together, so its clock is wrong",
         figures=_overlap_figures,
-        judge=lambda figures: _passes(
+        judge=lambda figures: passes(
             float(figures["longest_stage_s"] or 0) <= (1 + CLOSURE) * float(figures["wall_s"] or 0)
         ),
         sentence=_overlapped,

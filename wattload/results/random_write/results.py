@@ -27,10 +27,6 @@ def _rested(figures: CheckFigures, verdict: Verdict) -> str:
     return f"The random writes began {rest} after the range was last written{ending}"
 
 
-def _phase(_: Run) -> str:
-    return PHASE
-
-
 def _written_bytes(run: Run) -> int:
     return run.facts.passes[-1].written_bytes
 
@@ -40,7 +36,7 @@ RESULTS = Results(
     facts=WriteFacts,
     figures=FIGURES,
     checks=(
-        counted_bytes(_phase, "written", _written_bytes),
+        counted_bytes(PHASE, "written", _written_bytes),
         CheckRule[WriteFacts](
             name="preparation_rest",
             fault="the drive had time to collect garbage after its preparation",

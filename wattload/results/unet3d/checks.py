@@ -216,16 +216,12 @@ def _summary_sentence(_: CheckFigures, verdict: Verdict) -> str:
     )
 
 
-def _phase(_: Run) -> str:
-    return PHASE
-
-
 def _delivered_bytes(run: Run) -> int:
     return run.facts.read_bytes
 
 
 CHECKS = (
-    counted_bytes(_phase, "read", _delivered_bytes),
+    counted_bytes(PHASE, "read", _delivered_bytes),
     CheckRule[TrainingFacts](
         name="step_times_close",
         fault="a part of the steps is in no stage of them",
