@@ -61,7 +61,7 @@ def view_named(workload: str) -> View[Any]:
 
 
 def metrics_of(record: RunRecord) -> tuple[Metric, ...]:
-    """Return the figures of a run, computed from its facts; without any, those stored."""
+    """Return the figures of a run, computed from its facts; without facts, those it was given."""
     results, run = results_of(record.workload.name), run_of(record)
     own: Iterable[Metric] = ()
     if results is not None:
@@ -100,7 +100,7 @@ def judged(record: RunRecord) -> RunRecord:
     missing or was not made, bars the verdict. A stored check that this version neither makes nor
     declares can fail a run, but its pass counts for nothing.
     """
-    own = checks_of(record)
+    own, declared = checks_of(record), _declared(record)
     record = record.model_copy(update={"metrics": metrics_of(record)})
     made = (*own, *evaluate(record))
     names = {check.name for check in made}
@@ -112,15 +112,17 @@ def judged(record: RunRecord) -> RunRecord:
         if check.name not in names
         and (results is None or check.name in observed or check.verdict != "pass")
     ]
-    checks = (*_with_declared(record, kept, names), *made)
+    checks = (*_with_declared(record, kept, names, declared), *made)
     return record.model_copy(update={"checks": checks})
 
 
 def _with_declared(
-    record: RunRecord, kept: Sequence[Check], made: Collection[str]
+    record: RunRecord,
+    kept: Sequence[Check],
+    made: Collection[str],
+    declared: Mapping[str, bool] | None,
 ) -> Iterator[Check]:
     """Yield stored checks, mandatory where that is declared, and those that the record lacks."""
-    declared = _declared(record)
     for check in kept:
         is_due = (declared or {}).get(check.name, False) and check.verdict == "not_checked"
         yield check.model_copy(update={"mandatory": True}) if is_due else check
