@@ -71,7 +71,6 @@ from wattload.results.quantity import (
     scale_for,
 )
 from wattload.results.reading import run_of, view_named, view_of
-from wattload.results.registry import results_of
 from wattload.results.view import Limit
 
 NOT_MEASURED = "not measured"
@@ -1045,7 +1044,7 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
-    if notes and results_of(place.group.workload) is not None:
+    if notes:
         missing = notes[0].rstrip(".")
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
         title = place.based(scale.unit, place.phase)

@@ -6,7 +6,7 @@ of its record. A fact is a field of a model, with its meaning and its unit in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -67,6 +67,13 @@ class Run(Generic[F_co]):
         """Return the latencies of one kind of operation in a phase, over all ranks."""
         rows = self.record.merged_latencies
         return next((row for row in rows if (row.phase, row.kind) == (phase, kind)), None)
+
+
+def sum_if_known(values: Iterable[float | None]) -> float | None:
+    """Return the sum of values; ``None`` if one of them is unknown."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def divided(part: float | None, of: float | None) -> float | None:

@@ -14,7 +14,7 @@ from wattload.results.checks import (
     counted_bytes,
     written_extents,
 )
-from wattload.results.facts import divided
+from wattload.results.facts import divided, sum_if_known
 from wattload.results.unet3d.facts import (
     PHASE,
     STEPS,
@@ -113,11 +113,9 @@ def _window_sentence(figures: CheckFigures, verdict: Verdict) -> str:
     )
 
 
-def _counted(run: Run, of: Callable[[ProgramEpoch], int | None]) -> int | None:
+def _counted(run: Run, of: Callable[[ProgramEpoch], int | None]) -> float | None:
     """Return the sum of a count over the program's epochs; ``None`` if one is unknown."""
-    counts = [of(epoch) for epoch in _program_epochs(run)]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    return sum_if_known(map(of, _program_epochs(run)))
 
 
 def _ratio(figures: CheckFigures, name: str) -> float:

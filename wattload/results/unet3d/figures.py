@@ -16,7 +16,7 @@ from functools import partial
 from statistics import fmean
 
 from wattload.core.units import Unit
-from wattload.results.facts import divided
+from wattload.results.facts import divided, sum_if_known
 from wattload.results.figures import Figure
 from wattload.results.unet3d.facts import (
     COMPUTE,
@@ -50,9 +50,7 @@ def _missing(name: str) -> Callable[[Run], str]:
 
 def _sum(run: Run, of: Callable[[Epoch], float | None]) -> float | None:
     """Return a sum over ranks and epochs; ``None`` if some of it is unknown."""
-    values = [of(epoch) for epoch in run.facts.all_epochs]
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    return sum_if_known(map(of, run.facts.all_epochs))
 
 
 def _share(part: str) -> Callable[[Run], float | None]:
