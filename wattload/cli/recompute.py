@@ -217,7 +217,6 @@ def recompute(files: Sequence[Path], *, write: bool) -> dict[str, Recomputed]:
 
 
 def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
-    from wattload.results.reading import metrics_of
     from wattload.run.record import replace_record, with_recomputed_energies
 
     old = stored.record
@@ -235,7 +234,6 @@ def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
         )
     elif write and models[0] != models[1]:
         try:
-            new = new.model_copy(update={"metrics": metrics_of(new)})  # for its summary
             written = replace_record(stored, new, folder)
         except WattloadError as error:
             reason = f"The record is not replaced: {error}"

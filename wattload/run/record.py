@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from wattload import __version__
-from wattload.core.checks.evaluation import evaluate
 from wattload.core.checks.io import device_bytes, initiator_of
 from wattload.core.clock import utc_text
 from wattload.core.errors import ForeignFileError, RecordError, RunError, WattloadError
@@ -39,7 +38,7 @@ from wattload.core.workload import DataFacts, Outcome
 from wattload.power.energy.trace import TraceBuilder
 from wattload.power.sampler.aborted_record import finish_in
 from wattload.power.sampler.samples import read_samples
-from wattload.results.reading import checks_of, judged, metrics_of
+from wattload.results.reading import judged
 from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
 from wattload.run.energy import (
@@ -398,9 +397,8 @@ def _data_record(data: DataFacts) -> DataRecord:
 
 def _judged(record: RunRecord, findings: Findings) -> RunRecord:
     record = with_effective_paths(record)
-    record = record.model_copy(update={"metrics": metrics_of(record)})
-    own = (*findings.outcome.checks, *findings.verification, *checks_of(record))
-    record = record.model_copy(update={"checks": (*own, *evaluate(record))})
+    observed = (*findings.outcome.checks, *findings.verification)
+    record = judged(record.model_copy(update={"checks": observed}))
     return record.model_copy(update={"limits": limits_of(record)})
 
 
