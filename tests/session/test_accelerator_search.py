@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from tests.context import LocalCommunicator, process_of
 from tests.session.curves import Curve, drive, record_of
 from wattload.cli.outcome import Printer
 from wattload.core.errors import ConfigError
-from wattload.core.record.file import write_record
-from wattload.core.record.results import Check
+from wattload.core.record.file import StoredRecord, write_record
+from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import Comparison
+from wattload.results.reading import read_judged
 from wattload.run.process import ProcessContext
 from wattload.session import accelerator_search, loop
 
@@ -35,6 +37,13 @@ class Bench:
         self.made: list[tuple[int, int]] = []
         self.stop_at: int | None = None
         self.number = itertools.count()
+        self.figures: dict[Path, tuple[Metric, ...]] = {}
+
+    def read(self, folder: Path) -> StoredRecord:
+        """Return a run's record with its made-up figures, which follow from no facts."""
+        stored = read_judged(folder)
+        record = stored.record.model_copy(update={"metrics": self.figures[folder]})
+        return replace(stored, record=record)
 
     def execute(
         self, _process: ProcessContext, overrides: Sequence[str], comparison: Comparison
@@ -58,6 +67,7 @@ class Bench:
         folder = self.runs / run_id
         folder.mkdir(parents=True)
         write_record(record, folder)
+        self.figures[folder] = record.metrics
         return folder, 0
 
 
@@ -67,6 +77,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     process = process_of(LocalCommunicator(), samples=False)
     monkeypatch.setattr(loop, "start_process", lambda *_: nullcontext(process))
     monkeypatch.setattr(loop, "execute", made.execute)
+    monkeypatch.setattr(accelerator_search, "read_judged", made.read)
     monkeypatch.setattr(accelerator_search, "preview_run", lambda *_, check: None)
     return made
 
