@@ -151,7 +151,7 @@ class GatherResult:
     """What one gather did, between ``start_ns`` and ``end_ns`` (CLOCK_MONOTONIC).
 
     Each of ``rows`` came from exactly one place: ``host_rows`` from a buffer in host memory,
-    ``cache_rows`` from a cache of the GPU, ``joined_rows`` from a read that was under way for
+    ``cache_rows`` from a cache of the GPU, ``merged_rows`` from a read that was under way for
     another one, ``storage_rows`` from a read of their own. The four are ``None`` where the page
     cache decides, and nothing counts rows. ``storage_bytes`` came from storage: the reader's own
     count, or through the page cache the kernel's for this process, with read-ahead.
@@ -165,7 +165,7 @@ class GatherResult:
     storage_rows: int | None
     host_rows: int | None
     cache_rows: int | None
-    joined_rows: int | None
+    merged_rows: int | None
     storage_bytes: int
     start_ns: int
     end_ns: int

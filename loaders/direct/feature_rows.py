@@ -100,7 +100,7 @@ class DirectGatherer:
             storage_rows=len(rows),
             host_rows=0,
             cache_rows=0,
-            joined_rows=0,
+            merged_rows=0,
             storage_bytes=operations * self._block_bytes,
             operations=operations,
             operation_bytes=self._block_bytes,

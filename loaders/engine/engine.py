@@ -34,7 +34,6 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import (
     ByteCounter,
     DataPath,
-    EngineCapabilities,
     IOPlan,
     IOReading,
     IOResult,
@@ -317,10 +316,6 @@ class IOEngine:
     def holds(self, memory: NDArray[np.uint8]) -> bool:
         """Return whether the memory is inside one of the engine's regions."""
         return self._find(memory) is not None
-
-    def capabilities(self) -> EngineCapabilities:
-        diskless = BackendFlag.DISKLESS in self._choice.flags
-        return EngineCapabilities(direct=self._direct and not diskless, diskless=diskless)
 
     def run(
         self,

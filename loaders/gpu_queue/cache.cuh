@@ -3,9 +3,9 @@
  *
  * A warp asks for its 32 blocks together. Lanes that want the same block ask once; the first of
  * them claims a page, one lane after the other. A block that a page holds is a hit; one that
- * another warp is reading is joined; else a page that nobody uses takes it, a miss. If all pages
+ * another warp is reading is merged; else a page that nobody uses takes it, a miss. If all pages
  * of its set are in use the block is read past the cache: nobody waits for a page. Warps wait
- * for blocks that they have joined only after they have delivered their own misses, so that they
+ * for blocks that they wait for only after they have delivered their own misses, so that they
  * never wait in a circle.
  *
  * A page is one word of 64 bits, changed by atomics alone: its users, its state, and the key of
@@ -19,14 +19,14 @@
 #define PAGE_USERS 0x3ffffull       /* users, below 2^18 */
 #define PAGE_WAS_HIT (1ull << 18)   /* since the hand of the clock was here */
 #define PAGE_IS_FILLED (1ull << 19)
-#define PAGE_HAS_FAILED (1ull << 20) /* its read; whoever joined it fails too */
+#define PAGE_HAS_FAILED (1ull << 20) /* its read; whoever waits for it fails too */
 #define PAGE_IS_READ (1ull << 21)    /* now, by the warp that missed it */
 #define PAGE_KEY_SHIFT 22            /* 42 bits: 2^36 blocks of 64 targets; 0 for an empty page */
 
 /* A page that others take meanwhile is looked for so often. */
 enum { CLAIM_ATTEMPTS = 4 };
 
-enum { WANT_MISS, WANT_HIT, WANT_JOINED, WANT_PASSED };
+enum { WANT_MISS, WANT_HIT, WANT_MERGED, WANT_BYPASSED };
 
 static __device__ uint64_t page_key(uint32_t target, uint64_t block) {
     return block * 64 + target + 1;
@@ -46,7 +46,7 @@ static __device__ uint32_t from_hand(uint32_t ways, uint32_t hand) {
 }
 
 /* Adds a user to a page that holds the key, if it still does; returns how it was found, or
- * WANT_PASSED. All lanes call it with the same arguments, and all get the same answer. */
+ * WANT_BYPASSED. All lanes call it with the same arguments, and all get the same answer. */
 static __device__ uint32_t use_page(unsigned long long *word, uint64_t key) {
     uint64_t before = 0;
     if (threadIdx.x % WL_WARP == 0) {
@@ -58,8 +58,8 @@ static __device__ uint32_t use_page(unsigned long long *word, uint64_t key) {
     }
     before = __shfl_sync(0xffffffffu, before, 0);
     if (before >> PAGE_KEY_SHIFT != key || before & PAGE_HAS_FAILED)
-        return WANT_PASSED;
-    return before & PAGE_IS_READ ? WANT_JOINED : WANT_HIT;
+        return WANT_BYPASSED;
+    return before & PAGE_IS_READ ? WANT_MERGED : WANT_HIT;
 }
 
 /* Takes the page that the clock finds for a key: from its hand on the first that nobody uses and
@@ -92,7 +92,7 @@ struct keep_none {
     static __device__ bool keeps(uint64_t) { return false; }
 };
 
-/* Finds or takes a page for a key; `page` is set unless WANT_PASSED is returned. All lanes call it
+/* Finds or takes a page for a key; `page` is set unless WANT_BYPASSED is returned. All lanes call it
  * with the same key. No page is evicted whose key `kept` keeps. */
 template <typename kept_keys>
 static __device__ uint32_t claim_page(const wl_queue_view &view, uint64_t set, uint64_t key,
@@ -107,18 +107,18 @@ static __device__ uint32_t claim_page(const wl_queue_view &view, uint64_t set, u
         if (same) {
             *page = set * WL_WAYS + __ffs(same) - 1;
             uint32_t found = use_page(page_word(view, *page), key);
-            if (found != WANT_PASSED)
+            if (found != WANT_BYPASSED)
                 return found;
             continue;
         }
         bool is_idle = !(word & (PAGE_USERS | PAGE_IS_READ));
         uint32_t idle = __ballot_sync(0xffffffffu, is_idle && !kept.keeps(word >> PAGE_KEY_SHIFT));
         if (!idle)
-            return WANT_PASSED;
+            return WANT_BYPASSED;
         if (take_page(view, set, word, idle, key, page))
             return WANT_MISS;
     }
-    return WANT_PASSED;
+    return WANT_BYPASSED;
 }
 
 /* By the warp that has missed a page, once its bytes are there or its read has failed. */

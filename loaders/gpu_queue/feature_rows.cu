@@ -176,7 +176,7 @@ struct keep_expected {
 
 /* Finds the rows of `fresh` lanes in the cache, one after the other; returns what the lane found. */
 static __device__ uint32_t look_up_rows(const wl_rows_view &view, uint32_t fresh, asked_row *own) {
-    uint32_t lane = lane_of_warp(), want = WANT_PASSED;
+    uint32_t lane = lane_of_warp(), want = WANT_BYPASSED;
     if (fresh >> lane & 1) {
         own->has_page = own->fills_page = false;
         if (view.is_expected)
@@ -195,7 +195,7 @@ static __device__ uint32_t look_up_rows(const wl_rows_view &view, uint32_t fresh
             continue;
         want = found;
         own->page = page;
-        own->has_page = found != WANT_PASSED;
+        own->has_page = found != WANT_BYPASSED;
         own->fills_page = found == WANT_MISS;
     }
     return want;
@@ -258,13 +258,13 @@ static __device__ void gather_others(const wl_rows_view &view, uint32_t warp,
     const wl_queue_view &queue = view.queue;
     uint32_t lane = lane_of_warp(), slot = warp * WL_WARP + lane, bit = 1u << lane;
     uint32_t made = load_device((uint64_t)cursor_of(view, WL_MADE_OTHERS));
-    uint32_t turn = warp % queue.pairs, generation = 0, asked = 0, joined = 0, before = 0;
+    uint32_t turn = warp % queue.pairs, generation = 0, asked = 0, merged = 0, before = 0;
     uint32_t sleep_ns = 64, spins = 0;
     uint64_t since_ns = 0;
     asked_row own = {};
     bool has_more = true;
     for (;;) {
-        uint32_t idle = ~(asked | joined), hits = 0;
+        uint32_t idle = ~(asked | merged), hits = 0;
         if (has_more && idle) {
             uint32_t first = advance(view, WL_TAKEN_OTHERS, (uint32_t)__popc(idle));
             uint32_t at = first + __popc(idle & (bit - 1));
@@ -275,33 +275,33 @@ static __device__ void gather_others(const wl_rows_view &view, uint32_t warp,
             uint32_t fresh = __ballot_sync(ALL, is_fresh);
             uint32_t want = look_up_rows(view, fresh, &own);
             hits = __ballot_sync(ALL, is_fresh && want == WANT_HIT);
-            uint32_t joining = __ballot_sync(ALL, is_fresh && want == WANT_JOINED);
-            uint32_t asking = fresh & ~hits & ~joining;
+            uint32_t merging = __ballot_sync(ALL, is_fresh && want == WANT_MERGED);
+            uint32_t asking = fresh & ~hits & ~merging;
             if (asking & bit)
                 generation = (generation + 1) & WL_GENERATION_MASK;
             ask_rows(view, asking, own, turn, slot, generation);
             turn = turn + 1 < queue.pairs ? turn + 1 : 0;
             counts->hits += __popc(hits);
-            counts->joined += __popc(joining);
+            counts->merged += __popc(merging);
             counts->asked += __popc(asking);
-            counts->passed += __popc(__ballot_sync(ALL, asking & bit && want == WANT_PASSED));
+            counts->bypassed += __popc(__ballot_sync(ALL, asking & bit && want == WANT_BYPASSED));
             asked |= asking;
-            joined |= joining;
+            merged |= merging;
         }
         if (hits)
             deliver_filled(view, hits, 0, own, counts);
-        uint32_t waiting = asked | joined;
+        uint32_t waiting = asked | merged;
         if (!waiting && !has_more)
             return;
         uint32_t word = 0;
         uint64_t state = PAGE_IS_READ;
         if (asked & bit)
             word = load_acquire_system(queue.completions + (uint64_t)slot * 4);
-        if (joined & bit)
+        if (merged & bit)
             state = load_device_word((uint64_t)page_word(queue, own.page));
         uint32_t answered =
             __ballot_sync(ALL, asked & bit && word >> WL_ERRNO_BITS == generation);
-        uint32_t filled = __ballot_sync(ALL, joined & bit && !(state & PAGE_IS_READ));
+        uint32_t filled = __ballot_sync(ALL, merged & bit && !(state & PAGE_IS_READ));
         uint32_t done = answered | filled;
         /* Rows of a warp are answered one by one but nearly at once: it goes on with all of them, or
          * with those that it has seen twice. */
@@ -319,7 +319,7 @@ static __device__ void gather_others(const wl_rows_view &view, uint32_t warp,
                                __ballot_sync(ALL, filled & bit && state & PAGE_HAS_FAILED), own,
                                counts);
             asked &= ~answered;
-            joined &= ~filled;
+            merged &= ~filled;
         }
         if (done || hits) {
             sleep_ns = 64;

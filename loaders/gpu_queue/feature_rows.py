@@ -49,6 +49,9 @@ SET_ROWS = 16
 FILL_ROWS = 65_536
 """Rows that are read into host memory at a time."""
 
+_COUNTS = ("kept", "hits", "merged", "asked", "bypassed", "delivered", "taken", "answered")
+"""Of ``wl_rows_result``, those that ``path`` needs."""
+
 _Result = TypeVar("_Result")
 
 
@@ -110,12 +113,12 @@ class QueueGatherer:
         """Return the counts of all gathers; rows of the host buffer are not requested."""
         counts = self._counts
         cache = {
-            "requests": counts["asked"] + counts["hits"] + counts["joined"],
+            "requests": counts["asked"] + counts["hits"] + counts["merged"],
             "coalesced": 0,
             "hits": counts["hits"],
-            "joined": counts["joined"],
-            "misses": counts["asked"] - counts["passed"],
-            "passed": counts["passed"],
+            "merged": counts["merged"],
+            "misses": counts["asked"] - counts["bypassed"],
+            "bypassed": counts["bypassed"],
         }
         return PathCounts(
             requester="gpu" if self._gpu else "cpu",
@@ -163,7 +166,16 @@ class QueueGatherer:
             self._expected.popleft()
         self._raise_failure(result)
         self._check_counts(result, len(rows))
-        for name in ("kept", "hits", "joined", "asked", "passed", "delivered", "taken", "answered"):
+        for name in (
+            "kept",
+            "hits",
+            "merged",
+            "asked",
+            "bypassed",
+            "delivered",
+            "taken",
+            "answered",
+        ):
             self._counts[name] += getattr(result, name)
         self._counts["operations"] += result.reads.operations
         self._counts["read_bytes"] += result.reads.read_bytes
@@ -178,7 +190,7 @@ class QueueGatherer:
             storage_rows=result.asked,
             host_rows=result.kept,
             cache_rows=result.hits,
-            joined_rows=result.joined,
+            merged_rows=result.merged,
             storage_bytes=result.reads.read_bytes,
             operations=result.reads.operations,
             operation_bytes=sizes.pop() if are_alike else None,
@@ -229,7 +241,7 @@ class QueueGatherer:
 
     def _check_counts(self, result: ctypes.Structure, count: int) -> None:
         """Raise ``RunError`` unless each row is counted once, and each request by all alike."""
-        counted = result.kept + result.hits + result.joined + result.asked
+        counted = result.kept + result.hits + result.merged + result.asked
         for name, found, other, expected in (
             ("rows counted", counted, "rows of the gather", count),
             ("rows delivered", result.delivered, "rows of the gather", count),

@@ -266,7 +266,7 @@ static __device__ bool wait_for_page(const wl_queue_view &view, uint64_t page, u
 /* The blocks that pages hold. Adds to `failed`; false if a wait was given up. */
 static __device__ bool deliver_pages(const wl_queue_view &view, const requester &own,
                                      const wanted &its, uint32_t *failed, wl_warp_counts *counts) {
-    uint32_t found = leaders_that(own, its, WANT_HIT) | leaders_that(own, its, WANT_JOINED);
+    uint32_t found = leaders_that(own, its, WANT_HIT) | leaders_that(own, its, WANT_MERGED);
     uint32_t filled = 0;
     for (uint32_t rest = found; rest; rest &= rest - 1) {
         uint32_t lane = __ffs(rest) - 1;
@@ -298,7 +298,7 @@ static __device__ void deliver_coalesced(const wl_queue_view &view, const reques
 }
 
 /* Through a cache: the lanes of a warp ask together, and again when all have their blocks. Requests
- * are coalesced, hits, joined, missed or passed; only the last two go through the queue.
+ * are coalesced, hits, merged, missed or bypassed; only the last two go through the queue.
  * Generations are counted by lane, since not all ask. */
 extern "C" __global__ void random_read_cached(const wl_queue_view view) {
     uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / WL_WARP;
@@ -311,14 +311,14 @@ extern "C" __global__ void random_read_cached(const wl_queue_view view) {
         bool is_sampled = (number + own.own) % view.sample_every == 0;
         uint64_t start_ns = is_sampled ? clock_ns() : 0;
         wanted its = look_up(view, own, block_of(view, own, number));
-        uint32_t passed = leaders_that(own, its, WANT_PASSED);
-        uint32_t asking = passed | leaders_that(own, its, WANT_MISS), word = 0;
+        uint32_t bypassed = leaders_that(own, its, WANT_BYPASSED);
+        uint32_t asking = bypassed | leaders_that(own, its, WANT_MISS), word = 0;
         made += asking >> own.lane & 1;
         uint32_t generation = (uint32_t)made & WL_GENERATION_MASK;
         counts.asked += __popc(asking);
-        counts.passed += __popc(passed);
+        counts.bypassed += __popc(bypassed);
         counts.hits += __popc(leaders_that(own, its, WANT_HIT));
-        counts.joined += __popc(leaders_that(own, its, WANT_JOINED));
+        counts.merged += __popc(leaders_that(own, its, WANT_MERGED));
         counts.coalesced += __popc(__ballot_sync(ALL, its.leader != own.lane));
         if (asking) {
             uint32_t pair = (uint32_t)((own.own + number) % view.pairs);
@@ -341,7 +341,7 @@ extern "C" __global__ void random_read_cached(const wl_queue_view view) {
         counts.failed += __popc(failed);
         fence_device(); /* all bytes were read before the pages are given up */
         __syncwarp();
-        if (its.leader == own.lane && its.want != WANT_PASSED)
+        if (its.leader == own.lane && its.want != WANT_BYPASSED)
             atomicAdd(page_word(view, its.page), ~0ull);
         if (is_sampled)
             count_latency(view, start_ns);

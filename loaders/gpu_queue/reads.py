@@ -163,9 +163,9 @@ class QueueReads:
             "requests": found.requests,
             "coalesced": found.coalesced,
             "hits": found.hits,
-            "joined": found.joined,
-            "misses": found.asked - found.passed,
-            "passed": found.passed,
+            "merged": found.merged,
+            "misses": found.asked - found.bypassed,
+            "bypassed": found.bypassed,
         }
         return PathCounts(
             requester="gpu" if self._gpu else "cpu",

@@ -75,7 +75,7 @@ class MappedGatherer:
             storage_rows=None,
             host_rows=None,
             cache_rows=None,
-            joined_rows=None,
+            merged_rows=None,
             storage_bytes=storage_read_bytes() - storage_bytes,
             start_ns=start_ns,
             end_ns=time.monotonic_ns(),

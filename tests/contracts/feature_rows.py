@@ -113,7 +113,7 @@ class FeatureRowsContract(ABC):
                 assert result.end_ns >= result.start_ns
                 assert result.cpu_s >= 0
                 parts = (result.storage_rows, result.host_rows, result.cache_rows,
-                         result.joined_rows)  # fmt: skip
+                         result.merged_rows)  # fmt: skip
                 if None not in parts:
                     assert sum(each or 0 for each in parts) == count
                     assert result.storage_rows == count  # nothing is kept

@@ -68,7 +68,7 @@ class Reads:
     lost: int = 0
     """Requests that no poller answered."""
     cache_bytes: int = 0
-    """With a cache, three of four requests are hits, and one in 1000 of the others is joined."""
+    """With a cache, three of four requests are hits, and one in 1000 of the others is merged."""
     link_gt_per_s: float = 32.0
     serial: str = "SERIAL01"
     has_power: bool = True
@@ -288,12 +288,12 @@ def _path(made: Reads, reads: int) -> DataPath:
 def _cache(made: Reads, reads: int) -> dict[str, int]:
     if not made.cache_bytes:
         return {}
-    counts = {"hits": 3 * reads, "joined": reads // 1000, "coalesced": 0}
-    return {**counts, "misses": reads - 5, "passed": 5}
+    counts = {"hits": 3 * reads, "merged": reads // 1000, "coalesced": 0}
+    return {**counts, "misses": reads - 5, "bypassed": 5}
 
 
 def _met(made: Reads, reads: int) -> int:
-    return sum(_cache(made, reads).get(name, 0) for name in ("hits", "joined", "coalesced"))
+    return sum(_cache(made, reads).get(name, 0) for name in ("hits", "merged", "coalesced"))
 
 
 def _facts(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class PathCounts(Frozen):
     ``taken`` and ``answered``. Four counts equal to ``reads`` prove that every block came through
     host memory to who asked for it. With a cache in the requester's memory there are more
     ``requests``: each is ``coalesced`` with another one, ``hits`` a block that the cache holds, is
-    ``joined`` to a read under way, or is one of the ``misses`` or ``passed`` the cache. Only the
+    ``merged`` to a read under way, or is one of the ``misses`` or ``bypassed`` the cache. Only the
     last two are asked through the queue, and as many blocks as requests have to be delivered.
     """
 
@@ -101,9 +101,9 @@ class PathCounts(Frozen):
     requests: int | None = Field(default=None, ge=0)
     coalesced: int | None = Field(default=None, ge=0)
     hits: int | None = Field(default=None, ge=0)
-    joined: int | None = Field(default=None, ge=0)
+    merged: int | None = Field(default=None, ge=0)
     misses: int | None = Field(default=None, ge=0)
-    passed: int | None = Field(default=None, ge=0)
+    bypassed: int | None = Field(default=None, ge=0)
 
     @property
     def word(self) -> PathWord:
@@ -190,8 +190,8 @@ class PathCounts(Frozen):
         """Whether each request is in one count of the cache; true without a cache."""
         if self.requests is None:
             return True
-        asked = (self.misses or 0) + (self.passed or 0)
-        met = (self.coalesced or 0) + (self.hits or 0) + (self.joined or 0)
+        asked = (self.misses or 0) + (self.bypassed or 0)
+        met = (self.coalesced or 0) + (self.hits or 0) + (self.merged or 0)
         return asked == self.asked and met + asked == self.requests
 
     def _word_without_library(self) -> PathWord:
@@ -416,19 +416,6 @@ class MemoryRegion:
     owner: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineCapabilities:
-    """How an engine differs from others; every engine reads, writes and measures latencies.
-
-    ``direct`` bypasses the page cache, ``diskless`` accesses no file. ``memory`` lists the kinds of
-    memory that it can move blocks to and from.
-    """
-
-    direct: bool = False
-    diskless: bool = False
-    memory: frozenset[MemoryKind] = frozenset({MemoryKind.HOST})
-
-
 @dataclass(frozen=True, slots=True)
 class TracedFile:
     """A file with traced operations, and its size in bytes."""
@@ -453,10 +440,6 @@ class TracedOperations:
 
 class Engine(Protocol):
     """Executes planned I/O on files of one target. All pass ``tests/contracts/engine.py``."""
-
-    def capabilities(self) -> EngineCapabilities:
-        """Return what the engine can do."""
-        ...
 
     def run(
         self,

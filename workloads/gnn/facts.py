@@ -20,8 +20,6 @@ _STAGES: Mapping[str, Callable[[Step], float | None]] = {
     "training": lambda step: step.trained.training_s,
     "verification": lambda step: step.verification_s,
 }
-_COUNTED = {"merged_rows": "joined_rows"}
-"""What gatherers call a count by another name."""
 
 
 def summed(steps: Sequence[Step]) -> dict[str, Any]:
@@ -40,7 +38,7 @@ def summed(steps: Sequence[Step]) -> dict[str, Any]:
         "training_gpu_s": _sum_s([step.trained.training_gpu_s for step in steps]),
         "eviction_s": fsum(step.eviction_s for step in steps),
         "rows": rows,
-        **{name: _counted(steps, _COUNTED.get(name, name)) for name in PLACES},
+        **{name: _counted(steps, name) for name in PLACES},
         "storage_bytes": sum(step.gathered.storage_bytes for step in steps),
         "operations": rows if reads is None else reads,
         "read_bytes": read_bytes(steps),
@@ -75,10 +73,7 @@ def table(steps: Sequence[Step]) -> pa.Table:
             "transfer_gpu_s": [step.trained.transfer_gpu_s for step in steps],
             "training_gpu_s": [step.trained.training_gpu_s for step in steps],
             "rows": [step.gathered.rows for step in steps],
-            **{
-                name: [getattr(step.gathered, _COUNTED.get(name, name)) for step in steps]
-                for name in PLACES
-            },
+            **{name: [getattr(step.gathered, name) for step in steps] for name in PLACES},
             "storage_bytes": [step.gathered.storage_bytes for step in steps],
             "loss": [step.trained.loss for step in steps],
         }

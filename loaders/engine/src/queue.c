@@ -608,8 +608,8 @@ static void add_warps(const wl_queue *queue, const wl_warp_counts *warps,
         result->asked += warp->asked;
         result->coalesced += warp->coalesced;
         result->hits += warp->hits;
-        result->joined += warp->joined;
-        result->passed += warp->passed;
+        result->merged += warp->merged;
+        result->bypassed += warp->bypassed;
         result->delivered += warp->delivered;
         result->failed += warp->failed;
         result->wrong += warp->wrong;

@@ -74,14 +74,14 @@ typedef struct {
 } wl_source;
 
 /* What the requesters of a warp have counted: `requests` by lane. `asked` is what went through the
- * queue: without a cache all requests, with one those that missed it or `passed` it; the others
- * are `coalesced` with another lane's, `hits`, or `joined` to another warp's read. `wrong_block`
+ * queue: without a cache all requests, with one those that missed it or `bypassed` it; the others
+ * are `coalesced` with another lane's, `hits`, or `merged` to another warp's read. `wrong_block`
  * is the first with another stamp, of `wrong_target`; it is valid if `wrong` is not 0. The first
  * warp of a GPU that pulls without the queue has the step of the clock of `latencies`. */
 typedef struct {
     uint64_t requests[WL_WARP];
     uint64_t asked, delivered, failed, wrong;
-    uint64_t coalesced, hits, joined, passed;
+    uint64_t coalesced, hits, merged, bypassed;
     uint64_t wrong_block, clock_step_ns;
     uint32_t wrong_target, unanswered;
 } wl_warp_counts;

@@ -199,9 +199,9 @@ static void add_warps(const wl_rows *rows, wl_rows_result *result) {
         const wl_row_counts *warp = &rows->counts[i];
         result->kept += warp->kept;
         result->hits += warp->hits;
-        result->joined += warp->joined;
+        result->merged += warp->merged;
         result->asked += warp->asked;
-        result->passed += warp->passed;
+        result->bypassed += warp->bypassed;
         result->delivered += warp->delivered;
         result->failed += warp->failed;
         result->unanswered += warp->unanswered;

@@ -83,7 +83,7 @@ static bool ask(cpu_thread *thread, uint32_t slot_number, wl_row_counts *counts)
         slot->generation = (slot->generation + 1) & WL_GENERATION_MASK;
         slot->is_waiting = true;
         counts->asked++;
-        counts->passed++;
+        counts->bypassed++;
         submit(side, thread, file, number, slot_number, slot->generation);
         return true;
     }

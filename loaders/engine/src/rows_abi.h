@@ -29,11 +29,11 @@ typedef struct {
  * many warps have taken. */
 enum { WL_MADE_KEPT, WL_MADE_OTHERS, WL_TAKEN_KEPT, WL_TAKEN_OTHERS, WL_ROW_CURSORS };
 
-/* By a warp. Each row is in one of the first four; `passed` are those of `asked` that took no page
+/* By a warp. Each row is in one of the first four; `bypassed` are those of `asked` that took no page
  * of the cache. `delivered` are all that were copied to their places. */
 typedef struct {
-    uint64_t kept, hits, joined, asked;
-    uint64_t passed, delivered, failed, unanswered;
+    uint64_t kept, hits, merged, asked;
+    uint64_t bypassed, delivered, failed, unanswered;
 } wl_row_counts;
 
 /* All addresses are valid for the requesters. Of `queue` only what requests, waits and the cache

@@ -462,8 +462,8 @@ typedef struct {
 } wl_queue_failure;
 
 /* Of the timed stage. `requests` are counted by requesters, and so are those `asked` through the queue:
- * all of them without a cache. With one, requests = coalesced + hits + joined + asked, and of those
- * asked `passed` found all pages of their set in use. `taken` and `answered` are counted by pollers,
+ * all of them without a cache. With one, requests = coalesced + hits + merged + asked, and of those
+ * asked `bypassed` found all pages of their set in use. `taken` and `answered` are counted by pollers,
  * `operations` are reads that succeeded, by the kernel's completions. `delivered` blocks had the
  * right stamp where the requester is, `wrong` ones another: the first at `wrong_offset`. `counts` are
  * sampled latencies from the request until the block is there. */
@@ -471,7 +471,7 @@ typedef struct {
     uint64_t start_ns, end_ns, cpu_ns;
     uint64_t requests, taken, answered, operations;
     uint64_t delivered, failed, wrong, unanswered;
-    uint64_t asked, coalesced, hits, joined, passed;
+    uint64_t asked, coalesced, hits, merged, bypassed;
     uint64_t wrong_offset;
     uint32_t wrong_target, reserved;
     uint64_t compared_bytes, bad_blocks; /* of 512 bytes */
@@ -543,11 +543,11 @@ typedef struct {
 } wl_rows_setup;
 
 /* Rows of a gather are each in one of `kept` (in the buffer of host memory), `hits` (of the cache),
- * `joined` (to a read under way) and `asked`, of which `passed` took no page. `taken` and `answered`
+ * `merged` (to a read under way) and `asked`, of which `bypassed` took no page. `taken` and `answered`
  * are counted by pollers. `cpu_ns` is that of pollers and of requesters on the CPU. */
 typedef struct {
     uint64_t start_ns, end_ns, cpu_ns;
-    uint64_t kept, hits, joined, asked, passed, delivered, failed, unanswered;
+    uint64_t kept, hits, merged, asked, bypassed, delivered, failed, unanswered;
     uint64_t taken, answered;
     wl_queue_reads reads;
     wl_queue_failure failures[WL_QUEUE_FAILURES];

@@ -47,7 +47,7 @@ DOUBLED = QUEUED.model_copy(update=dict.fromkeys(("asked", "taken", "answered"),
 WRONG = QUEUED.model_copy(update={"delivered": READS - 1})
 CACHED = counts(
     requester="gpu", asked=READS, taken=READS, answered=READS, delivered=3 * READS,
-    requests=3 * READS, coalesced=10, hits=2 * READS - 15, joined=5, misses=READS - 2, passed=2,
+    requests=3 * READS, coalesced=10, hits=2 * READS - 15, merged=5, misses=READS - 2, bypassed=2,
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def judged(found: PathCounts, *, must_be_direct: bool = False) -> Check:
         (WRONG, "unverified", "not_checked", "fail"),
         (CACHED, "gpu_pull", "pass", "fail"),
         (CACHED.model_copy(update={"hits": 2 * READS}), "unverified", "fail", "fail"),
-        (CACHED.model_copy(update={"passed": 3}), "unverified", "fail", "fail"),
+        (CACHED.model_copy(update={"bypassed": 3}), "unverified", "fail", "fail"),
         (CACHED.model_copy(update={"requests": 3 * READS - 1}), "unverified", "fail", "fail"),
         (CACHED.model_copy(update={"requests": None}), "unverified", "fail", "fail"),
         (CACHED.model_copy(update={"misses": None}), "unverified", "fail", "fail"),

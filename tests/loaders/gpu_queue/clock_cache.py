@@ -88,7 +88,7 @@ class ClockCache:
                 self.counts["hits"] += 1
             else:
                 page = of.take(key)
-                self.counts["misses" if page is not None else "passed"] += 1
+                self.counts["misses" if page is not None else "bypassed"] += 1
             if page is not None:
                 page.users += 1
                 in_use.append(page)

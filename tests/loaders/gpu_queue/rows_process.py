@@ -104,7 +104,7 @@ def outcome(gpu: str, options: dict[str, Any]) -> dict[str, Any]:
         found["gathers"].append(
             {
                 "right": right,
-                "counts": [result.host_rows, result.cache_rows, result.joined_rows,
+                "counts": [result.host_rows, result.cache_rows, result.merged_rows,
                            result.storage_rows],
                 "storage_bytes": result.storage_bytes,
             }

@@ -63,7 +63,7 @@ def test_rows_that_are_kept_are_not_read(tmp_path: Path, offset: int) -> None:
     result = gatherer.gather(numbers, memory_of(plan, len(numbers)))
     assert np.array_equal(memory_of(plan, len(numbers)).reshape(-1, ROW), rows[numbers.astype(int)])
     assert (result.host_rows, result.storage_rows) == (60, 243)
-    assert (result.cache_rows, result.joined_rows) == (0, 0)
+    assert (result.cache_rows, result.merged_rows) == (0, 0)
     assert gatherer.pull_rows_per_s is None
     counts = gatherer.path().counts
     assert counts is not None

@@ -169,10 +169,10 @@ def test_cache_counts_of_a_warp_are_those_of_a_model(run: Run, file: list[Any], 
     model = ClockCache(sets)
     for blocks in zipf_rounds(sets, 0, found["requests"] // 32, FILE_BYTES // UNIT):
         model.ask(0, blocks)
-    counts = {name: found[name] for name in ("coalesced", "hits", "passed")}
-    counts["misses"] = found["asked"] - found["passed"]
+    counts = {name: found[name] for name in ("coalesced", "hits", "bypassed")}
+    counts["misses"] = found["asked"] - found["bypassed"]
     assert counts == {name: model.counts[name] for name in counts}
-    assert found["joined"] == 0
+    assert found["merged"] == 0
     assert found["hits"] > 0
 
 
@@ -186,9 +186,9 @@ def test_cache_counts_of_many_warps_add_up_to_their_requests(
         cache_bytes=sets * 16 * UNIT, pattern="zipf", duration_s=0.3, pollers=2,
     )  # fmt: skip
     assert_right(found)
-    through = found["coalesced"] + found["hits"] + found["joined"]
+    through = found["coalesced"] + found["hits"] + found["merged"]
     assert found["requests"] == through + found["asked"]
-    assert found["passed"] <= found["asked"]
+    assert found["bypassed"] <= found["asked"]
     assert found["hits"] > 0
 
 

@@ -72,9 +72,9 @@ def test_every_row_comes_once_from_one_place(run: Run, layout: str) -> None:
     read_bytes = 2 * ROW if LAYOUTS[layout].get("offset", 0) % ROW else ROW
     for each, rows in zip(found["gathers"], (many, [], EVERY, EVERY), strict=True):
         assert each["right"]
-        host, cache, joined, storage = each["counts"]
+        host, cache, merged, storage = each["counts"]
         assert host == sum(row in kept for row in rows)
-        assert host + cache + joined + storage == len(rows)
+        assert host + cache + merged + storage == len(rows)
         assert each["storage_bytes"] == storage * read_bytes
     assert found["word"] == "gpu_pull"
     assert found["pull"] > 0

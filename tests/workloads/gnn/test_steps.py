@@ -46,7 +46,7 @@ class Gatherer:
         self.gathered.append((number, self.heard[-1]))
         self._lock.release()
         return GatherResult(
-            rows=len(rows), storage_rows=len(rows), host_rows=0, cache_rows=0, joined_rows=0,
+            rows=len(rows), storage_rows=len(rows), host_rows=0, cache_rows=0, merged_rows=0,
             storage_bytes=len(rows) * ROW, start_ns=start_ns, end_ns=time.monotonic_ns(), cpu_s=0.0,
         )  # fmt: skip
 

@@ -116,9 +116,9 @@ def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
         assert found[name] == "pass", name
     facts = known(cached).facts
     counts = dict(facts.queue or {})
-    read = counts["misses"] + counts["passed"]
+    read = counts["misses"] + counts["bypassed"]
     assert facts.cache_bytes == cached.config["loader"]["cache_bytes"] == 524288
-    met = counts["coalesced"] + counts["hits"] + counts["joined"]
+    met = counts["coalesced"] + counts["hits"] + counts["merged"]
     assert counts["requests"] == counts["delivered"] == met + read
     assert counts["taken"] == counts["answered"] == facts.operations == read
     (window,) = cached.timed_windows()
@@ -164,7 +164,7 @@ def test_caches_of_several_processes_are_counted_together(tmp_path: Path, emulat
     facts = known(record).facts
     counts = dict(facts.queue or {})
     assert counts["delivered"] == counts["requests"]
-    assert counts["misses"] + counts["passed"] == facts.operations
+    assert counts["misses"] + counts["bypassed"] == facts.operations
 
 
 @pytest.mark.parametrize("engine", ["null", "memory"])

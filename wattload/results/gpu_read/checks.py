@@ -224,14 +224,14 @@ def _queue_figures(run: Run) -> CheckFigures:
 def _are_equal(figures: CheckFigures) -> Verdict:
     """Judge whether requests, descriptors and operations are equal, on each rank.
 
-    With a cache, each request is in one of its counts, and those that missed or passed it are what
-    was read.
+    With a cache, each request is in one of its counts, and those that missed or bypassed it are
+    what was read.
     """
     ended = amount(figures, "operations") + amount(figures, "failed_reads")
     requests = asked = amount(figures, "requests")
     if "hits" in figures:
-        asked = amount(figures, "misses") + amount(figures, "passed")
-        met = sum(amount(figures, name) for name in ("coalesced", "hits", "joined"))
+        asked = amount(figures, "misses") + amount(figures, "bypassed")
+        met = sum(amount(figures, name) for name in ("coalesced", "hits", "merged"))
         if requests != met + asked:
             return "fail"
     counts = {asked, amount(figures, "taken"), amount(figures, "answered")}
@@ -242,9 +242,9 @@ def _are_equal(figures: CheckFigures) -> Verdict:
 def _queue_text(figures: CheckFigures, verdict: Verdict) -> str:
     has_cache = "hits" in figures
     met = (
-        f" ({figures['hits']:,} hits in the cache, {figures['joined']:,} merged, "
+        f" ({figures['hits']:,} hits in the cache, {figures['merged']:,} merged, "
         f"{figures['coalesced']:,} coalesced, {figures['misses']:,} missed and "
-        f"{figures['passed']:,} bypassed)"
+        f"{figures['bypassed']:,} bypassed)"
         if has_cache
         else ""
     )

@@ -20,7 +20,7 @@ MEMORY: Engine = "memory"
 NULL: Engine = "null"
 PAGE_CACHE = "page_cache"
 """The requested path of reads of mapped files."""
-CACHE_COUNTS = ("coalesced", "hits", "joined", "misses", "passed")
+CACHE_COUNTS = ("coalesced", "hits", "merged", "misses", "bypassed")
 """What becomes of requests at a cache, each in one of the counts; see ``PathCounts``."""
 
 

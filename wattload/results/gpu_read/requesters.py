@@ -246,7 +246,7 @@ def cache_text(run: Run) -> str:
     rate = quantity(deliveries_per_s(run), Unit.SAMPLES_PER_SECOND, 3)
     return (
         f"{percent(hit_rate(run))} of {counted(requests, 'request')} hit in {size} of the GPU, "
-        f"{percent(queue['joined'] / requests, 2)} merged, "
+        f"{percent(queue['merged'] / requests, 2)} merged, "
         f"{percent(queue['coalesced'] / requests, 2)} coalesced: {rate} delivered"
     )
 
