@@ -43,16 +43,14 @@ from wattload.results.quantity import (
     scale_for,
     scaled,
 )
+from wattload.results.reading import view_named
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
 _STATE_WORDS = {"transition": "between states", "unknown": "state unknown"}
 """What a record has in place of the number of a power state."""
 
-_COMPUTING = "compute_s"
-"""The part of an accelerator's time whose share is printed on its bar."""
-
-_LEAST_COMPUTING = 0.001
-"""A smaller share is that of an unpaced accelerator, which only measures its own overhead."""
+_LEAST_USEFUL = 0.001
+"""A smaller share of a part is that of an overhead, and is not printed on its bar."""
 
 
 def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[tuple[str, str]]:
@@ -290,7 +288,8 @@ class _Stack:
     """One whole and its parts, for several bars.
 
     ``names`` are the words for each part, in their order; ``runs`` the parts of each run in SI base
-    units, by bar; ``reasons`` why a bar lacks a part, by part and bar.
+    units, by bar; ``reasons`` why a bar lacks a part, by part and bar. The share of the ``useful``
+    part is printed on its bar, with a word for it.
     """
 
     whole: str
@@ -298,6 +297,7 @@ class _Stack:
     names: Mapping[str, str]
     runs: Mapping[str, Sequence[Mapping[str, float]]]
     reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    useful: tuple[str, str] = ("", "")
 
     def part(self, name: str, arm: str) -> float | None:
         """Return a part's median over a bar's runs; ``None`` where no run has it."""
@@ -358,7 +358,9 @@ def _parts_stack(whole: str, unit: Unit, arms: Mapping[str, Sequence[RunRecord]]
         for arm, records in arms.items()
     }
     every = [(arm, metric) for arm, runs in of_arm.items() for run in runs for metric in run]
+    (workload,) = {record.workload.name for records in arms.values() for record in records}
     return _Stack(
+        useful=view_named(workload).useful_part,
         whole=whole,
         unit=unit,
         names={metric.name: label(metric.name, unit) for _, metric in every},
@@ -392,9 +394,9 @@ def _stack_figure(name: str, title: str, stack: _Stack) -> Figure | None:
             for part, words in stack.names.items()
             if (value := stack.part(part, arm))
         ]
-        computed = stack.part(_COMPUTING, arm) if _COMPUTING in stack.names else None
-        share = computed / total if computed and total else 0.0
-        note = f"{percent(share)} computing" if share >= _LEAST_COMPUTING else ""
+        useful, word = stack.useful
+        share = (stack.part(useful, arm) or 0.0) / total if total else 0.0
+        note = f"{percent(share)} {word}" if share >= _LEAST_USEFUL else ""
         bars.append(Bar(label=arm, role="device", value=total, parts=parts, note=note))
     gaps = {
         f"No {stack.names[part]}: {stack.reasons.get((part, arm), '') or NOT_RECORDED}."

@@ -293,7 +293,8 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
                 )
                 frame.mark(xs[-1], ys[-1], role, tip)
                 labels.add(xs[-1], ys[-1], at.value)
-            frame.line(xs, ys, role, dash=_dash(curve.letter))
+            if found.has_lines:
+                frame.line(xs, ys, role, dash=_dash(curve.letter))
         lacks_some |= labels.lacks_some
         panels.append(frame.svg(f"{subject}: {share} latency against {found.rate_name}"))
     titles = [f"#{share}, {time.unit}" for share in DRAWN]
@@ -410,9 +411,9 @@ def ceiling_caption(scaling: Scaling) -> str:
         return ""
     values = [value for _, value in scaling.ceilings]
     if min(values) <= highest_rate(scaling):
-        return " Dotted: what the GPUs pull from host memory without a queue."
+        return f" Dotted: {scaling.ceiling_text}."
     least = quantity(min(values), scaling.unit, 3)
-    return f" Above the chart: the GPUs pull {least} or more from host memory without a queue."
+    return f" Above the chart, at {least} or more: {scaling.ceiling_text}."
 
 
 def _scaling_panel(scaling: Scaling) -> str:

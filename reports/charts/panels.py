@@ -283,7 +283,8 @@ def _latency_line(
     role, (rate, time) = role or arm_role(name), scales
     xs = [rate.shown(at.rate) for at, _ in values]
     ys = [time.shown(value) for _, value in values]
-    frame.line(xs, ys, role, dash=dash)
+    if each.has_lines:
+        frame.line(xs, ys, role, dash=dash)
     for (at, _), x, y in zip(values, xs, ys, strict=True):
         tip = (
             f"{name}, {label(each.axis)} {at.value}: {number(y, 3)} {time.unit} at "

@@ -27,7 +27,7 @@ from wattload.reports.claims.papers import (
 from wattload.reports.runs.energy import is_simulated
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.conditions import CACHED, exclusions, link_text, served_of
+from wattload.reports.stats.conditions import exclusions, link_text, served_of
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Group, Subject, power_state_text
@@ -315,8 +315,7 @@ def _not_drives(records: Sequence[RunRecord]) -> Iterator[tuple[ClaimVerdict, st
     """Yield what answered reads in place of drives."""
     served = list(map(served_of, records))
     yield from (("unmeasured", each.instead) for each in served if each.instead)
-    if any(each.cache_bytes for each in served):
-        yield "unmeasured", CACHED
+    yield from (("unmeasured", each.cached) for each in served if each.cached)
 
 
 def _drive_count(record: RunRecord) -> int:

@@ -34,8 +34,6 @@ _WORK_PREFIXES = (
 )
 """What defines the work: in a paced job also the number and step time of accelerators."""
 
-CACHED = "a cache in the GPU's memory saved reads"
-
 _NO_RUN = "no valid run"
 _NOT_RECORDED = "not recorded"
 _PATH = "config target.path"
@@ -424,7 +422,8 @@ class Exclusions:
     another power state. ``simulated`` states that only some drives are. ``energy_models`` states
     that energies were made by different versions of the energy model. ``mixed`` states how the runs
     of one arm differ from each other.
-    ``failed_reads`` states in how many runs reads failed, ``page_cache`` which arms it served.
+    ``failures`` states in how many runs operations failed, ``from_memory`` which arms were served
+    from memory.
     ``faulty`` and ``faulty_energy`` count runs that only count because they were forced.
     """
 
@@ -436,8 +435,8 @@ class Exclusions:
     energy_models: str
     faulty: str
     faulty_energy: str
-    failed_reads: str = ""
-    page_cache: str = ""
+    failures: str = ""
+    from_memory: str = ""
     is_fixed_time: bool = False
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
@@ -457,7 +456,7 @@ class Exclusions:
 
     @property
     def _of_all(self) -> tuple[str, ...]:
-        return self.work, self.mixed, self.simulated, self.failed_reads, self.page_cache
+        return self.work, self.mixed, self.simulated, self.failures, self.from_memory
 
     def forced(self, quantity: Quantity) -> str:
         """Return what would exclude a quantity if nothing were forced; empty for nothing."""
@@ -478,18 +477,19 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
-        failed_reads=_failures_text([run.record for run in compared.runs]),
-        page_cache=served_by_page_cache(compared),
+        failures=_failures_text(compared),
+        from_memory=served_from_memory(compared),
         is_fixed_time=view_named(compared.workload).is_fixed_time,
     )
 
 
-def _failures_text(records: Sequence[RunRecord]) -> str:
+def _failures_text(compared: Group) -> str:
     """Return how many operations failed in how many runs; empty if none did."""
-    known = [count for record in records if (count := failed_operations(record))]
+    known = [count for run in compared.runs if (count := failed_operations(run.record))]
     if not known:
         return ""
-    return f"{counted(sum(known), 'read')} failed in {counted(len(known), 'run')}"
+    operation = view_named(compared.workload).operation
+    return f"{counted(sum(known), operation)} failed in {counted(len(known), 'run')}"
 
 
 def failed_operations(record: RunRecord) -> int:
@@ -503,8 +503,8 @@ def served_of(record: RunRecord) -> Served:
     return Served() if run is None else view_of(record).served(run)
 
 
-def served_by_page_cache(compared: Group) -> str:
-    """Return which arms the page cache served, where it did not serve others; empty otherwise.
+def served_from_memory(compared: Group) -> str:
+    """Return which arms memory served, where it did not serve others; empty otherwise.
 
     Such a rate is one of memory, and not of another path to the drive.
     """
@@ -512,7 +512,7 @@ def served_by_page_cache(compared: Group) -> str:
     texts = [
         f"{text} of {names.get(arm, arm)}"
         for arm, runs in compared.arms.items()
-        if (text := next(filter(None, (served_of(run.record).page_cache for run in runs)), ""))
+        if (text := next(filter(None, (served_of(run.record).from_memory for run in runs)), ""))
     ]
     is_same = len(texts) == sum(map(bool, compared.arms.values()))
     return "" if is_same else listed(texts)

@@ -22,7 +22,7 @@ from wattload.reports.stats.intervals import demands
 from wattload.reports.stats.pairs import value_pairs
 from wattload.reports.stats.settings import LOAD, NO_LOAD
 from wattload.reports.stats.subject import Group, Subject
-from wattload.reports.stats.sweeps import Point, points, setting_words
+from wattload.reports.stats.sweeps import Point, points, settings_text
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME, judge
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import MISSING, TIMES, counted, ratio_ends, ratio_text
@@ -152,7 +152,7 @@ def _at(
     elif change is None:
         words, reason = INCONCLUSIVE, "no ratio: not every figure is positive"
     return LoadedPoint(
-        name=", ".join(setting_words(*each) for each in rest),
+        name=settings_text(idle.group.workload, rest),
         load=load,
         idle=rows[0],
         busy=rows[1],

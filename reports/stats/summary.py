@@ -31,7 +31,6 @@ from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading, overlap, stretches
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
-    CACHED,
     changed_together,
     compared_group,
     differences,
@@ -40,7 +39,7 @@ from wattload.reports.stats.conditions import (
     different_work,
     has_excluded_energy,
     is_compared,
-    served_by_page_cache,
+    served_from_memory,
     served_of,
     shared_drives,
     slow_link,
@@ -860,10 +859,12 @@ def _unlike(compared: Group) -> str:
     if 0 < len(instead) < sum(map(bool, served.values())):
         words = served[instead[0]][0].instead
         return f"not comparable: {words} by {listed([names.get(arm, arm) for arm in instead])}"
-    if len({each.cache_bytes for own in served.values() for each in own}) > 1:
-        return f"not comparable: {CACHED}, and its size differs between the arms"
-    page_cached = served_by_page_cache(compared)
-    return f"not comparable: {page_cached}" if page_cached else ""
+    every = [each for own in served.values() for each in own]
+    if len({each.cache_bytes for each in every}) > 1:
+        cached = next(filter(None, (each.cached for each in every)))
+        return f"not comparable: {cached}, and its size differs between the arms"
+    from_memory = served_from_memory(compared)
+    return f"not comparable: {from_memory}" if from_memory else ""
 
 
 def _paths(subject: Subject, place: _Place) -> str:

@@ -7,7 +7,7 @@ and rates against the swept setting.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import fmean, median
@@ -20,6 +20,7 @@ from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
+from wattload.reports.stats.conditions import failed_operations
 from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 from wattload.results.facts import Run as WorkloadRun
@@ -34,27 +35,11 @@ PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["
 """The percentiles that are drawn, each with its share."""
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
-_RATE_LIMIT = "rate_bytes_per_s"
-"""The setting that limits the rate: latency is drawn over the rate, which is no result."""
-_COUNTING = (
-    "accelerators",
-    "depth",
-    "devices",
-    "pollers",
-    "processes",
-    "queue_depth",
-    "queue_pairs",
-    "ranks",
-    "targets",
-    "threads",
-    "workers",
-)
-"""Settings that count parallel workers: for these, a proportional rate is ideal."""
+_RATE_LIMIT = "_bytes_per_s"
+"""The end of a setting that limits the rate: latency is drawn over the rate, which is no result."""
 
 _PATH, _TARGETS = "target.path", "targets"
-
-_MEAN = "mean_latency_s"
-"""The metric of a program that reports a mean only, in the phase of its reads."""
+_UNLIMITED = "unlimited"
 
 Rate = Callable[[RunRecord], float | None]
 
@@ -78,7 +63,7 @@ class Point:
     def words(self) -> str:
         """The point in words: ``depth = 8``, or of several settings ``4 KiB blocks, 8 threads``."""
         if len(self.settings) > 1:
-            return ", ".join(setting_words(*each) for each in self.settings)
+            return settings_text(self.group.workload, self.settings)
         return f"{self.axis} = {self.value}"
 
 
@@ -141,7 +126,8 @@ def panels(group: Group) -> tuple[Panel, ...]:
     """
     found = points(group)
     names = [name for name, _ in found[0].settings]
-    along = _along(found, names) if len(names) > 1 else ""
+    parallel = view_named(group.workload).parallel
+    along = _along(found, names, parallel) if len(names) > 1 else ""
     if not along:
         return (Panel("", (), found),)
     rest = sorted((name for name in names if name != along), key=lambda name: name == LOAD)
@@ -163,7 +149,7 @@ def panels(group: Group) -> tuple[Panel, ...]:
     )
     return tuple(
         Panel(
-            ", ".join(setting_words(*each) for each in at),
+            settings_text(group.workload, at),
             at,
             tuple(sorted(own, key=lambda point: point.number or 0.0)),
         )
@@ -171,7 +157,7 @@ def panels(group: Group) -> tuple[Panel, ...]:
     )
 
 
-def _along(found: Sequence[Point], names: Sequence[str]) -> str:
+def _along(found: Sequence[Point], names: Sequence[str], parallel: Collection[str]) -> str:
     """Return the setting along which the points of panels lie; empty without numbers."""
     values = {
         name: {dict(point.settings)[name] for point in found}
@@ -179,7 +165,7 @@ def _along(found: Sequence[Point], names: Sequence[str]) -> str:
         if all(_number(dict(point.settings)[name]) is not None for point in found)
     }
     numeric = [name for name in names if name in values]
-    counting = [name for name in numeric if name.rpartition(".")[2] in _COUNTING]
+    counting = [name for name in numeric if name.rpartition(".")[2] in parallel]
     return max(counting or numeric, key=lambda name: len(values[name]), default="")
 
 
@@ -189,14 +175,19 @@ def _rank(value: str) -> tuple[bool, float, str]:
     return known is None, known or 0.0, "" if value == NO_LOAD else value
 
 
-def setting_words(name: str, value: str) -> str:
-    """Return a swept setting with its value: ``4 KiB blocks``, ``idle host`` or ``workers 8``."""
+def settings_text(workload: str, settings: Sequence[tuple[str, str]]) -> str:
+    """Return swept settings with their values, such as ``4 KiB blocks, 8 threads``."""
+    return ", ".join(_setting_text(workload, *each) for each in settings)
+
+
+def _setting_text(workload: str, name: str, value: str) -> str:
+    """Return a swept setting with its value: ``4 KiB blocks``, ``idle host`` or ``8 workers``."""
     number = _number(value)
     if name == LOAD:
         return {NO_LOAD: "idle host", "busy": "busy host"}.get(value, f"load {value}")
     if name.endswith("block_bytes") and number is not None:
         return f"{block_text(number)} blocks"
-    if name.rpartition(".")[2] in _COUNTING and number is not None:
+    if name.rpartition(".")[2] in view_named(workload).parallel and number is not None:
         words = label(name)
         return f"{value} {words.removesuffix('s') if number == 1 else words}"
     return f"{label(name)} {value}"
@@ -209,7 +200,7 @@ def point_text(point: Point) -> str:
     sweep = view_named(point.group.workload).sweep
     if sweep is not None and point.axis == _TARGETS and (shared := _shared(point.group, sweep)):
         return listed(shared)
-    return setting_words(point.axis, point.value)
+    return _setting_text(point.group.workload, point.axis, point.value)
 
 
 def _shared(group: Group, sweep: Sweep[Any]) -> list[str]:
@@ -278,7 +269,7 @@ def _shown(key: str, text: str) -> str:
     if not key.endswith(_RATE_LIMIT):
         return text
     value = _number(text)
-    return "unlimited" if value is None else quantity(value, Unit.BYTES_PER_SECOND, 3)
+    return _UNLIMITED if value is None else quantity(value, Unit.BYTES_PER_SECOND, 3)
 
 
 def _number(text: str) -> float | None:
@@ -353,6 +344,15 @@ class LoadCurves:
         return self.unit is Unit.BYTES_PER_SECOND
 
     @property
+    def has_lines(self) -> bool:
+        """Whether lines connect the points: those of words, or of true and false, have no order.
+
+        A limit of the rate may be missing at the end.
+        """
+        found = self.panel.points
+        return all(each.number is not None or each.value == _UNLIMITED for each in found)
+
+    @property
     def rate_name(self) -> str:
         return "throughput" if self.is_of_bytes else "IOPS"
 
@@ -371,8 +371,8 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
     keys: dict[tuple[str, Kind], None] = dict.fromkeys(
         (row.phase, row.kind) for run in group.runs for row in run.record.latencies
     )
-    means = (run.record.metric(_MEAN) for run in group.runs)
-    keys |= {(mean.phase, "read"): None for mean in means if mean is not None}
+    means = (_of(run, view_of(run.record).mean_latency) for run in group.runs)
+    keys |= {(phase, "read"): None for phase, _ in filter(None, means)}
     judged = [
         {parents(run.record)[part.name] for part in stretches(run.record)} for run in group.runs
     ]
@@ -427,7 +427,7 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
     was moved.
     """
     parts = [part for run in runs if (part := _timed(run.record, phase, kind)) is not None]
-    has_failures = any(map(_failed, runs))
+    has_failures = any(failed_operations(run.record) for run in runs)
     if not parts:
         return _mean_point(value, runs, phase, has_failures=has_failures)
     whole = reduce(Histogram.merged, (histogram for histogram, _, _ in parts))
@@ -447,22 +447,16 @@ def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> Load
     )
 
 
-def _failed(run: Run) -> int:
-    found = run_of(run.record)
-    return 0 if found is None else view_of(run.record).failed(found)
-
-
 def _mean_point(
     value: str, runs: Sequence[Run], phase: str, *, has_failures: bool
 ) -> LoadPoint | None:
     """Return a point of a program that reports a mean latency only."""
     known = [
-        (metric.value, own)
+        (mean[1], own)
         for run in runs
-        if (metric := run.record.metric(_MEAN)) is not None
-        and metric.value
-        and metric.phase == phase
-        and not out_of_range(metric.value)
+        if (mean := _of(run, view_of(run.record).mean_latency)) is not None
+        and mean[0] == phase
+        and not out_of_range(mean[1])
         and (own := _phase(run.record, phase)) is not None
         and own.active_s > 0
     ]
@@ -532,7 +526,8 @@ class Scaling:
 
     ``is_count`` is whether the axis counts parallel workers, so that proportional growth is ideal;
     for a size or a state it is not. ``better`` is the direction of the rate. ``ceilings`` are the
-    positions on the axis, and what the GPUs pull there without a queue; empty where unknown.
+    positions on the axis, and what bounds the rate there, which is ``ceiling_text``; empty where
+    unknown.
     ``watts`` are the mean power of the drives of the arms that have it. ``note`` is why a count
     has no ideal, as a sentence; empty otherwise.
     """
@@ -545,6 +540,7 @@ class Scaling:
     panel: Panel
     better: Better = "higher"
     ceilings: tuple[tuple[float, float], ...] = ()
+    ceiling_text: str = ""
     watts: tuple[ScaleCurve, ...] = ()
     note: str = ""
 
@@ -592,6 +588,7 @@ def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scalin
         note=note,
         curves=curves,
         ceilings=tuple((number, each) for number, each in ceilings if each),
+        ceiling_text=sweep.ceiling_text,
         watts=tuple(_scale_curves(subject, found, _mean_watts)),
     )
 
@@ -634,7 +631,7 @@ def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scal
     curves = tuple(_scale_curves(subject, found, rate))
     if not curves:
         return None
-    is_count = axis.rpartition(".")[2] in _COUNTING
+    is_count = axis.rpartition(".")[2] in view_named(found[0][1].group.workload).parallel
     return Scaling(axis=axis, label=name, unit=unit, is_count=is_count, curves=curves, panel=panel)
 
 

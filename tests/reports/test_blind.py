@@ -5,11 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.reports.gnn import gnn_run
+from tests.reports.gpu_reads import reads_run
+from tests.reports.random_reads import random_run
+from tests.reports.random_writes import writes_run
+from tests.reports.sessions import turn
+from tests.reports.test_pages import accelerator_search, outside_program
+from wattload.core.record.run import RunRecord
 from wattload.results.figures import Figure
+from wattload.results.reading import metrics_of
 from wattload.results.registry import every_results
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +31,31 @@ OF_EVERY_RECORD = frozenset({"read_bytes", "written_bytes"})
 """Figures that are called as the fields of a phase are."""
 
 
-def names() -> Iterator[str]:
-    """Yield the names of all workloads, loaders and declared figures."""
-    for group in ("workload", "loader"):
-        yield from (each.stem for each in (ROOT / "configs" / group).glob("*.yaml"))
+@cache
+def records() -> tuple[RunRecord, ...]:
+    """Return records of all workloads that have figures, in each way that they are made."""
+    runs = [turn("A", 0, 1e9, workload=kind) for kind in ("unet3d", "checkpoint", "dlrm")]
+    runs += [gnn_run(), reads_run(), random_run(), random_run(cache_bytes=1 << 24)]
+    runs += [writes_run(), writes_run(until="fill", draw="each_once")]
+    runs += [*accelerator_search()[:1], *outside_program()]
+    return tuple(run.record for run in runs)
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the names of all workloads, loaders and figures, functions' figures included."""
+    folders = [ROOT / "configs" / group for group in ("workload", "loader")]
+    found = {each.stem for folder in folders for each in folder.glob("*.yaml")}
     for results in every_results():
-        yield results.name
-        yield from (each.name for each in results.figures if isinstance(each, Figure))
+        found.add(results.name)
+        found |= {each.name for each in results.figures if isinstance(each, Figure)}
+    return frozenset(found | {each.name for record in records() for each in metrics_of(record)})
+
+
+def test_the_records_have_the_figures_of_every_workload() -> None:
+    with_figures = {each.name for each in every_results() if each.figures}
+    assert with_figures <= {record.workload.name for record in records()}
+    assert {"mean_latency_s", "failed_reads", "steady_write_bytes_per_s"} <= names()
 
 
 def words(file: Path) -> Iterator[tuple[int, str]]:
@@ -56,7 +83,7 @@ def words(file: Path) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("file", REPORTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_report_names_no_workload_loader_or_metric(file: Path) -> None:
-    known = "|".join(sorted(set(names()) - ENGLISH - OF_EVERY_RECORD, key=len, reverse=True))
+    known = "|".join(sorted(names() - ENGLISH - OF_EVERY_RECORD, key=len, reverse=True))
     pattern = re.compile(rf"(?<![a-z0-9])(?:{known})(?![a-z0-9])", re.IGNORECASE)
     found = [f"{line}: {text[:60]}" for line, text in words(file) if pattern.search(text)]
     assert not found

@@ -154,28 +154,47 @@ class WorkerShares:
 class Served:
     """What answered reads in place of drives.
 
-    ``instead`` is what did, if no storage was read. ``cache_bytes`` is the size of a cache that
-    saved reads. ``page_cache`` is how much the page cache served, in words, if that is more than a
-    small share.
+    ``instead`` is what did, if no storage was read. ``cached`` is that a cache of ``cache_bytes``
+    saved reads. ``from_memory`` is how much of the reads memory served, if that is more than a
+    small share. All are in words.
     """
 
     instead: str = ""
+    cached: str = ""
     cache_bytes: int = 0
-    page_cache: str = ""
+    from_memory: str = ""
+
+
+PARALLEL = frozenset(
+    {
+        "accelerators",
+        "depth",
+        "devices",
+        "pollers",
+        "processes",
+        "queue_depth",
+        "ranks",
+        "targets",
+        "threads",
+        "workers",
+    }
+)
+"""Settings of runs and of loaders that count what works in parallel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Generic[F]):
     """What a sweep of a workload is compared with, if its rate counts operations and not bytes.
 
-    ``rate`` is that rate, and ``ceiling`` what bounds it at each point. ``targets`` is how many
-    drives it is of, ``shared`` that targets share a drive, in words: then more of them are not more
-    drives. Settings in ``not_workers`` count no workers, so that a rate in proportion to them is no
-    ideal.
+    ``rate`` is that rate, and ``ceiling`` what bounds it at each point, which is ``ceiling_text``.
+    ``targets`` is how many drives it is of, ``shared`` that targets share a drive, in words: then
+    more of them are not more drives. Settings in ``not_workers`` count no workers, so that a rate
+    in proportion to them is no ideal.
     """
 
     rate: Callable[[Run[F]], float | None]
     ceiling: Callable[[Run[F]], float | None] = lambda _: None
+    ceiling_text: str = ""
     targets: Callable[[Run[F]], int] = lambda run: len(run.record.targets)
     shared: Callable[[Run[F]], str] = lambda _: ""
     not_workers: frozenset[str] = frozenset()
@@ -220,11 +239,15 @@ class View(Generic[F]):
         ceiling: whose ceilings these are.
         workers: how the workers of a run spent their time in phases; ``None`` if it is unknown.
         served: what answered reads in place of drives.
-        failed: how many operations failed.
+        failed: how many operations failed, each of them an ``operation``.
         gpus: the GPUs that a run used, by rank and PCI address.
         splits: what sets apart runs of one label that are arms of their own, such as an engine.
         has_swept_targets: whether lists of targets of different lengths are points of a sweep.
+        parallel: settings that count what works in parallel, so that a rate in proportion to them
+            is ideal.
         sweep: what a sweep is compared with, if the rate counts operations.
+        mean_latency: the phase of reads and their mean latency in seconds, where a program reports
+            nothing more of it.
         accelerators: what computed, by name, if not what the settings emulate.
 
     Page:
@@ -234,6 +257,7 @@ class View(Generic[F]):
         draws_parts: whether it draws the parts of times by itself.
         always_panels: whether curves are drawn as panels, also of a sweep of one setting.
         emulates_accelerators: whether it does, so that a loader reads ahead of what they compute.
+        useful_part: the figure whose share of a whole is printed on its bar, and a word for it.
         judges_steady: whether its runs are judged to be steady by rules of their own.
         lines: lines of a terminal's summary by label, in place of the general ones or after them.
     """
@@ -260,10 +284,13 @@ class View(Generic[F]):
     workers: Callable[[Run[F], Sequence[str]], WorkerShares | None] = lambda *_: None
     served: Callable[[Run[F]], Served] = _nothing
     failed: Callable[[Run[F]], int] = lambda _: 0
+    operation: str = "operation"
     gpus: Callable[[Run[F]], Iterable[tuple[int, str]]] = lambda _: ()
     splits: Callable[[Run[F]], str] = lambda _: ""
     has_swept_targets: bool = False
+    parallel: frozenset[str] = PARALLEL
     sweep: Sweep[F] | None = None
+    mean_latency: Callable[[Run[F]], tuple[str, float] | None] = lambda _: None
     accelerators: Callable[[Run[F]], Iterable[str]] | None = None
     opening: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
     over_time: Callable[[Shown[F]], Sequence[Chart]] = lambda _: ()
@@ -271,6 +298,7 @@ class View(Generic[F]):
     draws_parts: bool = False
     always_panels: bool = False
     emulates_accelerators: bool = False
+    useful_part: tuple[str, str] = ("", "")
     judges_steady: bool = False
     lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
 

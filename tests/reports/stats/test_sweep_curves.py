@@ -13,12 +13,13 @@ from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table
+from wattload.reports.charts.lines import load_figure
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
-from wattload.reports.stats.sweeps import load_curves, scalings
+from wattload.reports.stats.sweeps import load_curves, points, scalings
 from wattload.results.quantity import MISSING
 
 DEPTHS = (1, 2, 8)
@@ -72,6 +73,7 @@ def test_a_point_has_the_bytes_and_the_merged_histograms_of_its_runs(swept: list
 def test_each_arm_is_a_line_in_order_of_the_setting(swept: list[Run]) -> None:
     subject = _subject(list(reversed(swept)))
     (found,) = load_curves(subject, subject.groups[0])
+    assert "<path" in load_figure("latency", "Reads", found).svg
     assert [[at.value for at in curve.points] for curve in found.curves] == [["1", "2", "8"]] * 2
 
 
@@ -89,6 +91,21 @@ def test_a_percentile_of_too_few_operations_is_none(swept: list[Run]) -> None:
 def test_one_point_is_no_curve(swept: list[Run]) -> None:
     subject = _subject([run for run in swept if "-8-" in run.id])
     assert load_curves(subject, subject.groups[0]) == ()
+    assert scalings(subject, subject.groups[0]) == ()
+
+
+def test_points_without_an_order_are_not_connected(swept: list[Run]) -> None:
+    flags = [
+        _at(run, "registered", run.record.config["loader"]["depth"] > 1, [10**6] * 200)
+        for run in swept
+    ]
+    for run in flags:
+        run.record.config["loader"].pop("depth")
+    subject = _subject(flags)
+    assert [each.value for each in points(subject.groups[0])] == ["False", "True"]
+    (found,) = load_curves(subject, subject.groups[0])
+    assert not found.has_lines
+    assert "<path" not in load_figure("latency", "Reads", found).svg
     assert scalings(subject, subject.groups[0]) == ()
 
 

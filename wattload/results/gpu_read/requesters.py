@@ -72,6 +72,7 @@ from wattload.results.shapes import (
     unique,
 )
 from wattload.results.view import (
+    PARALLEL,
     Condition,
     Joule,
     Limit,
@@ -305,8 +306,9 @@ def _headroom(run: Run) -> list[float]:
 def _served(run: Run) -> Served:
     return Served(
         instead="" if run.facts.reads_storage else NOTHING_READ,
+        cached="a cache in the GPU's memory saved reads" if run.facts.cache_bytes else "",
         cache_bytes=run.facts.cache_bytes,
-        page_cache=page_cache_text([run]) if _is_of_page_cache(run) else "",
+        from_memory=page_cache_text([run]) if _is_of_page_cache(run) else "",
     )
 
 
@@ -750,12 +752,15 @@ VIEW = View[ReadFacts](
     ceiling="link or queue",
     served=_served,
     failed=lambda run: run.facts.failed,
+    operation="read",
     gpus=gpus,
     splits=lambda run: run.facts.engine,
     has_swept_targets=True,
+    parallel=PARALLEL | {"queue_pairs"},
     sweep=Sweep(
         rate=reads_per_s,
         ceiling=lambda run: run.facts.total("pull_per_s"),
+        ceiling_text="what the GPUs pull from host memory without a queue",
         targets=drive_count,
         shared=drives_text,
         not_workers=frozenset({"queue_pairs"}),

@@ -10,6 +10,7 @@ from wattload.core.units import Unit
 from wattload.results.facts import divided
 from wattload.results.gpu_read.checks import little_figures
 from wattload.results.gpu_read.facts import BY_THREADS, ReadFacts, Run
+from wattload.results.gpu_read.figures import phase_of
 from wattload.results.gpu_read.text import (
     ReadArm,
     Value,
@@ -169,6 +170,11 @@ def _closing(shown: Shown[ReadFacts]) -> Iterator[Shape]:
     yield from machine(shown)
 
 
+def _reported_latency(run: Run) -> tuple[str, float] | None:
+    reported_s = run.facts.reported_latency_s
+    return (phase_of(run), reported_s) if reported_s else None
+
+
 VIEW = View[ReadFacts](
     title="Reads into GPU memory",
     labels={"read_iops": "IOPS"},
@@ -178,6 +184,8 @@ VIEW = View[ReadFacts](
     has_size=False,
     is_fixed_time=True,
     failed=lambda run: run.facts.failed,
+    operation="read",
+    mean_latency=_reported_latency,
     gpus=gpus,
     opening=_opening,
     closing=_closing,

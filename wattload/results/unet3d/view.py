@@ -75,5 +75,6 @@ VIEW = View[TrainingFacts](
     work=lambda run, _: ("epoch", float(run.facts.settings.epochs)),
     limit=_limit,
     emulates_accelerators=True,
+    useful_part=("compute_s", "computing"),
     closing=_closing,
 )
