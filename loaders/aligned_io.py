@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.files import Folder
-from wattload.core.storage.direct_io import find_direct_io, statx_alignment
+from wattload.core.storage.file_system import find_direct_io, statx_alignment
 from wattload.core.storage.targets import Target
 
 PAGE_BYTES = 4096

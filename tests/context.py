@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wattload.core.record.target import TargetFacts
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.workload import Communicator, Mark, RawDrive
 from wattload.run.process import ProcessContext

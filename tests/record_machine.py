@@ -6,19 +6,17 @@ from typing import Any, TypeVar
 
 from wattload.core.base_models import Observed
 from wattload.core.clock import ClockAnchor
-from wattload.core.record.controller import (
+from wattload.core.record.host import HostFacts, HostRecord, HostState, SoftwareFacts
+from wattload.core.record.target import (
+    BlockNode,
     ControllerDifference,
     ControllerFacts,
     ControllerRecord,
     ControllerState,
-    PowerStateFacts,
-    SmartState,
-)
-from wattload.core.record.host import HostFacts, HostRecord, HostState, SoftwareFacts
-from wattload.core.record.target import (
-    BlockNode,
     FileSystemFacts,
+    PowerStateFacts,
     QueueFacts,
+    SmartState,
     TargetFacts,
     TargetRecord,
     TargetState,

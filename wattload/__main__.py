@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import resource
 import sys
 import time
 from collections.abc import Sequence
 
 from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, ConfigError, WattloadError
-from wattload.core.limits import raise_open_files
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 CONNECTING = frozenset({"run", "datagen", "plan"})
 """Commands whose ranks connect to each other, which releases the signals."""
+MOST_OPEN_FILES = 65536
+"""What an engine with many files needs."""
 FIRST_RANK_S = 5.0
 """How long rank 0 may take to fail as another rank did, and to say so for all."""
 
@@ -53,7 +55,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
         from wattload.cli.terminal import spell_what_is_missing
         from wattload.core.host_paths import in_container, print_as_host
 
-        raise_open_files()
+        _raise_open_files()
         spell_what_is_missing()
         _require_current_folder()
         print_as_host()
@@ -68,6 +70,14 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
                 interrupt.add_note(note)
             raise interrupt from error
         return _explain(error, is_waited_for=_is_waited_for(words))
+
+
+def _raise_open_files() -> None:
+    """Raise the soft limit on open files as far as the hard one allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 def _require_current_folder() -> None:
@@ -86,7 +96,7 @@ def _explain(error: Exception, *, is_waited_for: bool) -> int:
         if sys.stderr is not None:
             sys.stderr.close()  # nobody reads our output any more
         return 1
-    from wattload.core.faults import host_fault
+    from wattload.core.errors import host_fault
 
     known = error if isinstance(error, WattloadError) else host_fault(error)
     if known is not None:

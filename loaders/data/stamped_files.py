@@ -15,10 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wattload.core.errors import DataError, TargetError, WattloadError
-from wattload.core.faults import remedy
+from wattload.core.errors import DataError, TargetError, WattloadError, remedy
 from wattload.core.io import Allocation, Extent, IOKind, IOPlan, Stamps
-from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB, format_bytes
 from wattload.core.workload import DataFacts, Phase, RunContext

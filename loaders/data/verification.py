@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import DataError
 from wattload.core.io import BlockIdentity, VerifiedSamples
 from wattload.core.record.results import Check, amount
-from wattload.core.storage.extents import extent_map
+from wattload.core.storage.file_system import extent_map
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.core.workload import RunContext
 from wattload.loaders.data.cold_cache import evict

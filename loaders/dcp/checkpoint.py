@@ -36,8 +36,7 @@ from torch.distributed.checkpoint.planner import ReadItem, WriteItem
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from wattload.core.errors import DataError
-from wattload.core.faults import content_fault
+from wattload.core.errors import DataError, content_fault
 from wattload.core.files import FOLDER_MODE, choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer

@@ -7,7 +7,7 @@ import resource
 from collections.abc import Sequence
 
 from wattload.core.errors import ConfigError, TargetError
-from wattload.core.host.facts import memory_limit_bytes, task_limits
+from wattload.core.host.cgroups import memory_limit_bytes, task_limits
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, read_int, read_text
 from wattload.core.units import format_bytes

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.histogram import Histogram
-from wattload.core.host.topology import cpus_of_node, parse_cpus
+from wattload.core.host.facts import cpus_of_node, parse_cpus
 from wattload.core.io import PathCounts
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S

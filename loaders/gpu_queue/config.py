@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError, TargetError
-from wattload.core.host.facts import memory_limit_bytes
+from wattload.core.host.cgroups import memory_limit_bytes
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE

@@ -20,8 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError
-from wattload.core.faults import content_fault
+from wattload.core.errors import DataError, content_fault
 from wattload.core.files import choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.core.workload import missing_error

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError, RunError
-from wattload.core.faults import content_fault, host_fault
+from wattload.core.errors import DataError, RunError, content_fault, host_fault
 from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import missing_error

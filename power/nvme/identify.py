@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from wattload.core.errors import PowerError
-from wattload.core.record.controller import PowerStateFacts
+from wattload.core.record.target import PowerStateFacts
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, AdminDevice, fetch
 from wattload.power.nvme.fields import require_bytes, scaled_watts, text, u16, u32, u128
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from wattload.core.base_models import Observed
 from wattload.core.errors import PowerError
-from wattload.core.record.controller import (
+from wattload.core.record.target import (
     ADMIN_QUEUE_FIELDS,
     PowerCapabilities,
     SmartState,

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, WattloadError
-from wattload.core.record.file import RECORD_FILE
-from wattload.core.record.unfinished import remove_unborn, unfinished_runs
+from wattload.core.record.file import RECORD_FILE, remove_unborn, unfinished_runs
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import MessageStream
 from wattload.power.sampler.server import Commands, Sampler, process_of, serve_client

@@ -24,18 +24,16 @@ from wattload.core.record.file import (
     DRAFT_FILE,
     JOURNAL_PATTERN,
     RECORD_FILE,
+    RESERVE_FILE,
+    abandoned,
     decode_record,
+    remove_marks,
+    remove_unborn,
+    unfinished_runs,
     write_record_in,
 )
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord, Status
-from wattload.core.record.unfinished import (
-    RESERVE_FILE,
-    abandoned,
-    remove_marks,
-    remove_unborn,
-    unfinished_runs,
-)
 from wattload.core.storage.raw_writes import RawWriteLog
 from wattload.core.storage.targets import TargetKind
 from wattload.power.control.journal import default_state_folder

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from wattload.core.base_models import Frozen
 from wattload.core.power import WindowEnergy
-from wattload.core.record.controller import PowerCapabilities, PowerStateFacts
 from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord, SamplerRecord
+from wattload.core.record.target import PowerCapabilities, PowerStateFacts
 
 
 class ControllerReading(Frozen):

@@ -24,7 +24,7 @@ from wattload.core.power import (
     Scope,
     Sensor,
 )
-from wattload.core.record.controller import PowerStateFacts
+from wattload.core.record.target import PowerStateFacts
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import HoldsSystem, holds_system_here

@@ -14,13 +14,12 @@ import numpy as np
 
 from wattload.core.base_models import Frozen
 from wattload.core.power import Channel
-from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.host import HostRecord
 from wattload.core.record.phase import IoCounter
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.core.record.target import TargetRecord
+from wattload.core.record.target import ControllerRecord, TargetRecord
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import checks_of_files
 from wattload.results.identity_cache import cache_by_identity

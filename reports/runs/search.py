@@ -10,8 +10,12 @@ from pathlib import Path
 
 from wattload.core.errors import DataError, RecordError
 from wattload.core.files import read_bounded
-from wattload.core.record.file import DRAFT_FILE, LARGEST_RECORD_BYTES, RECORD_FILE
-from wattload.core.record.unfinished import unfinished_reason
+from wattload.core.record.file import (
+    DRAFT_FILE,
+    LARGEST_RECORD_BYTES,
+    RECORD_FILE,
+    unfinished_reason,
+)
 from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.reports.sanitize import file_name
 

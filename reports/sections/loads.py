@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter
+from wattload.core.record.host import LoadLevel, LoadRecord, MemoryMeter
 from wattload.core.units import GB, Unit
 from wattload.reports.blocks import Block, Cell, Fold, Paragraph, Table, Tone, columns, row
 from wattload.reports.runs.load import Run

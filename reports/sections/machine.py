@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 from wattload.core.base_models import Observed
 from wattload.core.io import DataPath
-from wattload.core.record.controller import ControllerRecord, ControllerState
 from wattload.core.record.host import HostRecord
 from wattload.core.record.run import RunRecord
-from wattload.core.record.target import BlockNode, FileSystemFacts, TargetRecord
+from wattload.core.record.target import (
+    BlockNode,
+    ControllerRecord,
+    ControllerState,
+    FileSystemFacts,
+    TargetRecord,
+)
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,

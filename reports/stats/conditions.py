@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
+from wattload.core.record.target import ControllerRecord
 from wattload.core.units import Unit, format_percent
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.load import Run

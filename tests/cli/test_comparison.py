@@ -8,8 +8,8 @@ import pytest
 
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import session
-from wattload.cli.comparison import print_comparison
 from wattload.cli.outcome import position_line
+from wattload.cli.summary import print_comparison
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import make_subject
 from wattload.results.quantity import number

@@ -217,7 +217,7 @@ def test_a_target_that_can_not_be_used_is_the_first_finding(tmp_path: Path) -> N
 def test_o_direct_that_is_refused_reports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wattload.core.storage.direct_io.statx_alignment", lambda _: (0, 0))
+    monkeypatch.setattr("wattload.core.storage.file_system.statx_alignment", lambda _: (0, 0))
     finding = by_name(storage_findings(tmp_path))["O_DIRECT"]
     assert finding.verdict is Verdict.NO
     assert "does not support O_DIRECT" in finding.detail

@@ -13,7 +13,7 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario, WorkloadName, write_run
 from wattload.__main__ import main
-from wattload.core.host.gpu_topology import Connection, connect
+from wattload.core.host.gpus import Connection, connect
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import Roots

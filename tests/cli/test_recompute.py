@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from wattload.__main__ import main
-from wattload.cli.recompute import recompute
+from wattload.cli.check import recompute
 from wattload.core.files import Folder
 from wattload.core.record.energy import ENERGY_MODEL, EnergyRecord, PowerSection
 from wattload.core.record.file import read_stored, write_record
-from wattload.core.record.totals import drive_energy
+from wattload.core.record.summary import drive_energy
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
 pytestmark = pytest.mark.slow

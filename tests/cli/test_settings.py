@@ -7,10 +7,9 @@ import json
 import pytest
 
 from wattload.cli.main import dispatch
-from wattload.cli.settings import LISTED_GROUPS
+from wattload.cli.settings import LISTED_GROUPS, general_settings, option_settings, options_of
 from wattload.core.errors import ConfigError
 from wattload.run.compose import compose, options
-from wattload.run.settings import general_settings, option_settings, options_of
 
 COMMANDS = ("run", "datagen")
 

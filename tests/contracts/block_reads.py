@@ -20,7 +20,7 @@ from tests.loaders.block_plans import (
     stamped_file,
 )
 from wattload.core.errors import DataError, TargetError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.block_reads import Ability, BlockReadConfig, ReadPlan
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from wattload.core.errors import ConfigError, RunError
-from wattload.core.faults import host_fault
+from wattload.core.errors import ConfigError, RunError, host_fault
 from wattload.core.files import choose_folder
 
 LIMITED = """
 import resource, sys
 number = getattr(resource, sys.argv[1])
 resource.setrlimit(number, (int(sys.argv[2]), int(sys.argv[2])))
-from wattload.core.faults import host_fault
+from wattload.core.errors import host_fault
 print(host_fault(MemoryError() if sys.argv[3] == "memory" else OSError(int(sys.argv[3]), "no")))
 """
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.commands import PAGES, ROOT, commands_of
+from wattload.cli.settings import general_settings, option_settings
 from wattload.core.record.energy import PowerSection
 from wattload.run.compose import compose, options
-from wattload.run.settings import general_settings, option_settings
 from wattload.session.axes import labelled, read_axes
 
 SETTING = re.compile(

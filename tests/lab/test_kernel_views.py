@@ -14,9 +14,9 @@ import pytest
 
 from tests.core.host.test_memory_limit import LIMIT, check_limit
 from tests.lab.virtual_runs import VIRTUAL
+from wattload.core.host.cgroups import limited_memory, probe
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.io_profile import profile
-from wattload.core.host.memory_limit import limited_memory, probe
 
 pytestmark = [
     pytest.mark.lab,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import Folder, choose_folder
-from wattload.core.storage.direct_io import find_direct_io
+from wattload.core.storage.file_system import find_direct_io
 from wattload.loaders import aligned_io
 from wattload.loaders.aligned_io import (
     aligned_buffer,

@@ -12,7 +12,7 @@ import numpy as np
 from tests.records import Scenario, make_run
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
-from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter, Stretch
+from wattload.core.record.host import LoadLevel, LoadRecord, MemoryMeter, Stretch
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import latencies_of
 from wattload.core.record.run import Comparison, RunRecord

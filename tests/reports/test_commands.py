@@ -17,9 +17,8 @@ from tests.records import Scenario, write_run
 from tests.reports.conftest import arm
 from wattload.cli import check, report
 from wattload.core.errors import ConfigError, ForeignFileError, RecordError
-from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
+from wattload.core.record.file import DRAFT_FILE, OWNER_FILE, RECORD_FILE
 from wattload.core.record.results import Check
-from wattload.core.record.unfinished import OWNER_FILE
 from wattload.reports.stats.subject import ARMS
 
 GOOD = Scenario(run_id="run-good", seconds=1.0)

@@ -35,10 +35,9 @@ from wattload.power.sampler.replies import FinishReply, OpenReply
 from wattload.power.sampler.sample_writer import SampleFile, SampleLines
 from wattload.run import phases
 from wattload.run.compose import compose
-from wattload.run.phases import PhaseRecorder
+from wattload.run.phases import BIN_NS, PhaseRecorder
 from wattload.run.power_session import IdleTimes, PowerReport
 from wattload.run.record import Findings, Header, Order, RankReport, conclude
-from wattload.run.traffic import BIN_NS
 
 START_NS = 1_000 * NS_PER_S
 LEAD_S = 60

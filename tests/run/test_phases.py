@@ -13,14 +13,21 @@ from tests.run.test_energy import report
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Channel, Evidence
 from wattload.core.record.phase import phase_windows
-from wattload.core.record.totals import drive_energy, moved_bytes
+from wattload.core.record.summary import drive_energy, moved_bytes
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark
 from wattload.power.config import PowerConfig
 from wattload.power.energy.trace import traces
 from wattload.run.energy import power_section
-from wattload.run.phases import OpenPhase, PhaseRecorder, block_counters, phase_halves
-from wattload.run.traffic import BIN_NS, PhaseTraffic, Traffic
+from wattload.run.phases import (
+    BIN_NS,
+    OpenPhase,
+    PhaseRecorder,
+    PhaseTraffic,
+    Traffic,
+    block_counters,
+    phase_halves,
+)
 
 
 @dataclass

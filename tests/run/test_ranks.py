@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from wattload.core.mpich import unread_bytes
+from wattload.core.interrupts import unread_bytes
 
 SAY_AND_DIE = (
     "import os, signal; from wattload.run.ranks import flush_stderr;"

@@ -18,8 +18,8 @@ from wattload.core.record.phase import TraceFile
 from wattload.core.workload import Outcome
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.validity import checks_of_files
+from wattload.run.phases import BIN_NS, PhaseTraffic
 from wattload.run.traces import read_throughput, write_named, write_throughput
-from wattload.run.traffic import BIN_NS, PhaseTraffic
 
 ROUNDS = pa.table({"second": pa.array([0, 60]), "p99_s": pa.array([0.001, 0.002])})
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.records import Scenario, make_run
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
-from wattload.core.record.totals import drive_energy
+from wattload.core.record.summary import drive_energy
 
 
 def _record() -> RunRecord:

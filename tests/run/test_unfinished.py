@@ -26,8 +26,14 @@ from tests.run.running import (
     waiting,
 )
 from tests.tinyfs import SIZE_BYTES, fill, tiny_file_system
-from wattload.core.record.file import DRAFT_FILE, RECORD_FILE, read_record
-from wattload.core.record.unfinished import LOCK_FILE, OWNER_FILE, RESERVE_FILE
+from wattload.core.record.file import (
+    DRAFT_FILE,
+    LOCK_FILE,
+    OWNER_FILE,
+    RECORD_FILE,
+    RESERVE_FILE,
+    read_record,
+)
 from wattload.power.sampler.aborted_record import REASON, finish_abandoned
 
 pytestmark = pytest.mark.slow

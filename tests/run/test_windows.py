@@ -12,14 +12,15 @@ from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.record.phase import PhaseSpan, merge_intervals, phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.run.phases import (
+    BIN_NS,
     MarkedSpan,
     OpenPhase,
     PhaseRecorder,
+    PhaseTraffic,
     RankJournal,
     block_counters,
     phase_halves,
 )
-from wattload.run.traffic import BIN_NS, PhaseTraffic
 
 
 def _span(start_s: float, end_s: float, *, rank: int = 0, name: str = "read") -> PhaseSpan:

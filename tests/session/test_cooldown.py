@@ -15,7 +15,7 @@ from tests.records import Scenario, make_run
 from wattload.core.record.run import RunStart
 from wattload.core.storage.targets import Target, resolve_targets
 from wattload.core.units import NS_PER_S
-from wattload.session.cooldown import POLL_S, Cooldown, DriveTemperature, read_temperatures
+from wattload.session.interleaving import POLL_S, Cooldown, DriveTemperature, read_temperatures
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Bench:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench([310])
-    monkeypatch.setattr("wattload.session.cooldown.time.sleep", made.sleep)
-    monkeypatch.setattr("wattload.session.cooldown.time.monotonic_ns", made.clock_ns)
+    monkeypatch.setattr("wattload.session.interleaving.time.sleep", made.sleep)
+    monkeypatch.setattr("wattload.session.interleaving.time.monotonic_ns", made.clock_ns)
     return made
 
 

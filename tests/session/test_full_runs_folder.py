@@ -16,8 +16,7 @@ from tests.run.running import (
     until,
 )
 from tests.tinyfs import fill, tiny_file_system
-from wattload.core.record.file import read_record
-from wattload.core.record.unfinished import RESERVE_FILE
+from wattload.core.record.file import RESERVE_FILE, read_record
 from wattload.reports.runs.search import journal_runs
 
 pytestmark = pytest.mark.slow

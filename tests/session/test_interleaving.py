@@ -22,11 +22,10 @@ from wattload.core.record.run import WARM_UP_BLOCK, Comparison
 from wattload.core.storage.targets import Target
 from wattload.run.compose import compose, without_session_keys
 from wattload.run.process import ProcessContext
-from wattload.session import interleaving, journal, loop
+from wattload.session import interleaving, loop, schedule
 from wattload.session.axes import product, read_axes
-from wattload.session.cooldown import Cooldown, DriveTemperature
-from wattload.session.interleaving import Turn, announcement, plan_turns
-from wattload.session.journal import Point, SessionJournal
+from wattload.session.interleaving import Cooldown, DriveTemperature, Turn, announcement, plan_turns
+from wattload.session.schedule import Point, SessionJournal
 
 BASE = ("workload=null", "scale=demo")
 TWO = "target.path=/mnt/a,/mnt/b"
@@ -388,7 +387,7 @@ def test_drives_that_changed_are_another_session(
     run(bench, "repeat=2")
     first = bench.made[0].session_id
     facts = software_facts().model_copy(update={"wattload": "9.9.9"})
-    monkeypatch.setattr(journal, "software_facts", lambda: facts)
+    monkeypatch.setattr(schedule, "software_facts", lambda: facts)
     run(bench, "repeat=2")
     assert len(bench.made) == 6
     assert bench.made[0].session_id != first

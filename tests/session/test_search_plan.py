@@ -8,7 +8,7 @@ import pytest
 
 from tests.context import LocalCommunicator
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf.published import DataSetRule
+from wattload.core.mlperf import DataSetRule
 from wattload.run.compose import compose
 from wattload.session.accelerator_search import SearchPlan, plan_search
 from wattload.workloads.unet3d.config import Config, search_settings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.power import Counter, PowerSource
-from wattload.core.record.controller import ControllerFacts, ControllerState
+from wattload.core.record.target import ControllerFacts, ControllerState
 from wattload.core.storage.block_stack import SystemDrives, system_drives
 from wattload.core.storage.controllers import (
     controller_facts,
@@ -23,7 +23,7 @@ from wattload.core.storage.controllers import (
     link_warning,
     list_controllers,
 )
-from wattload.core.storage.mounts import Mount, find_mount, read_mounts
+from wattload.core.storage.file_system import Mount, find_mount, read_mounts
 from wattload.core.storage.targets import Target, resolve_targets
 from wattload.core.sysfs import LIVE, Roots, with_values
 from wattload.core.units import format_bytes
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.tree import Tree
 
-    from wattload.core.record.controller import PowerStateFacts
-    from wattload.core.record.target import BlockNode
+    from wattload.core.record.target import BlockNode, PowerStateFacts
 
 _PERIOD_S = 1.0
 

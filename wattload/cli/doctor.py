@@ -34,10 +34,10 @@ from wattload.core.errors import (
     TargetError,
 )
 from wattload.core.host.block_trace import TraceError, find_tracefs
+from wattload.core.host.cgroups import LimitProbe
+from wattload.core.host.cgroups import probe as probe_memory_limit
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.gpus import list_gpus
-from wattload.core.host.memory_limit import LimitProbe
-from wattload.core.host.memory_limit import probe as probe_memory_limit
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command

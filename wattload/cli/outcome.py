@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.cli.terminal import report_command
-from wattload.core.errors import RunError
-from wattload.core.faults import host_fault
+from wattload.core.errors import RunError, host_fault
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.units import format_percent, format_rate, format_seconds
@@ -82,7 +81,7 @@ class Printer:
 
     def session_finished(self, runs: Sequence[Path], journal: Path) -> None:
         if not self._as_json:
-            from wattload.cli.comparison import print_comparison
+            from wattload.cli.summary import print_comparison
             from wattload.reports.runs.load import load_runs
 
             print_comparison(load_runs(runs), journal)

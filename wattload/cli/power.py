@@ -41,7 +41,7 @@ from wattload.power.sources.selection import select
 from wattload.results.quantity import bounded_quantity
 
 if TYPE_CHECKING:
-    from wattload.core.record.controller import PowerStateFacts
+    from wattload.core.record.target import PowerStateFacts
     from wattload.power.control.change import Change
     from wattload.power.control.recovery import Recovery
 

@@ -1,23 +1,32 @@
-"""The signals that end a command: one exception in the main thread, then silence while it ends.
+"""How a command ends: by a signal, and as a rank of MPICH.
 
-A terminal's Ctrl-C reaches a rank twice, once by way of its launcher, and users press it again when
-nothing seems to happen. What restores a drive or ends child processes must not be cut off by that:
-after the first signal, further ones are ignored for ``SILENCE_S``, and for as long as a block of
+A signal is one exception in the main thread, then silence while the command ends. A terminal's
+Ctrl-C reaches a rank twice, once by way of its launcher, and users press it again when nothing
+seems to happen. What restores a drive or ends child processes must not be cut off by that: after
+the first signal, further ones are ignored for ``SILENCE_S``, and for as long as a block of
 ``ignored`` runs. SIGKILL always works; the sampler then cleans up.
+
+``MPI_Abort`` makes MPICH's launcher kill every rank; what it has not yet read from a rank's stderr
+pipe is lost. A rank therefore waits until the launcher has read the error.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import stat
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -207,3 +216,41 @@ def _use_defaults_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_use_defaults_in_child)
+
+
+SHARED_MEMORY = "/dev/shm/mpich_shm_"
+
+FLUSH_TIMEOUT_S = 2.0
+
+FLUSH_POLL_S = 0.005
+
+
+def unlink_shared_memory(pid: int | Literal["self"] = "self") -> None:
+    """Unlink MPICH's shared memory of a rank's job; call it once every rank has mapped it.
+
+    MPICH unlinks it in ``MPI_Finalize`` alone, so a job that is ended would leave it in memory.
+    """
+    for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines():
+        if SHARED_MEMORY in line:
+            Path(line[line.index(SHARED_MEMORY) :]).unlink(missing_ok=True)
+
+
+def wait_for_reader() -> None:
+    """Return when stderr was read if it is a pipe, or after 2 seconds."""
+    sys.stderr.flush()
+    try:
+        descriptor = sys.stderr.fileno()
+    except OSError:  # a stream without a file: there is no reader to wait for
+        return
+    deadline_s = time.monotonic() + FLUSH_TIMEOUT_S
+    while unread_bytes(descriptor) and time.monotonic() < deadline_s:
+        time.sleep(FLUSH_POLL_S)
+
+
+def unread_bytes(descriptor: int) -> int:
+    """Return the number of unread bytes in a pipe, from either end; 0 if it is not a pipe."""
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return 0
+    count = bytearray(4)
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)

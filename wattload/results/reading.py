@@ -16,7 +16,7 @@ from wattload.core.base_models import first_fault
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.errors import RecordError
 from wattload.core.record.file import StoredRecord, read_stored
-from wattload.core.record.load import KEPT_METRIC, mean_kept_fraction
+from wattload.core.record.host import KEPT_METRIC, mean_kept_fraction
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import with_remark

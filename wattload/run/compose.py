@@ -20,6 +20,7 @@ from wattload.core.settings import shown, unit_of
 from wattload.core.storage.targets import TargetKind
 from wattload.core.workload import Accelerator, Workload
 from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
+from wattload.run.host_load.config import LOADS
 from wattload.run.overrides import quote_text
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ WORD_WEIGHT = 0.9
 CODED_GROUPS = {
     "workload": "wattload.workloads",
     "loader": "wattload.loaders",
-    "load": "wattload.run.host_load",
+    "load": "wattload.run.host_load.config",
 }
 """Groups whose options have code: the settings of ``workload=unet3d`` are those of
-``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
+``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``. All
+loads are in one module."""
 
 
 def options(group: str) -> list[str]:
@@ -84,6 +86,9 @@ def register_schemas() -> None:
 
 def _option_schemas(group: str) -> Iterator[tuple[str, type]]:
     """Yield the options of a group that have code, each with the ``Config`` of its module."""
+    if group == "load":
+        yield from LOADS.items()
+        return
     for option in options(group):
         found = find_spec(f"{CODED_GROUPS[group]}.{option}")
         if found is not None:  # otherwise a preset, which uses the schema of its base option

@@ -19,7 +19,6 @@ from wattload.core.power import (
     SourceFacts,
     WindowEnergy,
 )
-from wattload.core.record.controller import ControllerState
 from wattload.core.record.energy import (
     ENERGY_MODEL,
     EnergyRecord,
@@ -32,12 +31,14 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
+from wattload.core.record.target import ControllerState
 from wattload.power.config import PowerConfig
 from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.source_ledger import IdleTime
 from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
 from wattload.power.sampler.replies import ControllerReading
+from wattload.run.phases import BIN_NS, PhaseTraffic, moved_per_bin
 from wattload.run.power_session import (
     IDLE_AFTER_PHASE,
     IDLE_PHASE,
@@ -47,7 +48,6 @@ from wattload.run.power_session import (
     PowerReport,
 )
 from wattload.run.traces import read_power, read_throughput
-from wattload.run.traffic import BIN_NS, PhaseTraffic, moved_per_bin
 
 NO_SAMPLER = "the run ended before its energy was computed"
 

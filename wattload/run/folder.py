@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wattload.core.errors import DataError, TargetError
-from wattload.core.faults import remedy
+from wattload.core.errors import DataError, TargetError, remedy
 from wattload.core.files import FOLDER_MODE, Folder, Lock, choose_folder, open_folder
 from wattload.core.host_paths import allow_writing, is_lost, mounted
-from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
-from wattload.core.record.unfinished import (
+from wattload.core.record.file import (
+    DRAFT_FILE,
+    JOURNAL_PATTERN,
     LOCK_FILE,
     RESERVE_BYTES,
     remove_marks,

@@ -13,9 +13,15 @@ from typing import Protocol
 from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.host.counters import host_state
 from wattload.core.host.facts import host_facts
-from wattload.core.record.controller import ControllerFacts, ControllerRecord, ControllerState
 from wattload.core.record.host import HostRecord, HostState
-from wattload.core.record.target import DriveHistory, TargetRecord, TargetState
+from wattload.core.record.target import (
+    ControllerFacts,
+    ControllerRecord,
+    ControllerState,
+    DriveHistory,
+    TargetRecord,
+    TargetState,
+)
 from wattload.core.storage.controllers import (
     controller_facts,
     controller_state,

@@ -21,8 +21,8 @@ from wattload.core.errors import (
     RankLostError,
     TargetError,
     WattloadError,
+    host_fault,
 )
-from wattload.core.faults import host_fault
 from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.host_paths import on_host

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
 from wattload.core import interrupts
-from wattload.core.errors import RankLostError, WattloadError
-from wattload.core.faults import host_fault
+from wattload.core.errors import RankLostError, WattloadError, host_fault
 from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig

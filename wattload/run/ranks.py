@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, MissingExtraError, RunError, WattloadError
 from wattload.core.installation import install_command
-from wattload.core.mpich import unlink_shared_memory, wait_for_reader
+from wattload.core.interrupts import unlink_shared_memory, wait_for_reader
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -24,16 +24,15 @@ from wattload.core.record.file import (
     DRAFT_FILE,
     RECORD_FILE,
     StoredRecord,
+    release_space,
     write_record,
     write_record_in,
 )
-from wattload.core.record.host import RankRecord
-from wattload.core.record.load import LoadRecord
+from wattload.core.record.host import LoadRecord, RankRecord
 from wattload.core.record.phase import TraceFile, phase_windows
 from wattload.core.record.results import Check, Latency
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
-from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.energy.trace import TraceBuilder
 from wattload.power.sampler.aborted_record import finish_in
@@ -50,7 +49,7 @@ from wattload.run.energy import (
 )
 from wattload.run.folder import settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
-from wattload.run.phases import MarkedSpan, block_counters, phase_halves
+from wattload.run.phases import MarkedSpan, PhaseTraffic, block_counters, phase_halves
 from wattload.run.power_session import PowerReport
 from wattload.run.traces import (
     OperationRow,
@@ -59,7 +58,6 @@ from wattload.run.traces import (
     write_power,
     write_throughput,
 )
-from wattload.run.traffic import PhaseTraffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

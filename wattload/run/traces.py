@@ -27,7 +27,7 @@ from wattload.reports.runs.traces import (
     integers_of,
     rows_by_name,
 )
-from wattload.run.traffic import PhaseTraffic
+from wattload.run.phases import PhaseTraffic
 
 if TYPE_CHECKING:
     import pyarrow as pa

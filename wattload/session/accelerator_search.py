@@ -21,8 +21,14 @@ from wattload.run.config import RunConfig
 from wattload.run.lifecycle import preview_run
 from wattload.run.overrides import override_of
 from wattload.run.process import ProcessContext
-from wattload.session.journal import Point, SessionJournal, point_key
-from wattload.session.schedule import Schedule, SessionReporter, Step
+from wattload.session.schedule import (
+    Point,
+    Schedule,
+    SessionJournal,
+    SessionReporter,
+    Step,
+    point_key,
+)
 from wattload.session.search_result import Measurement, Question, SearchResult, conclude, measured
 
 RESULT_FILE = "result.json"

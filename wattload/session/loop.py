@@ -23,8 +23,16 @@ from wattload.run.process import ProcessContext, Reporter, start_process, unsamp
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
 from wattload.session.interleaving import Interleaving
-from wattload.session.journal import Point, SessionJournal, point_key
-from wattload.session.schedule import Pace, Schedule, SessionPosition, SessionReporter, Sweep
+from wattload.session.schedule import (
+    Pace,
+    Point,
+    Schedule,
+    SessionJournal,
+    SessionPosition,
+    SessionReporter,
+    Sweep,
+    point_key,
+)
 
 
 def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:

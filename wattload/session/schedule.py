@@ -1,23 +1,231 @@
-"""Schedules: which runs a session makes, and in which order. The interface, and the sweep's."""
+"""Schedules: which runs a session makes, in which order, and which of them are finished and valid.
+
+The interface of a schedule, the sweep's, and the journal from which a session resumes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import os
 import re
 import secrets
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, BinaryIO, Protocol, Self
 
+from pydantic_core import from_json
+
+from wattload.core.errors import ForeignFileError, RecordError
+from wattload.core.files import FOLDER_MODE, choose_folder
+from wattload.core.host.facts import software_facts
+from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison
+from wattload.power.control.journal import default_state_folder
+from wattload.run.compose import require_target_kind
+from wattload.run.config import RunConfig
 from wattload.run.process import ProcessContext, Reporter
 from wattload.session.axes import GROUPS
-from wattload.session.journal import Point, SessionJournal
 from wattload.session.search_result import Measurement, SearchResult
+
+JOURNAL_NAME = "sweep-{key}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a sweep: its overrides, and which repetition of them it is."""
+
+    overrides: tuple[str, ...]
+    repetition: int
+    key: str
+    """Identifies the point in the journal; see ``point_key``."""
+
+
+def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: int) -> str:
+    """Return a digest that identifies a run: its settings, the drives under its targets, the code.
+
+    Another drive at the same mount point, another directory behind the same variable or a new
+    commit gives another key.
+    """
+    require_target_kind(config)
+    targets = config.target.resolve(host="", try_direct_io=False)
+    where = [
+        (str(target.path), target.facts.devices, target.facts.controllers)
+        + ((target.facts.file_system.source,) if target.facts.file_system else ())
+        for target in targets
+    ]
+    software = software_facts()
+    code = (software.wattload, software.git_commit)
+    settings = {key: value for key, value in config_values.items() if key != "repeat"}
+    document = json.dumps([settings, where, code, repetition], sort_keys=True, default=str)
+    return hashlib.sha256(document.encode()).hexdigest()
+
+
+class SessionJournal:
+    """The finished runs of a session: one line per run, fsynced.
+
+    Where the runs folder can't be written, further lines go to ``spare`` in the state folder, as
+    the run's own record does. They move to the journal as soon as it can be written again.
+    """
+
+    def __init__(self, runs: Path, session_id: str, path: Path) -> None:
+        self.runs = runs
+        self.session_id = session_id
+        self.path = path
+        self.spare = _spare_path(path)
+        self._done = dict(self._read())
+        self._seen: dict[Hashable, Path] = {}
+
+    @classmethod
+    def of_sweep(cls, runs: Path, overrides: Sequence[str]) -> Self:
+        key = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
+        return cls(runs, key, runs / JOURNAL_NAME.format(key=key))
+
+    @classmethod
+    def of_session(cls, runs: Path, given: Sequence[str]) -> Self:
+        """Return the journal of the interleaved session that ``given`` identifies.
+
+        The session's name is in the journal's first line; a new session gets a new one.
+        """
+        key = hashlib.sha256("\x1f".join(given).encode()).hexdigest()[:8]
+        path = runs / JOURNAL_NAME.format(key=key)
+        return cls(runs, _session_id(path) or secrets.token_hex(4), path)
+
+    def begin(self) -> None:
+        """Write the session's name into its journal, so that a resumed session keeps it."""
+        if _session_id(self.path) is None:
+            self._append({"session": self.session_id})
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        for entry in _entries_with_spare(self.path):
+            if "point" in entry and "folder" in entry:
+                yield entry["point"], entry["folder"]
+
+    def done(self, points: Iterable[Point]) -> tuple[dict[str, Path], list[str]]:
+        """Return the folders of finished, valid runs, by point key, and why others are repeated.
+
+        A run that is not valid by its record and traces, or is a copy of another, is made again;
+        nothing is deleted.
+        """
+        self._take_spare_lines()
+        found: dict[str, Path] = {}
+        refused: list[str] = []
+        for point in points:
+            if (name := self._done.get(point.key)) is None:
+                continue
+            reason = self._refused(name)
+            if reason:
+                refused.append(f"{self._folder(name)} is not reused, its run is repeated: {reason}")
+            else:
+                found[point.key] = self._folder(name)
+        return found, refused
+
+    def _folder(self, name: str) -> Path:
+        """Return the folder of a run in the journal; a record in the state folder has a path."""
+        moved = self.runs / Path(name).name
+        return moved if (moved / RECORD_FILE).exists() else self.runs / name
+
+    def _refused(self, name: str) -> str:
+        """Return why a run in the journal can't be reused; empty if it can."""
+        from wattload.reports.runs.load import load_runs, refuse_duplicate
+        from wattload.reports.runs.validity import checks_of_files
+
+        folder = self._folder(name)
+        try:
+            (run,) = load_runs([folder / RECORD_FILE])
+        except RecordError as error:
+            return str(error)
+        if run.id != folder.name:
+            return f"its record is of the run {run.id}"
+        try:
+            refuse_duplicate(run.record, folder / RECORD_FILE, self._seen)
+        except RecordError as error:
+            return str(error)
+        failed = (c for c in (*run.record.checks, *checks_of_files(run)) if c.fails_run)
+        if run.record.status != "complete":
+            return f"it is {run.record.status}"
+        return next((f"{check.name} failed: {check.sentence}" for check in failed), "")
+
+    def add(self, point: Point, folder: Path) -> None:
+        """Add a finished run; ``folder`` is in the runs folder, or has the record that is not."""
+        is_here = folder.parent.absolute() == self.runs.absolute()
+        self._append({"point": point.key, "folder": folder.name if is_here else str(folder)})
+
+    def _append(self, entry: Mapping[str, str]) -> None:
+        line = json.dumps(entry).encode()
+        try:
+            _append_line(self.path, line)
+        except (OSError, ForeignFileError):  # full, gone, or replaced by somebody
+            _append_line(self.spare, line)
+
+    def _take_spare_lines(self) -> None:
+        """Move the lines in the state folder to the journal, if it can be written again."""
+        entries = list(_entries(self.spare))
+        with suppress(OSError, ForeignFileError):
+            for entry in entries:
+                _append_line(self.path, json.dumps(entry).encode())
+            with choose_folder(self.spare.parent) as folder:
+                folder.remove(self.spare.name)
+
+
+def _spare_path(path: Path) -> Path:
+    """Return the place for a journal's lines in the state folder; runs folders have one each."""
+    of_folder = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:8]
+    return default_state_folder() / "records" / f"{path.stem}-{of_folder}.jsonl"
+
+
+def _append_line(path: Path, line: bytes) -> None:
+    """Add a line, fsynced; end a torn last line first, so that it does not spoil the new one."""
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with choose_folder(path.parent) as folder:
+        descriptor = folder.append(path.name)
+    with os.fdopen(descriptor, "ab+") as file:
+        file.write(line + b"\n" if _is_at_line_start(file) else b"\n" + line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_at_line_start(file: BinaryIO) -> bool:
+    """Return whether the file is empty or ends with a newline."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _session_id(path: Path) -> str | None:
+    named = (entry["session"] for entry in _entries_with_spare(path) if "session" in entry)
+    return next(named, None)
+
+
+def _entries_with_spare(path: Path) -> Iterator[dict[str, str]]:
+    return chain(_entries(path), _entries(_spare_path(path)))
+
+
+def _entries(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the journal's entries; a line torn by a crash is skipped, and that run is repeated.
+
+    The journal of somebody else is refused: in a shared folder, it could name made-up runs.
+    """
+    try:
+        with choose_folder(path.parent) as runs:
+            content = runs.read(path.name)
+    except FileNotFoundError:
+        return
+    for line in (content or b"").decode(errors="replace").splitlines():
+        try:
+            entry = from_json(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and all(isinstance(text, str) for text in entry.values()):
+            yield entry
 
 
 class SessionReporter(Reporter, Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.workload import DataFacts, RunContext
 from wattload.loaders.data import criteo_synthetic

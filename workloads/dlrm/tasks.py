@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattload.core.errors import TargetError, WattloadError
-from wattload.core.faults import remedy
+from wattload.core.errors import TargetError, WattloadError, remedy
 from wattload.core.io import Extent
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up

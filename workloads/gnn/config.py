@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattload.core.errors import ConfigError
-from wattload.core.host.gpu_topology import check_names, named_gpus
+from wattload.core.host.gpus import check_names, named_gpus
 from wattload.core.settings import check_settings, setting
 from wattload.loaders.graph.sampler import FANOUT_LIMIT, THREAD_LIMIT
 from wattload.loaders.graph.shapes import SHAPES, GraphShape

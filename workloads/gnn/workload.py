@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError, NoGpuError
-from wattload.core.host.gpu_topology import gpu_of_process
-from wattload.core.host.gpus import Gpu
+from wattload.core.host.gpus import Gpu, gpu_of_process
 from wattload.core.record.results import Check
 from wattload.core.units import format_bytes
 from wattload.core.workload import (

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from wattload.core.errors import ConfigError
-from wattload.core.host.gpu_topology import check_names, named_gpus
+from wattload.core.host.gpus import check_names, named_gpus
 from wattload.core.settings import check_settings, setting
 from wattload.core.units import MIB
 from wattload.loaders.block_reads import WARP, Pattern

@@ -11,14 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from wattload.core.errors import ConfigError, NoGpuError, RunError
-from wattload.core.host.gpu_topology import Connection as GpuConnection
-from wattload.core.host.gpu_topology import connect, gpu_of_process
-from wattload.core.host.gpus import Gpu
+from wattload.core.host.gpus import Connection as GpuConnection
+from wattload.core.host.gpus import Gpu, connect, gpu_of_process
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
 from wattload.core.record.results import Check
 from wattload.core.storage.controllers import controllers_under
-from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes, format_seconds
 from wattload.core.workload import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check, VerifiedBytes
-from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.file_system import written_extents_check
 from wattload.core.workload import Communicator
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.results.unet3d.facts import PHASE

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core import mlperf
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf import published
-from wattload.core.mlperf.published import DataSetRule
+from wattload.core.mlperf import DataSetRule
 from wattload.core.settings import check_settings, setting
 from wattload.core.sysfs import read_meminfo
 from wattload.loaders.data.record_formats import FORMATS
@@ -44,7 +44,7 @@ PUBLISHED_SETTINGS = (
 )
 """Settings with the values of MLPerf Storage v1.0 to v3.0; other values make it a different job."""
 
-PUBLISHED_STEP_S = published.UNET3D.step_s
+PUBLISHED_STEP_S = mlperf.UNET3D.step_s
 """The step times of unet3d in MLPerf Storage, in seconds (``computation_time``)."""
 
 FULL_SCALE = "full"
@@ -202,7 +202,7 @@ class Config:
     Sizes are payload bytes (DLIO's ``record_length_bytes``); each file also has a header.
     """
 
-    au_threshold: ClassVar[float] = published.UNET3D.au_threshold
+    au_threshold: ClassVar[float] = mlperf.UNET3D.au_threshold
     """The utilisation that an accelerator has to reach to count."""
 
     _target_: str = "wattload.workloads.unet3d.workload.Unet3d"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf.published import DataSetRule
+from wattload.core.mlperf import DataSetRule
 from wattload.core.storage.targets import refuse_too_many_files
 from wattload.core.units import format_bytes
 from wattload.core.workload import Accelerator, RunContext

@@ -8,10 +8,10 @@ import pytest
 
 from tests.records import Scenario, make_run
 from wattload.core.checks.evaluation import evaluate
-from wattload.core.record.controller import ControllerState, PowerCapabilities
 from wattload.core.record.energy import PowerSettingRecord, ThrottlingRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
+from wattload.core.record.target import ControllerState, PowerCapabilities
 
 
 def record_of_a_drive() -> RunRecord:

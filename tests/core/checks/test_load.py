@@ -9,7 +9,7 @@ import pytest
 from tests.record_machine import read
 from tests.records import Scenario, make_run
 from wattload.core.base_models import Observed
-from wattload.core.record.load import LoadLevel, LoadRecord, MemoryMeter, Stretch
+from wattload.core.record.host import LoadLevel, LoadRecord, MemoryMeter, Stretch
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit

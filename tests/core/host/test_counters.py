@@ -12,7 +12,7 @@ import pytest
 from tests.data.sysfs.tree import expand, write
 from wattload.core.errors import TargetError
 from wattload.core.host.counters import BlockStat, CpuShares, CpuTime, read_block_stat
-from wattload.core.storage.direct_io import scratch_file
+from wattload.core.storage.file_system import scratch_file
 from wattload.core.storage.targets import counting_devices, resolve_targets
 from wattload.core.sysfs import Roots
 from wattload.core.units import NS_PER_S

@@ -14,13 +14,12 @@ import pytest
 from tests.data.sysfs.tree import expand, write
 from wattload import __version__
 from wattload.core.host import facts
+from wattload.core.host.cgroups import cpu_limit, memory_limit_bytes
 from wattload.core.host.counters import format_cpus, host_state, rank_facts
 from wattload.core.host.facts import (
-    cpu_limit,
     find_container,
     find_hypervisor,
     host_facts,
-    memory_limit_bytes,
     software_facts,
 )
 from wattload.core.storage.targets import resolve_targets

@@ -8,7 +8,7 @@ import pytest
 
 from tests.gpu_machine import divide, gpu_address, machine, on_drives
 from wattload.core.errors import ConfigError
-from wattload.core.host.gpu_topology import connect, gpu_of_process
+from wattload.core.host.gpus import connect, gpu_of_process
 from wattload.core.sysfs import Roots
 
 TARGETS = [on_drives(Path(f"/mnt/n{number}"), number, index=number) for number in range(8)]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.data.sysfs.tree import write
-from wattload.core.host.memory_limit import LimitPlace, LimitProbe, limited_memory, probe
+from wattload.core.host.cgroups import LimitPlace, LimitProbe, limited_memory, probe
 from wattload.core.sysfs import Roots
 from wattload.core.units import MIB
 from wattload.loaders.data.cold_cache import evict
@@ -26,7 +26,7 @@ real = pytest.mark.skipif(HERE.place is None, reason=HERE.reason or "")
 
 START = f"""
 import json, os, subprocess, sys
-from wattload.core.host.memory_limit import limited_memory
+from wattload.core.host.cgroups import limited_memory
 from wattload.core.interrupts import interruptible
 
 def groups(pid="self"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wattload.core.host.memory_modules import memory_rate
+from wattload.core.host.memory_traffic import memory_rate
 from wattload.core.sysfs import Roots
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.sysfs.tree import write
-from wattload.core.host.topology import NodeCpus, nodes_of, parse_cpus
+from wattload.core.host.facts import NodeCpus, nodes_of, parse_cpus
 from wattload.core.sysfs import Roots
 
 

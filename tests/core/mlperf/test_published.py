@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wattload.core.mlperf.published import UNET3D, DataSetRule
+from wattload.core.mlperf import UNET3D, DataSetRule
 from wattload.core.units import GIB
 
 RECORD = UNET3D.record_mean_bytes

@@ -18,7 +18,7 @@ from tests.mlperf_runs import (
     with_loader,
 )
 from tests.records import Scenario, make_run
-from wattload.core.mlperf.rules import RULES, judge
+from wattload.core.mlperf import RULES, judge
 from wattload.core.units import Unit
 
 

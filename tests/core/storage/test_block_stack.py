@@ -21,7 +21,7 @@ from wattload.core.storage.block_stack import (
     walk,
 )
 from wattload.core.storage.controllers import controllers_under
-from wattload.core.storage.mounts import Mount, find_mount, read_mounts
+from wattload.core.storage.file_system import Mount, find_mount, read_mounts
 from wattload.core.storage.targets import Target, counting_devices, resolve_targets
 from wattload.core.sysfs import Roots
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.data.sysfs.tree import expand, write
-from wattload.core.record.controller import ControllerState, SmartState
+from wattload.core.record.target import ControllerState, SmartState
 from wattload.core.storage.controllers import (
     NEEDS_ADMIN_QUEUE,
     PciFunction,

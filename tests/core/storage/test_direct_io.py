@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from wattload.core.storage import direct_io
-from wattload.core.storage.direct_io import find_direct_io, scratch_file, statx_alignment
+from wattload.core.storage import file_system
+from wattload.core.storage.file_system import find_direct_io, scratch_file, statx_alignment
 
 
 def test_the_alignment_found_is_enough_for_a_direct_read_and_write(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_trying_out_agrees_with_statx(tmp_path: Path, monkeypatch: pytest.Monkey
     from_statx, _ = find_direct_io(tmp_path)
     if from_statx is None or from_statx.found_by != "statx":
         pytest.skip("statx does not tell alignments here")
-    monkeypatch.setattr(direct_io, "statx_alignment", lambda _: None)
+    monkeypatch.setattr(file_system, "statx_alignment", lambda _: None)
     tried, reason = find_direct_io(tmp_path)
     assert tried is not None, reason
     assert tried.found_by == "probe"
@@ -42,7 +42,7 @@ def test_trying_out_agrees_with_statx(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_file_system_that_refuses_is_not_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_io, "statx_alignment", lambda _: (0, 0))
+    monkeypatch.setattr(file_system, "statx_alignment", lambda _: (0, 0))
     assert find_direct_io(tmp_path) == (
         None,
         "the file system does not support O_DIRECT (statx)",
@@ -96,13 +96,13 @@ def test_a_refused_open_is_the_reason(tmp_path: Path, monkeypatch: pytest.Monkey
         return real_open(path, wanted, mode)
 
     monkeypatch.setattr(os, "open", no_direct)
-    monkeypatch.setattr(direct_io, "statx_alignment", lambda _: None)
+    monkeypatch.setattr(file_system, "statx_alignment", lambda _: None)
     assert find_direct_io(tmp_path) == (None, "open with O_DIRECT: Invalid argument")
 
 
 def test_a_dropped_flag_is_no_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "fcntl", lambda *_: os.O_RDWR)
-    monkeypatch.setattr(direct_io, "statx_alignment", lambda _: None)
+    monkeypatch.setattr(file_system, "statx_alignment", lambda _: None)
     found, reason = find_direct_io(tmp_path)
     assert found is None
     assert reason is not None
@@ -122,7 +122,7 @@ def test_a_larger_block_is_tried_where_512_bytes_are_refused(
 
         monkeypatch.setattr(os, "pwritev", write)
 
-    monkeypatch.setattr(direct_io, "statx_alignment", lambda _: None)
+    monkeypatch.setattr(file_system, "statx_alignment", lambda _: None)
     if find_direct_io(tmp_path)[0] is None:
         pytest.skip("no O_DIRECT under the tests")
     only(4096)

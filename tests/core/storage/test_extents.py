@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.allocation import punch, unwrite
-from wattload.core.storage import extents as extents_module
-from wattload.core.storage.extents import ExtentMap, count_extents, extent_map
+from wattload.core.storage import file_system
+from wattload.core.storage.file_system import ExtentMap, count_extents, extent_map
 
 MIB = 1024 * 1024
 SIZE = 1_000_001
@@ -93,7 +93,7 @@ def test_a_hole_at_the_end_is_counted(tmp_path: Path) -> None:
 def test_more_extents_than_one_answer_holds_are_walked(
     written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extents_module, "_ROOM", 2)
+    monkeypatch.setattr(file_system, "_ROOM", 2)
     for offset in range(0, 10 * 65536, 65536):
         punch(written, offset, 4096)
     assert unwritten_bytes(written) == 10 * 4096
@@ -121,7 +121,7 @@ def test_the_digest_of_a_map_follows_the_extents_and_not_the_bytes(
         file.write(os.urandom(4096))
     assert before is not None
     assert extent_map(written).sha256 == before
-    monkeypatch.setattr(extents_module, "_ROOM", 1)
+    monkeypatch.setattr(file_system, "_ROOM", 1)
     assert extent_map(written).sha256 == before
     unwrite(written)
     unwritten = extent_map(written).sha256

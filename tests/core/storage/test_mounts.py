@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.sysfs.tree import write
-from wattload.core.storage.mounts import find_mount, is_on_root, read_mounts
+from wattload.core.storage.file_system import find_mount, is_on_root, read_mounts
 from wattload.core.sysfs import Roots
 
 LINES = r"""

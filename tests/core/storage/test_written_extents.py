@@ -10,7 +10,7 @@ import pytest
 
 from tests.allocation import punch, unwrite
 from wattload.core.errors import DataError
-from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.file_system import written_extents_check
 
 
 @pytest.fixture

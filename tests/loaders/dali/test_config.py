@@ -14,7 +14,7 @@ from tests.context import directory_target
 from tests.contracts.loader import make_samples
 from wattload.core import workload as core_workload
 from wattload.core.errors import ConfigError, MissingExtraError, TargetError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.core.workload import require_installed
 from wattload.loaders.dali import config as module
 from wattload.loaders.dali.config import Access, Config, Device

@@ -10,7 +10,7 @@ import pytest
 
 from tests.context import directory_target
 from wattload.core.errors import ConfigError, MissingExtraError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.aligned_io import check_alignment
 from wattload.loaders.direct.config import Config, open_engine
 from wattload.loaders.engine import library

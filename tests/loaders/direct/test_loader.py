@@ -11,7 +11,7 @@ import pytest
 from tests.context import directory_target
 from tests.contracts.loader import RESIZE, Counter, LoaderContract, make_samples, payload_of
 from wattload.core.errors import ConfigError, DataError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.direct.config import Config, slot_count
 from wattload.loaders.direct.loader import DirectSampleLoader

@@ -20,7 +20,7 @@ from tests.loaders.block_plans import (
     stamped_file,
 )
 from wattload.core.errors import ConfigError, TargetError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.block_reads import Ability, BlockReadConfig
 from wattload.loaders.data.cold_cache import evict, resident_fraction

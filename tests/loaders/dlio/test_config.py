@@ -13,7 +13,7 @@ from tests.context import directory_target
 from tests.loaders.dlio.job import BATCH, FILES, RESIZE, make_training
 from wattload.core import workload as core_workload
 from wattload.core.errors import ConfigError, MissingExtraError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.dlio import config
 from wattload.loaders.dlio.config import Config
 from wattload.loaders.dlio.harness import command_line, workload_settings

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tests.power.energy_traces import Floats, ns, trace_of
 from wattload.core.power import Bounds, Channel
-from wattload.core.record.controller import PowerStateFacts
+from wattload.core.record.target import PowerStateFacts
 from wattload.power.energy.integration import WindowResult, integrate
 from wattload.power.sources.nvme import state_bounds
 

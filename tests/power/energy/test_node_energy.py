@@ -24,7 +24,7 @@ from wattload.core.power import (
     SourceFacts,
 )
 from wattload.core.record.energy import EnergyRecord, PowerSection
-from wattload.core.record.totals import drive_energy
+from wattload.core.record.summary import drive_energy
 from wattload.power.config import HwmonConfig, PowerConfig
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.sources import selection

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.power.nvme.admin import Answers
 from tests.power.nvme.dumps import DUMPS, Dump
 from wattload.core.errors import PowerError
-from wattload.core.record.controller import ControllerState
+from wattload.core.record.target import ControllerState
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
 from wattload.power.nvme.logs import read_freezing_commands, read_ocp_smart, read_supported_pages

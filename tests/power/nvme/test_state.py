@@ -13,7 +13,7 @@ from tests.model_host.drive import FIVE_STATES, Model, ModelDrive, store
 from tests.model_host.power import Meter, ocp_bytes
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
-from wattload.core.record.controller import ControllerState
+from wattload.core.record.target import ControllerState
 from wattload.power.nvme.identify import decode_controller, decode_power_state
 from wattload.power.nvme.state import (
     power_capabilities,

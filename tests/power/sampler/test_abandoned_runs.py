@@ -10,21 +10,21 @@ import pytest
 from tests.records import Scenario, make_run
 from tests.second_user import OTHER, as_other, need_second_user, shared_folder
 from wattload.core.files import Folder, choose_folder
-from wattload.core.record import unfinished
+from wattload.core.record import file as record_file
 from wattload.core.record.file import DRAFT_FILE, read_record
 from wattload.power.sampler.aborted_record import finish_abandoned, finish_in
 
-MARKS = (unfinished.LOCK_FILE, unfinished.OWNER_FILE, unfinished.RESERVE_FILE)
+MARKS = (record_file.LOCK_FILE, record_file.OWNER_FILE, record_file.RESERVE_FILE)
 
 
 def left(runs: Path, name: str) -> Path:
     """Make the folder of a run that was killed together with its sampler."""
     record, _ = make_run(Scenario(run_id=name.strip(".")))
     with choose_folder(runs) as above, above.make(name) as folder:
-        unfinished.write_owner(folder)
+        record_file.write_owner(folder)
         folder.write(DRAFT_FILE, record.model_copy(update={"spans": ()}).model_dump_json())
-        folder.write(unfinished.RESERVE_FILE, "")
-        folder.lock(unfinished.LOCK_FILE).release()
+        folder.write(record_file.RESERVE_FILE, "")
+        folder.lock(record_file.LOCK_FILE).release()
     return runs / name
 
 
@@ -58,7 +58,7 @@ def test_a_closed_folder_hides_no_other_run() -> None:
 
         def find() -> None:
             folder = left(runs, "run")
-            assert unfinished.unfinished_runs([runs, runs / "0"]) == [folder]
+            assert record_file.unfinished_runs([runs, runs / "0"]) == [folder]
             assert finish_abandoned([runs, runs / "0" / "below"]) == {folder: ""}
 
         as_other(find)
@@ -78,7 +78,7 @@ def test_a_run_s_folder_that_is_replaced_meanwhile_gets_its_own_record_and_no_ot
             folder.rename(runs / "moved")
             folder.symlink_to(victim)
 
-        with unfinished.abandoned(folder) as opened:
+        with record_file.abandoned(folder) as opened:
             as_other(swap)
             assert isinstance(opened, Folder)
             finish_in(opened, "aborted", "killed")

@@ -11,8 +11,7 @@ import pytest
 
 from tests.records import Scenario, write_run
 from wattload.core.errors import RecordError
-from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
-from wattload.core.record.unfinished import OWNER_FILE
+from wattload.core.record.file import DRAFT_FILE, OWNER_FILE, RECORD_FILE
 from wattload.reports.render.index import render_index
 from wattload.reports.render.output import FORMS, make_report
 from wattload.reports.runs import search, traces

@@ -13,7 +13,7 @@ import pytest
 
 from tests.run.host_load.test_process import lives, members
 from tests.run.running import SLOW, launched, record_of, run, until
-from wattload.core.record.load import CPU_BAND, MEMORY_BAND, LoadLevel
+from wattload.core.record.host import CPU_BAND, MEMORY_BAND, LoadLevel
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import judged
 

@@ -10,8 +10,8 @@ from wattload.core.host.counters import CpuTime
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.units import MIB, NS_PER_S
 from wattload.loaders.engine.load import LoadCounts
-from wattload.run.host_load.client import LoadProcess
-from wattload.run.host_load.meter import HostMeter, Peak, Reading, work_fraction
+from wattload.run.host_load.process import LoadProcess
+from wattload.run.host_load.settling import HostMeter, Peak, Reading, work_fraction
 
 PEAK = Peak(traffic_bytes_per_s=200.0, copied_bytes_per_s=100.0, units_per_s=10.0)
 

@@ -17,7 +17,7 @@ from wattload.core.errors import RunError
 from wattload.core.host.counters import ProcessTree
 from wattload.core.interrupts import interruptible
 from wattload.core.units import MIB
-from wattload.run.host_load.client import LoadProcess
+from wattload.run.host_load.process import LoadProcess
 
 CPUS = sorted(os.sched_getaffinity(0))
 PROGRAM = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -95,7 +95,7 @@ def test_its_death_breaks_the_main_thread_off(load: LoadProcess) -> None:
 
 def test_one_that_does_not_answer_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     load = start_threads()
-    monkeypatch.setattr("wattload.run.host_load.client.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("wattload.run.host_load.process.ANSWER_TIMEOUT_S", 0.2)
     os.kill(load.pid, signal.SIGSTOP)
     with pytest.raises(RunError, match="the load did not answer in"):
         load.counts()
@@ -120,7 +120,7 @@ def test_what_keeps_it_from_starting_is_in_the_error() -> None:
 
 OWNER = """
 import os, sys, time
-from wattload.run.host_load.client import LoadProcess
+from wattload.run.host_load.process import LoadProcess
 load = LoadProcess([{cpu}], {arguments})
 if not os.fork():  # as a worker of torch does, it keeps the load's pipe open
     os.setsid()

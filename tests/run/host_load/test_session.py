@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from wattload.core.host.counters import ProcessTree
+from wattload.run.host_load.config import Stressapptest
 from wattload.run.host_load.session import LoadSession, Rank
-from wattload.run.host_load.stressapptest import Config
 from wattload.run.phases import PhaseRecorder
 
 CPUS = frozenset(os.sched_getaffinity(0))
@@ -28,7 +28,7 @@ def test_the_time_between_timed_phases_is_left_out(tmp_path: Path) -> None:
     program.chmod(0o755)
     recorder = PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=dict)
     session = LoadSession(
-        Config(name="stressapptest", binary=str(program), warm_up_s=0.0, alone_s=0.01),
+        Stressapptest(name="stressapptest", binary=str(program), warm_up_s=0.0, alone_s=0.01),
         host="box",
         ranks=[Rank(host="box", pid=os.getpid(), cpus=CPUS)],
         recorder=recorder,

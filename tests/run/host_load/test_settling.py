@@ -8,11 +8,10 @@ import pytest
 
 from tests.record_machine import read
 from wattload.core.errors import RunError
-from wattload.core.record.load import LoadLevel
+from wattload.core.record.host import LoadLevel
 from wattload.loaders.engine.load import PERIOD_US
-from wattload.run.host_load.busy import Config
-from wattload.run.host_load.meter import Peak
-from wattload.run.host_load.settling import Settled, Settling
+from wattload.run.host_load.config import Busy
+from wattload.run.host_load.settling import Peak, Settled, Settling
 
 CPUS = 16
 PEAK_BYTES = 100e9
@@ -61,7 +60,7 @@ class Host:
 
 
 def settle(host: Host, **settings: float) -> Settled:
-    config = Config(**settings)  # type: ignore[arg-type]
+    config = Busy(**settings)  # type: ignore[arg-type]
     peak = Peak(traffic_bytes_per_s=PEAK_BYTES, copied_bytes_per_s=50e9, units_per_s=8e6)
     return Settling(
         config,

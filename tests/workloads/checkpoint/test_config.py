@@ -21,7 +21,7 @@ from tests.workloads.checkpointing import (
     settings,
 )
 from wattload.core.errors import ConfigError, MissingExtraError, TargetError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import TargetKind
 from wattload.core.units import GIB
 from wattload.core.workload import Accelerator

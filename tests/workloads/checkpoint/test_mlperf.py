@@ -8,7 +8,7 @@ import pytest
 
 from tests.context import context_at
 from tests.workloads.checkpointing import STEP_S, made, ranks, run
-from wattload.core.mlperf import published
+from wattload.core import mlperf
 from wattload.run.compose import compose
 from wattload.workloads.checkpoint.config import plan_job
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.usefixtures("short_ceilings")
 def test_the_preset_is_a_run_by_the_rules(tmp_path: Path) -> None:
     overrides = ["workload=checkpoint_mlperf", "scale=full", f"target.path={tmp_path}"]
     config, _ = compose(overrides)
-    asked = published.CHECKPOINT_RANKS[config.workload.model]
+    asked = mlperf.CHECKPOINT_RANKS[config.workload.model]
     context = ranks(tmp_path, asked)[0]
     context.scale = "full"
     job = plan_job(config.workload, context)
     assert len(job.shards) == job.model_ranks == asked
     assert job.checkpoint_bytes == job.rank_bytes
-    assert job.config.checkpoint_count == job.config.kept == published.CHECKPOINT_COUNT
-    assert job.config.training_s == published.CHECKPOINT_INTERVAL_S
+    assert job.config.checkpoint_count == job.config.kept == mlperf.CHECKPOINT_COUNT
+    assert job.config.training_s == mlperf.CHECKPOINT_INTERVAL_S
     assert (job.config.is_async, job.config.fsync) == (False, True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.context import Context, LocalCommunicator, directory_target
 from wattload.core.record.results import Check
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Accelerator, Communicator
 from wattload.loaders.block_reads import BlockReader, ReadPlan

@@ -8,7 +8,7 @@ import pytest
 from tests.context import Context, context_at
 from tests.gpu_machine import machine
 from tests.loaders.gpu_queue.emulated_gpu import emulated
-from wattload.core.host.gpu_topology import Connection, connect
+from wattload.core.host.gpus import Connection, connect
 from wattload.core.sysfs import Roots
 from wattload.workloads.gpu_read import workload as module
 

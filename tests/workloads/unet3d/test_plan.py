@@ -10,7 +10,7 @@ import pytest
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from tests.unet3d import FILES, direct, torch, workload
 from wattload.core.errors import ConfigError, MissingExtraError
-from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.file_system import DirectIo
 from wattload.core.workload import Accelerator
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.samples import SampleLoaderConfig

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.core.checks.energy import of_host
-from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.results import (
     NO_DRIVE,
@@ -20,6 +19,7 @@ from wattload.core.record.results import (
     Metric,
 )
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
+from wattload.core.record.target import ControllerRecord
 from wattload.core.units import NS_PER_S, format_percent, format_rate
 
 CEILING_FACTOR = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from wattload.core.checks.energy import of_host
-from wattload.core.record.load import (
+from wattload.core.record.host import (
     ALONE_S,
     CPU_BAND,
     MEMORY_BAND,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.core.record.target import ControllerRecord
 
 _NOT_CAPS = ("power.set_timestamp",)
 """Settings that do not limit power and are not checked."""

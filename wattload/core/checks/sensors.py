@@ -9,10 +9,10 @@ from itertools import combinations
 
 from wattload.core.checks.energy import of_host
 from wattload.core.power import MEASURING, Boxcar, Counter, Evidence, Instant, Scope, SourceFacts
-from wattload.core.record.controller import ControllerFacts, ControllerRecord
 from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.core.record.target import ControllerFacts, ControllerRecord
 from wattload.core.units import J_PER_WH, NS_PER_S
 
 AGREE_SHARE = 0.01

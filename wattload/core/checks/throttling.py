@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wattload.core.record.controller import ControllerRecord, ControllerState
 from wattload.core.record.energy import ThrottlingRecord
 from wattload.core.record.results import NO_DRIVE, Check
 from wattload.core.record.run import RunRecord
+from wattload.core.record.target import ControllerRecord, ControllerState
 
 _THERMAL = (
     "thermal_transitions_1",

@@ -22,9 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.host.owned_folders import left_folders, own_name
-from wattload.core.storage.mounts import read_mounts
-from wattload.core.sysfs import LIVE, Roots, explain, read_text
+from wattload.core.storage.file_system import read_mounts
+from wattload.core.sysfs import LIVE, Roots, explain, left_folders, own_name, read_text
 from wattload.core.units import KIB, MIB
 
 _PREFIX = "wattload-trace"

@@ -1,13 +1,46 @@
-"""The control groups of this process (cgroups(7)), version 1 and 2."""
+"""The control groups of this process (cgroups(7)), their limits, and one of its own.
+
+``limited_memory`` limits the memory of this process for a part of a run. Its group holds this
+process, all its threads and the children that it starts meanwhile; children that were there before
+stay where they are. What the kernel charges to a group is what its processes touch first while they
+are in it: memory, and pages of files that a read or a page fault brings into the page cache. Hence
+two rules for callers:
+
+* Memory that was touched before the limit stays charged to the old group and does not count. What
+  has to fit the budget is allocated and filled within the block.
+* Pages of files that are in the page cache already stay there and are served from there, beyond the
+  limit. Evict the files first.
+
+Memory that a driver pins for a GPU may not be charged at all. The group is below the process's own
+in version 1, so that the limits of a container still hold. Version 2 forbids that where the own
+group has processes: the group is then beside it, outside its limits of CPU time and I/O.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO, Literal
 
-from wattload.core.storage.mounts import Mount, read_mounts
-from wattload.core.sysfs import LIVE, Roots, read_text
+from wattload.core.interrupts import ignored
+from wattload.core.storage.file_system import Mount, read_mounts
+from wattload.core.sysfs import (
+    LIVE,
+    Roots,
+    explain,
+    left_folders,
+    own_name,
+    read_int,
+    read_text,
+    text_or_empty,
+)
+from wattload.core.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +100,396 @@ def _group(mount: Mount, path: PurePosixPath, version: int, roots: Roots) -> Gro
     inside = path.relative_to(mount.root) if path.is_relative_to(mount.root) else PurePosixPath()
     top = roots.sys / mount.mount_point.relative_to("/sys")
     return Group(folder=top / inside, top=top, version=version)
+
+
+_NO_LIMIT = "no limit is set"
+_UNLIMITED_V1_BYTES = 2**62
+"""cgroup v1 shows "unlimited" as the largest page-aligned 63-bit number."""
+
+_TASKS = ("pids.max", "pids.current")
+
+
+def cpu_limit(roots: Roots) -> tuple[float | None, str]:
+    """Return the smallest CPU quota of this process's groups, in CPUs, or ``None`` and why."""
+    return _least(roots, "cpu", _cpu_quota)
+
+
+def memory_limit_bytes(roots: Roots) -> tuple[int | None, str]:
+    """Return the smallest memory limit of this process's groups, or ``None`` and why."""
+    limit, reason = _least(roots, "memory", _memory_limit)
+    return (None if limit is None else int(limit)), reason
+
+
+def task_limits(roots: Roots) -> list[tuple[int, int]]:
+    """Return ``pids.max`` and ``pids.current`` of this process's groups that have a limit.
+
+    Both count threads. Empty where the kernel shows none.
+    """
+    try:
+        folders = [each for each in group_folders("pids", roots) if (each / _TASKS[0]).exists()]
+        pairs = [[read_text(folder / name) for name in _TASKS] for folder in folders]
+        return [(int(most), int(now)) for most, now in pairs if most != "max"]
+    except (OSError, ValueError):
+        return []
+
+
+def _least(
+    roots: Roots, controller: str, read: Callable[[Path], float | None]
+) -> tuple[float | None, str]:
+    try:
+        limits = [read(folder) for folder in group_folders(controller, roots)]
+    except (OSError, ValueError) as error:
+        return None, explain(error)
+    return min((limit for limit in limits if limit is not None), default=None), _NO_LIMIT
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    if (folder / "cpu.max").exists():
+        quota, _, period = read_text(folder / "cpu.max").partition(" ")
+    elif (folder / "cpu.cfs_quota_us").exists():
+        quota = read_text(folder / "cpu.cfs_quota_us")
+        period = read_text(folder / "cpu.cfs_period_us")
+    else:
+        return None
+    return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+def _memory_limit(folder: Path) -> float | None:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        if (folder / name).exists():
+            text = read_text(folder / name)
+            unlimited = text == "max" or int(text) >= _UNLIMITED_V1_BYTES
+            return None if unlimited else int(text)
+    return None
+
+
+Method = Literal["cgroup1", "cgroup2"]
+
+_IN_CONTAINER = "in Docker add --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:rw"
+_MEMBERS = "cgroup.procs"
+_ENABLED = "cgroup.subtree_control"
+_PREFIX = "wattload-memory"
+
+
+_MOVES = 3
+"""Rounds in which members are moved back."""
+
+
+class MemoryLimitError(Exception):
+    """No group can be made; the message is a clause that says what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitPlace:
+    """Where a group would be made: in ``parent``; ``own`` is the group that the process is in.
+
+    ``enables`` is whether the controller has to be enabled in ``parent`` first, for the while.
+    """
+
+    method: Method
+    own: Path
+    parent: Path
+    enables: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LimitProbe:
+    """What would limit the memory; without a ``place``, ``reason`` says why and what to do."""
+
+    place: LimitPlace | None
+    reason: str | None = None
+
+
+def probe(roots: Roots = LIVE) -> LimitProbe:
+    """Return where a group would be made. Creates nothing: rights are looked up, not tried."""
+    try:
+        return LimitProbe(_find_place(roots))
+    except MemoryLimitError as error:
+        return LimitProbe(None, str(error))
+
+
+class LimitedMemory:
+    """The limit that is in force, or ``method`` ``None`` and the ``reason`` why there is none.
+
+    ``remarks`` say how earlier runs ended that left their groups behind. The figures stay readable
+    after the block.
+    """
+
+    def __init__(self, limit_bytes: int, folder: Path | None, method: Method | None) -> None:
+        self.limit_bytes = limit_bytes
+        self.method = method
+        self.reason: str | None = None
+        self.remarks: tuple[str, ...] = ()
+        self._folder = folder
+        self._peak_bytes: int | None = None
+        self._oom_kills: int | None = None
+
+    def change(self, limit_bytes: int) -> None:
+        """Set another limit; what the page cache has beyond it is dropped. Nothing without a limit.
+
+        Raises:
+            OSError: the kernel can't free so much.
+        """
+        if self._folder is None or self.method is None:
+            return
+        changes = list(_limits(self.method, self._folder, limit_bytes))
+        # In version 1 the limit with swap must not be below the one without.
+        for name, value in changes if limit_bytes <= self.limit_bytes else reversed(changes):
+            _write(self._folder / name, value)
+        self.limit_bytes = limit_bytes
+
+    def peak_bytes(self) -> int | None:
+        """Return the most that was charged at once, page cache included.
+
+        It reaches the limit wherever more was read than fits. ``None`` without a limit, and in
+        version 2 before Linux 5.19.
+        """
+        if self._folder is not None:
+            name = "memory.peak" if self.method == "cgroup2" else "memory.max_usage_in_bytes"
+            self._peak_bytes = _int_or_none(self._folder / name)
+        return self._peak_bytes
+
+    def available_bytes(self) -> int | None:
+        """Return what can still be allocated before the kernel kills this process.
+
+        That is the limit less what is charged and is not the page cache, which gives way. Compare
+        it with a large allocation before making it. ``None`` without a limit.
+        """
+        if self._folder is None:
+            return None
+        version_2 = self.method == "cgroup2"
+        usage = _int_or_none(
+            self._folder / ("memory.current" if version_2 else "memory.usage_in_bytes")
+        )
+        amounts = _amounts(self._folder / "memory.stat")
+        if usage is None or amounts is None:
+            return None
+        prefix = "" if version_2 else "total_"
+        cache = sum(amounts.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
+        return max(0, self.limit_bytes - max(0, usage - cache))
+
+    def oom_kills(self) -> int | None:
+        """Return how many processes the kernel killed at this limit; ``None`` if unknown."""
+        if self._folder is not None and self.method is not None:
+            self._oom_kills = _oom_kills(self._folder, self.method)
+        return self._oom_kills
+
+    def _keep(self) -> None:
+        """Read the last figures of the group before it goes."""
+        self.peak_bytes()
+        self.oom_kills()
+        self._folder = None
+
+
+@contextmanager
+def limited_memory(limit_bytes: int, roots: Roots = LIVE) -> Iterator[LimitedMemory]:
+    """Limit the memory of this process while the block runs; swap is not used instead.
+
+    If the kernel needs more for this process than the limit leaves after dropping the page cache,
+    it kills it: see ``LimitedMemory.available_bytes``. Groups that killed runs left are removed
+    first, and their ends told in ``remarks``. The group goes at every end of the block.
+
+    Args:
+        limit_bytes: the limit, 1 MiB or more; the kernel rounds it down to whole pages.
+        roots: where proc and sysfs are.
+    """
+    group = None
+    memory = LimitedMemory(limit_bytes, None, None)
+    try:
+        try:
+            place = _find_place(roots, limit_bytes)
+            remarks = _remove_leftovers(place, roots)
+            group = _Limit(place, roots)
+            memory = group.begin(limit_bytes)
+            memory.remarks = remarks
+        except MemoryLimitError as error:
+            memory.reason = str(error)
+        yield memory
+    finally:
+        if group is not None:
+            with ignored():
+                memory._keep()
+                group.end()
+
+
+class _Limit:
+    """A group while it exists."""
+
+    def __init__(self, place: LimitPlace, roots: Roots) -> None:
+        self._place = place
+        self._folder = place.parent / own_name(_PREFIX, roots)
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    def begin(self, limit_bytes: int) -> LimitedMemory:
+        try:
+            if self._place.enables:
+                _write(self._place.parent / _ENABLED, "+memory")
+            self._folder.mkdir()
+            for name, value in _limits(self._place.method, self._folder, limit_bytes):
+                _write(self._folder / name, value)
+            self._keep_own_group()
+            _write(self._folder / _MEMBERS, str(os.getpid()))
+        except OSError as error:
+            raise MemoryLimitError(
+                f"the control group {self._folder} was refused: {explain(error)}; "
+                f"{_remedy(error.errno)}"
+            ) from error
+        return LimitedMemory(limit_bytes, self._folder, self._place.method)
+
+    def end(self) -> None:
+        """Move everything back, and remove the group; safe wherever ``begin`` stopped."""
+        with suppress(OSError):
+            # Children that were started within are in it too, and may start others meanwhile.
+            for _ in range(_MOVES):
+                for member in read_text(self._folder / _MEMBERS).split():
+                    with suppress(ProcessLookupError):
+                        _write(self._place.own / _MEMBERS, member)
+        with suppress(OSError):
+            self._folder.rmdir()
+        if self._place.enables:
+            with suppress(OSError):  # refused while another process uses the controller
+                _write(self._place.parent / _ENABLED, "-memory")
+        if self._keeper is not None:
+            _pipe(self._keeper).close()
+            self._keeper.wait()
+
+    def _keep_own_group(self) -> None:
+        """Leave a process behind if the own group would be empty: systemd removes such groups."""
+        cat = shutil.which("cat")
+        inside = self._place.parent == self._place.own
+        if inside or cat is None or len(text_or_empty(self._place.own / _MEMBERS).split()) > 1:
+            return
+        self._keeper = subprocess.Popen([cat], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def _pipe(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    if process.stdin is None:
+        raise ValueError("the process has no pipe")
+    return process.stdin
+
+
+def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
+    """Return where to make a group; raises ``MemoryLimitError`` if none can be made."""
+    try:
+        groups = list(own_groups("memory", roots))
+    except (OSError, ValueError) as error:
+        raise MemoryLimitError(f"the control groups are unknown: {explain(error)}") from error
+    found = [group for group in groups if _has_memory(group)]
+    if not found:
+        raise MemoryLimitError(
+            "no control groups with the memory controller are mounted below /sys; mount them, "
+            f"{_IN_CONTAINER}, or start the kernel with cgroup_enable=memory"
+        )
+    group = found[0]
+    if str(os.getpid()) not in text_or_empty(group.folder / _MEMBERS).split():
+        raise MemoryLimitError(
+            f"{group.folder} is not this process's control group, which is hidden; {_IN_CONTAINER}"
+        )
+    place = _place_1(group) if group.version == 1 else _place_2(group)
+    for path in (place.parent, place.own / _MEMBERS, place.parent / _MEMBERS):
+        if not os.access(path, os.W_OK):
+            code = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
+            why = "is mounted read-only" if code == errno.EROFS else "is not this user's to change"
+            raise MemoryLimitError(f"{path} {why}; {_remedy(code)}")
+    outer_bytes, _ = memory_limit_bytes(roots)
+    if limit_bytes is not None and outer_bytes is not None and outer_bytes < limit_bytes:
+        raise MemoryLimitError(
+            f"the control groups of this process are limited to {format_bytes(outer_bytes)}, less "
+            f"than the {format_bytes(limit_bytes)} of the run; raise that limit, in Docker by "
+            "--memory"
+        )
+    return place
+
+
+def _has_memory(group: Group) -> bool:
+    if group.version == 1:
+        return (group.folder / "memory.limit_in_bytes").exists()
+    return "memory" in text_or_empty(group.top / "cgroup.controllers").split()
+
+
+def _place_1(group: Group) -> LimitPlace:
+    return LimitPlace(method="cgroup1", own=group.folder, parent=group.folder)
+
+
+def _place_2(group: Group) -> LimitPlace:
+    """Return the nearest group that may have children with the controller.
+
+    A group with processes must not, unless it is the root of the hierarchy ("No Internal Process
+    Constraint" in ``Documentation/admin-guide/cgroup-v2.rst``).
+    """
+    for parent in group.upwards():
+        if "memory" in text_or_empty(parent / _ENABLED).split():
+            return LimitPlace(method="cgroup2", own=group.folder, parent=parent)
+    if (group.top / "cgroup.type").exists():  # which the root has not: this one is a container's
+        raise MemoryLimitError(
+            "version 2 of control groups allows none below this container's own, which has "
+            f"processes; {_IN_CONTAINER}"
+        )
+    return LimitPlace(method="cgroup2", own=group.folder, parent=group.top, enables=True)
+
+
+def _remedy(code: int | None) -> str:
+    if code in (errno.EACCES, errno.EPERM):
+        return "run as root, or in a scope of the user's: systemd-run --user --scope wattload run"
+    return _IN_CONTAINER
+
+
+def _limits(method: Method, folder: Path, limit_bytes: int) -> Iterator[tuple[str, str]]:
+    """Yield the files of a limit that does not swap, with what to write."""
+    if method == "cgroup2":
+        yield "memory.max", str(limit_bytes)
+        if (folder / "memory.swap.max").exists():
+            yield "memory.swap.max", "0"
+        return
+    yield "memory.limit_in_bytes", str(limit_bytes)
+    if (folder / "memory.memsw.limit_in_bytes").exists():
+        yield "memory.memsw.limit_in_bytes", str(limit_bytes)
+    else:
+        yield "memory.swappiness", "0"
+
+
+def _remove_leftovers(place: LimitPlace, roots: Roots) -> tuple[str, ...]:
+    """Remove groups of ours whose processes have ended; return what is known of their ends."""
+    remarks = []
+    for left in left_folders(place.parent, _PREFIX, roots):
+        kills = _oom_kills(left.path, place.method)
+        with suppress(OSError):  # a process is in it: it is still in use
+            left.path.rmdir()
+            if kills:
+                remarks.append(
+                    f"an earlier run, process {left.pid}, was killed because it needed more memory "
+                    "than its limit; raise the share of memory, or take smaller batches"
+                )
+    return tuple(remarks)
+
+
+def _oom_kills(folder: Path, method: Method) -> int | None:
+    name = "memory.events" if method == "cgroup2" else "memory.oom_control"
+    amounts = _amounts(folder / name)
+    return None if amounts is None else amounts.get("oom_kill")
+
+
+def _amounts(path: Path) -> dict[str, int] | None:
+    try:
+        lines = [line.split() for line in read_text(path).splitlines()]
+    except OSError:
+        return None
+    return {name: int(value) for name, value in lines}
+
+
+def _int_or_none(path: Path) -> int | None:
+    try:
+        return read_int(path)
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file of the kernel by one call; ``OSError`` names the file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(descriptor)

@@ -1,7 +1,7 @@
 """Properties of a host that do not change during a run.
 
-Hardware, processors and their interrupts, hypervisor or container, control group limits, and
-software versions.
+Hardware, processors with their NUMA nodes and interrupts, hypervisor or container, and software
+versions.
 """
 
 from __future__ import annotations
@@ -11,35 +11,29 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import wattload
 from wattload import __version__
-from wattload.core.host.cgroups import group_folders
-from wattload.core.host.topology import parse_cpus
+from wattload.core.host.cgroups import cpu_limit, memory_limit_bytes
 from wattload.core.record.host import HostFacts, NumaNode, SoftwareFacts
-from wattload.core.storage.mounts import read_mounts
+from wattload.core.storage.file_system import read_mounts
 from wattload.core.sysfs import (
     LIVE,
     Observation,
     Roots,
     block_folder,
     bracketed,
-    explain,
     read_int,
     read_meminfo,
     read_text,
     text_or_empty,
 )
 
-_NO_LIMIT = "no limit is set"
-_UNLIMITED_V1_BYTES = 2**62
-"""cgroup v1 shows "unlimited" as the largest page-aligned 63-bit number."""
-
-_TASKS = ("pids.max", "pids.current")
 _CLOCKS = {"kvm-clock": "kvm", "xen": "xen", "hyperv_clocksource_tsc_page": "hyper-v"}
 _CGROUP_WORDS = ("docker", "kubepods", "libpod", "containerd", "lxc", "garden")
 _NONE = "none"
@@ -145,60 +139,6 @@ def _numbers(device: str, roots: Roots) -> Iterator[str]:
 
 def _names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()]
-
-
-def cpu_limit(roots: Roots) -> tuple[float | None, str]:
-    """Return the smallest CPU quota of this process's groups, in CPUs, or ``None`` and why."""
-    return _least(roots, "cpu", _cpu_quota)
-
-
-def memory_limit_bytes(roots: Roots) -> tuple[int | None, str]:
-    """Return the smallest memory limit of this process's groups, or ``None`` and why."""
-    limit, reason = _least(roots, "memory", _memory_limit)
-    return (None if limit is None else int(limit)), reason
-
-
-def task_limits(roots: Roots) -> list[tuple[int, int]]:
-    """Return ``pids.max`` and ``pids.current`` of this process's groups that have a limit.
-
-    Both count threads. Empty where the kernel shows none.
-    """
-    try:
-        folders = [each for each in group_folders("pids", roots) if (each / _TASKS[0]).exists()]
-        pairs = [[read_text(folder / name) for name in _TASKS] for folder in folders]
-        return [(int(most), int(now)) for most, now in pairs if most != "max"]
-    except (OSError, ValueError):
-        return []
-
-
-def _least(
-    roots: Roots, controller: str, read: Callable[[Path], float | None]
-) -> tuple[float | None, str]:
-    try:
-        limits = [read(folder) for folder in group_folders(controller, roots)]
-    except (OSError, ValueError) as error:
-        return None, explain(error)
-    return min((limit for limit in limits if limit is not None), default=None), _NO_LIMIT
-
-
-def _cpu_quota(folder: Path) -> float | None:
-    if (folder / "cpu.max").exists():
-        quota, _, period = read_text(folder / "cpu.max").partition(" ")
-    elif (folder / "cpu.cfs_quota_us").exists():
-        quota = read_text(folder / "cpu.cfs_quota_us")
-        period = read_text(folder / "cpu.cfs_period_us")
-    else:
-        return None
-    return None if quota in ("max", "-1") else int(quota) / int(period)
-
-
-def _memory_limit(folder: Path) -> float | None:
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        if (folder / name).exists():
-            text = read_text(folder / name)
-            unlimited = text == "max" or int(text) >= _UNLIMITED_V1_BYTES
-            return None if unlimited else int(text)
-    return None
 
 
 def find_hypervisor(roots: Roots) -> str:
@@ -379,3 +319,67 @@ def _git(folder: Path, *words: str) -> tuple[str | None, str]:
     if done.returncode:
         return None, f"git: {done.stderr.strip().splitlines()[0] if done.stderr else 'failed'}"
     return done.stdout.strip(), ""
+
+
+_UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
+_LAST_LEVEL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCpus:
+    """Some CPUs of one NUMA node; ``l3_bytes`` is the size of all their L3 caches together.
+
+    ``l3_bytes`` is ``None`` where the kernel shows no L3 cache.
+    """
+
+    node: int
+    cpus: tuple[int, ...]
+    l3_bytes: int | None
+
+
+def nodes_of(cpus: Collection[int], roots: Roots = LIVE) -> tuple[NodeCpus, ...]:
+    """Return the NUMA nodes of some CPUs; without NUMA in the kernel all belong to node 0."""
+    folders = sorted((roots.sys / "devices/system/node").glob("node[0-9]*"))
+    members: dict[int, set[int]] = {}
+    for folder in folders:
+        node = int(folder.name.removeprefix("node"))
+        own = parse_cpus(cpus_of_node(node, roots)) & set(cpus)
+        if own:
+            members[node] = own
+    found = members or {0: set(cpus)}
+    return tuple(
+        NodeCpus(node=node, cpus=tuple(sorted(own)), l3_bytes=_l3_bytes(own, roots))
+        for node, own in sorted(found.items())
+    )
+
+
+def cpus_of_node(node: int, roots: Roots = LIVE) -> str:
+    """Return the CPUs of a NUMA node as the kernel lists them: ``0-7``; raises ``OSError``."""
+    return read_text(roots.sys / f"devices/system/node/node{node}/cpulist")
+
+
+def parse_cpus(text: str) -> set[int]:
+    """Return the numbers in a list of the kernel such as ``0-3,8``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        if part.strip():
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _l3_bytes(cpus: Collection[int], roots: Roots) -> int | None:
+    caches: dict[str, int] = {}
+    for cpu in cpus:
+        folder = roots.sys / f"devices/system/cpu/cpu{cpu}/cache"
+        for entry in folder.glob("index*"):
+            if read_int(entry / "level") == _LAST_LEVEL:
+                caches[read_text(entry / "shared_cpu_list")] = _size_bytes(entry / "size")
+    return sum(caches.values()) or None
+
+
+def _size_bytes(path: Path) -> int:
+    """Return the bytes in a cache's ``size``, such as ``32768K``."""
+    text = read_text(path)
+    unit = _UNITS.get(text[-1:], 1)
+    return int(text.rstrip("".join(_UNITS))) * unit

@@ -1,8 +1,11 @@
-"""A host in the record: its properties, and its load before and after the run."""
+"""A host in the record: its properties, its state before and after the run, and its load."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
 
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.clock import ClockAnchor
@@ -98,3 +101,105 @@ class SoftwareFacts(Observed):
     libraries: Mapping[str, str]
     git_commit: str | None
     git_dirty: bool | None
+
+
+Stretch = Literal["alone", "during", "after"]
+MemoryMeter = Literal["uncore", "resctrl", "self_reported"]
+
+CPU_BAND = 0.02
+MEMORY_BAND = 0.03
+"""How far the shares may be from what was asked for, as parts of the whole."""
+ALONE_S = 10.0
+"""How long the shares must hold without the workload."""
+
+KEPT_METRIC = "load_kept_fraction"
+
+NONE = "none"
+"""The name of the load that is none."""
+
+
+class LoadLevel(Observed):
+    """How busy a host was in one stretch: before the workload, while it ran, and after it.
+
+    ``during`` is from the beginning of the first timed phase to the end of the last one; the time
+    between its timed phases counts in none of the figures.
+
+    Shares of CPU time are of all CPUs that the run may use (``/proc/stat``); iowait counts as
+    idle, and ``steal_share`` is what a hypervisor took. ``cpu_share`` is all busy time, of which
+    ``load_cpu_share`` is the load's own processes', ``run_cpu_share`` the run's, and
+    ``other_cpu_share`` the rest. ``memory_bytes_per_s`` counts reads and writes by the record's
+    meter; ``memory_share`` is its part of the peak. ``copied_bytes_per_s`` is the load's own
+    traffic, ``work_fraction`` the part of its quotas that it did, copies and arithmetic weighted by
+    the time that each takes at the load's peak. The pressures are the shares of time in which some
+    task waited (``/proc/pressure``, ``some``).
+    """
+
+    host: str
+    stretch: Stretch
+    start_ns: int
+    end_ns: int
+    cpu_share: float | None
+    steal_share: float | None
+    load_cpu_share: float | None
+    run_cpu_share: float | None
+    other_cpu_share: float | None
+    memory_bytes_per_s: float | None
+    memory_share: float | None
+    copied_bytes_per_s: float | None
+    work_fraction: float | None
+    pressure_cpu_share: float | None
+    pressure_io_share: float | None
+    pressure_memory_share: float | None
+
+
+class LoadRecord(Observed):
+    """A load on one host. Its quotas were settled without the workload, then left as they were.
+
+    ``cpu_share_asked`` and ``memory_share_asked`` are of the host without the workload's reads;
+    ``None`` for a program that takes no shares. ``peak_bytes_per_s`` is what the shares of memory
+    traffic refer to: measured by ``meter`` while all CPUs copied, or the modules' rate times
+    their channels, as ``peak_of`` says. With the meter ``self_reported`` traffic is the load's own
+    count, and no utilisation. ``kept_fraction`` is the load's work per second during the workload
+    over that before it: what is missing is what the workload cost it.
+    """
+
+    host: str
+    name: str
+    program: str
+    cpus: str
+    thread_count: int = Field(ge=1)
+    cpu_share_asked: float | None
+    memory_share_asked: float | None
+    meter: MemoryMeter
+    peak_of: Literal["measured", "theoretical"]
+    peak_bytes_per_s: float | None
+    measured_peak_bytes_per_s: float | None
+    theoretical_peak_bytes_per_s: float | None
+    settle_s: float | None
+    """How long it took to reach the shares, the settled 10 s included."""
+    copy_bytes_per_s_quota: float | None
+    arithmetic_per_s_quota: float | None
+    kept_fraction: float | None
+    remarks: tuple[str, ...] = ()
+    levels: tuple[LoadLevel, ...] = ()
+
+    def level(self, stretch: Stretch) -> LoadLevel | None:
+        """Return what was measured in a stretch, ``None`` if nothing was."""
+        return next((level for level in self.levels if level.stretch == stretch), None)
+
+
+def kept_fraction(levels: Sequence[LoadLevel]) -> float | None:
+    """Return the part of its work that a load still did during the workload.
+
+    Its quotas per second are the same in every stretch. ``None`` if its work was not counted.
+    """
+    work = {level.stretch: level.work_fraction for level in levels}
+    alone, during = work.get("alone"), work.get("during")
+    return during / alone if alone and during is not None else None
+
+
+def mean_kept_fraction(loads: Sequence[LoadRecord]) -> float | None:
+    """Return the mean of what the hosts' loads kept; ``None`` if one did not count its work."""
+    kept = [load.kept_fraction for load in loads]
+    known = [each for each in kept if each is not None]
+    return sum(known) / len(known) if known and len(known) == len(kept) else None

@@ -12,10 +12,8 @@ from pydantic import AfterValidator, Field
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.io import DataPath
 from wattload.core.power import Scope
-from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSection
-from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
-from wattload.core.record.load import LoadRecord
+from wattload.core.record.host import HostRecord, LoadRecord, RankRecord, SoftwareFacts
 from wattload.core.record.phase import (
     IoCounter,
     PhaseHalves,
@@ -25,7 +23,7 @@ from wattload.core.record.phase import (
     phase_windows,
 )
 from wattload.core.record.results import Check, Latency, Metric, merge_latencies
-from wattload.core.record.target import TargetRecord
+from wattload.core.record.target import ControllerRecord, TargetRecord
 
 WARM_UP_BLOCK = -1
 """The block of a warm-up; see ``Comparison``."""

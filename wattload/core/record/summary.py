@@ -1,4 +1,4 @@
-"""The summary in a record's file: rates, energies and metrics for people with ``jq``.
+"""The summary in a record's file: totals, rates, energies and metrics for people with ``jq``.
 
 It is computed from the rest of the record when that is written, and is no input of anything: what
 a record is read for is computed from its facts.
@@ -6,11 +6,15 @@ a record is read for is computed from its facts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+from wattload.core.base_models import Observed
+from wattload.core.power import Scope
+from wattload.core.record.energy import PowerSection
+from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
-from wattload.core.record.totals import drive_energy, moved_bytes
 
 
 def summary_of(record: RunRecord) -> dict[str, Any]:
@@ -65,3 +69,56 @@ def with_remark(record: RunRecord, summary: Mapping[str, Any]) -> RunRecord:
     remarks = (*record.workload.remarks, remark)
     workload = record.workload.model_copy(update={"remarks": remarks})
     return record.model_copy(update={"workload": workload})
+
+
+class Total(Observed):
+    """A sum over keyed parts; ``None`` when a part is missing. ``keys`` names what was summed."""
+
+    name: str
+    value: float | None
+    unit: str
+    keys: tuple[str, ...]
+
+
+def moved_bytes(windows: Sequence[PhaseWindow]) -> Total:
+    """Sum the bytes of the timed phases, without the parts of others."""
+    timed = [window for window in windows if window.timed and not window.is_part]
+    return Total(
+        name="moved_bytes",
+        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
+        unit="B",
+        keys=tuple(f"{window.host}/{window.name}" for window in timed),
+    )
+
+
+def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> Total:
+    """Sum the drives' energy in the timed phases; ``None`` if a part is missing.
+
+    The sum leaves out the tail, and the parts of phases. Phases that overlap have no sum: it would
+    count energy twice.
+    """
+    timed = [window for window in windows if window.timed and not window.is_part]
+    names = {(window.host, window.name) for window in timed}
+    selected = [
+        energy
+        for energy in power.energy
+        if energy.chosen and energy.scope is Scope.DRIVE and (energy.host, energy.phase) in names
+    ]
+    keys = tuple(f"{e.host}/{e.device}/{e.source}/{e.phase}" for e in selected)
+    known = [energy.energy_j for energy in selected if energy.energy_j is not None]
+    if selected and len(known) == len(selected) and not _share_time(timed):
+        return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
+    reason = "a part is missing" if selected else power.choice
+    if selected and _share_time(timed):
+        reason = "phases overlap, and a sum would count the energy of that time twice"
+    return Total(name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason})
+
+
+def _share_time(windows: Sequence[PhaseWindow]) -> bool:
+    """Return whether two phases of one host were active at the same time."""
+    spans = sorted(
+        (window.host, start_ns, end_ns)
+        for window in windows
+        for start_ns, end_ns in window.intervals
+    )
+    return any(one[0] == other[0] and other[1] < one[2] for one, other in pairwise(spans))

@@ -1,4 +1,7 @@
-"""A target in the record: file system, block stack down to the controllers, queue settings."""
+"""A target in the record: file system, block stack and queue settings, and its NVMe controllers.
+
+Of a controller: identity, link, power and health, before and after a run.
+"""
 
 from __future__ import annotations
 
@@ -136,3 +139,190 @@ class TargetRecord(Frozen):
     before: TargetState | None
     after: TargetState | None
     history: DriveHistory = Field(default_factory=DriveHistory)
+
+
+ADMIN_QUEUE_FIELDS = (
+    "firmware_slot",
+    "capacity_bytes",
+    "unallocated_bytes",
+    "volatile_write_cache",
+    "power_state",
+    "power_state_default",
+    "power_state_saved",
+    "apst_enabled",
+    "apst_table",
+    "media_written_bytes",
+    "thermal_light_k",
+    "thermal_heavy_k",
+    "background_power",
+    "throttle_events",
+    "throttle_status",
+    "preferred_write_bytes",
+)
+"""Fields of ``ControllerState`` that only NVMe commands can read; sysfs does not have them."""
+
+
+class PowerStateFacts(Observed):
+    """One power state descriptor (NVMe Base, Identify Controller bytes 2048 on), in SI units.
+
+    Ranks run from 0 (best) to 31. ``active_workload`` is the workload behind ``active_w``: 0 is
+    unknown, 1 idle periods with 32 random writes of 1 MiB, 2 sequential writes of 128 KiB.
+    """
+
+    index: int
+    max_w: float | None
+    operational: bool
+    entry_latency_s: float | None
+    exit_latency_s: float | None
+    idle_w: float | None
+    active_w: float | None
+    active_workload: int | None
+    read_throughput_rank: int | None
+    read_latency_rank: int | None
+    write_throughput_rank: int | None
+    write_latency_rank: int | None
+    power_fail_recovery_s: float | None
+    quiescence_vault_s: float | None
+    power_fail_vault_s: float | None
+    idle_exit_latency_limit_s: float | None
+
+
+class PowerCapabilities(Observed):
+    """What a drive reports and controls of power and heat (NVMe Base 2.3, Identify Controller).
+
+    ``unlimited_power_w`` is MUP, ``power_sample_interval_s`` IPMSR, ``longest_measurement_minutes``
+    MSMT; the temperatures are WCTEMP, CCTEMP, MNTMT and MXTMT.
+    """
+
+    autonomous_transitions: bool
+    permissive_mode: bool
+    power_limit: bool
+    power_measurement: bool
+    voltage_measurement: bool
+    thermal_management: bool
+    unlimited_power_w: float | None
+    power_sample_interval_s: float | None
+    longest_measurement_minutes: int | None
+    warning_temperature_k: int | None
+    critical_temperature_k: int | None
+    lowest_managed_temperature_k: int | None
+    highest_managed_temperature_k: int | None
+
+
+class ControllerFacts(Observed):
+    """Properties that do not change during a run. Keyed by ``host`` and ``serial``."""
+
+    host: str
+    serial: str
+    name: str
+    model: str | None
+    vendor_id: str | None
+    transport: str | None
+    address: str | None
+    numa_node: int | None
+    nvme_version: str | None
+    link_speed_max_gt_per_s: float | None
+    link_width_max: int | None
+    power_states: tuple[PowerStateFacts, ...] | None
+    holds_system: bool | None
+    """Whether it holds the root file system or swap."""
+    power: PowerCapabilities | None
+
+
+class SmartState(Observed):
+    """SMART / Health log 02h (NVMe Base 5.16.1.3), counters in SI units.
+
+    ``sensors_k`` has the eight temperature sensors, ``None`` for those that are absent.
+    ``lifetime_energy_wh`` (OLEC) and ``interval_power_w`` (IPM, the mean of the last second) are
+    new in NVMe 2.3; an ``interval_power_type`` of 0 is the whole NVM subsystem.
+    """
+
+    critical_warning: int | None
+    temperature_k: int | None
+    available_spare_percent: int | None
+    percentage_used: int | None
+    read_bytes: int | None
+    written_bytes: int | None
+    read_commands: int | None
+    write_commands: int | None
+    power_cycles: int | None
+    power_on_hours: int | None
+    unsafe_shutdowns: int | None
+    media_errors: int | None
+    warning_temperature_minutes: int | None
+    critical_temperature_minutes: int | None
+    thermal_transitions_1: int | None
+    thermal_transitions_2: int | None
+    thermal_seconds_1: int | None
+    thermal_seconds_2: int | None
+    lifetime_energy_wh: int | None
+    spare_threshold_percent: int | None
+    busy_minutes: int | None
+    error_log_entries: int | None
+    sensors_k: tuple[int | None, ...] | None
+    interval_power_w: float | None
+    interval_power_step_w: float | None
+    interval_power_type: int | None
+
+
+class ControllerState(Observed):
+    """State that may change in a run, read before and after it.
+
+    Above ``thermal_light_k`` and ``thermal_heavy_k`` (feature 10h) the drive throttles itself.
+    ``background_power`` (11h) allows it to exceed a non-operational state's power.
+    ``throttle_events`` is OCP's throttling counter (log C0h, one byte), ``throttle_status`` its
+    current throttling, 0 for none. Media bytes give the write amplification. The drive prefers
+    writes in multiples of ``preferred_write_bytes`` (NPWG).
+    """
+
+    firmware: str | None
+    firmware_slot: int | None
+    lba_bytes: int | None
+    namespace_size_bytes: int | None
+    namespace_used_bytes: int | None
+    capacity_bytes: int | None
+    unallocated_bytes: int | None
+    volatile_write_cache: bool | None
+    power_state: int | None
+    power_state_default: int | None
+    power_state_saved: int | None
+    apst_enabled: bool | None
+    apst_table: tuple[str, ...] | None
+    pm_qos_latency_us: str | None
+    aspm: str | None
+    link_speed_gt_per_s: float | None
+    link_width: int | None
+    max_payload_bytes: int | None
+    max_read_request_bytes: int | None
+    aer_counts: Mapping[str, int] | None
+    media_written_bytes: int | None
+    smart: SmartState | None
+    thermal_light_k: int | None
+    thermal_heavy_k: int | None
+    background_power: bool | None
+    throttle_events: int | None
+    throttle_status: int | None
+    preferred_write_bytes: int | None
+
+
+class ControllerDifference(Observed):
+    """After minus before; ``changed`` names a changed firmware, link or power state."""
+
+    changed: tuple[str, ...]
+    read_bytes: int | None
+    written_bytes: int | None
+    media_written_bytes: int | None
+    write_amplification: float | None
+    thermal_transitions: int | None
+    media_errors: int | None
+    unsafe_shutdowns: int | None
+    aer_count: int | None
+
+
+class ControllerRecord(Frozen):
+    """One controller with its state before and after the run, and the difference."""
+
+    facts: ControllerFacts
+    before: ControllerState | None
+    after: ControllerState | None
+    difference: ControllerDifference | None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wattload.core.record.target import BlockNode, NodeKind, QueueFacts
 from wattload.core.storage.efi import EFI_TYPE, has_efi_partition
-from wattload.core.storage.mounts import Mount, find_mount, read_mounts, unescape
+from wattload.core.storage.file_system import Mount, find_mount, read_mounts, unescape
 from wattload.core.sysfs import (
     LIVE,
     SECTOR_BYTES,

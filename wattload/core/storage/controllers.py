@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from wattload.core.record.controller import (
+from wattload.core.record.target import (
     ADMIN_QUEUE_FIELDS,
     ControllerDifference,
     ControllerFacts,

@@ -30,10 +30,17 @@ from wattload.core.storage.block_stack import (
     walk,
 )
 from wattload.core.storage.content import Content, IsSealed, read_content
+from wattload.core.storage.device_users import (
+    backing_path,
+    holds_data_outside,
+    lock_holder,
+    other_loops,
+    process_name,
+    read_backing,
+    writers,
+)
 from wattload.core.storage.efi import has_efi_partition
-from wattload.core.storage.loops import backing_path, holds_data_outside, other_loops, read_backing
-from wattload.core.storage.mounts import read_mounts, unescape
-from wattload.core.storage.open_files import lock_holder, process_name, writers
+from wattload.core.storage.file_system import read_mounts, unescape
 from wattload.core.storage.raw_device import (
     DriveName,
     attachment_words,

@@ -29,19 +29,17 @@ from wattload.core.storage.block_stack import (
     upper_mount,
     walk,
 )
-from wattload.core.storage.direct_io import (
+from wattload.core.storage.file_system import (
     DirectIo,
-    device_direct_io,
-    find_direct_io,
-    scratch_file,
-)
-from wattload.core.storage.extents import count_extents
-from wattload.core.storage.mounts import (
     Mount,
+    count_extents,
+    device_direct_io,
     file_system_facts,
+    find_direct_io,
     find_mount,
     is_on_root,
     read_mounts,
+    scratch_file,
 )
 from wattload.core.storage.raw_device import disk_folder, read_identity
 from wattload.core.sysfs import LIVE, Observation, Roots, explain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from wattload.core.mlperf.published import UNET3D
+from wattload.core.mlperf import UNET3D
 from wattload.core.units import Unit
 from wattload.results.quantity import percent, quantity
 from wattload.results.shapes import Grid, Shape, Word

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattload.core.host.counters import format_cpus
-from wattload.core.host.memory_modules import memory_rate
-from wattload.core.host.memory_traffic import find_meter
-from wattload.core.record.load import (
+from wattload.core.host.memory_traffic import find_meter, memory_rate
+from wattload.core.record.host import (
     NONE,
     LoadLevel,
     LoadRecord,
@@ -21,11 +20,17 @@ from wattload.core.record.load import (
     kept_fraction,
 )
 from wattload.core.sysfs import Observation
-from wattload.run.host_load.busy import Config as Busy
-from wattload.run.host_load.busy import thread_bytes
-from wattload.run.host_load.client import LoadProcess
-from wattload.run.host_load.meter import NO_COUNTS, HostMeter, Peak, Reading
-from wattload.run.host_load.settling import Settled, Settling, measure_peak
+from wattload.run.host_load.config import Busy, thread_bytes
+from wattload.run.host_load.process import LoadProcess
+from wattload.run.host_load.settling import (
+    NO_COUNTS,
+    HostMeter,
+    Peak,
+    Reading,
+    Settled,
+    Settling,
+    measure_peak,
+)
 from wattload.run.phases import PhaseRecorder
 
 SETTLE_PHASE, ALONE_PHASE, AFTER_PHASE = "load_settle", "load_alone", "load_after"

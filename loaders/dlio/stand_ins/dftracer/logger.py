@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Callable, Iterable
 from typing import Self, TypeVar
 
-from wattload.core.mpich import wait_for_reader
+from wattload.core.interrupts import wait_for_reader
 
 T = TypeVar("T")
 

@@ -1,4 +1,7 @@
-"""Runs held against MLPerf Storage: what CLOSED or OPEN would take, rule by rule.
+"""MLPerf Storage: the published figures of its jobs, and the rules that runs are held against.
+
+Figures are those of ``mlpstorage/rules.py`` (``calculate_training_data_size``) and of the DLIO
+configurations of ``mlcommons/storage``, v1.0 to v3.0.
 
 A rule gives a standing with the figures that decided it. ``closed`` and ``open`` say in which
 division a submission could do the same, ``invalid`` that in none, ``not_checked`` that the record
@@ -9,15 +12,102 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
 from wattload.core.base_models import Frozen
-from wattload.core.mlperf import published
-from wattload.core.mlperf.published import UNET3D
 from wattload.core.record.run import RunRecord
-from wattload.core.units import format_bytes, format_percent
+from wattload.core.units import GIB, format_bytes, format_percent
+
+MINIMUM_STEPS = 500
+"""Minimum steps of an epoch."""
+MEMORY_FACTOR = 5
+"""Minimum size of a training data set, as a multiple of the hosts' memory."""
+CHECKPOINT_MEMORY_FACTOR = 3
+"""If a client's data is at least this multiple of its memory, caches need not be dropped."""
+RUN_COUNT = 5
+"""Number of runs whose mean is the result."""
+RUN_SPREAD = 0.05
+"""Maximum deviation of each run from the mean."""
+CHECKPOINT_COUNT = 10
+"""Number of checkpoints written and then read."""
+CHECKPOINT_INTERVAL_S = 5.0
+"""Seconds between two checkpoints, ``time_between_checkpoints``; fixed in CLOSED."""
+SUBSET_RANKS = 8
+"""Processes of a larger model's checkpoint in v2.0's subset mode."""
+
+CHECKPOINT_RANKS: Mapping[str, int] = {"8b": 8, "70b": 64, "405b": 512, "1t": 1024}
+"""Processes that CLOSED requires, by model."""
+
+CLOSED_WRITER = "torch"
+"""The loader that writes checkpoints as CLOSED requires: ``torch.save``, as DLIO calls it."""
+CLOSED_LOADERS = frozenset({"torch", "dlio"})
+"""The loaders that can read a training data set as CLOSED requires."""
+CLOSED_READER = "dlio"
+"""The reader they need for it: DLIO's PyTorch data loader (``framework: pytorch`` in DLIO)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The published job of one training workload; sizes are payload bytes of a record."""
+
+    record_mean_bytes: int
+    record_stdev_bytes: int
+    resize_bytes: int
+    batch_samples: int
+    epochs: int
+    record_format: str
+    au_threshold: float
+    step_s: Mapping[str, float] = field(default_factory=dict)
+    """``computation_time`` of a step in seconds, by accelerator."""
+
+
+UNET3D = Training(
+    record_mean_bytes=146_600_628,
+    record_stdev_bytes=68_341_808,
+    resize_bytes=2_097_152,
+    batch_samples=7,
+    epochs=5,
+    record_format="npz",
+    au_threshold=0.90,
+    step_s={"a100": 0.636, "h100": 0.323, "b200": 0.162},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSetRule:
+    """The minimum number of files of a training job, at one sample per file.
+
+    ``memory_bytes`` is the sum over the hosts. It is rounded up to whole GiB, so that a kernel
+    update, which changes MemTotal by some pages, does not require new data.
+    """
+
+    accelerators: int
+    batch_samples: int
+    record_bytes: int
+    memory_bytes: int
+
+    @property
+    def by_memory(self) -> int:
+        memory_bytes = -(-self.memory_bytes // GIB) * GIB
+        return MEMORY_FACTOR * memory_bytes // self.record_bytes
+
+    @property
+    def by_steps(self) -> int:
+        """Files for 500 steps of every accelerator."""
+        return MINIMUM_STEPS * self.accelerators * self.batch_samples
+
+    @property
+    def files(self) -> int:
+        """The required number of files: ``max(5 * memory // record, 500 * N * batch)``."""
+        return max(self.by_memory, self.by_steps)
+
+    @property
+    def steps(self) -> int:
+        """The steps of an epoch with at least that many files, in whole batches."""
+        return -(-self.files // (self.accelerators * self.batch_samples))
+
 
 Standing = Literal["closed", "open", "invalid", "not_checked"]
 Figures = Mapping[str, float | int | str | None]
@@ -123,8 +213,8 @@ def _subset(model: str) -> bool:
 def checkpoint_model(case: Case) -> Answer:
     """Judge the model: one of the published ones, or a subset of one."""
     name = case.setting("workload", "model")
-    known = name in published.CHECKPOINT_RANKS or _subset(name)
-    named = ", ".join(published.CHECKPOINT_RANKS)
+    known = name in CHECKPOINT_RANKS or _subset(name)
+    named = ", ".join(CHECKPOINT_RANKS)
     sentence = f"The model is {name}" + ("." if known else f", not one of {named}.")
     return "closed" if known else "invalid", sentence, {"model": name}
 
@@ -132,9 +222,9 @@ def checkpoint_model(case: Case) -> Answer:
 def checkpoint_processes(case: Case) -> Answer:
     """Judge the number of processes: exactly the model's ranks, or a subset of 8."""
     name, ranks = case.setting("workload", "model"), case.record.workload.rank_count
-    required = published.CHECKPOINT_RANKS.get(name)
-    if _subset(name) or (required is not None and ranks == published.SUBSET_RANKS < required):
-        standing, sentence, figures = same("The number of processes", ranks, published.SUBSET_RANKS)
+    required = CHECKPOINT_RANKS.get(name)
+    if _subset(name) or (required is not None and ranks == SUBSET_RANKS < required):
+        standing, sentence, figures = same("The number of processes", ranks, SUBSET_RANKS)
         return standing, f"{sentence} This is v2.0's subset; v3.0 has it for 8b only.", figures
     if required is None:
         raise UnknownError(f"the rules give no number of processes for {name}")
@@ -149,15 +239,13 @@ def whole_checkpoint(case: Case) -> Answer:
 
 def checkpoint_count(case: Case) -> Answer:
     got = case.setting("workload", "checkpoint_count")
-    return same("The number of checkpoints written and read", got, published.CHECKPOINT_COUNT)
+    return same("The number of checkpoints written and read", got, CHECKPOINT_COUNT)
 
 
 def checkpoint_interval(case: Case) -> Answer:
     """Judge the pause between two checkpoints, in which a drive can flush its cache."""
     got = case.fact("interval_s")
-    return same(
-        "The interval between two checkpoints in seconds", got, published.CHECKPOINT_INTERVAL_S
-    )
+    return same("The interval between two checkpoints in seconds", got, CHECKPOINT_INTERVAL_S)
 
 
 def writes_before_reads(case: Case) -> Answer:
@@ -193,7 +281,7 @@ def cache_rule(case: Case) -> Answer:
     for rank in case.record.ranks:
         held[rank.host] += sizes[rank.rank]
     host = min(held, key=lambda name: held[name] / memory[name])
-    factor, limit = held[host] / memory[host], published.CHECKPOINT_MEMORY_FACTOR
+    factor, limit = held[host] / memory[host], CHECKPOINT_MEMORY_FACTOR
     figures = {"client_bytes": held[host], "memory_bytes": memory[host], "factor": factor}
     share = f"A client's part of a checkpoint is {factor:.2f} times its memory"
     if factor >= limit:
@@ -204,12 +292,12 @@ def cache_rule(case: Case) -> Answer:
 
 def framework(case: Case) -> Answer:
     """Judge the writer: CLOSED uses torch.save in DLIO."""
-    return same("The loader", case.record.workload.loader, published.CLOSED_WRITER, "open")
+    return same("The loader", case.record.workload.loader, CLOSED_WRITER, "open")
 
 
 def data_set(case: Case) -> Answer:
     """Judge the files of an epoch: at least 500 steps and five times the memory."""
-    rule = published.DataSetRule(
+    rule = DataSetRule(
         accelerators=case.fact("accelerators"),
         batch_samples=UNET3D.batch_samples,
         record_bytes=UNET3D.record_mean_bytes,
@@ -228,7 +316,7 @@ def data_set(case: Case) -> Answer:
 
 def steps(case: Case) -> Answer:
     """Judge the number of steps of an epoch."""
-    rule = published.MINIMUM_STEPS
+    rule = MINIMUM_STEPS
     return at_least("steps of an epoch", case.fact("steps_per_epoch"), rule)
 
 
@@ -310,9 +398,7 @@ def data_loader(case: Case) -> Answer:
     """Judge the data loader: CLOSED uses DLIO's PyTorch data loader."""
     loader, reader = case.record.workload.loader, _reader(case)
     own = _reads_as_closed(case)
-    loaded_by = f"loader={loader}" + (
-        "" if reader == published.CLOSED_READER else f" with reader {reader}"
-    )
+    loaded_by = f"loader={loader}" + ("" if reader == CLOSED_READER else f" with reader {reader}")
     return (
         "closed" if own else "open",
         f"{loaded_by} {'is the one of CLOSED' if own else 'is another one, which OPEN allows'}.",
@@ -340,12 +426,12 @@ def prefetch(case: Case) -> Answer:
 
 def _reader(case: Case) -> str:
     settings = case.record.config.get("loader") or {}
-    return str(settings.get("reader", published.CLOSED_READER))
+    return str(settings.get("reader", CLOSED_READER))
 
 
 def _reads_as_closed(case: Case) -> bool:
     loader = case.record.workload.loader
-    return loader in published.CLOSED_LOADERS and _reader(case) == published.CLOSED_READER
+    return loader in CLOSED_LOADERS and _reader(case) == CLOSED_READER
 
 
 def hosts_equal(case: Case) -> Answer:
@@ -370,18 +456,18 @@ def five_runs(case: Case) -> Answer:
         for record in valid_runs
         if (metric := record.metric("samples_per_s")) is not None and metric.value is not None
     ]
-    if len(rates) < published.RUN_COUNT:
+    if len(rates) < RUN_COUNT:
         raise UnknownError(
-            f"valid runs with these settings: {len(rates)}; a result needs {published.RUN_COUNT}"
+            f"valid runs with these settings: {len(rates)}; a result needs {RUN_COUNT}"
         )
     apart = max(abs(rate / fmean(rates) - 1) for rate in rates)
     seeds = len({record.config.get("seed") for record in valid_runs})
-    good = apart <= published.RUN_SPREAD and seeds == len(valid_runs)
+    good = apart <= RUN_SPREAD and seeds == len(valid_runs)
     return (
         "closed" if good else "invalid",
         f"{len(rates)} runs with {seeds} seeds are within {format_percent(apart, 1)} of their mean "
         "samples/s; "
-        f"{format_percent(published.RUN_SPREAD)} and different seeds are required.",
+        f"{format_percent(RUN_SPREAD)} and different seeds are required.",
         {"runs": len(rates), "seeds": seeds, "apart": apart},
     )
 
