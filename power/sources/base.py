@@ -7,14 +7,18 @@ opened. ``power.registry`` describes the rest of a meter.
 from __future__ import annotations
 
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Protocol, cast
 
 from wattload.core.errors import ConfigError, PowerError
 from wattload.core.power import (
+    Channel,
+    Evidence,
     PowerSource,
     Sample,
     SourceFacts,
@@ -23,6 +27,8 @@ from wattload.core.power import (
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.registry import meter_module, meter_names
+
+_ATTRIBUTE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +92,16 @@ def single_device(devices: Sequence[PowerDevice], wanted: str, *, setting: str) 
     )
 
 
+def open_attribute(file: Path) -> int:
+    """Open a file of sysfs to be read again and again: later reads need no permission."""
+    return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def read_attribute(descriptor: int) -> int:
+    """Return the whole number in an open file of sysfs; raises ``OSError`` or ``ValueError``."""
+    return int(os.pread(descriptor, _ATTRIBUTE_BYTES, 0))
+
+
 class PassiveSource:
     """A source that gives nothing and changes nothing; subclasses override what they do."""
 
@@ -113,6 +129,25 @@ class PassiveSource:
 
     def close(self) -> None:
         """Nothing to close."""
+
+    def _sample(
+        self,
+        channel: Channel,
+        value: float | None,
+        time_ns: int,
+        spread_ns: int = 0,
+        evidence: Evidence | None = None,
+    ) -> Sample:
+        """Return a reading of this source; its evidence is that of the facts if not given."""
+        return Sample(
+            time_ns=time_ns,
+            spread_ns=spread_ns,
+            source=self._facts.name,
+            device=self._facts.device,
+            channel=channel,
+            value=value,
+            evidence=evidence or self._facts.evidence,
+        )
 
 
 class PolledSource(PassiveSource, ABC):
@@ -164,16 +199,10 @@ class PolledSource(PassiveSource, ABC):
         except (OSError, ValueError, PowerError):
             value = None
         end_ns = time.monotonic_ns()
-        sample = Sample(
-            time_ns=(start_ns + end_ns) // 2,
-            spread_ns=end_ns - start_ns,
-            source=self._facts.name,
-            device=self._facts.device,
-            channel=self._facts.figure_channel,
-            value=value if value is not None and math.isfinite(value) else None,
-            evidence=self._facts.evidence,
-        )
-        return (sample,)
+        if value is not None and not math.isfinite(value):
+            value = None
+        middle_ns, spread_ns = (start_ns + end_ns) // 2, end_ns - start_ns
+        return (self._sample(self._facts.figure_channel, value, middle_ns, spread_ns),)
 
     def close(self) -> None:
         """Close the device; safe to call twice."""

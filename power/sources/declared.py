@@ -65,18 +65,7 @@ class DeclaredSource(PassiveSource):
     def read(self) -> Sequence[Sample]:
         """Return the stated watts, with the current time."""
         now_ns = time.monotonic_ns()
-        return [
-            Sample(
-                time_ns=now_ns,
-                spread_ns=0,
-                source=NAME,
-                device=self._facts.device,
-                channel=channel,
-                value=watts,
-                evidence=Evidence.DECLARED,
-            )
-            for channel, watts in self._stated_w.items()
-        ]
+        return [self._sample(channel, watts, now_ns) for channel, watts in self._stated_w.items()]
 
 
 def _facts(device: PowerDevice, profile: DeclaredProfile, period_s: float) -> SourceFacts:

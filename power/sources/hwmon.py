@@ -34,7 +34,12 @@ from wattload.core.sysfs import LIVE, Roots, explain, read_int, text_or_empty
 from wattload.core.units import MICRO, MILLI
 from wattload.power.config import HwmonConfig, PowerConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PolledSource, PowerDevice
+from wattload.power.sources.base import (
+    PolledSource,
+    PowerDevice,
+    open_attribute,
+    read_attribute,
+)
 
 METER = Meter(scope=Scope.NODE, auto_rank=2, is_companion=True)
 """It measures a drive for the rails that ``power.hwmon.rails`` assigns to one."""
@@ -77,9 +82,6 @@ _WHOLE_PERCENT = 100
 _ACCURACY_MIN_PERCENT = 80
 """ACPI states a meter's accuracy as 80 % to 100 %; its error is 100 % minus that (10.4.1)."""
 
-_READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
-_ATTRIBUTE_BYTES = 64
-
 NODE_PERIOD_S = 1.0
 """Shortest period for channels without a drive: an ACPI meter queries the BMC."""
 
@@ -102,8 +104,8 @@ class HwmonChannel:
     unit: float
     sensor: Sensor
     scope: Scope
-    resolution_w: float | None
-    accuracy_percent: float | None
+    resolution_w: float | None = None
+    accuracy_percent: float | None = None
 
     @property
     def is_counter(self) -> bool:
@@ -195,7 +197,6 @@ def _product(folder: Path, name: str, chip: str, number: int) -> Iterator[HwmonC
         sensor=_sampled(folder, name),
         scope=_scope(name),
         resolution_w=abs(volts) * MILLI * MILLI or None,
-        accuracy_percent=None,
     )
 
 
@@ -212,8 +213,6 @@ def _energy(folder: Path, name: str, chip: str, number: int) -> Iterator[HwmonCh
         unit=MICRO,
         sensor=Counter(quantum_j=MICRO, update_period_s=interval_ms * MILLI),
         scope=_scope(name),
-        resolution_w=None,
-        accuracy_percent=None,
     )
 
 
@@ -311,14 +310,13 @@ def _rails_by_drive(
     found = []
     for device in devices:
         own = [each for each in channels if rails.get(each.key) in (device.name, device.key)]
-        if not own:
-            continue
         if len({each.is_counter for each in own}) > 1:
             raise ConfigError(
                 f"power.hwmon.rails gives {device.name} energy and power channels, which "
                 "can't be summed; name channels of one kind"
             )
-        found.append((device, own))
+        if own:
+            found.append((device, own))
     return found
 
 
@@ -343,11 +341,9 @@ class HwmonSource(PolledSource):
         first = self._channels[0]
         is_rail = device is not None or first.is_rail_sensor
         scope = Scope.DRIVE if device is not None else first.scope
-        stated = (
-            accuracy_percent
-            if accuracy_percent is not None
-            else _joint_accuracy_percent(self._channels)
-        )
+        stated = accuracy_percent
+        if stated is None:
+            stated = max(_known(each.accuracy_percent for each in self._channels), default=None)
         super().__init__(
             SourceFacts(
                 name=NAME,
@@ -357,7 +353,7 @@ class HwmonSource(PolledSource):
                 evidence=Evidence.MEASURED if is_rail else Evidence.SELF_REPORTED,
                 sensor=_joint_sensor(self._channels),
                 period_s=period_s,
-                resolution_w=_joint_resolution_w(self._channels),
+                resolution_w=sum(_known(each.resolution_w for each in self._channels)) or None,
                 accuracy_percent=stated,
                 detail=_detail(self._channels, stated, is_mapped=device is not None),
                 meter=" and ".join(channel.key for channel in self._channels) if is_rail else "",
@@ -366,12 +362,11 @@ class HwmonSource(PolledSource):
 
     def _prepare(self) -> SourceFacts:
         try:
-            # Files stay open: later reads are a single `pread` and need no permission.
             for channel in self._channels:
                 descriptors: list[int] = []
                 self._files.append(descriptors)
                 for file in channel.files:
-                    descriptors.append(os.open(file, _READ_ONLY))  # noqa: PERF401 - may fail
+                    descriptors.append(open_attribute(file))  # noqa: PERF401 - may fail
             self._query()
         except (OSError, ValueError) as error:
             keys = " and ".join(channel.key for channel in self._channels)
@@ -380,7 +375,7 @@ class HwmonSource(PolledSource):
 
     def _query(self) -> float:
         return math.fsum(
-            channel.unit * math.prod(map(_whole_number, descriptors))
+            channel.unit * math.prod(map(read_attribute, descriptors))
             for channel, descriptors in zip(self._channels, self._files, strict=True)
         )
 
@@ -388,10 +383,6 @@ class HwmonSource(PolledSource):
         for descriptor in itertools.chain.from_iterable(self._files):
             os.close(descriptor)
         self._files.clear()
-
-
-def _whole_number(descriptor: int) -> int:
-    return int(os.pread(descriptor, _ATTRIBUTE_BYTES, 0))
 
 
 def _joint_sensor(channels: Sequence[HwmonChannel]) -> Sensor:
@@ -415,14 +406,11 @@ def _joint_sensor(channels: Sequence[HwmonChannel]) -> Sensor:
     return Instant()
 
 
-def _joint_resolution_w(channels: Sequence[HwmonChannel]) -> float | None:
-    steps = [channel.resolution_w for channel in channels if channel.resolution_w is not None]
-    return sum(steps) if len(steps) == len(channels) else None
-
-
-def _joint_accuracy_percent(channels: Sequence[HwmonChannel]) -> float | None:
-    stated = [each.accuracy_percent for each in channels if each.accuracy_percent is not None]
-    return max(stated) if len(stated) == len(channels) else None
+def _known(values: Iterable[float | None]) -> list[float]:
+    """Return the values if all are known, else none of them."""
+    given = list(values)
+    known = [value for value in given if value is not None]
+    return known if len(known) == len(given) else []
 
 
 def _detail(

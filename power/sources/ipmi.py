@@ -14,7 +14,6 @@ import select
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -201,24 +200,17 @@ class IpmiLink(Protocol):
 OpenLink = Callable[[], IpmiLink]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerReading:
-    """DCMI's power statistics; ``is_active`` is false if the BMC has stopped measuring."""
+def decode_power_reading(answer: bytes) -> int | None:
+    """Return the watts in an answer to Get Power Reading, ``None`` if the BMC does not measure.
 
-    current_w: int
-    is_active: bool
-
-
-def decode_power_reading(answer: bytes) -> PowerReading:
-    """Return the reading in an answer to Get Power Reading, which starts with a completion code.
+    The answer starts with a completion code. A running node does not draw 0 W.
 
     Raises:
         PowerError: the BMC refuses, or answers something else.
     """
     if not answer or answer[0]:
-        code = answer[0] if answer else None
-        code_text = "no completion code" if code is None else f"completion code {code:#04x}"
-        why = _REFUSALS.get(code or 0, f"its BMC answers with {code_text}")
+        found = f"completion code {answer[0]:#04x}" if answer else "no completion code"
+        why = _REFUSALS.get(answer[0] if answer else 0, f"its BMC answers with {found}")
         raise PowerError(f"the node's power can't be read by IPMI: {why}")
     if len(answer) - 1 < _ANSWER.size or answer[1] != _DCMI:
         raise PowerError(
@@ -226,7 +218,7 @@ def decode_power_reading(answer: bytes) -> PowerReading:
             f"{answer[1:].hex(' ') or 'nothing'}, which is not a DCMI power reading"
         )
     _, current_w, _, _, _, _, _, state = _ANSWER.unpack_from(answer, 1)
-    return PowerReading(current_w=current_w, is_active=bool(state & _IS_ACTIVE))
+    return (current_w or None) if state & _IS_ACTIVE else None
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
@@ -276,9 +268,9 @@ class IpmiSource(PolledSource):
     def _query(self) -> float | None:
         if self._link is None:
             return None
-        answer = self._link.command(_GROUP_NETFN, _GET_POWER_READING, _SYSTEM_POWER)
-        reading = decode_power_reading(answer)
-        return float(reading.current_w) if reading.is_active and reading.current_w else None
+        return decode_power_reading(
+            self._link.command(_GROUP_NETFN, _GET_POWER_READING, _SYSTEM_POWER)
+        )
 
     def _release(self) -> None:
         if self._link is not None:

@@ -21,7 +21,12 @@ from wattload.core.sysfs import LIVE, Roots, explain, read_int, text_or_empty
 from wattload.core.units import MICRO
 from wattload.power.config import PowerConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PolledSource, PowerDevice
+from wattload.power.sources.base import (
+    PolledSource,
+    PowerDevice,
+    open_attribute,
+    read_attribute,
+)
 
 METER = Meter(scope=Scope.NODE, auto_rank=3, is_companion=True)
 
@@ -34,7 +39,6 @@ UPDATE_PERIOD_S = 0.001
 _ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
 """Not ``intel-rapl-mmio``, which shows the same packages again. AMD's zones have this name too."""
 _WHOLE = re.compile(r"package-\d+(-die-\d+)?|psys|dram")
-_ATTRIBUTE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,7 @@ class RaplSource(PolledSource):
     def _prepare(self) -> SourceFacts:
         path = self._zone.counter
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_attribute(path)
             self._query()
             range_uj = read_int(self._zone.folder / "max_energy_range_uj")
         except PermissionError as error:
@@ -139,7 +143,7 @@ class RaplSource(PolledSource):
         return self._facts.model_copy(update={"sensor": sensor})
 
     def _query(self) -> float:
-        return int(os.pread(self._descriptor, _ATTRIBUTE_BYTES, 0)) * MICRO
+        return read_attribute(self._descriptor) * MICRO
 
     def _release(self) -> None:
         if self._descriptor >= 0:

@@ -1,10 +1,10 @@
 """Power and energy from a management controller (BMC) by Redfish.
 
-Requests use HTTPS: the certificate is verified, time and size are limited, and redirects to other
-hosts are refused. The EnvironmentMetrics of a chassis describe the whole node. Those of a drive are
-the drive's own, matched by serial number. A chassis' figure is never used for a drive. All values
-in documents are type-checked, and a wrong type counts as missing. Schemas: DMTF DSP8010,
-EnvironmentMetrics and Sensor.
+Requests use HTTPS: the certificate is verified, time and size are limited, and redirects are not
+followed, so that credentials go to the configured host only. The EnvironmentMetrics of a chassis
+describe the whole node. Those of a drive are the drive's own, matched by serial number. A chassis'
+figure is never used for a drive. All values in documents are type-checked, and a wrong type counts
+as missing. Schemas: DMTF DSP8010, EnvironmentMetrics and Sensor.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ import os
 import re
 import ssl
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Self
-from urllib.parse import urljoin, urlsplit
 
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Counter, Evidence, Instant, PowerSource, Scope, Sensor, SourceFacts
-from wattload.power.config import HTTPS_PORT, PowerConfig, RedfishConfig
+from wattload.power.config import PowerConfig, RedfishConfig
 from wattload.power.registry import Meter
 from wattload.power.sources.base import PolledSource, PowerDevice
 
@@ -50,13 +48,10 @@ STALE_S = 30.0
 longer."""
 
 TIMEOUT_S = 5.0
-"""Timeout for each read from the BMC, and for a whole answer."""
+"""Timeout for each read from the BMC."""
 
 ANSWER_MAX_BYTES = 4 * 1024 * 1024
-REDIRECTS_MAX = 3
-_PIECE_BYTES = 64 * 1024
 _REFUSED = (401, 403)
-_REDIRECTS = (301, 302, 303, 307, 308)
 
 _DROPPED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors on a connection that the other side closed while it was idle."""
@@ -99,75 +94,59 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
     """
     client = RedfishClient(Bmc.of(config.redfish, os.environ))
     try:
-        return list(find_metrics(client, devices, config))
+        members = references(client.get(_CHASSIS).document, "Members")
+        all_chassis = {path: client.get(path).document for path in members}
+        path = _select_chassis(client, all_chassis, config.redfish.chassis)
+        found = _sources(
+            client,
+            all_chassis[path],
+            key=path,
+            name=f"chassis {_last_part(path)}",
+            scope=Scope.NODE,
+            period_s=config.period_s,
+        )
+        wanted = {device.key: device for device in devices if device.is_nvme}
+        for drive in _drives(client, list(all_chassis.values())) if wanted else ():
+            device = wanted.get(str(drive.get("SerialNumber") or "").strip())
+            if device is not None:
+                found += _sources(
+                    client,
+                    drive,
+                    key=device.key,
+                    name=device.name,
+                    scope=Scope.DRIVE,
+                    period_s=config.period_s,
+                )
+        return found
     finally:
         client.close()
 
 
-def find_metrics(
-    client: RedfishClient, devices: Sequence[PowerDevice], config: PowerConfig
-) -> Iterator[PowerSource]:
-    """Yield the sources that the BMC behind ``client`` offers; see ``find``."""
-    all_chassis = [
-        (path, client.get(path).document)
-        for path in references(client.get(_CHASSIS).document, "Members")
-    ]
-    path, chassis = _select_chassis(client, all_chassis, config.redfish.chassis)
-    name = path.rpartition("/")[2]
-    yield from _sources(
-        client,
-        chassis,
-        key=path,
-        device_name=f"chassis {name}",
-        scope=Scope.NODE,
-        period_s=config.period_s,
-    )
-    documents = [document for _, document in all_chassis]
-    yield from _of_drives(client, documents, devices, period_s=config.period_s)
-
-
-def _of_drives(
-    client: RedfishClient,
-    all_chassis: Sequence[Mapping[str, Any]],
-    devices: Sequence[PowerDevice],
-    *,
-    period_s: float,
-) -> Iterator[PowerSource]:
-    """Yield the sources of the run's drives that the BMC knows by their serial numbers."""
-    wanted = {device.key: device for device in devices if device.is_nvme}
-    for drive in _drives(client, all_chassis) if wanted else ():
-        device = wanted.get(str(drive.get("SerialNumber") or "").strip())
-        if device is not None:
-            yield from _sources(
-                client,
-                drive,
-                key=device.key,
-                device_name=device.name,
-                scope=Scope.DRIVE,
-                period_s=period_s,
-            )
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _select_chassis(
-    client: RedfishClient, all_chassis: Sequence[tuple[str, Mapping[str, Any]]], wanted: str | None
-) -> tuple[str, Mapping[str, Any]]:
-    """Return the configured chassis, else the only one that reports power or energy."""
-    known = {path.rpartition("/")[2]: (path, document) for path, document in all_chassis}
+    client: RedfishClient, all_chassis: Mapping[str, Mapping[str, Any]], wanted: str | None
+) -> str:
+    """Return the path of the configured chassis, else the only one with power or energy."""
+    names = ", ".join(map(_last_part, all_chassis))
     if wanted is not None:
-        if wanted not in known:
-            raise PowerError(
-                f"power.redfish.chassis={wanted} does not exist; the BMC has {', '.join(known)}"
-            )
-        return known[wanted]
-    reporting = {key: each for key, each in known.items() if _quantities(_metrics(client, each[1]))}
+        path = next((path for path in all_chassis if _last_part(path) == wanted), None)
+        if path is None:
+            raise PowerError(f"power.redfish.chassis={wanted} does not exist; the BMC has {names}")
+        return path
+    reporting = [
+        path for path, chassis in all_chassis.items() if _quantities(_metrics(client, chassis))
+    ]
     if len(reporting) != 1:
         problem = (
-            f"several chassis of the BMC report power: {', '.join(reporting)}"
+            f"several chassis of the BMC report power: {', '.join(map(_last_part, reporting))}"
             if reporting
             else "no chassis of the BMC reports power"
         )
-        raise PowerError(f"{problem}; set power.redfish.chassis to one of {', '.join(known)}")
-    return next(iter(reporting.values()))
+        raise PowerError(f"{problem}; set power.redfish.chassis to one of {names}")
+    return reporting[0]
 
 
 def _drives(
@@ -208,25 +187,26 @@ def _sources(
     resource: Mapping[str, Any],
     *,
     key: str,
-    device_name: str,
+    name: str,
     scope: Scope,
     period_s: float,
-) -> Iterator[PowerSource]:
-    path = reference(resource, "EnvironmentMetrics")
-    if path is None:
-        return
-    for quantity in _quantities(client.get(path).document):
+) -> list[PowerSource]:
+    """Return the sources of a chassis or drive, by its ``key`` and ``name`` in the record."""
+    path = reference(resource, "EnvironmentMetrics") or ""
+    found: list[PowerSource] = []
+    for quantity in _quantities(_metrics(client, resource)):
         facts = SourceFacts(
             name=quantity.name,
             device=key,
-            device_name=device_name,
+            device_name=name,
             scope=scope,
             evidence=Evidence.SELF_REPORTED,
             sensor=_sensor(quantity, None, REFRESH_S),
             period_s=max(period_s, PERIOD_S),
             detail=f"{quantity.field} of {path}",
         )
-        yield RedfishSource(client, path, quantity, facts)
+        found.append(RedfishSource(client, path, quantity, facts))
+    return found
 
 
 class RedfishSource(PolledSource):
@@ -313,7 +293,7 @@ def _sensor(quantity: Quantity, smallest: float | None, interval_s: float) -> Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bmc:
-    """Address and credentials of the BMC; ``authorization`` is never device_name."""
+    """Address and credentials of the BMC; ``authorization`` is never printed."""
 
     host: str
     port: int
@@ -374,16 +354,11 @@ class RedfishClient:
 
         Raises:
             PowerPermissionError: the BMC refuses the credentials.
-            PowerError: the answer is late or too long, its status is not 200, it is not a JSON
-                object, the certificate is refused, or a redirect leads to another host.
+            PowerError: the answer is late or too long, its status is not 200 (redirects are not
+                followed), it is not a JSON object, or the certificate is refused.
         """
         with self._lock:
-            for _ in range(REDIRECTS_MAX + 1):
-                response, body = self._exchange(path)
-                if response.status not in _REDIRECTS:
-                    return self._parse(path, response, body)
-                path = self._redirect_path(path, response.headers.get("Location", ""))
-        raise PowerError(f"{self._name} redirects more than {REDIRECTS_MAX} times")
+            return self._parse(path, *self._exchange(path))
 
     def close(self) -> None:
         """Close the connection; the next request opens another. Safe to call twice."""
@@ -414,22 +389,14 @@ class RedfishClient:
         headers = {"Accept": "application/json", "OData-Version": "4.0"}
         if self._bmc.authorization is not None:
             headers["Authorization"] = self._bmc.authorization
-        deadline_s = time.monotonic() + self._timeout_s
         self._connection.request("GET", path, headers=headers)
         response = self._connection.getresponse()
-        return response, self._body(response, deadline_s)
-
-    def _body(self, response: http.client.HTTPResponse, deadline_s: float) -> bytes:
-        body = bytearray()
-        while piece := response.read1(_PIECE_BYTES):
-            body += piece
-            if len(body) > ANSWER_MAX_BYTES:
-                self.close()
-                raise PowerError(f"{self._name} answers with more than {ANSWER_MAX_BYTES} bytes")
-            if time.monotonic() > deadline_s:
-                raise TimeoutError
+        body = response.read(ANSWER_MAX_BYTES + 1)
+        if len(body) > ANSWER_MAX_BYTES:
+            self.close()
+            raise PowerError(f"{self._name} answers with more than {ANSWER_MAX_BYTES} bytes")
         response.close()  # else the connection would refuse the next request
-        return bytes(body)
+        return response, body
 
     def _error(self, error: Exception) -> PowerError:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -451,33 +418,12 @@ class RedfishClient:
         if response.status != http.client.OK:
             raise PowerError(f"{self._name} answers {response.status} to {path}")
         try:
-            document = json.loads(body, parse_float=Decimal, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
+            document = json.loads(body, parse_float=Decimal)
+        except ValueError as error:
             raise PowerError(f"{self._name} sent invalid JSON for {path}: {error}") from error
         if not isinstance(document, dict):
             raise PowerError(f"{self._name} sent JSON that is not an object for {path}")
         return Answer(document, _date(response.headers.get("Date", "")))
-
-    def _redirect_path(self, path: str, location: str) -> str:
-        """Return the target of a redirect if it is on this BMC."""
-        base = f"https://{self._bmc.host}:{self._bmc.port}"
-        try:
-            target = urlsplit(urljoin(base + path, location))
-            found = (target.scheme, target.hostname, target.port or HTTPS_PORT)
-            is_own = found == ("https", self._bmc.host, self._bmc.port)
-            is_followed = bool(location) and is_own and is_path(target.path)
-        except ValueError:
-            is_followed = False
-        if not is_followed:
-            raise PowerError(
-                f"{self._name} redirects {path} to another address, which is refused: "
-                "credentials go only to the configured host"
-            )
-        return target.path
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _date(text: str) -> datetime | None:

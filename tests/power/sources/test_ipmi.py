@@ -20,7 +20,6 @@ from wattload.power.sources.ipmi import (
     DEVICE,
     IpmiDevice,
     IpmiSource,
-    PowerReading,
     decode_power_reading,
     find,
 )
@@ -84,8 +83,8 @@ def test_it_is_the_nodes_in_steps_of_a_watt_and_no_more_often_than_a_second() ->
 
 
 def test_answer_is_decoded() -> None:
-    assert decode_power_reading(answer(65535)) == PowerReading(current_w=65535, is_active=True)
-    assert not decode_power_reading(answer(state=0xBF)).is_active
+    assert decode_power_reading(answer(65535)) == 65535
+    assert decode_power_reading(answer(state=0xBF)) is None
 
 
 @pytest.mark.parametrize("reply", [answer(0), answer(212, state=0)])
