@@ -34,7 +34,7 @@ from wattload.power.sampler.replies import (
 from wattload.power.sampler.sample_writer import BackgroundWriter, RoundTarget, SampleLines
 from wattload.power.sampler.written_counter import WrittenCounter
 from wattload.power.sources import replay
-from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.base import PassiveSource, PowerDevice
 from wattload.power.sources.selection import select, watch_states
 
 _LOG = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Recording:
             self._open_written_counters()
         devices = self._power_devices(names)
         facts = [SourceFacts.model_validate(replayed)] if replayed else []
-        traces = [replay.ReplayedElsewhere(each) for each in facts]
+        traces = [PassiveSource(each) for each in facts]
         # A service opens no file that a run names.
         elsewhere = {replay.NAME: traces} if self._host.is_service else {}
         selection = select(devices, config, host=self._host.name, elsewhere=elsewhere)

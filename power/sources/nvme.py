@@ -22,7 +22,6 @@ from wattload.core.power import (
     PowerSource,
     Sample,
     Scope,
-    Sensor,
 )
 from wattload.core.record.target import PowerStateFacts
 from wattload.core.units import NS_PER_S
@@ -113,6 +112,7 @@ class NvmeSource(NvmeTier):
 
     name = "nvme"
     evidence = Evidence.BOUNDS
+    sensor = Bounds()
 
     def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
         super().__init__(drive, period_s=period_s)
@@ -123,7 +123,7 @@ class NvmeSource(NvmeTier):
     def read(self) -> Sequence[Sample]:
         """Return power state and bounds, and once a second the other figures."""
         state = timed(lambda: read_power_state(self._drive.admin))
-        samples = [self._sample(state, Channel.POWER_STATE, state.value)]
+        samples = [self._figure(state, Channel.POWER_STATE, state.value)]
         limits = {
             Channel.UPPER_W: self._bounds.upper_w,
             Channel.LOWER_W: self._bounds.lower_w,
@@ -131,7 +131,7 @@ class NvmeSource(NvmeTier):
         for channel, watts in limits.items():
             if watts:
                 limit_w = None if state.value is None else watts.get(state.value)
-                samples.append(self._sample(state, channel, limit_w))
+                samples.append(self._figure(state, channel, limit_w))
         if state.end_ns >= self._due_ns:
             self._due_ns = state.end_ns + int(nvme_drive.SLOW_PERIOD_S * NS_PER_S)
             samples += self._slow_samples()
@@ -147,17 +147,17 @@ class NvmeSource(NvmeTier):
             throttled_s = None if log is None else log.thermal_seconds_1 + log.thermal_seconds_2
             kelvin = None if log is None else log.temperature_k
             samples += [
-                self._sample(smart, Channel.TEMPERATURE_K, kelvin),
-                self._sample(smart, Channel.THERMAL_TRANSITIONS, moves),
-                self._sample(smart, Channel.THROTTLED_S, throttled_s),
+                self._figure(smart, Channel.TEMPERATURE_K, kelvin),
+                self._figure(smart, Channel.THERMAL_TRANSITIONS, moves),
+                self._figure(smart, Channel.THROTTLED_S, throttled_s),
             ]
         if self._counts_changes:
             ocp = self._drive.ocp.take(self)
             count = None if ocp.value is None else ocp.value.power_state_changes
-            samples.append(self._sample(ocp, Channel.POWER_STATE_CHANGES, count))
+            samples.append(self._figure(ocp, Channel.POWER_STATE_CHANGES, count))
         return samples
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Mapping[str, object]:
         drive = self._drive
         if drive.freezes(GET_FEATURES):
             raise PowerError(
@@ -173,10 +173,7 @@ class NvmeSource(NvmeTier):
             drive.controller.power_states,
             is_autonomous=_is_autonomous(drive.admin, drive.controller),
         )
-        self._detail = self._describe(drive.controller)
-
-    def _sensor(self) -> Sensor:
-        return self._bounds.sensor
+        return {"sensor": self._bounds.sensor, "detail": self._describe(drive.controller)}
 
     def _describe(self, controller: Controller) -> str:
         known = [
@@ -272,13 +269,14 @@ class IntervalPowerSource(NvmeTier):
 
     name = "nvme_ipm"
     evidence = Evidence.SELF_REPORTED
+    sensor = Boxcar(window_s=WINDOW_S)
 
     def read(self) -> Sequence[Sample]:
         reading = self._drive.smart.take(self)
         watts = None if reading.value is None else _subsystem_w(reading.value)
-        return [self._sample(reading, Channel.POWER_W, watts)]
+        return [self._figure(reading, Channel.POWER_W, watts)]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Mapping[str, object]:
         drive = self._drive
         drive.check_logs("interval power")
         log = self._first_log()
@@ -287,13 +285,12 @@ class IntervalPowerSource(NvmeTier):
                 f"{drive.device.name} reports no interval power in its SMART log (bytes 240 to "
                 "243, NVMe 2.3)"
             )
-        self._resolution_w = self._coarsest_w(log)
-        if drive.measurement is not None:
-            self._accuracy_percent = drive.measurement.error_percent
-        self._detail = self._describe()
-
-    def _sensor(self) -> Sensor:
-        return Boxcar(window_s=WINDOW_S)
+        error_percent = None if drive.measurement is None else drive.measurement.error_percent
+        return {
+            "resolution_w": self._coarsest_w(log),
+            "accuracy_percent": error_percent,
+            "detail": self._describe(error_percent),
+        }
 
     def _first_log(self) -> SmartLog:
         """Return a log with power in it, waiting if the drive samples power but has no mean yet."""
@@ -315,20 +312,18 @@ class IntervalPowerSource(NvmeTier):
             return step_w
         return max(step_w, _COARSE_W)
 
-    def _describe(self) -> str:
+    def _describe(self, error_percent: float | None) -> str:
         interval_s = self._drive.controller.power_sample_interval_s
         often = "" if interval_s is None else f", taken every {interval_s:g} s or more often"
-        error = self._accuracy_percent
-        stated = "error not stated" if error is None else f"error at most {error:g} %"
-        note = self._estimate_note()
+        stated = "error not stated"
+        if error_percent is not None:
+            stated = f"error at most {error_percent:g} %"
+        note = ""
+        if self._drive.is_estimated and self._drive.measurement is None:
+            note = ", treated as estimates because its log 25h was not readable"
+        elif self._drive.is_estimated:
+            note = ", estimates according to the drive"
         return f"mean of the drive's own samples of the last second{often}{note}; {stated}"
-
-    def _estimate_note(self) -> str:
-        if not self._drive.is_estimated:
-            return ""
-        if self._drive.measurement is None:
-            return ", treated as estimates because its log 25h was not readable"
-        return ", estimates according to the drive"
 
 
 def _subsystem_w(log: SmartLog) -> float | None:
@@ -344,6 +339,7 @@ class LifetimeEnergySource(NvmeTier):
 
     name = "nvme_olec"
     evidence = Evidence.SELF_REPORTED
+    sensor = Counter(quantum_j=JOULES_PER_WH)
 
     def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
         super().__init__(drive, period_s=max(period_s, nvme_drive.SLOW_PERIOD_S))
@@ -357,9 +353,9 @@ class LifetimeEnergySource(NvmeTier):
         self._due_ns = reading.start_ns + int(nvme_drive.SLOW_PERIOD_S * NS_PER_S)
         count = None if reading.value is None else reading.value.lifetime_energy_wh
         joules = None if count is None else count * JOULES_PER_WH
-        return [self._sample(reading, Channel.ENERGY_J, joules)]
+        return [self._figure(reading, Channel.ENERGY_J, joules)]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Mapping[str, object]:
         self._drive.check_logs("lifetime energy")
         reading = self._drive.smart.take(self)
         if reading.value is None:
@@ -370,10 +366,7 @@ class LifetimeEnergySource(NvmeTier):
                 "232 to 239, NVMe 2.3)"
             )
         self._due_ns = 0
-        self._detail = "the drive's count of its lifetime energy, in steps of 1 Wh (3600 J)"
-
-    def _sensor(self) -> Sensor:
-        return Counter(quantum_j=JOULES_PER_WH)
+        return {"detail": "the drive's count of its lifetime energy, in steps of 1 Wh (3600 J)"}
 
 
 class OcpPowerSource(NvmeTier):
@@ -381,14 +374,15 @@ class OcpPowerSource(NvmeTier):
 
     name = "nvme_ocp"
     evidence = Evidence.ESTIMATED
+    sensor = Boxcar(window_s=OCP_WINDOW_S)
 
     def read(self) -> Sequence[Sample]:
         """Return the mean power of the last second, rounded to a watt."""
         reading = self._drive.ocp.take(self)
         watts = None if reading.value is None else reading.value.average_power_w
-        return [self._sample(reading, Channel.POWER_W, self._plausible(watts))]
+        return [self._figure(reading, Channel.POWER_W, self._plausible(watts))]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Mapping[str, object]:
         drive = self._drive
         drive.check_logs("average power (OCP)")
         reading = drive.ocp.take(self)
@@ -403,11 +397,10 @@ class OcpPowerSource(NvmeTier):
                 f"{drive.device.name} reports no plausible average power in its OCP log C0h: "
                 f"{'nothing' if reported_w is None else f'{reported_w} W'}"
             )
-        self._resolution_w = OCP_STEP_W
-        self._detail = "the firmware's mean of the last second in whole watts (OCP log C0h)"
-
-    def _sensor(self) -> Sensor:
-        return Boxcar(window_s=OCP_WINDOW_S)
+        return {
+            "resolution_w": OCP_STEP_W,
+            "detail": "the firmware's mean of the last second in whole watts (OCP log C0h)",
+        }
 
     def _plausible(self, watts: float | None) -> float | None:
         limit_w = self._drive.controller.power_states[0].max_w
@@ -424,6 +417,7 @@ class VendorPowerSource(NvmeTier):
 
     name = "nvme_vendor"
     evidence = Evidence.ESTIMATED
+    sensor = Instant()
 
     def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
         super().__init__(drive, period_s=period_s)
@@ -436,9 +430,9 @@ class VendorPowerSource(NvmeTier):
             raise PowerError(f"{self._drive.device.name} was read before it was opened")
         reading = timed(lambda: read_vendor_power(self._drive.admin, self._drive.controller, page))
         watts = None if reading.value is None else reading.value.power_w
-        return [self._sample(reading, Channel.POWER_W, watts)]
+        return [self._figure(reading, Channel.POWER_W, watts)]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Mapping[str, object]:
         drive = self._drive
         drive.check_logs("power in the vendor's log")
         page = find_vendor_page(drive.admin, drive.controller)
@@ -454,11 +448,9 @@ class VendorPowerSource(NvmeTier):
                 f"log {page.page:02X}h, which can't be assigned to a phase"
             )
         self._page = page
-        self._resolution_w = power.step_w
         part = f"; {power.part}" if power.part else ""
-        self._detail = (
-            f"the latest figure of the firmware, in {page.vendor}'s log {page.page:02X}h{part}"
-        )
-
-    def _sensor(self) -> Sensor:
-        return Instant()
+        return {
+            "resolution_w": power.step_w,
+            "detail": f"the latest figure of the firmware, in {page.vendor}'s log "
+            f"{page.page:02X}h{part}",
+        }

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from wattload.core.errors import PowerError
-from wattload.core.power import Channel, Evidence, Sample, Scope, Sensor, SourceFacts, WindowEnergy
+from wattload.core.power import Channel, Evidence, Sample, Scope, Sensor, SourceFacts
 from wattload.power.nvme.admin import GET_LOG_PAGE, AdminDevice, OpenDevice
 from wattload.power.nvme.admin_timeout import open_with_timeout
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
 from wattload.power.nvme.logs import OcpSmartLog, read_freezing_commands, read_ocp_smart
 from wattload.power.nvme.measurement import PowerMeasurementLog, read_measurement_header
 from wattload.power.nvme.smart import SmartLog, read_smart
-from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.base import PassiveSource, PowerDevice
 
 T = TypeVar("T")
 
@@ -183,35 +183,28 @@ class SharedDrive:
         return read_ocp_smart(self.admin, uuid_index=self._ocp_uuid_index)
 
 
-class NvmeTier(ABC):
+class NvmeTier(PassiveSource, ABC):
     """The common base of a drive's sources; each gives one kind of figure."""
 
     name: ClassVar[str]
     evidence: ClassVar[Evidence]
     """The best evidence it can have."""
+    sensor: ClassVar[Sensor]
+    """The model of the sensor behind the figure, as known before it is opened."""
 
     def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
-        self._drive = drive
-        self._period_s = period_s
-        self._stated = self.evidence
-        self._detail = ""
-        self._accuracy_percent: float | None = None
-        self._resolution_w: float | None = None
-
-    def facts(self) -> SourceFacts:
-        """Return the facts of the source; valid after ``open``."""
-        return SourceFacts(
-            name=self.name,
-            device=self._drive.device.key,
-            device_name=self._drive.device.name,
-            scope=Scope.DRIVE,
-            evidence=self._stated,
-            sensor=self._sensor(),
-            period_s=self._period_s,
-            resolution_w=self._resolution_w,
-            accuracy_percent=self._accuracy_percent,
-            detail=self._detail,
+        super().__init__(
+            SourceFacts(
+                name=self.name,
+                device=drive.device.key,
+                device_name=drive.device.name,
+                scope=Scope.DRIVE,
+                evidence=self.evidence,
+                sensor=self.sensor,
+                period_s=period_s,
+            )
         )
+        self._drive = drive
 
     def open(self) -> None:
         """Open the drive and check that it reports the figure.
@@ -222,39 +215,22 @@ class NvmeTier(ABC):
         """
         self._drive.open(self)
         try:
-            self._stated = self._evidence()
-            self._prepare()
+            evidence = self._evidence()
+            found = {"evidence": evidence, **self._prepare()}
         except PowerError:
             self.close()
             raise
+        self._facts = self._facts.model_copy(update=found)
         self._drive.smart.forget()  # reads during ``open`` belong to no round
         self._drive.ocp.forget()
-
-    def start(self) -> None:  # noqa: B027 - few sources have anything to begin
-        """Nothing to start: the drive reports at any time."""
-
-    @abstractmethod
-    def read(self) -> Sequence[Sample]:
-        """Return the figures of this round; a failed read is a sample without value."""
-
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: the figures are integrated from the samples."""
-        return ()
-
-    def restore(self) -> None:  # noqa: B027 - few sources change anything
-        """Nothing to undo: this source only reads."""
 
     def close(self) -> None:
         """Close the drive; safe to call twice."""
         self._drive.close(self)
 
     @abstractmethod
-    def _prepare(self) -> None:
-        """Find out what the drive reports; raises ``PowerError`` if it reports nothing."""
-
-    @abstractmethod
-    def _sensor(self) -> Sensor:
-        """Return the model of the sensor behind the figure."""
+    def _prepare(self) -> Mapping[str, object]:
+        """Return what the drive reports, as fields of the facts; raises ``PowerError``."""
 
     def _evidence(self) -> Evidence:
         """Return the current evidence of the figure."""
@@ -262,13 +238,8 @@ class NvmeTier(ABC):
             return Evidence.ESTIMATED
         return self.evidence
 
-    def _sample(self, reading: TimedAnswer[T], channel: Channel, value: float | None) -> Sample:
-        return Sample(
-            time_ns=(reading.start_ns + reading.end_ns) // 2,
-            spread_ns=reading.end_ns - reading.start_ns,
-            source=self.name,
-            device=self._drive.device.key,
-            channel=channel,
-            value=value,
-            evidence=self._evidence(),
-        )
+    def _figure(self, answer: TimedAnswer[T], channel: Channel, value: float | None) -> Sample:
+        """Return a figure in an answer of the drive, in the middle of its read."""
+        middle_ns = (answer.start_ns + answer.end_ns) // 2
+        spread_ns = answer.end_ns - answer.start_ns
+        return self._sample(channel, value, middle_ns, spread_ns, self._evidence())

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.core.power import Evidence, Integral, PowerBin, Sample, Sensor, WindowEnergy
+from wattload.core.power import Evidence, Integral, PowerBin, WindowEnergy
 from wattload.core.units import NS_PER_S
 from wattload.power.control.change import Change, check_no_system
 from wattload.power.control.drive_feature import DriveFeature
@@ -82,6 +82,7 @@ class PowerMeasurementSource(NvmeTier):
 
     name = "nvme_25h"
     evidence = Evidence.SELF_REPORTED
+    sensor = Integral()
 
     def __init__(
         self,
@@ -115,10 +116,6 @@ class PowerMeasurementSource(NvmeTier):
             return
         self._drive.is_estimated = self._drive.is_estimated or log.estimated
         self._running = _Running(start_ns=self._admin.completed_ns, log=log)
-
-    def read(self) -> Sequence[Sample]:
-        """Return nothing: the drive measures its energy itself."""
-        return ()
 
     def stop(self) -> Sequence[WindowEnergy]:
         """Stop the measurement; return the run's energy, or the reason why there is none.
@@ -165,7 +162,7 @@ class PowerMeasurementSource(NvmeTier):
         self._change = self._admin = self._running = None
         super().close()
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Mapping[str, object]:
         device, controller = self._drive.device, self._drive.controller
         self._check_available()
         admin = _TimedDevice(self._drive.admin)
@@ -182,8 +179,6 @@ class PowerMeasurementSource(NvmeTier):
             )
         if not self._allow_system_drive:
             check_no_system(device.name, controller.serial, self._holds_system)
-        self._accuracy_percent = log.error_percent
-        self._detail = "the drive's own mean over the whole run, by feature and log 25h"
         self._admin = admin
         self._claims[controller.serial] = device.name
         self._change = Change(
@@ -192,6 +187,10 @@ class PowerMeasurementSource(NvmeTier):
             journal=device.journal,
             run_id=device.run_id,
         )
+        return {
+            "accuracy_percent": log.error_percent,
+            "detail": "the drive's own mean over the whole run, by feature and log 25h",
+        }
 
     def _check_available(self) -> None:
         """Raise ``PowerError`` if the drive can't measure, or another of its controllers does."""
@@ -206,9 +205,6 @@ class PowerMeasurementSource(NvmeTier):
                 f"{device.name} is another controller of a drive that already measures its "
                 f"whole power through {claimed_by}; a second start would invalidate the first"
             )
-
-    def _sensor(self) -> Sensor:
-        return Integral()
 
     def _no_energy(self, start_ns: int, end_ns: int, reason: str) -> WindowEnergy:
         return WindowEnergy(

@@ -25,7 +25,7 @@ from wattload.core.power import (
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig, QuarchConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PowerDevice, single_device
+from wattload.power.sources.base import PassiveSource, PowerDevice, single_device
 
 if TYPE_CHECKING:  # both need NumPy, which a sampler without this meter does not load
     from wattload.power.sources.quarch_protocol import Qis, Rail, StreamHeader
@@ -55,38 +55,29 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
     return [QuarchSource(device, meter, period_s=config.period_s)]
 
 
-class QuarchSource:
+class QuarchSource(PassiveSource):
     """One module that feeds one drive: the drive's energy is the sum over its rails."""
 
     def __init__(self, device: PowerDevice, config: QuarchConfig, *, period_s: float) -> None:
-        self._device = device
+        super().__init__(
+            SourceFacts(
+                name=NAME,
+                device=device.key,
+                device_name=device.name,
+                scope=Scope.DRIVE,
+                evidence=Evidence.MEASURED,
+                sensor=Counter(quantum_j=_UNKNOWN_STEP_W / NS_PER_S),
+                period_s=period_s,
+                accuracy_percent=config.accuracy_percent,
+                detail=f"module {config.module}, not opened yet",
+                meter=config.module,
+            )
+        )
         self._config = config
-        self._period_s = period_s
         self._qis: Qis | None = None
         self._header: StreamHeader | None = None
         self._rails: tuple[Rail, ...] = ()
-        self._module_name = ""
         self._stream: Stream | None = None
-
-    def facts(self) -> SourceFacts:
-        """Return the facts of the source; valid after ``open``."""
-        steps_w = [rail.resolution_w() for rail in self._rails]
-        known_w = [step for step in steps_w if step is not None]
-        resolution_w = sum(known_w) if known_w and len(known_w) == len(steps_w) else None
-        period_ns = self._header.period_ns if self._header else 1
-        return SourceFacts(
-            name=NAME,
-            device=self._device.key,
-            device_name=self._device.name,
-            scope=Scope.DRIVE,
-            evidence=Evidence.MEASURED,
-            sensor=Counter(quantum_j=(resolution_w or _UNKNOWN_STEP_W) * period_ns / NS_PER_S),
-            period_s=self._period_s,
-            resolution_w=resolution_w,
-            accuracy_percent=self._config.accuracy_percent,
-            detail=self._detail(),
-            meter=self._config.module,
-        )
 
     def open(self) -> None:
         """Connect to the module and find out from a short stream what it measures.
@@ -101,7 +92,7 @@ class QuarchSource:
         self._config.check()
         self._qis = Qis(self._config.host, self._config.port, self._config.module)
         try:
-            self._module_name = self._identify(self._qis)
+            module_name = self._identify(self._qis)
             self._qis.command("stream mode header v3")
             record(self._qis)
             try:
@@ -109,6 +100,7 @@ class QuarchSource:
             finally:
                 halt(self._qis)
             self._rails = self._header.rails(self._config.rails)
+            self._facts = self._facts_of(module_name, self._header)
         except BaseException:
             self.close()
             raise
@@ -122,7 +114,7 @@ class QuarchSource:
         from wattload.power.sources.quarch_stream import Stream, read_header
 
         qis, header = self._opened()
-        self._stream = Stream(qis, header, self._rails, period_s=self._period_s)
+        self._stream = Stream(qis, header, self._rails, period_s=self._facts.period_s)
         if read_header(qis) != header:
             raise PowerError(
                 f"the stream settings of {qis.module} were changed after it was opened"
@@ -142,7 +134,7 @@ class QuarchSource:
         except PowerDataLostError:
             raise
         except PowerError:
-            return (self._sample(time.monotonic_ns(), 0, Channel.ENERGY_J, None),)
+            return (self._sample(Channel.ENERGY_J, None, time.monotonic_ns()),)
         return [
             sample for interval in intervals for sample in self._samples(self._stream, interval)
         ]
@@ -193,21 +185,30 @@ class QuarchSource:
             )
         return name
 
-    def _detail(self) -> str:
-        if self._header is None:
-            return f"module {self._config.module}, not opened yet"
+    def _facts_of(self, module_name: str, header: StreamHeader) -> SourceFacts:
+        """Return the facts of the source with those of the module's stream."""
+        steps_w = [rail.resolution_w() for rail in self._rails]
+        known_w = [step for step in steps_w if step is not None]
+        resolution_w = sum(known_w) if known_w and len(known_w) == len(steps_w) else None
+        quantum_j = (resolution_w or _UNKNOWN_STEP_W) * header.period_ns / NS_PER_S
         rails = " + ".join(rail.describe() for rail in self._rails)
-        rate = NS_PER_S / self._header.period_ns
         accuracy = self._config.accuracy_percent
         stated = (
             f"accuracy {accuracy:g} %"
             if accuracy is not None
             else "accuracy not stated (power.quarch.accuracy_percent)"
         )
-        return (
-            f"{self._module_name} {self._config.module}: {rails} at {rate:,.0f} readings "
-            f"per second, kept as joules, least and greatest watts per {self._period_s:g} "
-            f"s; {stated}"
+        detail = (
+            f"{module_name} {self._config.module}: {rails} at {NS_PER_S / header.period_ns:,.0f} "
+            f"readings per second, kept as joules, least and greatest watts per "
+            f"{self._facts.period_s:g} s; {stated}"
+        )
+        return self._facts.model_copy(
+            update={
+                "sensor": Counter(quantum_j=quantum_j),
+                "resolution_w": resolution_w,
+                "detail": detail,
+            }
         )
 
     def _samples(self, stream: Stream, interval: Interval) -> list[Sample]:
@@ -220,23 +221,10 @@ class QuarchSource:
             Channel.PEAK_100US_W: interval.peak_w,
         }
         return [
-            self._sample(end_ns, spread_ns, Channel.ENERGY_J, interval.energy_j),
+            self._sample(Channel.ENERGY_J, interval.energy_j, end_ns, spread_ns),
             *(
-                self._sample(middle_ns, spread_ns, channel, watts)
+                self._sample(channel, watts, middle_ns, spread_ns)
                 for channel, watts in extremes.items()
                 if watts is not None
             ),
         ]
-
-    def _sample(
-        self, time_ns: int, spread_ns: int, channel: Channel, value: float | None
-    ) -> Sample:
-        return Sample(
-            time_ns=time_ns,
-            spread_ns=spread_ns,
-            source=NAME,
-            device=self._device.key,
-            channel=channel,
-            value=value,
-            evidence=Evidence.MEASURED,
-        )

@@ -2,20 +2,39 @@
 
 A trace played from the start of sampling was measured in another run, and every page reports that.
 A trace attached by its own times is a meter's log of this run.
+
+The file is CSV or Parquet. It has a time column: ``time_s`` (from any zero), ``monotonic_ns``
+(CLOCK_MONOTONIC of the host that replays it) or ``unix_s`` (UTC). The readings are ``power_w`` or
+``energy_j``, or bounds in ``lower_w`` and ``upper_w``; optional columns are ``power_state``,
+``temperature_k`` and ``evidence``. The head holds what applies to all readings: see ``TraceHead``.
+An empty reading is a failed one.
+
+The sampler accepts no path from a client. The run reads the user's trace with its own rights and
+copies it to its folder, so that the record keeps the source of its joules.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pydantic import Field, ValidationError
+
+from wattload.core.base_models import Frozen, first_fault
 from wattload.core.clock import anchor
 from wattload.core.errors import ConfigError, DataError, PowerError
+from wattload.core.files import open_folder
 from wattload.core.power import (
+    EVIDENCE_RANK,
     Channel,
+    Counter,
     Evidence,
     Instant,
     PowerSource,
@@ -23,12 +42,24 @@ from wattload.core.power import (
     Scope,
     Sensor,
     SourceFacts,
-    WindowEnergy,
+    weakest,
 )
-from wattload.power.config import MONOTONIC, START, WALL, PowerConfig, ReplayConfig
+from wattload.core.units import NS_PER_S
+from wattload.power.config import (
+    LAST_POWER_STATE,
+    MONOTONIC,
+    START,
+    WALL,
+    PowerConfig,
+    ReplayConfig,
+)
 from wattload.power.registry import Meter
 from wattload.power.sources.base import PassiveSource, PowerDevice, single_device
-from wattload.power.sources.replay_trace import RecordedTrace, read_trace
+
+if TYPE_CHECKING:  # a sampler without a trace loads neither
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
 METER = Meter(scope=Scope.DRIVE)
 
@@ -36,15 +67,80 @@ NAME = "replay"
 
 _LOG = logging.getLogger(__name__)
 
-_TIME_COLUMN = {MONOTONIC: "monotonic_ns", WALL: "unix_s"}
+MONOTONIC_COLUMN = "monotonic_ns"
+TIME_COLUMNS = ("time_s", MONOTONIC_COLUMN, "unix_s")
+_TIME_COLUMN = {MONOTONIC: MONOTONIC_COLUMN, WALL: "unix_s"}
 """The time column that an alignment needs."""
 _ALIGNMENT_TEXT = {
     START: "recorded in another run and played from the start of sampling",
     MONOTONIC: "recorded during the run and attached by this host's monotonic clock",
     WALL: "recorded during the run and attached by UTC",
 }
+
 _REQUIRED = (Channel.POWER_W, Channel.ENERGY_J, Channel.LOWER_W, Channel.UPPER_W)
 """Channels in which an empty value is a failed read; in the others it means nothing."""
+CHANNELS = (*_REQUIRED, Channel.POWER_STATE, Channel.TEMPERATURE_K)
+
+EVIDENCE = "evidence"
+COLUMNS = (*TIME_COLUMNS, *CHANNELS, EVIDENCE)
+_SENSOR_KEYS = ("window_s", "update_period_s", "phase_s", "unseen_s", "quantum_j", "wrap_j")
+_LARGEST_TIME_NS = 1 << 63
+
+_SHA256_DIGITS = 12
+STAGED_PREFIX = "replay-"
+
+
+class TraceHead(Frozen):
+    """What a file states for all its readings.
+
+    ``evidence`` is the evidence of the readings; if there is a column of that name too, each
+    reading has the weaker of both. ``device`` is what was measured.
+    """
+
+    evidence: Evidence | None = None
+    sensor: Sensor = Field(default_factory=Instant)
+    scope: Scope = Scope.DRIVE
+    device: str = ""
+    resolution_w: float | None = Field(default=None, gt=0)
+    accuracy_percent: float | None = Field(default=None, gt=0, lt=100)
+    note: str = ""
+
+
+HEAD_KEYS = (*TraceHead.model_fields, *_SENSOR_KEYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedTrace:
+    """Readings in order of time; ``time_ns`` is on the clock of ``time_column``.
+
+    ``origin`` has the name and the hash of the file. ``values`` has a column for each channel, NaN
+    where a reading is missing. ``evidence`` has one entry per reading.
+    """
+
+    head: TraceHead
+    origin: str
+    time_column: str
+    time_ns: NDArray[np.int64]
+    values: Mapping[Channel, NDArray[np.float64]]
+    evidence: Sequence[Evidence]
+
+    @property
+    def best_evidence(self) -> Evidence:
+        least = self.head.evidence or Evidence.NONE
+        return min(set(self.evidence), key=EVIDENCE_RANK.__getitem__, default=least)
+
+    @property
+    def period_s(self) -> float | None:
+        """The median time between two readings, ``None`` for fewer than two."""
+        import numpy as np
+
+        steps = np.diff(self.time_ns)
+        steps = steps[steps > 0]
+        return float(np.median(steps)) / NS_PER_S if steps.size else None
+
+    @property
+    def seconds(self) -> float:
+        return int(self.time_ns[-1] - self.time_ns[0]) / NS_PER_S if self.time_ns.size else 0.0
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
@@ -60,30 +156,30 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
     return [ReplaySource(device, replay, period_s=config.period_s)]
 
 
-class ReplayedElsewhere(PassiveSource):
-    """A trace that the process which writes the samples reads itself; here it gives none.
-
-    Its facts are what that process has found in the file.
-    """
-
-
-class ReplaySource:
+class ReplaySource(PassiveSource):
     """The readings of one device in a file."""
 
     def __init__(self, device: PowerDevice, config: ReplayConfig, *, period_s: float) -> None:
-        self._device = device
         self._config = config
         self._path = Path(config.path)
-        self._period_s = period_s
-        self._facts = self._build_facts(None)
+        super().__init__(
+            SourceFacts(
+                name=NAME,
+                device=device.key,
+                device_name=device.name,
+                scope=Scope.DRIVE,
+                evidence=Evidence.NONE,
+                sensor=Instant(),
+                period_s=period_s,
+                detail=f"replay of {self._path.name}, not read yet",
+                is_recorded=True,
+                is_attached=config.align != START,
+            )
+        )
         self._trace: RecordedTrace | None = None
         self._seen: tuple[int, int] | None = None
         self._shift_ns = 0
         self._next_row: int | None = None
-
-    def facts(self) -> SourceFacts:
-        """Return the facts in the file; valid after ``open``."""
-        return self._facts
 
     def open(self) -> None:
         """Read the file.
@@ -93,7 +189,7 @@ class ReplaySource:
             DataError: it is not a valid trace.
         """
         self._config.check()
-        trace = read_trace(self._path, growing=self._is_attached)
+        trace = read_trace(self._path, growing=self._facts.is_attached)
         column = _TIME_COLUMN.get(self._config.align, trace.time_column)
         if trace.time_column != column:
             raise ConfigError(
@@ -101,7 +197,24 @@ class ReplaySource:
                 f"{self._path.name} has {trace.time_column}"
             )
         self._trace = trace
-        self._facts = self._build_facts(trace)
+        head = trace.head
+        subject = f" of {head.device}" if head.device else ""
+        detail = (
+            f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {trace.origin}, "
+            f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
+            + (f"; {head.note}" if head.note else "")
+        )
+        self._facts = self._facts.model_copy(
+            update={
+                "sensor": head.sensor,
+                "scope": head.scope,
+                "evidence": trace.best_evidence,
+                "period_s": trace.period_s or self._facts.period_s,
+                "resolution_w": head.resolution_w,
+                "accuracy_percent": head.accuracy_percent,
+                "detail": detail,
+            }
+        )
 
     def start(self) -> None:
         """Align the trace with the current time; later steps of the wall clock have no effect."""
@@ -118,7 +231,7 @@ class ReplaySource:
         self._opened()
         if self._next_row is None:
             raise PowerError(f"{self._path.name} was read before its replay was started")
-        if self._is_attached:
+        if self._facts.is_attached:
             self._refresh()
         trace, first = self._opened(), self._next_row
         # The position is a row, not a time: a meter may write a reading later than it took it.
@@ -128,55 +241,15 @@ class ReplaySource:
             sample for row in range(first, self._next_row) for sample in self._samples(trace, row)
         ]
 
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: the energy is integrated from the readings."""
-        return ()
-
-    def restore(self) -> None:
-        """Nothing to undo: the source only reads a file."""
-
     def close(self) -> None:
         """Release the file's content; safe to call twice."""
         self._trace = None
         self._next_row = None
 
-    @property
-    def _is_attached(self) -> bool:
-        return self._config.align != START
-
     def _opened(self) -> RecordedTrace:
         if self._trace is None:
             raise PowerError(f"{self._path.name} was used before it was opened")
         return self._trace
-
-    def _build_facts(self, trace: RecordedTrace | None) -> SourceFacts:
-        sensor: Sensor = Instant()
-        scope, evidence, resolution_w, accuracy = Scope.DRIVE, Evidence.NONE, None, None
-        detail = f"replay of {self._path.name}, not read yet"
-        if trace is not None:
-            head = trace.head
-            sensor, scope, evidence = head.sensor, head.scope, trace.best_evidence
-            resolution_w, accuracy = head.resolution_w, head.accuracy_percent
-            subject = f" of {head.device}" if head.device else ""
-            detail = (
-                f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {trace.origin}, "
-                f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
-                + (f"; {head.note}" if head.note else "")
-            )
-        return SourceFacts(
-            name=NAME,
-            device=self._device.key,
-            device_name=self._device.name,
-            scope=scope,
-            evidence=evidence,
-            sensor=sensor,
-            period_s=(trace.period_s if trace else None) or self._period_s,
-            resolution_w=resolution_w,
-            accuracy_percent=accuracy,
-            detail=detail,
-            is_recorded=True,
-            is_attached=self._is_attached,
-        )
 
     def _refresh(self) -> None:
         """Read the file again if it has changed; one that was spoilt adds no readings."""
@@ -190,16 +263,253 @@ class ReplaySource:
             _LOG.warning("%s", error)
 
     def _samples(self, trace: RecordedTrace, row: int) -> list[Sample]:
+        time_ns, evidence = int(trace.time_ns[row]) + self._shift_ns, trace.evidence[row]
         return [
-            Sample(
-                time_ns=int(trace.time_ns[row]) + self._shift_ns,
-                spread_ns=0,
-                source=NAME,
-                device=self._device.key,
-                channel=channel,
-                value=None if math.isnan(column[row]) else float(column[row]),
-                evidence=trace.evidence_of(row),
+            self._sample(
+                channel,
+                None if math.isnan(column[row]) else float(column[row]),
+                time_ns,
+                evidence=evidence,
             )
             for channel, column in trace.values.items()
             if channel in _REQUIRED or not math.isnan(column[row])
         ]
+
+
+def read_trace(path: Path, *, growing: bool = False) -> RecordedTrace:
+    """Return the trace in a file.
+
+    ``growing`` skips an incomplete last line and permits a trace without readings.
+
+    Raises:
+        DataError: it can't be read or is not a valid trace; the message names the first fault.
+    """
+    return _imported(path, _content_of(path), growing=growing)
+
+
+def stage(config: PowerConfig, folder: Path) -> PowerConfig:
+    """Copy a replayed trace to the run's folder; return the configuration with the copy's path.
+
+    Raises:
+        DataError: the file is not a valid trace.
+    """
+    if config.source != NAME or config.replay is None:
+        return config
+    path = Path(config.replay.path)
+    content = _content_of(path)
+    _imported(path, content, growing=config.replay.align != START)
+    name = f"{STAGED_PREFIX}{path.name}"
+    with open_folder(folder) as own:
+        own.write(name, content)
+    return replace(config, replay=replace(config.replay, path=str(folder / name)))
+
+
+def stage_again(config: PowerConfig, folder: Path) -> None:
+    """Copy what a meter has written since, if its log is attached to the run.
+
+    Raises:
+        DataError: the file is not a valid trace any more.
+    """
+    if config.replay is not None and config.replay.align != START:
+        stage(config, folder)
+
+
+def _content_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} can't be replayed: {error.strerror}") from error
+
+
+def _imported(path: Path, content: bytes, *, growing: bool) -> RecordedTrace:
+    import pyarrow as pa
+
+    digest = hashlib.sha256(content).hexdigest()[:_SHA256_DIGITS]
+    origin = f"{path.name.removeprefix(STAGED_PREFIX)} (sha256 {digest})"
+    try:
+        if path.suffix == ".parquet":
+            fields, table = _from_parquet(content)
+        else:
+            fields, table = _from_csv(content, growing=growing)
+        return _trace_of(table, _head_of(fields), origin, may_be_empty=growing)
+    except ValidationError as error:
+        where, message, value = first_fault(error)
+        fault = f"{where}: {message}, got {value!r}"
+        raise DataError(f"{path} is not a readable trace: {fault}") from error
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} is not a readable trace: {error}") from error
+
+
+def _from_csv(content: bytes, *, growing: bool) -> tuple[dict[str, str], pa.Table]:
+    import pyarrow as pa
+    from pyarrow.csv import ConvertOptions, read_csv
+
+    file = BytesIO(content.removeprefix(b"\xef\xbb\xbf"))
+    fields: dict[str, str] = {}
+    while (line := file.readline()).startswith(b"#"):
+        key, colon, value = line[1:].decode(errors="replace").strip().partition(":")
+        if not colon:
+            raise ValueError(f"a head line must be '# key: value', got '#{key}'")
+        fields[key.strip()] = value.strip()
+    rows = line + file.read()
+    if growing:
+        rows = rows[: rows.rfind(b"\n") + 1]
+    if not rows.strip():
+        raise ValueError(f"it has no line that names its columns; allowed: {', '.join(COLUMNS)}")
+    unknown = sorted(set(fields) - set(HEAD_KEYS))
+    if unknown:
+        raise ValueError(f"unknown head line {unknown[0]!r}; allowed: {', '.join(HEAD_KEYS)}")
+    as_text = ConvertOptions(
+        column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=True
+    )
+    table = read_csv(BytesIO(rows), convert_options=as_text)
+    return fields, table.rename_columns([name.strip() for name in table.column_names])
+
+
+def _from_parquet(content: bytes) -> tuple[dict[str, str], pa.Table]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(content))
+    metadata = {
+        key.decode(errors="replace"): value.decode(errors="replace")
+        for key, value in (table.schema.metadata or {}).items()
+    }
+    return {key: value for key, value in metadata.items() if key in HEAD_KEYS}, table
+
+
+def _head_of(found: Mapping[str, str]) -> TraceHead:
+    fields: dict[str, Any] = {key: text for key, text in found.items() if key not in _SENSOR_KEYS}
+    sensor = {key: text for key, text in found.items() if key in _SENSOR_KEYS}
+    if sensor or "sensor" in fields:
+        fields["sensor"] = {"kind": fields.get("sensor", "instant"), **sensor}
+    return TraceHead.model_validate(fields)
+
+
+def _trace_of(
+    table: pa.Table, head: TraceHead, origin: str, *, may_be_empty: bool
+) -> RecordedTrace:
+    """Return the trace in a table; raises ``ValueError`` with the first fault."""
+    if not table.num_rows and not may_be_empty:
+        raise ValueError("it has no readings")
+    fault = _column_fault(table.column_names, head)
+    if fault:
+        raise ValueError(f"it {fault}; allowed columns: {', '.join(COLUMNS)}")
+    (time_column,) = set(table.column_names) & set(TIME_COLUMNS)
+    return RecordedTrace(
+        head=head,
+        origin=origin,
+        time_column=time_column,
+        time_ns=_times_ns(table, time_column),
+        values={
+            channel: _readings(table, channel, head.sensor)
+            for channel in CHANNELS
+            if channel in table.column_names
+        },
+        evidence=_evidence(table, head.evidence),
+    )
+
+
+def _column_fault(columns: Sequence[str], head: TraceHead) -> str:
+    """Return what is wrong with the columns of a trace; empty if nothing is."""
+    unknown = [name for name in columns if name not in COLUMNS]
+    repeated = [name for name in columns if columns.count(name) > 1]
+    times = [name for name in columns if name in TIME_COLUMNS]
+    figures = {Channel.POWER_W, Channel.ENERGY_J} & set(columns)
+    if unknown or repeated:
+        return f"has a column {unknown[0]!r}" if unknown else f"has {repeated[0]} twice"
+    if len(times) != 1:
+        return f"must have one of {', '.join(TIME_COLUMNS)}, and has {len(times)}"
+    if len(figures) > 1 or not (figures or Channel.UPPER_W in columns):
+        return "must have power_w or energy_j, or else upper_w"
+    if (Channel.ENERGY_J in columns) != isinstance(head.sensor, Counter):
+        return "must have energy_j with sensor: counter (and quantum_j), and only with it"
+    if head.evidence is None and EVIDENCE not in columns:
+        return (
+            "does not state its evidence; add a column evidence, or a line '# evidence: "
+            f"measured' (one of {', '.join(Evidence)})"
+        )
+    return ""
+
+
+def _times_ns(table: pa.Table, name: str) -> NDArray[np.int64]:
+    import numpy as np
+    import pyarrow as pa
+
+    column = _numbers(table, name, pa.int64() if name == MONOTONIC_COLUMN else pa.float64())
+    _refuse(column.is_null().to_numpy(), f"{name} is empty")
+    times: NDArray[Any] = column.to_numpy()
+    if name != MONOTONIC_COLUMN:
+        too_far = ~(np.abs(times) < _LARGEST_TIME_NS / NS_PER_S)
+        _refuse(too_far, f"{name} must be within 292 years")
+        times = np.round(times * NS_PER_S)
+    went_back = np.diff(times, prepend=times[:1]) < 0
+    _refuse(went_back, "time goes back; readings must be in order")
+    return times.astype(np.int64, copy=False)
+
+
+def _readings(table: pa.Table, channel: Channel, sensor: Sensor) -> NDArray[np.float64]:
+    import numpy as np
+    import pyarrow as pa
+
+    values: NDArray[np.float64] = _numbers(table, channel, pa.float64()).to_numpy()
+    _refuse(np.isinf(values), f"{channel} must be finite")
+    if channel is Channel.POWER_STATE:
+        invalid = ~np.isnan(values) & ~np.isin(values, np.arange(LAST_POWER_STATE + 1))
+        _refuse(invalid, f"power_state must be 0 to {LAST_POWER_STATE}")
+    elif channel is Channel.TEMPERATURE_K:
+        _refuse(values <= 0, "temperature_k must be more than 0 K")
+    elif channel is Channel.ENERGY_J and isinstance(sensor, Counter):
+        _check_counter(values, sensor.wrap_j)
+    return values
+
+
+def _check_counter(values: NDArray[np.float64], wrap_j: float | None) -> None:
+    """Refuse a counter that decreases without a range in which it could have wrapped."""
+    import numpy as np
+
+    if wrap_j is not None:
+        outside = (values < 0) | (values > wrap_j)
+        _refuse(outside, f"energy_j must be within wrap_j, 0 to {wrap_j:g}")
+        return
+    known = np.flatnonzero(~np.isnan(values))
+    decreases = np.zeros(values.shape, bool)
+    decreases[known[1:]] = np.diff(values[known]) < 0
+    _refuse(
+        decreases,
+        "energy_j decreases; if the counter wraps, add '# wrap_j: ' with its range; if it was "
+        "reset, split the file there",
+    )
+
+
+def _evidence(table: pa.Table, stated: Evidence | None) -> Sequence[Evidence]:
+    """Return the evidence of each reading: that of its row, or the head's if it is weaker."""
+    least = Evidence.MEASURED if stated is None else stated
+    if EVIDENCE not in table.column_names:
+        return [least] * table.num_rows
+    names = [str(each or "").strip() for each in table[EVIDENCE].to_pylist()]
+    unknown = next((each for each in names if each not in set(Evidence)), None)
+    if unknown is not None:
+        raise ValueError(
+            f"reading {names.index(unknown) + 1}: evidence must be one of {', '.join(Evidence)}, "
+            f"got {unknown!r}"
+        )
+    return [weakest((least, Evidence(each))) for each in names]
+
+
+def _numbers(table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table[name]
+    try:
+        if pa.types.is_string(column.type):
+            column = pc.utf8_trim_whitespace(column)
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise ValueError(f"{name} must be a number: {error}") from error
+
+
+def _refuse(invalid: NDArray[np.bool_], reason: str) -> None:
+    if invalid.any():
+        raise ValueError(f"reading {int(invalid.argmax()) + 1}: {reason}")

@@ -252,7 +252,7 @@ class PowerSession:
         """
         staged = config
         if config.replay is not None:
-            from wattload.power.sources.replay_trace import stage
+            from wattload.power.sources.replay import stage
 
             staged = stage(config, folder)
         client = sampling.client()
@@ -333,7 +333,7 @@ class PowerSession:
         """Pass the log that a meter wrote during the run to the sampler."""
         if self._config.replay is None:
             return
-        from wattload.power.sources.replay_trace import stage_again
+        from wattload.power.sources.replay import stage_again
 
         try:
             stage_again(self._config, self._folder)

@@ -3,15 +3,26 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
 from wattload.core.clock import ClockAnchor
 from wattload.core.errors import ConfigError, DataError, PowerError
-from wattload.core.power import Boxcar, Channel, Evidence, PowerSource, Sample, Scope
+from wattload.core.power import (
+    Boxcar,
+    Channel,
+    Counter,
+    Evidence,
+    Instant,
+    PowerSource,
+    Sample,
+    Scope,
+)
 from wattload.power.config import PowerConfig, ReplayConfig
 from wattload.power.sources.base import PowerDevice
-from wattload.power.sources.replay import ReplaySource, find
+from wattload.power.sources.replay import ReplaySource, find, read_trace, stage, stage_again
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
 HEAD = "# evidence: measured\n# device: S7\n# note: bench 3\n"
@@ -23,8 +34,8 @@ FINE = (
 """Two seconds at 10 kHz."""
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "trace.csv"
+def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
+    path = folder / name
     path.write_text(text)
     return path
 
@@ -237,3 +248,229 @@ def test_trace_that_is_played_from_the_start_is_of_another_run(tmp_path: Path) -
     attached = source_of(path, align="monotonic")
     attached.open()
     assert (attached.facts().is_recorded, attached.facts().is_of_another_run) == (True, False)
+
+
+MEASURED = "# evidence: measured\n"
+WATTS = MEASURED + "time_s,power_w\n0,5\n0.1,7.5\n0.2,\n"
+
+
+def test_readings_come_in_order_with_gaps_where_there_is_none(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, WATTS))
+    assert list(trace.time_ns) == [0, 100_000_000, 200_000_000]
+    watts = trace.values[Channel.POWER_W]
+    assert list(watts[:2]) == [5.0, 7.5]
+    assert watts[2] != watts[2]
+    assert (trace.period_s, trace.seconds) == (0.1, 0.2)
+    assert trace.head.sensor == Instant()
+
+
+def test_head_says_what_no_column_can(tmp_path: Path) -> None:
+    text = (
+        "# evidence: self_reported\n# sensor: boxcar\n# window_s: 1\n# update_period_s: 0.5\n"
+        "# device: S1\n# scope: node\n# accuracy_percent: 2\n# resolution_w: 0.01\n"
+        "# note: cold room\nmonotonic_ns,power_w,power_state,temperature_k\n"
+        "123456789012345678,5,0,300\n"
+    )
+    trace = read_trace(written(tmp_path, text))
+    assert trace.head.sensor == Boxcar(window_s=1, update_period_s=0.5)
+    assert (trace.head.device, trace.head.scope, trace.head.note) == ("S1", Scope.NODE, "cold room")
+    assert (trace.head.accuracy_percent, trace.head.resolution_w) == (2, 0.01)
+    assert list(trace.time_ns) == [123456789012345678]
+    assert trace.origin.startswith("trace.csv (sha256 ")
+
+
+def test_reading_is_known_no_better_than_its_row_and_the_head_say(tmp_path: Path) -> None:
+    rows = "time_s,power_w,evidence\n0,5,measured\n1,5,estimated\n2,5,declared\n"
+    trace = read_trace(written(tmp_path, "# evidence: self_reported\n" + rows))
+    assert trace.evidence == [
+        Evidence.SELF_REPORTED,
+        Evidence.ESTIMATED,
+        Evidence.DECLARED,
+    ]
+    assert trace.best_evidence is Evidence.SELF_REPORTED
+    assert read_trace(written(tmp_path, rows)).best_evidence is Evidence.MEASURED
+
+
+def test_counter_that_wraps_says_where(tmp_path: Path) -> None:
+    head = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n# wrap_j: 100\n"
+    trace = read_trace(written(tmp_path, head + "time_s,energy_j\n0,90\n1,99\n2,8\n"))
+    assert trace.head.sensor == Counter(quantum_j=0.001, wrap_j=100)
+    assert list(trace.values[Channel.ENERGY_J]) == [90, 99, 8]
+
+
+COUNTER = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no line that names its columns"),
+        (MEASURED, "no line that names its columns"),
+        (MEASURED + "time_s,power_w\n", "has no readings"),
+        ("time_s,power_w\n0,5\n", "does not state its evidence"),
+        ("# evidence: guessed\ntime_s,power_w\n0,5\n", "evidence: Input should be"),
+        ("# evidence\ntime_s,power_w\n0,5\n", "a head line must be"),
+        ("# volts: 12\n" + WATTS, "unknown head line 'volts'"),
+        ("# window_s: 1\n" + WATTS, "sensor.instant.window_s"),
+        ("# sensor: boxcar\n" + WATTS, "sensor.boxcar.window_s: Field required"),
+        (MEASURED + "power_w\n5\n", "must have one of time_s, monotonic_ns, unix_s, and has 0"),
+        (MEASURED + "time_s,unix_s,power_w\n0,0,5\n", "and has 2"),
+        (MEASURED + "time_s,power_w,amps\n0,5,1\n", "has a column 'amps'"),
+        (MEASURED + "time_s,power_w,power_w\n0,5,5\n", "has power_w twice"),
+        (MEASURED + "time_s,power_state\n0,1\n", "must have power_w or energy_j"),
+        (MEASURED + "time_s,power_w,energy_j\n0,5,5\n", "must have power_w or energy_j"),
+        (MEASURED + "time_s,energy_j\n0,5\n", "only with it"),
+        (COUNTER + "time_s,power_w\n0,5\n", "only with it"),
+        (WATTS + "0.3\n", "Expected 2 columns, got 1: 0.3"),
+        (WATTS + "0.3,abc\n", "power_w must be a number: Failed to parse string: 'abc'"),
+        (WATTS + "0.3,inf\n", "reading 4: power_w must be finite"),
+        (WATTS + ",5\n", "reading 4: time_s is empty"),
+        (WATTS + "0.1,5\n", "reading 4: time goes back"),
+        (
+            MEASURED + "monotonic_ns,power_w\n1.5e300,5\n",
+            "monotonic_ns must be a number: .* '1.5e300'",
+        ),
+        (
+            MEASURED + "time_s,power_w,power_state\n0,5,32\n",
+            "reading 1: power_state must be 0 to 31",
+        ),
+        (MEASURED + "time_s,power_w,power_state\n0,5,1.5\n", "reading 1: power_state"),
+        (MEASURED + "time_s,power_w,temperature_k\n0,5,0\n", "reading 1: temperature_k"),
+        ("time_s,power_w,evidence\n0,5,sure\n", "reading 1: evidence must be one of"),
+        (COUNTER + "time_s,energy_j\n0,9\n1,8\n", "reading 2: energy_j decreases"),
+        (
+            COUNTER + "# wrap_j: 5\ntime_s,energy_j\n0,9\n",
+            "reading 1: energy_j must be within wrap_j",
+        ),
+    ],
+)
+def test_malformed_file_is_one_sentence_with_its_place(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    with pytest.raises(DataError, match=reason) as caught:
+        read_trace(written(tmp_path, text))
+    assert "trace.csv" in str(caught.value)
+    assert "\n" not in str(caught.value).replace("\\n", "")
+
+
+def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"# evidence: measured\n\xff\xfe")
+    with pytest.raises(DataError, match="not a readable trace"):
+        read_trace(path)
+
+
+def test_last_line_that_has_no_end_is_not_there_yet_in_a_growing_file(tmp_path: Path) -> None:
+    path = written(tmp_path, WATTS + "0.3,1")
+    assert len(read_trace(path).time_ns) == 4
+    assert len(read_trace(path, growing=True).time_ns) == 3
+    assert (
+        len(read_trace(written(tmp_path, MEASURED + "time_s,power_w\n"), growing=True).time_ns) == 0
+    )
+
+
+def parquet(folder: Path, columns: dict[str, list[object]], **head: str) -> Path:
+    path = folder / "trace.parquet"
+    table = pa.table(columns).replace_schema_metadata({"foreign": "x", **head})
+    pq.write_table(table, path)
+    return path
+
+
+def test_parquet_says_the_same_in_its_metadata(tmp_path: Path) -> None:
+    path = parquet(
+        tmp_path,
+        {"unix_s": [1.7e9, 1.7e9 + 1], "power_w": [5.0, None], "power_state": [0, 1]},
+        evidence="estimated",
+        sensor="boxcar",
+        window_s="1",
+    )
+    trace = read_trace(path)
+    assert trace.head.sensor == Boxcar(window_s=1)
+    assert trace.best_evidence is Evidence.ESTIMATED
+    assert list(trace.time_ns) == [1_700_000_000_000_000_000, 1_700_000_001_000_000_000]
+    assert list(trace.values[Channel.POWER_STATE]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"time_s": [0, 1], "power_w": ["5", "abc"]}, "power_w must be a number: .*'abc'"),
+        ({"time_s": [1, 0], "power_w": [5, 5]}, "reading 2: time goes back"),
+        ({"time_s": [0], "power_w": [[5]]}, "power_w must be a number: Unsupported cast"),
+        ({"time_s": [None], "power_w": [5]}, "reading 1: time_s is empty"),
+    ],
+)
+def test_malformed_parquet_is_one_sentence_with_its_row(
+    tmp_path: Path, columns: dict[str, list[object]], reason: str
+) -> None:
+    with pytest.raises(DataError, match=reason):
+        read_trace(parquet(tmp_path, columns, evidence="measured"))
+
+
+def test_parquet_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a readable trace"):
+        read_trace(written(tmp_path, "PAR1 but not really", "trace.parquet"))
+
+
+def requested(path: Path, align: str = "start") -> PowerConfig:
+    return PowerConfig(source="replay", replay=ReplayConfig(path=str(path), align=align))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run-1"
+    folder.mkdir()
+    return folder
+
+
+def test_trace_is_copied_to_the_runs_folder(tmp_path: Path, run: Path) -> None:
+    path = tmp_path / "meter.csv"
+    path.write_text(MEASURED + "time_s,power_w\n0,5\n")
+    staged = stage(requested(path), run).replay
+    assert staged is not None
+    assert staged.path == str(run / "replay-meter.csv")
+    assert Path(staged.path).read_bytes() == path.read_bytes()
+    trace = read_trace(Path(staged.path))
+    assert trace.origin.startswith("meter.csv (sha256 ")
+
+
+def test_link_to_a_trace_is_the_users_to_follow(tmp_path: Path, run: Path) -> None:
+    (tmp_path / "meter.csv").write_text(MEASURED + "time_s,power_w\n0,5\n")
+    (tmp_path / "link.csv").symlink_to("meter.csv")
+    stage(requested(tmp_path / "link.csv"), run)
+    assert (run / "replay-link.csv").is_file()
+
+
+def test_other_sources_have_nothing_to_stage(run: Path) -> None:
+    config = PowerConfig(source="none")
+    assert stage(config, run) is config
+    stage_again(config, run)
+    assert list(run.iterdir()) == []
+
+
+def test_log_that_has_grown_is_brought_over(tmp_path: Path, run: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(MEASURED + "unix_s,power_w\n")
+    stage(requested(path, "wall"), run)
+    with path.open("a") as file:
+        file.write("1700000000.5,5\n")
+    stage_again(requested(path, "wall"), run)
+    assert list(read_trace(run / "replay-log.csv").time_ns) == [1_700_000_000_500_000_000]
+
+
+def test_recording_of_another_run_is_brought_over_once(tmp_path: Path, run: Path) -> None:
+    path = tmp_path / "meter.csv"
+    path.write_text(MEASURED + "time_s,power_w\n0,5\n")
+    stage(requested(path), run)
+    path.unlink()
+    stage_again(requested(path), run)
+
+
+def test_malformed_trace_is_refused_before_the_sampler_hears_of_it(
+    tmp_path: Path, run: Path
+) -> None:
+    path = tmp_path / "meter.csv"
+    path.write_text("amps\n")
+    with pytest.raises(DataError, match=r"meter\.csv"):
+        stage(requested(path), run)
+    assert list(run.iterdir()) == []
