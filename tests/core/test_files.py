@@ -27,9 +27,6 @@ from wattload.core.files import (
 
 THESIS = "three years of work"
 
-FULL = os.makedev(1, 7)
-"""/dev/full: a device that nothing else locks."""
-
 
 @pytest.fixture
 def thesis(tmp_path: Path) -> Path:
@@ -348,48 +345,12 @@ def test_whoever_only_reads_can_not_lock() -> None:
         folder.lock("lock").release()
 
 
-@pytest.fixture
-def nodes(tmp_path: Path) -> tuple[Path, Path]:
-    """Two nodes of one device, as two containers have them."""
-    made = tmp_path / "one", tmp_path / "two"
-    for node in made:
-        try:
-            os.mknod(node, stat.S_IFCHR | 0o600, FULL)
-            os.close(os.open(node, os.O_RDONLY))
-        except PermissionError:
-            pytest.skip("only root can make a device node, and only where it may be opened")
-    return made
-
-
-def test_lock_of_a_device_is_one_for_all_its_nodes(nodes: tuple[Path, Path]) -> None:
-    try:
-        os.close(files._open_kernel_node(nodes[0]))
-    except OSError as error:
-        pytest.skip(f"the kernel's own nodes can't be opened here: {error}")
-    lock = lock_device(nodes[0])
+def test_a_device_is_locked_once() -> None:
+    lock = lock_device(Path("/dev/full"))
     assert lock is not None
-    for node in (*nodes, Path("/dev/full")):
-        with pytest.raises(LockHeldError):
-            lock_device(node)
-    lock.release()
-    again = lock_device(nodes[1])
-    assert again is not None
-    again.release()
-
-
-def test_lock_of_a_device_is_that_of_its_node_where_no_more_is_permitted(
-    nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> int:
-        raise PermissionError
-
-    monkeypatch.setattr(files, "_mount_call", refused)
-    locks = [lock_device(node) for node in nodes]
     with pytest.raises(LockHeldError):
-        lock_device(nodes[0])
-    for lock in locks:
-        assert lock is not None
-        lock.release()
+        lock_device(Path("/dev/full"))
+    lock.release()
 
 
 def test_device_without_a_node_is_not_locked(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.power import Counter, PowerSource
 from wattload.core.record.target import ControllerFacts, ControllerState
@@ -39,9 +43,6 @@ from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.tree import Tree
-
     from wattload.core.record.target import BlockNode, PowerStateFacts
 
 _PERIOD_S = 1.0
@@ -74,8 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
-    from rich.console import Console
-
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
@@ -100,34 +99,30 @@ def show(
             "reports its power. Run wattload doctor to see what can be measured."
         )
     if meters:
-        console.print(_meter_tree(meters))
+        of_node = "not of a drive, unless power.hwmon.rails=[NAME:DRIVE] assigns one"
+        tree = _tree("meters", of_node)
+        for meter in meters:
+            _add(tree, f"{meter.name}  {meter.source}, {meter.scope}, {meter.reading}")
+        console.print(tree)
+
+
+def _tree(name: str, text: str) -> Tree:
+    return Tree(Text.assemble((name, "bold"), f"  {text}"))
+
+
+def _add(tree: Tree, *lines: str, style: str = "") -> None:
+    for line in lines:
+        tree.add(Text(line, style=style))
 
 
 def _target_tree(target: Target) -> Tree:
-    from rich.markup import escape
-    from rich.tree import Tree
-
-    path = escape(str(target.path))
-    tree = Tree(f"[bold]{path}[/bold]  {escape(', '.join(_file_system(target)))}")
     facts = target.facts
+    tree = _tree(str(target.path), ", ".join(_file_system(target)))
     if facts.stack is not None:
         _add_node(tree, facts.stack)
-    _add_sentences(tree, facts.warnings)
+    _add(tree, *facts.warnings, style="yellow")
     reasons = {name: reason for name, reason in facts.missing.items() if "direct_io" not in name}
-    for line in _gaps(reasons):
-        tree.add(f"[dim]{escape(line)}[/dim]")
-    return tree
-
-
-def _meter_tree(meters: Sequence[MeterView]) -> Tree:
-    from rich.markup import escape
-    from rich.tree import Tree
-
-    tree = Tree(
-        "[bold]meters[/bold]  not of a drive, unless power.hwmon.rails=[NAME:DRIVE] assigns one"
-    )
-    for meter in meters:
-        tree.add(escape(f"{meter.name}  {meter.source}, {meter.scope}, {meter.reading}"))
+    _add(tree, *_gaps(reasons), style="dim")
     return tree
 
 
@@ -144,9 +139,7 @@ def _file_system(target: Target) -> Iterator[str]:
 
 
 def _add_node(tree: Tree, node: BlockNode) -> None:
-    from rich.markup import escape
-
-    branch = tree.add(f"{escape(node.name)}  {escape(', '.join(_node(node)))}")
+    branch = tree.add(Text(f"{node.name}  {', '.join(_node(node))}"))
     for child in node.children:
         _add_node(branch, child)
 
@@ -166,25 +159,19 @@ def _node(node: BlockNode) -> Iterator[str]:
 
 
 def _controller_tree(view: ControllerView) -> Tree:
-    from rich.markup import escape
-    from rich.tree import Tree
-
-    tree = Tree(f"[bold]{view.facts.name}[/bold]  {escape(', '.join(_identity(view)))}")
-    tree.add(f"link: {escape(_link(view))}")
-    states = view.facts.power_states
-    if states:
-        branch = tree.add(f"power states, now in {_now(view)}")
-        for state in states:
-            branch.add(escape(", ".join(_power_state(state))))
+    tree = _tree(view.facts.name, ", ".join(_identity(view)))
+    _add(tree, f"link: {_link(view)}")
+    if view.facts.power_states:
+        current = view.state.power_state
+        now = "an unknown state" if current is None else f"PS{current}"
+        branch = tree.add(f"power states, now in {now}")
+        _add(branch, *(", ".join(_power_state(state)) for state in view.facts.power_states))
     if view.telemetry:
-        tree.add(f"offers: {escape(', '.join(view.telemetry))}")
-    _add_sentences(tree, view.warnings)
-    if view.refusal:
-        tree.add(f"[yellow]{escape(view.refusal)}[/yellow]")
+        _add(tree, f"offers: {', '.join(view.telemetry)}")
+    _add(tree, *view.warnings, *filter(None, [view.refusal]), style="yellow")
     missing = {**view.facts.missing, **view.state.missing}
     missing.pop("holds_system", None)  # it is one of the warnings
-    for line in _gaps(missing):
-        tree.add(f"[dim]{escape(line)}[/dim]")
+    _add(tree, *_gaps(missing), style="dim")
     return tree
 
 
@@ -205,11 +192,6 @@ def _link(view: ControllerView) -> str:
     return f"{speed:g} GT/s x{width}, at most {best}"
 
 
-def _now(view: ControllerView) -> str:
-    state = view.state.power_state
-    return "an unknown state" if state is None else f"PS{state}"
-
-
 def _power_state(state: PowerStateFacts) -> Iterator[str]:
     yield f"PS{state.index}"
     yield "no maximum stated" if state.max_w is None else f"at most {state.max_w:g} W"
@@ -217,13 +199,6 @@ def _power_state(state: PowerStateFacts) -> Iterator[str]:
         yield f"idle {state.idle_w:g} W"
     if not state.operational:
         yield "non-operational"
-
-
-def _add_sentences(tree: Tree, sentences: Sequence[str]) -> None:
-    from rich.markup import escape
-
-    for sentence in sentences:
-        tree.add(f"[yellow]{escape(sentence)}[/yellow]")
 
 
 def _gaps(missing: dict[str, str]) -> Iterator[str]:
@@ -250,11 +225,11 @@ class ControllerView:
     refusal: str
 
     def document(self) -> dict[str, Any]:
+        read = {name: getattr(self, name).model_dump(mode="json") for name in ("facts", "state")}
         return {
-            "facts": self.facts.model_dump(mode="json"),
-            "state": self.state.model_dump(mode="json"),
-            "telemetry": list(self.telemetry),
-            "warnings": list(self.warnings),
+            **read,
+            "telemetry": self.telemetry,
+            "warnings": self.warnings,
             "refusal": self.refusal,
         }
 
@@ -277,11 +252,10 @@ def find_targets(paths: Sequence[str], roots: Roots = LIVE) -> tuple[Target, ...
             found += resolve_targets(
                 [mount.mount_point], host=host, roots=roots, try_direct_io=False
             )
-    return tuple(_numbered(index, target) for index, target in enumerate(found))
-
-
-def _numbered(index: int, target: Target) -> Target:
-    return replace(target, index=index, facts=target.facts.model_copy(update={"index": index}))
+    return tuple(
+        replace(target, index=index, facts=target.facts.model_copy(update={"index": index}))
+        for index, target in enumerate(found)
+    )
 
 
 def _disks(mounts: Sequence[Mount]) -> Iterator[Mount]:
@@ -322,7 +296,14 @@ def view_controller(
             values, reasons = read_state(device)
             state = with_values(state, values, reasons)
             controller = identify_controller(device)
-            facts = with_values(facts, _identity_fields(controller))
+            facts = with_values(
+                facts,
+                {
+                    "nvme_version": controller.version,
+                    "power_states": controller.power_states,
+                    "power": power_capabilities(controller),
+                },
+            )
             telemetry = tuple(_telemetry(device, controller, read_smart(device)))
         except PowerError as error:
             refusal = str(error)
@@ -335,14 +316,6 @@ def view_controller(
         warnings=tuple(_warnings(facts, state)),
         refusal=refusal,
     )
-
-
-def _identity_fields(controller: Controller) -> dict[str, Any]:
-    return {
-        "nvme_version": controller.version,
-        "power_states": controller.power_states,
-        "power": power_capabilities(controller),
-    }
 
 
 def _telemetry(device: AdminDevice, controller: Controller, smart: SmartLog) -> Iterator[str]:

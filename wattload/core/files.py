@@ -11,7 +11,6 @@ the folder's descriptor, so that they stay in the folder that was checked.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -39,15 +38,8 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 _WITHOUT_WAIT = os.O_NONBLOCK | os.O_NOCTTY
 """Opening a pipe without another end would block; no effect on a regular file."""
 
-_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
-_CLOEXEC = 1
-"""``FSOPEN_CLOEXEC`` and ``FSMOUNT_CLOEXEC`` of ``linux/mount.h``."""
-_FSCONFIG_CMD_CREATE = 6
-
 _LONGEST_PID = 20
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-
-_LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 class Folder:
@@ -295,57 +287,23 @@ class Removal:
 
 
 def lock_device(node: Path) -> Lock | None:
-    """Take the lock of a character device without waiting, across containers where possible.
+    """Take the lock of a device node without waiting, ``None`` if the node can't be opened.
 
-    An flock belongs to the inode of a node, and each container may have its own node for the same
-    device. The kernel's devtmpfs has one node per device, which any mount of it shows. A process
-    with ``CAP_SYS_ADMIN`` in the first user namespace can open it without attaching it anywhere
-    (``fsopen(2)``, Linux 5.2). If that is not permitted, the lock is that of ``node``; on a host,
-    where /dev is a devtmpfs, this is the same one.
-
-    Returns ``None`` if neither node can be opened.
+    An flock belongs to the inode of a node: a container with a node of its own has another lock.
 
     Raises:
         LockHeldError: another process, or this one, holds it.
     """
     try:
-        descriptor = _open_kernel_node(node)
+        descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC | _WITHOUT_WAIT)
     except OSError:
-        try:
-            descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC | _WITHOUT_WAIT)
-        except OSError:
-            return None
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise LockHeldError(None) from error
     return Lock(descriptor)
-
-
-def _open_kernel_node(node: Path) -> int:
-    number = node.stat().st_rdev
-    event = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}/uevent").read_text()
-    name = dict(line.split("=", 1) for line in event.splitlines())["DEVNAME"]
-    context = _mount_call(_SYS_FSOPEN, b"devtmpfs", _CLOEXEC)
-    try:
-        _mount_call(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0)
-        mount = _mount_call(_SYS_FSMOUNT, context, _CLOEXEC, 0)
-    finally:
-        os.close(context)
-    try:
-        return os.open(name, os.O_RDONLY | os.O_CLOEXEC | _WITHOUT_WAIT, dir_fd=mount)
-    finally:
-        os.close(mount)
-
-
-def _mount_call(number: int, *arguments: int | bytes | None) -> int:
-    """Call one of fsopen(2), fsconfig(2) and fsmount(2), which older C libraries do not wrap."""
-    result = int(_LIBRARY.syscall(ctypes.c_long(number), *arguments))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
 
 
 def choose_folder(path: Path) -> Folder:

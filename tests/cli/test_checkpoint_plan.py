@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from wattload.core.errors import ConfigError
-from wattload.core.units import GIB
-from wattload.workloads.checkpoint.estimate import (
+from wattload.cli.checkpoint_plan import (
     drives_needed,
     shape,
 )
+from wattload.core.errors import ConfigError
+from wattload.core.units import GIB
 
 
 @pytest.mark.parametrize(
