@@ -175,10 +175,19 @@ def _comparison(subject: Subject, group: Group) -> dict[str, Any]:
 
 
 def _in_favour(row: Row) -> dict[str, Any]:
-    """Return the ratio as the page prints it: at least 1, in favour of the row's leader."""
+    """Return the ratio as the page prints it: at least 1, in favour of the row's leader.
+
+    Of a share it is the difference, at least 0; every ratio of its effect is e to the power of one.
+    """
     if row.effect is None:
         return {}
     ends = sorted(row.in_favour(end) for end in (row.effect.lower, row.effect.upper) if end)
+    if row.quantity.is_share:
+        return {
+            "difference": math.log(row.in_favour(row.effect.ratio)),
+            "difference_of_medians": math.log(row.in_favour(row.effect.medians)),
+            "interval": [math.log(end) for end in ends],
+        }
     return {
         "ratio": row.in_favour(row.effect.ratio),
         "ratio_of_medians": row.in_favour(row.effect.medians),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
@@ -151,6 +152,10 @@ def _figures(subject: Subject, run: Run) -> Iterator[dict[str, object]]:
 
 def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
     (a, b), quantity = group.arms, row.quantity
+    is_share = quantity.is_share
+    lower, upper = (
+        math.log(end) if is_share and end else end for end in (effect.lower, effect.upper)
+    )
     return {
         "workload": group.workload,
         "axis": row.axis,
@@ -167,10 +172,11 @@ def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
         "pairs": effect.pairs,
         "mean_a": row.centres[a],
         "mean_b": row.centres[b],
-        "ratio_b_over_a": effect.ratio,
-        "lower": effect.lower,
-        "upper": effect.upper,
-        "ratio_of_medians": effect.medians,
+        "ratio_b_over_a": None if is_share else effect.ratio,
+        "difference_b_minus_a": math.log(effect.ratio) if is_share else None,
+        "lower": lower,
+        "upper": upper,
+        "ratio_of_medians": None if is_share else effect.medians,
         "p_value": effect.p_value,
         "p_value_holm": effect.demand.p_value if effect.demand else None,
         "floor": effect.floor,

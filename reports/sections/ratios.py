@@ -29,13 +29,11 @@ from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
-    TIMES,
     Scale,
     counted,
     interval_text,
     number,
     percent,
-    ratio_ends,
     ratio_text,
     scale_for,
     scaled,
@@ -53,8 +51,8 @@ _CV = "CV is the sample standard deviation over the mean of an arm's valid runs.
 _MEANS = "Figures are geometric means of valid runs, as in the bars. "
 _RATIO = (
     "The ratio is theirs, in pairs where runs alternated, with the letter of the better arm, or of "
-    "the larger figure where neither is better. The interval of an energy is widened by its stated "
-    "uncertainty. "
+    "the larger figure where neither is better. Shares have means and their difference instead. "
+    "The interval of an energy is widened by its stated uncertainty. "
 )
 _ENERGY_P_VALUES = (
     " For energy, p before and after Holm tests for a difference beyond the uncertainty of the "
@@ -148,14 +146,17 @@ def _median_cell(known: Sequence[tuple[float, Row]]) -> Cell:
     """Return the median of the points' ratios, in favour of the arm that leads there."""
     _, entry = known[(len(known) - 1) // 2]
     ratios = [entry.in_favour(ratio) for ratio, _ in known]
-    ends = ratio_ends(min(ratios), max(ratios))
-    return Cell(f"{entry.leader} {ratio_text(median(ratios))}{TIMES}", remark=f"points: {ends}")
+    ends, text = entry.quantity.ends_text, entry.quantity.effect_text
+    remark = f"points: {ends(min(ratios), max(ratios))}"
+    return Cell(f"{entry.leader} {text(median(ratios))}", remark=remark)
 
 
 def _ratio_cell(entry: Row, effect: Effect) -> Cell:
     """Return a ratio of at least 1 with the letter of the arm in whose favour it is."""
-    ratio, medians = (ratio_text(entry.in_favour(of)) for of in (effect.ratio, effect.medians))
-    remark = f"medians: {medians}{TIMES}" if medians != ratio else ""
+    ratio, medians = (
+        entry.quantity.effect_text(entry.in_favour(of)) for of in (effect.ratio, effect.medians)
+    )
+    remark = f"medians: {medians}" if medians != ratio else ""
     return Cell(entry.ratio_words(effect.ratio), remark=remark)
 
 
@@ -177,7 +178,7 @@ def _interval_cell(entry: Row, effect: Effect) -> Cell:
 def _ends(entry: Row, interval: Interval) -> str:
     ends = sorted(entry.in_favour(end) for end in (interval.lower, interval.upper))
     # One digit more than the ratio, to show on which side of 1 an end is.
-    return ratio_ends(ends[0], ends[1], 4)
+    return entry.quantity.ends_text(ends[0], ends[1], 4)
 
 
 def _multiple(entry: Row, arm: str, group: Group) -> str:
@@ -360,9 +361,9 @@ def _noise_table(found: Sequence[Noise], caption: str) -> Table:
             "figure": lambda each: each.quantity.label,
             "session": lambda each: each.session_id,
             "#pairs": lambda each: str(each.effect.pairs),
-            "#second/first": lambda each: number(each.effect.ratio, 4),
-            "#95 % interval": lambda each: (
-                f"{number(each.effect.lower, 4)} to {number(each.effect.upper, 4)}"
+            "#second/first": lambda each: each.quantity.effect_text(each.effect.ratio, 4),
+            "#95 % interval": lambda each: each.quantity.ends_text(
+                each.effect.lower or 0.0, each.effect.upper or 0.0, 4
             ),
             "#noise floor": lambda each: percent(each.share, 2),
         },

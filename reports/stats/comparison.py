@@ -36,7 +36,6 @@ from wattload.reports.stats.verdicts import (
     shortage,
 )
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import TIMES, ratio_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ class Row:
 
     def ratio_words(self, ratio: float) -> str:
         """Return a ratio of B over A as printed, with the leader before it: ``A 1.50`` times."""
-        return f"{self.leader} {ratio_text(self.in_favour(ratio))}{TIMES}"
+        return f"{self.leader} {self.quantity.effect_text(self.in_favour(ratio))}"
 
 
 _OPEN = Verdict("none", "", "")
@@ -203,12 +202,15 @@ def _judged(row: Row, demand: Demand) -> Row:
     return replace(row, effect=found, verdict=verdict, is_open=False)
 
 
-def _centres(values: Mapping[str, Valued], pairing: Pairing) -> dict[str, float | None]:
+def _centres(
+    quantity: Quantity, values: Mapping[str, Valued], pairing: Pairing
+) -> dict[str, float | None]:
+    """Return what the effect divides: geometric means, or of shares the means."""
     sides = [[value for _, value in of_arm] for of_arm in values.values()]
     if pairing.enough:
         sides = [list(side) for side in zip(*pairing.pairs, strict=True)]
     return {
-        arm: math.exp(mean_log(side)) if side and min(side) > 0 else None
+        arm: quantity.unscaled(math.exp(mean_log(side))) if side and min(side) > 0 else None
         for arm, side in zip(values, sides, strict=True)
     }
 
@@ -259,6 +261,11 @@ class PointComparison:
 
     def _row(self, quantity: Quantity) -> Row:
         values = {arm: self._values(arm, quantity.key) for arm in self._by_arm}
+        spreads = {arm: spread([value for _, value in of_arm]) for arm, of_arm in values.items()}
+        values = {
+            arm: [(run, quantity.scaled(value)) for run, value in of_arm]
+            for arm, of_arm in values.items()
+        }
         pairing = value_pairs(*values.values()) if self.point.group.is_pair else Pairing()
         figures = self._figures(quantity.key, pairing)
         known = self._accuracy(quantity, values)
@@ -277,8 +284,8 @@ class PointComparison:
         return Row(
             quantity=quantity,
             figures=figures,
-            spreads={arm: spread([v for _, v in of_arm]) for arm, of_arm in values.items()},
-            centres=_centres(values, pairing),
+            spreads=spreads,
+            centres=_centres(quantity, values, pairing),
             effect=found,
             verdict=verdict or _OPEN,
             shortage=shortage(case),

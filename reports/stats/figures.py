@@ -20,9 +20,10 @@ from wattload.core.units import Unit
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
 from wattload.reports.runs.phases import leading, stretches
+from wattload.reports.stats.intervals import LARGEST_LOG
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
-from wattload.results.quantity import out_of_range
+from wattload.results.quantity import TIMES, out_of_range, percentages, ratio_ends, ratio_text
 from wattload.results.reading import view_of
 from wattload.results.view import Joule
 
@@ -78,9 +79,42 @@ class Quantity:
     asked_by: str = ""
 
     @property
+    def is_share(self) -> bool:
+        """Whether arms are compared by the difference of their figures, not by their ratio."""
+        return self.unit is Unit.FRACTION
+
+    def scaled(self, value: float) -> float:
+        """Return a figure on the scale of ratios: for a share e to its power.
+
+        The ratio of two of these is e to the power of the difference of the shares, so ratios,
+        intervals and floors are those of differences.
+        """
+        return math.exp(min(value, LARGEST_LOG)) if self.is_share else value
+
+    def unscaled(self, value: float) -> float:
+        return math.log(value) if self.is_share else value
+
+    def effect_text(self, ratio: float, digits: int = 3) -> str:
+        """Return an effect as printed: ``2.40`` times, or for a share ``4.8 points``."""
+        if self.is_share:
+            return _points(math.log(ratio))
+        return f"{ratio_text(ratio, digits)}{TIMES}"
+
+    def ends_text(self, lower: float, upper: float, digits: int = 3) -> str:
+        """Return the interval of an effect as printed: ``2.35 to 2.44``."""
+        if self.is_share:
+            return _points(math.log(lower), math.log(upper))
+        return ratio_ends(lower, upper, digits)
+
+    @property
     def name(self) -> str:
         """The key without the phase, so that the phases of a quantity have one name."""
         return self.key.removesuffix(f", {self.phase}") if self.phase else self.key
+
+
+def _points(*shares: float) -> str:
+    rounded = [round(share, 9) for share in shares]  # what is left of equal shares is no difference
+    return percentages(*rounded).replace("%", "points")
 
 
 @cache_by_identity

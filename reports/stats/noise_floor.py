@@ -146,7 +146,7 @@ def _halves(
         value = figure.value if figure is not None and figure.ranks else None
         is_valid = not quantity.is_energy or is_energy_compared(subject, run)
         if value is not None and is_valid:
-            halves.setdefault(run.record.comparison.arm, []).append((run, value))
+            halves.setdefault(run.record.comparison.arm, []).append((run, quantity.scaled(value)))
     if len(halves) != 2:  # noqa: PLR2004 - one setting, twice
         return None
     first, second = (halves[arm] for arm in sorted(halves))

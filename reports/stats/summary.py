@@ -65,8 +65,6 @@ from wattload.results.quantity import (
     percent,
     percentages,
     quantity,
-    ratio_ends,
-    ratio_text,
     scale_for,
 )
 from wattload.results.reading import run_of, view_named, view_of
@@ -88,8 +86,8 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 
 _MILLION = 1e6
 
-_AS_FAST, _AS_GOOD = "as fast", "as good"
-"""How a ratio in favour of the better arm is worded, for rates and for shares."""
+_AS_FAST, _BETTER = "as fast", "better"
+"""How an effect in favour of the better arm is worded, for rates and for shares."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -192,14 +190,14 @@ class Answer:
     def ratio_text(self) -> str:
         """The ratio in the leader's favour: 2.40 times as fast, or 66 % less energy.
 
-        A share is no speed: 1.05 times as good.
+        A share is compared as a difference: 4.8 points better.
         """
         if self.ratio is None:
             return ""
-        if self.question == "energy":
+        if self.question == "energy" or self.row is None:
             return f"{percentages(1 - 1 / self.ratio)} less energy"
-        is_share = self.row is not None and self.row.quantity.unit is Unit.FRACTION
-        return f"{ratio_text(self.ratio)}{TIMES} {_AS_GOOD if is_share else _AS_FAST}"
+        quantity = self.row.quantity
+        return f"{quantity.effect_text(self.ratio)} {_BETTER if quantity.is_share else _AS_FAST}"
 
     @property
     def interval_text(self) -> str:
@@ -210,8 +208,8 @@ class Answer:
 
     def _ends(self, lower: float, upper: float) -> str:
         """Return an interval of the ratio as the ratio is printed."""
-        if self.question == "speed":
-            return ratio_ends(lower, upper)
+        if self.question == "speed" and self.row is not None:
+            return self.row.quantity.ends_text(lower, upper)
         if lower >= 1:
             return percentages(1 - 1 / lower, 1 - 1 / upper)
         return f"{percentages(1 / lower - 1)} more to {percentages(1 - 1 / upper)} less"
@@ -230,7 +228,7 @@ class Answer:
         if self.lower is None or self.upper is None or self.lower <= 1:
             return INCONCLUSIVE
         ratio = self.ratio_text
-        for ending in ("energy", _AS_FAST, _AS_GOOD):
+        for ending in ("energy", _AS_FAST, _BETTER):
             ratio = ratio.removesuffix(f" {ending}")
         return f"{self.letter} {ratio} ({self._ends(self.lower, self.upper)})"
 
@@ -771,7 +769,9 @@ def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | Non
     if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
         return f"{here}, 1 of {counted(point_count, 'point')}"
     ends = sorted(map(rate.in_favour, ratios))
-    over = f"over {counted(len(ratios), 'point')} {ratio_ends(ends[0], ends[-1])}{TIMES}"
+    unit = "" if rate.quantity.is_share else TIMES
+    ends_text = rate.quantity.ends_text(ends[0], ends[-1])
+    over = f"over {counted(len(ratios), 'point')} {ends_text}{unit}"
     return f"shown: {here}, the point of the median ratio; {over}"
 
 

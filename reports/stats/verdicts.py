@@ -127,26 +127,29 @@ def shortage(case: Case) -> str:
 
 
 def judge(quantity: Quantity, found: Effect) -> Verdict:
-    floor = f"{number(found.floor * 100, 2)} %"
+    """Return the verdict on an effect; of a share it is on a difference in percentage points."""
+    unit, equal = ("points", "0") if quantity.is_share else ("%", "1")
+    floor = f"{number(found.floor * 100, 2)} {unit}"
+    margin = f"the whole interval is within {number(MARGIN * 100, 1)} {unit} of {equal}"
     floor += f" ({found.floor_of})" if found.floor_of else ""
     notes = list(_notes(found))
     if found.differs:
         b_wins = (found.ratio > 1) == (quantity.better == "higher")
-        reason = f"{_deciding_interval(found)} excludes 1, the effect exceeds {floor}"
+        reason = f"{_deciding_interval(found)} excludes {equal}, the effect exceeds {floor}"
         if all(each.within(MARGIN) for each in found.demanded):
-            reason += f"; the whole interval is within {number(MARGIN * 100, 1)} % of 1"
+            reason += f"; {margin}"
         winner: Literal["a", "b"] = "b" if b_wins else "a"
         words = f"{winner.upper()} is better"
         return Verdict(winner, words, "; ".join([reason, *notes]), leader=winner)
-    reasons = [] if found.excludes_one else [_why_not_significant(found)]
+    reasons = [] if found.excludes_one else [_why_not_significant(found, equal)]
     if not found.beats_floor:
         reasons.append(f"the effect is below {floor}")
     if found.is_near:
-        reasons.append(f"the whole interval is within {number(MARGIN * 100, 1)} % of 1")
+        reasons.append(margin)
         if found.floor > MARGIN:
             notes.insert(0, "the noise floor is too high to show that arms are the same")
         elif not found.same and found.hidden:
-            hidden = f"{number(found.hidden * 100, 2)} %"
+            hidden = f"{number(found.hidden * 100, 2)} {unit}"
             notes.insert(0, f"but not after widening by {hidden} of drift or noise")
     words = SAME if found.same else INCONCLUSIVE
     return Verdict("none", words, "; ".join([listed(reasons), *notes]))
@@ -178,10 +181,10 @@ def _deciding_interval(found: Effect) -> str:
     return f"the {percent(demand.confidence, 4)} interval (Holm, {demand.family} comparisons)"
 
 
-def _why_not_significant(found: Effect) -> str:
-    """Return why the intervals do not exclude 1, as precisely as possible."""
+def _why_not_significant(found: Effect, equal: str) -> str:
+    """Return why the intervals do not exclude no difference, as precisely as possible."""
     if found.t is None or found.t.lower <= 1 <= found.t.upper:
-        return "the interval includes 1"
+        return f"the interval includes {equal}"
     if not found.decides:
         return f"too few runs without spread to reach {percent(found.confidence, 4)}"
     if all(each.excludes_one() for each in found.demanded):
@@ -189,5 +192,5 @@ def _why_not_significant(found: Effect) -> str:
             f"the median of the {'pairs' if found.pairs else 'runs'} does not confirm the interval"
         )
     if found.bootstrap is not None and not found.bootstrap.excludes_one():
-        return "the bootstrap interval includes 1, the t interval does not"
-    return f"{_deciding_interval(found)} includes 1"
+        return f"the bootstrap interval includes {equal}, the t interval does not"
+    return f"{_deciding_interval(found)} includes {equal}"

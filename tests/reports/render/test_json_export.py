@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,11 +57,15 @@ def test_every_row_of_a_comparison_prints_what_its_data_holds(page: Page) -> Non
         for cell, mean in zip(cells[2:4], means, strict=True):
             assert cell.startswith(scaled(mean, scale)), cells
         ratio = row["effect"]["ratio"]
+        assert row["words"] in cells[6]
+        if known["unit"] == Unit.FRACTION.value:
+            assert row["difference"] == pytest.approx(abs(math.log(ratio)))
+            assert cells[4].endswith("points")
+            continue
         assert row["ratio"] == pytest.approx(max(ratio, 1 / ratio))
         assert cells[4].startswith(f"{row['leader']} {number(row['ratio'], 3)}")
         ends = [number(end, 4) for end in row["interval"]]
         assert cells[5].startswith(" to ".join(ends))
-        assert row["words"] in cells[6]
         checked += 1
     assert checked > 5
 

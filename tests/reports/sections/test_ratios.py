@@ -100,7 +100,7 @@ def test_a_setting_against_itself_is_told_with_its_floor() -> None:
     subject = make_subject(against_itself("A", FLAT, second))
     (first, *_) = noise_tables(subject)
     assert first[:4] == ["unet3d", "throughput", "aa", "6"]
-    assert first[4] == "1.004"
+    assert first[4] == "1.004\u00d7"
     assert float(first[6].removesuffix("\u00a0%")) > 0.4
     assert float(first[5].split(" to ")[1]) >= 1.004
 

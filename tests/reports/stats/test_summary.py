@@ -445,7 +445,8 @@ def test_more_of_a_share_is_better_and_not_faster() -> None:
     found = row(runs)
     assert found.speed is not None
     assert found.speed.winner == "A"
-    assert found.speed.words.endswith("\u00d7 as good")
+    assert found.speed.words == "50\u00a0points better"
+    assert found.speed.interval_text == "95\u00a0% CI 50 to 51\u00a0points"
 
 
 def test_a_sweep_is_the_point_of_the_median_ratio() -> None:

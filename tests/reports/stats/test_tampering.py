@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -25,11 +26,12 @@ def runs() -> list[Run]:
     return session({"A": [1.1e9 * x for x in NEAR], "B": [1e9 * x for x in reversed(NEAR)]})
 
 
+RATE = "throughput_bytes_per_s"
 UNCLOSED = "au_nominal"
 """A headline figure that no other figure of a record can be held against."""
 
 
-def throughput(runs: list[Run], key: str = "throughput_bytes_per_s") -> Row:
+def throughput(runs: list[Run], key: str = RATE) -> Row:
     subject = make_subject(runs)
     (group,) = subject.groups
     return next(row for row in compare(subject, group) if row.quantity.key == key)
@@ -93,9 +95,20 @@ def test_a_figure_that_is_missing_is_no_zero(runs: list[Run]) -> None:
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_a_figure_that_is_not_positive_forms_no_ratio(runs: list[Run], value: float) -> None:
-    row = throughput(with_value(runs, 0, lambda _: value), UNCLOSED)
+    row = throughput(with_value(runs, 0, lambda _: value, RATE))
     assert row.effect is None
     assert row.reason == "no ratio: not every figure is positive"
+
+
+def test_a_share_of_nothing_has_a_difference(runs: list[Run]) -> None:
+    idle = runs
+    for index in range(6):
+        idle = with_value(idle, index, lambda _: 0.0)
+    row = throughput(idle, UNCLOSED)
+    assert row.leader == "B"
+    assert row.centres["A"] == pytest.approx(0.0, abs=1e-9)
+    assert row.effect is not None
+    assert math.log(row.effect.ratio) == pytest.approx(row.centres["B"])
 
 
 def test_one_figure_made_ten_times_as_large_calls_nothing(runs: list[Run]) -> None:
