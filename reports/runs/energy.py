@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wattload.core.checks.energy import of_host
+from wattload.core.checks.verdicts import of_host
 from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord

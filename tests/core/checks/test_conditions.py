@@ -1,4 +1,4 @@
-"""The checks of runs that take turns, each made to warn by one changed figure."""
+"""Checks on the conditions of a run, each made to warn by one changed figure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,129 @@ from typing import Any
 
 import pytest
 
-from tests.records import Scenario, make_run
+from tests.core.checks.changed_records import changed, check, record_of, utilisations
+from tests.records import Scenario, make_run, of_windows
 from wattload.core.checks.conditions import (
     LONGEST_GAP_S,
     pair_together,
     start_temperature,
-    write_granularity,
 )
-from wattload.core.record.results import Check
+from wattload.core.checks.evaluation import evaluate
+from wattload.core.record.phase import PhaseHalves
+from wattload.core.record.results import NO_UTILISATION, PACED, Check, Metric
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
+from wattload.core.units import NS_PER_S, Unit
+
+
+@pytest.mark.parametrize(
+    ("dlio", "nominal", "verdict"),
+    [
+        (0.9996, 0.128, "fail"),
+        (0.95, 0.92, "fail"),
+        (0.92, 0.95, "fail"),
+        (0.95, 0.94, "pass"),
+        (None, None, "not_checked"),
+        (0.95, None, "not_checked"),
+    ],
+)
+def test_utilisations_more_than_two_points_apart_fail(
+    dlio: float | None, nominal: float | None, verdict: str
+) -> None:
+    record = record_of(seconds=24.0)
+    record = changed(record, metrics=utilisations(record, dlio, nominal))
+    assert check(record, "utilisations_agree").verdict == verdict
+
+
+def test_without_an_emulated_accelerator_utilisations_do_not_apply() -> None:
+    record = record_of()
+    for nominal, cause in ((None, NO_UTILISATION), (0.9, "")):
+        metrics = utilisations(record, None, nominal)
+        assert check(changed(record, metrics=metrics), "utilisations_agree").cause == cause
+
+
+def test_a_run_without_utilisations_has_none_to_compare() -> None:
+    record = record_of(workload="checkpoint")
+    assert not [c for c in evaluate(record) if c.name == "utilisations_agree"]
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(32.0, "pass"), (5.0, "warn")])
+def test_a_short_window_warns(seconds: float, verdict: str) -> None:
+    assert check(record_of(seconds=seconds), "short_run").verdict == verdict
+
+
+@pytest.mark.parametrize(("second", "verdict"), [(0.95, "pass"), (0.8, "warn"), (1.3, "warn")])
+def test_halves_more_than_ten_percent_apart_are_not_steady(second: float, verdict: str) -> None:
+    record = record_of()
+    windows = tuple(
+        window.model_copy(update={"half_rates_bytes_per_s": (1e9, second * 1e9)})
+        if window.timed
+        else window
+        for window in record.windows
+    )
+    assert check(changed(record, **of_windows(windows)), "steady").verdict == verdict
+
+
+def _epochs(record: RunRecord, lengths_s: list[float]) -> RunRecord:
+    """Return a record whose timed phase is these epochs, 1 s apart, of equal bytes.
+
+    Its halves by time are 2 : 1, as three epochs have them that each begin with a burst.
+    """
+    (span,) = [each for each in record.spans if each.timed]
+    (window,) = record.timed_windows()
+    starts_ns = [
+        window.start_ns + int((sum(lengths_s[:n]) + n) * NS_PER_S) for n in range(len(lengths_s))
+    ]
+    intervals = tuple(
+        (start_ns, start_ns + int(length_s * NS_PER_S))
+        for start_ns, length_s in zip(starts_ns, lengths_s, strict=True)
+    )
+    spans = tuple(
+        span.model_copy(update={"start_ns": start_ns, "end_ns": end_ns})
+        for start_ns, end_ns in intervals
+    )
+    halves = PhaseHalves(phase=span.name, host=span.host, first_bytes=2, second_bytes=1)
+    return changed(record, spans=spans, halves=(halves,))
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "verdict"),
+    [([2.0, 2.0, 2.0], "pass"), ([2.0, 2.0, 2.5], "warn"), ([2.0, 3.0], "warn"), ([4.0], "warn")],
+)
+def test_epochs_are_halved_by_their_number(lengths_s: list[float], verdict: str) -> None:
+    record = _epochs(record_of(), lengths_s)
+    assert check(record, "steady").verdict == verdict
+
+
+def test_a_single_paced_epoch_has_no_halves_to_compare() -> None:
+    """Its loader reads ahead at once and then waits for the accelerator."""
+    record = _epochs(record_of(), [4.0])
+    paced = changed(record, metrics=utilisations(record, 0.99, 0.99))
+    found = check(paced, "steady")
+    assert (found.verdict, found.cause) == ("not_checked", PACED)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(3.0, "pass"), (1.5, "warn")])
+def test_a_ceiling_under_twice_the_result_reports_that_the_host_was_measured(
+    factor: float, verdict: str
+) -> None:
+    record = record_of()
+    rate = Metric(
+        name="throughput_bytes_per_s",
+        value=1e9,
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="a rate",
+        headline=True,
+    )
+    ceiling = Metric(
+        name="harness_ceiling_bytes_per_s",
+        value=factor * 1e9,
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="a ceiling",
+    )
+    found = check(changed(record, metrics=(rate, ceiling)), "bottleneck")
+    assert found.verdict == verdict
 
 
 def drive(temperature_k: int | None, reference_k: int | None = 310) -> StartTemperature:
@@ -109,23 +223,3 @@ def test_a_pair_that_an_interruption_parted_is_warned_of(
 
 def test_the_first_of_a_pair_waits_for_nobody() -> None:
     assert pair_together(run()) == []
-
-
-@pytest.mark.parametrize(
-    ("preferred_bytes", "verdict"), [(16384, "pass"), (65536, "warn"), (None, None)]
-)
-def test_writes_smaller_than_a_drive_prefers_warn(
-    preferred_bytes: int | None, verdict: str | None
-) -> None:
-    record, _ = make_run(Scenario(workload="checkpoint", power="measured", virtual=False))
-    workload = record.workload.model_copy(update={"block_bytes_asked": 16384})
-    (controller,) = record.controllers
-    assert controller.before is not None
-    before = controller.before.model_copy(update={"preferred_write_bytes": preferred_bytes})
-    changed = record.model_copy(
-        update={
-            "workload": workload,
-            "controllers": (controller.model_copy(update={"before": before}),),
-        }
-    )
-    assert [each.verdict for each in write_granularity(changed)] == ([verdict] if verdict else [])

@@ -1,4 +1,4 @@
-"""Checks on what a drive did with its settings and its heat: kept, changed by itself, throttled."""
+"""Checks on a drive: its link and writes, its settings, its heat."""
 
 from __future__ import annotations
 
@@ -6,22 +6,57 @@ from typing import Any
 
 import pytest
 
+from tests.core.checks.changed_records import check, record_of, with_energy
 from tests.records import Scenario, make_run
+from wattload.core.checks.drive import write_granularity
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.record.energy import PowerSettingRecord, ThrottlingRecord
-from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerState, PowerCapabilities
+
+
+@pytest.mark.parametrize(
+    ("preferred_bytes", "verdict"), [(16384, "pass"), (65536, "warn"), (None, None)]
+)
+def test_writes_smaller_than_a_drive_prefers_warn(
+    preferred_bytes: int | None, verdict: str | None
+) -> None:
+    record, _ = make_run(Scenario(workload="checkpoint", power="measured", virtual=False))
+    workload = record.workload.model_copy(update={"block_bytes_asked": 16384})
+    (controller,) = record.controllers
+    assert controller.before is not None
+    before = controller.before.model_copy(update={"preferred_write_bytes": preferred_bytes})
+    changed = record.model_copy(
+        update={
+            "workload": workload,
+            "controllers": (controller.model_copy(update={"before": before}),),
+        }
+    )
+    assert [each.verdict for each in write_granularity(changed)] == ([verdict] if verdict else [])
+
+
+def test_a_link_that_is_not_known_is_not_checked() -> None:
+    record = record_of()
+    (controller,) = record.controllers
+    facts = controller.facts.model_copy(
+        update={
+            "link_width_max": None,
+            "missing": {**controller.facts.missing, "link_width_max": "it is no PCIe device"},
+        }
+    )
+    bare = record.model_copy(
+        update={"controllers": (controller.model_copy(update={"facts": facts}),)}
+    )
+    found = check(bare, "link_at_maximum")
+    assert (found.verdict, "it is no PCIe device" in found.sentence) == ("not_checked", True)
+    assert check(record.model_copy(update={"controllers": ()}), "link_at_maximum").verdict == (
+        "not_checked"
+    )
 
 
 def record_of_a_drive() -> RunRecord:
     record, _ = make_run(Scenario(power="bounds", virtual=False, state=1))
     return record
-
-
-def check(record: RunRecord, name: str) -> Check:
-    (found,) = [each for each in evaluate(record) if each.name.startswith(name)]
-    return found
 
 
 def with_after(record: RunRecord, *, smart: dict[str, Any]) -> RunRecord:
@@ -358,3 +393,49 @@ def test_run_that_set_nothing_or_a_clock_alone_needs_no_saved_state() -> None:
     clock = limited(option="power.set_timestamp")
     for record in (record_of_a_drive(), with_state(record_of_a_drive(), settings=(clock,))):
         assert not [each for each in evaluate(record) if each.name.startswith("saved_settings")]
+
+
+def with_states(record: RunRecord, **seconds: float) -> RunRecord:
+    """Return the record with its timed phase spent in the states named ``ps0``, ``transition``."""
+    (energy,) = record.power.energy
+    (share,) = energy.states
+    states = tuple(
+        share.model_copy(update={"state": name.removeprefix("ps"), "seconds": spent})
+        for name, spent in seconds.items()
+    )
+    return with_energy(record, states=states)
+
+
+def held(record: RunRecord) -> str:
+    return check(record, "power_state_held").verdict
+
+
+def test_timed_seconds_in_another_working_state_fail_the_run() -> None:
+    record = record_of(state=1)
+    assert held(record) == "pass"
+    found = check(with_states(record, ps0=32.0), "power_state_held")
+    assert (found.verdict, found.mandatory) == ("fail", True)
+    assert found.sentence == (
+        "PS1 was requested, but the drive spent timed work in other states: 32 s in PS0."
+    )
+    assert held(with_states(record, ps1=30.0, ps0=2.0)) == "fail"
+
+
+def test_transitions_sleep_and_what_was_not_read_are_no_other_working_state() -> None:
+    record = record_of(state=1)
+    assert held(with_states(record, ps1=30.0, transition=1.0, unknown=1.0)) == "pass"
+    dozed = with_states(record, ps1=30.0, ps2=2.0)
+    assert held(dozed) == "fail"
+    (controller,) = record.controllers
+    states = tuple(
+        each.model_copy(update={"operational": each.index != 2})
+        for each in controller.facts.power_states or ()
+    )
+    facts = controller.facts.model_copy(update={"power_states": states})
+    sleeper = controller.model_copy(update={"facts": facts})
+    assert held(dozed.model_copy(update={"controllers": (sleeper,)})) == "pass"
+
+
+def test_states_before_or_after_the_timed_work_are_not_held_to_it() -> None:
+    record = with_states(record_of(state=1), ps0=32.0)
+    assert held(with_energy(record, phase="tail")) == "pass"

@@ -1,4 +1,4 @@
-"""Checks of whether a figure is this run's, live, and of the state asked for."""
+"""Whether an energy is of this run and of all of it, and agrees with its readings."""
 
 from __future__ import annotations
 
@@ -6,20 +6,36 @@ from typing import Any
 
 import pytest
 
-from tests.core.checks.test_sensors import check, checks, record_of, whole, with_energy, with_power
-from tests.core.checks.test_sensors import with_lifetime as lifetime
+from tests.core.checks.changed_records import (
+    changed,
+    check,
+    checks,
+    record_of,
+    with_energy,
+    with_power,
+    with_source,
+)
 from wattload.core.power import Evidence, PowerBin, Scope
-from wattload.core.record.energy import EnergyRecord, PowerStatistics
+from wattload.core.record.energy import (
+    EnergyRecord,
+    HostPower,
+    PowerStatistics,
+)
 from wattload.core.record.run import RunRecord
 
 
-def with_source(record: RunRecord, **facts: Any) -> RunRecord:
-    sources = tuple(
-        source.model_copy(update={"facts": source.facts.model_copy(update=facts)})
-        for source in record.power.sources
-        if source.facts is not None
-    )
-    return with_power(record, sources=sources)
+@pytest.mark.parametrize(("coverage", "verdict"), [(1.0, "pass"), (0.97, "warn"), (0.9, "fail")])
+def test_coverage_is_judged_at_99_and_95_percent(coverage: float, verdict: str) -> None:
+    record = record_of(power="measured", virtual=False)
+    energy = tuple(e.model_copy(update={"coverage": coverage}) for e in record.power.energy)
+    power = record.power.model_copy(update={"energy": energy})
+    assert check(changed(record, power=power), "power_coverage").verdict == verdict
+
+
+def test_power_without_a_source_is_not_checked_and_bars_a_verdict() -> None:
+    found = check(record_of(power="none"), "power_coverage")
+    assert found.verdict == "not_checked"
+    assert found.mandatory
 
 
 def test_a_recording_of_another_run_bars_the_energy() -> None:
@@ -34,44 +50,6 @@ def test_a_recording_of_this_run_and_a_live_meter_need_no_check() -> None:
     assert checks(attached, "power_of_this_run") == []
     other = with_source(record_of(), is_recorded=True, scope=Scope.NODE)
     assert checks(other, "power_of_this_run") == []
-
-
-def test_a_sensor_that_stood_still_in_the_work_fails_the_run() -> None:
-    record = with_energy(
-        record_of(),
-        change_count=9,
-        stale_s=12.0,
-        freshness="stale",
-        freshness_reason="the drive went from idleness into work or back",
-    )
-    found = check(record, "power_updates")
-    assert (found.verdict, found.mandatory) == ("fail", True)
-    assert "did not change for 12.0 s in which the drive went from idleness into work" in (
-        found.sentence
-    )
-    node = with_source(with_energy(record, scope=Scope.NODE), scope=Scope.NODE)
-    found = check(node, "power_updates")
-    assert (found.verdict, found.mandatory) == ("warn", False)
-
-
-def test_what_is_not_known_of_a_sensor_is_not_checked() -> None:
-    reason = "it takes 10 s to tell"
-    unjudged = with_energy(
-        record_of(), change_count=3, freshness="unjudged", freshness_reason=reason
-    )
-    found = check(unjudged, "power_updates")
-    assert (found.verdict, found.mandatory) == ("not_checked", False)
-    assert reason in found.sentence
-    fresh = with_energy(record_of(), change_count=3, freshness="fresh", seconds=5.0)
-    assert check(fresh, "power_updates").verdict == "pass"
-
-
-@pytest.mark.parametrize(("seconds", "sample_count"), [(29.9, 320), (60.0, 60)])
-def test_few_readings_of_an_older_record_are_not_checked(seconds: float, sample_count: int) -> None:
-    record = with_energy(record_of(), change_count=0, seconds=seconds, sample_count=sample_count)
-    assert check(record, "power_updates").verdict == "not_checked"
-    node = with_energy(record, scope=Scope.NODE)
-    assert checks(node, "power_updates") == []
 
 
 def _meter_and_bounds(record: RunRecord, coverage: float) -> tuple[EnergyRecord, EnergyRecord]:
@@ -111,69 +89,6 @@ def test_a_tail_that_the_meter_missed_is_only_reported() -> None:
     )
     found = checks(with_power(record, energy=parts), "power_coverage_tail")
     assert [(each.verdict, each.mandatory) for each in found] == [("pass", True), ("warn", False)]
-
-
-def test_an_energy_without_uncertainty_is_given_a_share() -> None:
-    record = lifetime(record_of(), 1000, 1100)
-
-    def verdict_for(wh: float) -> str:
-        energy = whole(record, "nvme_ipm", wh * 3600)
-        unknown = energy.model_copy(
-            update={
-                "uncertainty_j": None,
-                "missing": {**energy.missing, "uncertainty_j": "no accuracy is stated"},
-            }
-        )
-        return check(with_power(record, whole_run=(unknown,)), "energy_lifetime").verdict
-
-    assert verdict_for(101.5) == "pass"
-    assert verdict_for(120.0) == "fail"
-
-
-def with_states(record: RunRecord, **seconds: float) -> RunRecord:
-    """Return the record with its timed phase spent in the states named ``ps0``, ``transition``."""
-    (energy,) = record.power.energy
-    (share,) = energy.states
-    states = tuple(
-        share.model_copy(update={"state": name.removeprefix("ps"), "seconds": spent})
-        for name, spent in seconds.items()
-    )
-    return with_energy(record, states=states)
-
-
-def held(record: RunRecord) -> str:
-    return check(record, "power_state_held").verdict
-
-
-def test_timed_seconds_in_another_working_state_fail_the_run() -> None:
-    record = record_of(state=1)
-    assert held(record) == "pass"
-    found = check(with_states(record, ps0=32.0), "power_state_held")
-    assert (found.verdict, found.mandatory) == ("fail", True)
-    assert found.sentence == (
-        "PS1 was requested, but the drive spent timed work in other states: 32 s in PS0."
-    )
-    assert held(with_states(record, ps1=30.0, ps0=2.0)) == "fail"
-
-
-def test_transitions_sleep_and_what_was_not_read_are_no_other_working_state() -> None:
-    record = record_of(state=1)
-    assert held(with_states(record, ps1=30.0, transition=1.0, unknown=1.0)) == "pass"
-    dozed = with_states(record, ps1=30.0, ps2=2.0)
-    assert held(dozed) == "fail"
-    (controller,) = record.controllers
-    states = tuple(
-        each.model_copy(update={"operational": each.index != 2})
-        for each in controller.facts.power_states or ()
-    )
-    facts = controller.facts.model_copy(update={"power_states": states})
-    sleeper = controller.model_copy(update={"facts": facts})
-    assert held(dozed.model_copy(update={"controllers": (sleeper,)})) == "pass"
-
-
-def test_states_before_or_after_the_timed_work_are_not_held_to_it() -> None:
-    record = with_states(record_of(state=1), ps0=32.0)
-    assert held(with_energy(record, phase="tail")) == "pass"
 
 
 def with_statistics(**changes: Any) -> RunRecord:
@@ -253,3 +168,64 @@ def test_an_unsynchronised_clock_is_not_checked_and_without_need_not_named() -> 
     assert "not synchronised (no NTP)" in found.sentence
     assert checks(attached("monotonic"), "wall_clock") == []
     assert checks(record_of(), "wall_clock") == []
+
+
+def host_power(**changes: Any) -> HostPower:
+    return HostPower.model_validate(
+        {"host": "box", "choice": "nothing was read", "idle_s": 0, "tail_s": None, **changes}
+    )
+
+
+def test_a_meter_that_dropped_readings_fails_the_run() -> None:
+    record = record_of()
+    lossy = host_power(data_lost=("quarch: the stream overran",))
+    found = check(with_power(record, hosts=(lossy,)), "power_data_lost")
+    assert found.verdict == "fail"
+    assert "the stream overran" in found.sentence
+
+
+def test_meters_that_kept_all_readings_pass_and_none_is_not_checked() -> None:
+    record = record_of()
+    (source,) = record.power.sources
+    kept = with_power(record, hosts=(host_power(host=source.host),))
+    assert check(kept, "power_data_lost").verdict == "pass"
+    gone = with_power(record, hosts=(host_power(host=source.host, lost="it was killed"),))
+    found = check(gone, "power_data_lost")
+    assert (found.verdict, "it was killed" in found.sentence) == ("not_checked", True)
+    found = check(with_power(record, hosts=(host_power(host="other"),)), "power_data_lost")
+    assert (found.verdict, found.sentence) == ("not_checked", "nothing was read")
+    found = check(with_power(record, hosts=()), "power_data_lost")
+    assert (found.verdict, found.sentence) == ("not_checked", record.power.choice)
+
+
+def test_a_figure_that_was_refused_for_its_coverage_still_fails() -> None:
+    """Under 95 % there is no figure and nothing is chosen, yet the check must not vanish."""
+    record = record_of()
+    (energy,) = record.power.energy
+    gone = dict.fromkeys(("energy_j", "mean_w", "net_j", "uncertainty_j"), "readings cover 90 %")
+    refused = energy.model_copy(
+        update={
+            **dict.fromkeys(gone),
+            "coverage": 0.9,
+            "chosen": False,
+            "missing": {**energy.missing, **gone},
+        }
+    )
+    assert check(with_power(record, energy=(refused,)), "power_coverage").verdict == "fail"
+
+
+def test_a_gpu_does_not_stand_for_a_drive() -> None:
+    found = checks(with_energy(record_of(), scope=Scope.GPU), "power_coverage")
+    assert [each.name for each in found if each.verdict == "not_checked"] == ["power_coverage"]
+
+
+def test_an_unread_drive_next_to_a_read_one_bars_a_verdict() -> None:
+    record = record_of()
+    (drive,) = record.controllers
+    unread = drive.model_copy(update={"facts": drive.facts.model_copy(update={"serial": "UNREAD"})})
+    found = checks(record.model_copy(update={"controllers": (drive, unread)}), "power_coverage")
+    of_unread = [each for each in found if each.name.endswith("UNREAD")]
+    phases = [window.name for window in record.timed_windows()]
+    assert [each.name for each in of_unread] == [f"power_coverage_{name}_UNREAD" for name in phases]
+    assert all(each.verdict == "not_checked" and each.mandatory for each in of_unread)
+    assert not [each for each in checks(record, "power_coverage") if each.verdict != "pass"]

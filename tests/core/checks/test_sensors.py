@@ -6,35 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.records import Scenario, make_run
-from wattload.core.checks.evaluation import evaluate
+from tests.core.checks.changed_records import (
+    check,
+    checks,
+    record_of,
+    with_energy,
+    with_power,
+    with_source,
+)
 from wattload.core.power import Boxcar, Evidence, Scope
-from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, HostPower, SensorRecord
-from wattload.core.record.results import Check
+from wattload.core.record.energy import (
+    WHOLE_RUN,
+    EnergyRecord,
+    SensorRecord,
+)
 from wattload.core.record.run import RunRecord
-
-
-def record_of(**scenario: Any) -> RunRecord:
-    record, _ = make_run(Scenario(**{"power": "measured", "virtual": False, **scenario}))
-    return record
-
-
-def checks(record: RunRecord, name: str) -> list[Check]:
-    return [check for check in evaluate(record) if check.name.startswith(name)]
-
-
-def check(record: RunRecord, name: str) -> Check:
-    (found,) = checks(record, name)
-    return found
-
-
-def with_power(record: RunRecord, **changes: Any) -> RunRecord:
-    return record.model_copy(update={"power": record.power.model_copy(update=changes)})
-
-
-def with_energy(record: RunRecord, **changes: Any) -> RunRecord:
-    energy = tuple(each.model_copy(update=changes) for each in record.power.energy)
-    return with_power(record, energy=energy)
 
 
 def whole(record: RunRecord, source: str, energy_j: float | None) -> EnergyRecord:
@@ -195,98 +181,6 @@ def test_readings_whose_changes_nobody_counted_are_not_judged() -> None:
     assert checks(record_of(), "power_updates") == []
 
 
-def host_power(**changes: Any) -> HostPower:
-    return HostPower.model_validate(
-        {"host": "box", "choice": "nothing was read", "idle_s": 0, "tail_s": None, **changes}
-    )
-
-
-def test_a_meter_that_dropped_readings_fails_the_run() -> None:
-    record = record_of()
-    lossy = host_power(data_lost=("quarch: the stream overran",))
-    found = check(with_power(record, hosts=(lossy,)), "power_data_lost")
-    assert found.verdict == "fail"
-    assert "the stream overran" in found.sentence
-
-
-def test_meters_that_kept_all_readings_pass_and_none_is_not_checked() -> None:
-    record = record_of()
-    (source,) = record.power.sources
-    kept = with_power(record, hosts=(host_power(host=source.host),))
-    assert check(kept, "power_data_lost").verdict == "pass"
-    gone = with_power(record, hosts=(host_power(host=source.host, lost="it was killed"),))
-    found = check(gone, "power_data_lost")
-    assert (found.verdict, "it was killed" in found.sentence) == ("not_checked", True)
-    found = check(with_power(record, hosts=(host_power(host="other"),)), "power_data_lost")
-    assert (found.verdict, found.sentence) == ("not_checked", "nothing was read")
-    found = check(with_power(record, hosts=()), "power_data_lost")
-    assert (found.verdict, found.sentence) == ("not_checked", record.power.choice)
-
-
-def test_a_figure_that_was_refused_for_its_coverage_still_fails() -> None:
-    """Under 95 % there is no figure and nothing is chosen, yet the check must not vanish."""
-    record = record_of()
-    (energy,) = record.power.energy
-    gone = dict.fromkeys(("energy_j", "mean_w", "net_j", "uncertainty_j"), "readings cover 90 %")
-    refused = energy.model_copy(
-        update={
-            **dict.fromkeys(gone),
-            "coverage": 0.9,
-            "chosen": False,
-            "missing": {**energy.missing, **gone},
-        }
-    )
-    assert check(with_power(record, energy=(refused,)), "power_coverage").verdict == "fail"
-
-
-def test_a_meter_that_bounds_had_to_stand_for_fails_under_95_percent() -> None:
-    """Bounds that cover the phase whole mend nothing of a meter that did not."""
-    record = record_of()
-    (energy,) = record.power.energy
-    bound = energy.model_copy(
-        update={"source": "nvme", "evidence": Evidence.BOUNDS, "coverage": 1.0}
-    )
-    lost = energy.model_copy(update={"coverage": 0.5, "chosen": False})
-    found = {c.name: c.verdict for c in checks(with_power(record, energy=(lost, bound)), "power_c")}
-    assert sorted(found.values()) == ["fail", "pass"]
-
-
-def test_a_gpu_does_not_stand_for_a_drive() -> None:
-    found = checks(with_energy(record_of(), scope=Scope.GPU), "power_coverage")
-    assert [each.name for each in found if each.verdict == "not_checked"] == ["power_coverage"]
-
-
-def test_a_link_that_is_not_known_is_not_checked() -> None:
-    record = record_of()
-    (controller,) = record.controllers
-    facts = controller.facts.model_copy(
-        update={
-            "link_width_max": None,
-            "missing": {**controller.facts.missing, "link_width_max": "it is no PCIe device"},
-        }
-    )
-    bare = record.model_copy(
-        update={"controllers": (controller.model_copy(update={"facts": facts}),)}
-    )
-    found = check(bare, "link_at_maximum")
-    assert (found.verdict, "it is no PCIe device" in found.sentence) == ("not_checked", True)
-    assert check(record.model_copy(update={"controllers": ()}), "link_at_maximum").verdict == (
-        "not_checked"
-    )
-
-
-def test_an_unread_drive_next_to_a_read_one_bars_a_verdict() -> None:
-    record = record_of()
-    (drive,) = record.controllers
-    unread = drive.model_copy(update={"facts": drive.facts.model_copy(update={"serial": "UNREAD"})})
-    found = checks(record.model_copy(update={"controllers": (drive, unread)}), "power_coverage")
-    of_unread = [each for each in found if each.name.endswith("UNREAD")]
-    phases = [window.name for window in record.timed_windows()]
-    assert [each.name for each in of_unread] == [f"power_coverage_{name}_UNREAD" for name in phases]
-    assert all(each.verdict == "not_checked" and each.mandatory for each in of_unread)
-    assert not [each for each in checks(record, "power_coverage") if each.verdict != "pass"]
-
-
 @pytest.mark.parametrize(
     ("found", "difference"),
     [
@@ -328,3 +222,58 @@ def test_a_sensor_other_than_declared_is_told_by_what_differs(
     sentence = check(with_power(record, sources=sources), "sensor_model").sentence
     assert f"declared as a mean over 1.00 s {difference}" in sentence
     assert sentence.endswith("; its energy allows for this.")
+
+
+def test_a_sensor_that_stood_still_in_the_work_fails_the_run() -> None:
+    record = with_energy(
+        record_of(),
+        change_count=9,
+        stale_s=12.0,
+        freshness="stale",
+        freshness_reason="the drive went from idleness into work or back",
+    )
+    found = check(record, "power_updates")
+    assert (found.verdict, found.mandatory) == ("fail", True)
+    assert "did not change for 12.0 s in which the drive went from idleness into work" in (
+        found.sentence
+    )
+    node = with_source(with_energy(record, scope=Scope.NODE), scope=Scope.NODE)
+    found = check(node, "power_updates")
+    assert (found.verdict, found.mandatory) == ("warn", False)
+
+
+def test_what_is_not_known_of_a_sensor_is_not_checked() -> None:
+    reason = "it takes 10 s to tell"
+    unjudged = with_energy(
+        record_of(), change_count=3, freshness="unjudged", freshness_reason=reason
+    )
+    found = check(unjudged, "power_updates")
+    assert (found.verdict, found.mandatory) == ("not_checked", False)
+    assert reason in found.sentence
+    fresh = with_energy(record_of(), change_count=3, freshness="fresh", seconds=5.0)
+    assert check(fresh, "power_updates").verdict == "pass"
+
+
+@pytest.mark.parametrize(("seconds", "sample_count"), [(29.9, 320), (60.0, 60)])
+def test_few_readings_of_an_older_record_are_not_checked(seconds: float, sample_count: int) -> None:
+    record = with_energy(record_of(), change_count=0, seconds=seconds, sample_count=sample_count)
+    assert check(record, "power_updates").verdict == "not_checked"
+    node = with_energy(record, scope=Scope.NODE)
+    assert checks(node, "power_updates") == []
+
+
+def test_an_energy_without_uncertainty_is_given_a_share() -> None:
+    record = with_lifetime(record_of(), 1000, 1100)
+
+    def verdict_for(wh: float) -> str:
+        energy = whole(record, "nvme_ipm", wh * 3600)
+        unknown = energy.model_copy(
+            update={
+                "uncertainty_j": None,
+                "missing": {**energy.missing, "uncertainty_j": "no accuracy is stated"},
+            }
+        )
+        return check(with_power(record, whole_run=(unknown,)), "energy_lifetime").verdict
+
+    assert verdict_for(101.5) == "pass"
+    assert verdict_for(120.0) == "fail"

@@ -1,25 +1,17 @@
 """Checks on the conditions of a measurement.
 
-They cover the host's ceilings, PCIe links, the length and steadiness of timed
-windows, and the start of interleaved runs.
+They cover the host's ceilings, the length and steadiness of timed windows, and the start of
+interleaved runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattload.core.checks.energy import of_host
+from wattload.core.checks.verdicts import judged, no_drive, of_host, unknown
 from wattload.core.record.phase import PhaseWindow
-from wattload.core.record.results import (
-    NO_DRIVE,
-    NO_UTILISATION,
-    PACED,
-    TOO_SHORT,
-    Check,
-    Metric,
-)
+from wattload.core.record.results import NO_UTILISATION, PACED, TOO_SHORT, Check, Metric
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
-from wattload.core.record.target import ControllerRecord
 from wattload.core.units import NS_PER_S, format_percent, format_rate
 
 CEILING_FACTOR = 2.0
@@ -60,94 +52,19 @@ def _ceiling_check(ceiling: Metric, rate: Metric | None) -> Check:
     name = f"bottleneck_{ceiling.name}"
     if ceiling.value is None or rate is None or not rate.value:
         reason = ceiling.missing.get("value", "there is no rate to compare the ceiling with")
-        return Check(name=name, verdict="not_checked", sentence=f"Not compared: {reason}.")
+        return unknown(name, f"Not compared: {reason}.")
     factor = ceiling.value / rate.value
-    enough = factor >= CEILING_FACTOR
-    return Check(
-        name=name,
-        verdict="pass" if enough else "warn",
-        sentence=(
-            f"Without a drive the same loop reaches {format_rate(ceiling.value)}, "
-            f"{factor:.1f} times {rate.name}"
-            + ("." if enough else ": the result is limited by the host as well.")
-        ),
+    return judged(
+        name,
+        f"Without a drive the same loop reaches {format_rate(ceiling.value)}, {factor:.1f} times "
+        f"{rate.name}",
+        ": the result is limited by the host as well",
+        holds=factor >= CEILING_FACTOR,
         figures={
             "ceiling_bytes_per_s": ceiling.value,
             "result_bytes_per_s": rate.value,
             "factor": factor,
         },
-    )
-
-
-def link_at_maximum(record: RunRecord) -> Sequence[Check]:
-    """Compare each controller's current PCIe link with the drive's maximum."""
-    if record.controllers:
-        return [_link(controller) for controller in record.controllers]
-    return [
-        Check(
-            name="link_at_maximum",
-            verdict="not_checked",
-            sentence="There is no NVMe controller under the target, so the link is unknown.",
-            cause=NO_DRIVE,
-        )
-    ]
-
-
-def _link(controller: ControllerRecord) -> Check:
-    facts, state = controller.facts, controller.before
-    name = f"link_at_maximum_{facts.serial}"
-    now = (state.link_speed_gt_per_s, state.link_width) if state else (None, None)
-    best = (facts.link_speed_max_gt_per_s, facts.link_width_max)
-    if None in now or None in best:
-        reasons = {**facts.missing, **(state.missing if state else {})}
-        found = [reason for field, reason in reasons.items() if field.startswith("link_")]
-        reason = next(iter(found), "its state was not read")
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"The PCIe link of {facts.name} is unknown: {reason}.",
-        )
-    full = now == best
-    return Check(
-        name=name,
-        verdict="pass" if full else "warn",
-        sentence=(
-            f"{facts.name} runs at {now[0]} GT/s x{now[1]}; its maximum is {best[0]} GT/s "
-            f"x{best[1]}" + ("." if full else ": the slot limits the drive.")
-        ),
-        figures={
-            "speed_gt_per_s": now[0],
-            "width": now[1],
-            "speed_max_gt_per_s": best[0],
-            "width_max": best[1],
-        },
-    )
-
-
-def write_granularity(record: RunRecord) -> Sequence[Check]:
-    """Compare the size of writes with what each drive prefers; only for drives that report it."""
-    block_bytes = record.workload.block_bytes_asked
-    if not block_bytes or not any(window.written_bytes for window in record.timed_windows()):
-        return ()
-    states = [(each.facts.serial, each.facts.name, each.before) for each in record.controllers]
-    return [
-        _granularity(f"write_granularity_{serial}", name, block_bytes, state.preferred_write_bytes)
-        for serial, name, state in states
-        if state is not None and state.preferred_write_bytes is not None
-    ]
-
-
-def _granularity(check: str, name: str, block_bytes: int, preferred_bytes: int) -> Check:
-    is_multiple = block_bytes % preferred_bytes == 0
-    return Check(
-        name=check,
-        verdict="pass" if is_multiple else "warn",
-        sentence=(
-            f"Writes of {block_bytes} bytes went to {name}, which prefers multiples of "
-            f"{preferred_bytes}"
-            + ("." if is_multiple else ": it writes more to its media than it is given.")
-        ),
-        figures={"block_bytes": block_bytes, "preferred_bytes": preferred_bytes},
     )
 
 
@@ -157,15 +74,7 @@ def start_temperature(record: RunRecord) -> Sequence[Check]:
     if start is None:
         return []
     if not start.drives:
-        return [
-            Check(
-                name="start_temperature",
-                verdict="not_checked",
-                sentence="There is no NVMe controller under the target, so the drive's temperature "
-                "at the start is unknown.",
-                cause=NO_DRIVE,
-            )
-        ]
+        return [no_drive("start_temperature", "the drive's temperature at the start")]
     return [_start(record, start, drive) for drive in start.drives]
 
 
@@ -173,20 +82,18 @@ def _start(record: RunRecord, start: RunStart, drive: StartTemperature) -> Check
     name = f"start_temperature_{drive.serial}{of_host(record, drive.host)}"
     if drive.temperature_k is None or drive.reference_k is None:
         gaps = "; ".join(dict.fromkeys(drive.missing.values()))
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"The temperature of drive {drive.serial} at the start is unknown: {gaps}.",
+        return unknown(
+            name, f"The temperature of drive {drive.serial} at the start is unknown: {gaps}."
         )
     off_k = drive.temperature_k - drive.reference_k
     sentence = f"Drive {drive.serial} started {_off(off_k)} at the session's first run on it"
     if start.waited_s:
         sentence += f", after {start.waited_s:.0f} s of cooling"
-    holds = abs(off_k) <= start.allowed_k
-    return Check(
-        name=name,
-        verdict="pass" if holds else "warn",
-        sentence=sentence + ("." if holds else f"; the limit is {start.allowed_k:g} °C."),
+    return judged(
+        name,
+        sentence,
+        f"; the limit is {start.allowed_k:g} °C",
+        holds=abs(off_k) <= start.allowed_k,
         figures={
             "start_k": drive.temperature_k,
             "reference_k": drive.reference_k,
@@ -211,26 +118,20 @@ def pair_together(record: RunRecord) -> Sequence[Check]:
         return []
     if gap_s < 0:
         return [
-            Check(
-                name="pair_together",
-                verdict="not_checked",
-                sentence="The time since the pair's other run is unknown: the wall clock was set "
-                f"back by at least {-gap_s:.0f} s.",
+            unknown(
+                "pair_together",
+                "The time since the pair's other run is unknown: the wall clock was set back by at "
+                f"least {-gap_s:.0f} s.",
             )
         ]
-    holds = gap_s - start.waited_s <= LONGEST_GAP_S
     return [
-        Check(
-            name="pair_together",
-            verdict="pass" if holds else "warn",
-            sentence=f"The pair's other run ended {gap_s:.0f} s before this one started, "
-            f"including {start.waited_s:.0f} s of cooling"
-            + ("." if holds else ": the session was interrupted between them."),
-            figures={
-                "gap_s": gap_s,
-                "waited_s": start.waited_s,
-                "allowed_s": LONGEST_GAP_S,
-            },
+        judged(
+            "pair_together",
+            f"The pair's other run ended {gap_s:.0f} s before this one started, including "
+            f"{start.waited_s:.0f} s of cooling",
+            ": the session was interrupted between them",
+            holds=gap_s - start.waited_s <= LONGEST_GAP_S,
+            figures={"gap_s": gap_s, "waited_s": start.waited_s, "allowed_s": LONGEST_GAP_S},
         )
     ]
 
@@ -252,10 +153,11 @@ def long_enough(record: RunRecord) -> Sequence[Check]:
         sentence += f", under {SHORT_S:.0f} s" if short else ""
         sentence += f", with {min(samples)} power samples, under {FEW_SAMPLES}" if few else ""
         checks.append(
-            Check(
-                name=f"short_run_{window.name}",
-                verdict="warn" if short or few else "pass",
-                sentence=sentence + (": caches and edge effects matter." if short or few else "."),
+            judged(
+                f"short_run_{window.name}",
+                sentence,
+                ": caches and edge effects matter",
+                holds=not (short or few),
                 figures={"active_s": window.active_s, "samples": min(samples, default=None)},
             )
         )
@@ -300,27 +202,20 @@ def utilisations_agree(record: RunRecord) -> Sequence[Check]:
     if dlio is None or nominal is None:
         gaps = [metric.missing["value"] for metric in known.values() if metric.value is None]
         reason = next(iter(gaps), "the record has only one of the two utilisations")
-        return [
-            Check(
-                name="utilisations_agree",
-                verdict="not_checked",
-                sentence=f"The accelerator utilisation is unknown: {reason}.",
-                cause=NO_UTILISATION if dlio is nominal is None else "",
-            )
-        ]
+        cause = NO_UTILISATION if dlio is nominal is None else ""
+        sentence = f"The accelerator utilisation is unknown: {reason}."
+        return [unknown("utilisations_agree", sentence, cause=cause)]
     phases = {metric.phase for metric in known.values()}
     active_s = max((w.active_s for w in record.timed_windows() if w.name in phases), default=0.0)
-    agree = abs(dlio - nominal) <= max(AU_APART, OVERSLEPT_S / max(active_s, 1e-12))
     return [
-        Check(
-            name="utilisations_agree",
-            verdict="pass" if agree else "fail",
-            sentence=(
-                f"The accelerator utilisation is {format_percent(dlio, 2)} by DLIO's formula and "
-                f"{format_percent(nominal, 2)} by the nominal step time"
-                + ("." if agree else ": the emulated accelerators slept too long, or were stopped.")
-            ),
+        judged(
+            "utilisations_agree",
+            f"The accelerator utilisation is {format_percent(dlio, 2)} by DLIO's formula and "
+            f"{format_percent(nominal, 2)} by the nominal step time",
+            ": the emulated accelerators slept too long, or were stopped",
+            holds=abs(dlio - nominal) <= max(AU_APART, OVERSLEPT_S / max(active_s, 1e-12)),
             figures={AU_DLIO: dlio, AU_NOMINAL: nominal, "allowed_fraction": AU_APART},
+            worst="fail",
         )
     ]
 
@@ -330,11 +225,10 @@ def _halves_agree(record: RunRecord, window: PhaseWindow) -> Check:
     count = len(window.intervals)
     halves = window.half_rates_bytes_per_s
     if halves is None:
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"{window.name} was active for {window.active_s:.2f} s, too short to compare "
-            "its halves.",
+        return unknown(
+            name,
+            f"{window.name} was active for {window.active_s:.2f} s, too short to compare its "
+            "halves.",
             cause=TOO_SHORT,
         )
     first, second = "the first half of its active time", "the second"
@@ -346,23 +240,17 @@ def _halves_agree(record: RunRecord, window: PhaseWindow) -> Check:
             _rate(record, window, intervals[-(count // 2) :]),
         )
     elif is_paced(record, window.name):
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"The emulated accelerator set the pace of {window.name}, which began with a "
-            "burst of prefetching, so its halves are not compared.",
-            cause=PACED,
+        sentence = (
+            f"The emulated accelerator set the pace of {window.name}, which began with a burst of "
+            "prefetching, so its halves are not compared."
         )
-    apart = abs(halves[1] - halves[0]) / max(*halves, 1e-12)
-    agree = apart <= UNSTEADY
-    return Check(
-        name=name,
-        verdict="pass" if agree else "warn",
-        sentence=(
-            f"{window.name} moved {format_rate(halves[0])} in {first} and "
-            f"{format_rate(halves[1])} in {second}"
-            + ("." if agree else ": more than 10 % apart, not steady.")
-        ),
+        return unknown(name, sentence, cause=PACED)
+    return judged(
+        name,
+        f"{window.name} moved {format_rate(halves[0])} in {first} and {format_rate(halves[1])} in "
+        f"{second}",
+        ": more than 10 % apart, not steady",
+        holds=abs(halves[1] - halves[0]) / max(*halves, 1e-12) <= UNSTEADY,
         figures={"first_bytes_per_s": halves[0], "second_bytes_per_s": halves[1]},
     )
 

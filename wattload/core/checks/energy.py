@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 
+from wattload.core.checks.verdicts import of_host, unknown
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.energy import EnergyRecord, HostPower, PowerStatistics
 from wattload.core.record.host import HostRecord
@@ -35,13 +36,13 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
     covered = {(host, phase) for host, phase, _, scope in groups if scope is Scope.DRIVE}
     bare = [w for w in record.timed_windows() if (w.host, w.name) not in covered]
     if bare:
+        phases = ", ".join(dict.fromkeys(window.name for window in bare))
         checks.append(
-            Check(
-                name="power_coverage",
-                verdict="not_checked",
-                sentence=record.power.choice,
+            unknown(
+                "power_coverage",
+                record.power.choice,
                 cause=_cause(record),
-                figures={"phases": ", ".join(dict.fromkeys(window.name for window in bare))},
+                figures={"phases": phases},
                 mandatory=True,
             )
         )
@@ -61,10 +62,9 @@ def _unread(
 ) -> Sequence[Check]:
     """Return a check per drive without a power source: the total energy lacks these drives."""
     return [
-        Check(
-            name=f"power_coverage_{phase}_{serial}",
-            verdict="not_checked",
-            sentence=f"No source reads the power of {serial}: {record.power.choice}",
+        unknown(
+            f"power_coverage_{phase}_{serial}",
+            f"No source reads the power of {serial}: {record.power.choice}",
             mandatory=True,
         )
         for phase in dict.fromkeys(window.name for window in record.timed_windows())
@@ -102,8 +102,7 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
     name = f"power_coverage_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
     is_drive = energy.scope is Scope.DRIVE
     if energy.coverage is None:
-        reason = energy.missing["coverage"]
-        return Check(name=name, verdict="not_checked", mandatory=is_drive, sentence=reason)
+        return unknown(name, energy.missing["coverage"], mandatory=is_drive)
     worst: Verdict = "fail" if is_drive else "warn"
     verdict: Verdict = (
         worst
@@ -124,22 +123,10 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
     )
 
 
-def of_host(record: RunRecord, host: str) -> str:
-    """Return the suffix of a check's name for a host; empty if the run has one host."""
-    return f"_{host}" if len(record.hosts) > 1 else ""
-
-
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
     """Fail a run in which a meter reported dropped readings."""
     if not record.power.hosts:
-        return [
-            Check(
-                name="power_data_lost",
-                verdict="not_checked",
-                sentence=record.power.choice,
-                cause=NO_SENSOR,
-            )
-        ]
+        return [unknown("power_data_lost", record.power.choice, cause=NO_SENSOR)]
     return [check for host in record.power.hosts for check in _data_lost(record, host)]
 
 
@@ -157,9 +144,9 @@ def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
         ]
     if host.lost:
         sentence = f"Dropped readings are unknown because the sampler was lost: {host.lost}"
-        return [Check(name=name, verdict="not_checked", sentence=sentence)]
+        return [unknown(name, sentence)]
     if not any(source.used for source in record.power.sources if source.host == host.host):
-        return [Check(name=name, verdict="not_checked", sentence=host.choice, cause=NO_SENSOR)]
+        return [unknown(name, host.choice, cause=NO_SENSOR)]
     sentence = "No meter reported dropped readings."
     return [Check(name=name, verdict="pass", sentence=sentence, mandatory=True)]
 
@@ -167,15 +154,12 @@ def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
 def power_of_this_run(record: RunRecord) -> Sequence[Check]:
     """Exclude energy that replays a recording of another run from comparisons."""
     return [
-        Check(
-            name=f"power_of_this_run_{source.facts.device}_{source.facts.name}"
+        unknown(
+            f"power_of_this_run_{source.facts.device}_{source.facts.name}"
             + of_host(record, source.host),
-            verdict="not_checked",
-            sentence=(
-                f"{source.facts.name} replays a recording of another run, so its energy is not "
-                "compared; to attach a recording of this run, set power.replay.align=wall or "
-                "monotonic."
-            ),
+            f"{source.facts.name} replays a recording of another run, so its energy is not "
+            "compared; to attach a recording of this run, set power.replay.align=wall or "
+            "monotonic.",
             mandatory=True,
         )
         for source in record.power.sources
@@ -220,11 +204,10 @@ def _wall_clock(record: RunRecord, host: HostRecord) -> Check:
     if len(known) < len(states) or shortest is None or not _interval_s(shortest):
         missing = (state.missing.get("ntp_offset_s") for state in states)
         reason = next((why for why in missing if why), "there is no timed phase")
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"The meter's log is attached by UTC, but how far the host's clock is from it "
-            f"is unknown: {reason}.",
+        return unknown(
+            name,
+            "The meter's log is attached by UTC, but how far the host's clock is from it is "
+            f"unknown: {reason}.",
         )
     shift_s, share = max(known), max(known) / _interval_s(shortest)
     verdict: Verdict = "fail" if share > SHIFT_FAIL else "warn" if share > SHIFT_WARN else "pass"

@@ -10,74 +10,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from wattload.core.checks.clocks import clocks_agree
-from wattload.core.checks.conditions import (
-    bottleneck,
-    halves_agree,
-    link_at_maximum,
-    long_enough,
-    pair_together,
-    start_temperature,
-    utilisations_agree,
-    write_granularity,
-)
-from wattload.core.checks.energy import (
-    power_coverage,
-    power_data_lost,
-    power_of_this_run,
-    power_statistics,
-    wall_clock,
-)
-from wattload.core.checks.io import (
-    device_bytes,
-    queue_depth,
-    written_bytes,
-)
-from wattload.core.checks.load import load_level
-from wattload.core.checks.power_settings import (
-    power_setting_held,
-    power_state_held,
-    saved_settings_kept,
-)
-from wattload.core.checks.sensors import (
-    energy_cross_check,
-    energy_lifetime,
-    power_updates,
-    power_within_bounds,
-    sensor_model,
-)
-from wattload.core.checks.throttling import throttled
+from wattload.core.checks import conditions, drive, energy, host, io, sensors
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
-    device_bytes,
-    queue_depth,
-    clocks_agree,
-    long_enough,
-    halves_agree,
-    utilisations_agree,
-    bottleneck,
-    link_at_maximum,
-    write_granularity,
-    power_coverage,
-    power_data_lost,
-    power_of_this_run,
-    wall_clock,
-    power_updates,
-    sensor_model,
-    power_within_bounds,
-    power_statistics,
-    energy_cross_check,
-    energy_lifetime,
-    power_state_held,
-    power_setting_held,
-    saved_settings_kept,
-    throttled,
-    written_bytes,
-    start_temperature,
-    pair_together,
-    load_level,
+    io.device_bytes,
+    io.queue_depth,
+    host.clocks_agree,
+    conditions.long_enough,
+    conditions.halves_agree,
+    conditions.utilisations_agree,
+    conditions.bottleneck,
+    drive.link_at_maximum,
+    drive.write_granularity,
+    energy.power_coverage,
+    energy.power_data_lost,
+    energy.power_of_this_run,
+    energy.wall_clock,
+    sensors.power_updates,
+    sensors.sensor_model,
+    sensors.power_within_bounds,
+    energy.power_statistics,
+    sensors.energy_cross_check,
+    sensors.energy_lifetime,
+    drive.power_state_held,
+    drive.power_setting_held,
+    drive.saved_settings_kept,
+    drive.throttled,
+    io.written_bytes,
+    conditions.start_temperature,
+    conditions.pair_together,
+    host.load_level,
 )
 
 

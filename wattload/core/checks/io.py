@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 from wattload.core.checks.conditions import is_paced
+from wattload.core.checks.verdicts import judged, unknown
 from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
@@ -44,21 +44,18 @@ def _device_check(
     counters = _block_counters(record, window)
     device_bytes = _total(counters, direction)
     figures: dict[str, float | int | str | None] = {"application_bytes": moved_bytes}
-    unverified = partial(Check, name=name, verdict="not_checked", figures=figures, mandatory=True)
     if device_bytes is None:
-        return unverified(
-            sentence="No block device under the target counts bytes, so the path is unverified."
-        )
+        sentence = "No block device under the target counts bytes, so the path is unverified."
+        return unknown(name, sentence, figures=figures, mandatory=True)
     ratio = device_bytes / moved_bytes
     factor = _copies(record) if direction == "written" else 1.0
     figures |= {"device_bytes": device_bytes, "ratio": ratio, "expected_ratio": factor}
     if factor is None:
-        return unverified(
-            sentence=(
-                f"The device moved {ratio:.4f} of the bytes that the application counted; how many "
-                "copies the layers below write of each byte is unknown."
-            ),
+        sentence = (
+            f"The device moved {ratio:.4f} of the bytes that the application counted; how many "
+            "copies the layers below write of each byte is unknown."
         )
+        return unknown(name, sentence, figures=figures, mandatory=True)
     return _judge_ratio(
         name,
         figures,
@@ -235,40 +232,24 @@ def _depth_check(window: PhaseWindow, record: RunRecord, requested: int, block_b
     counters = _block_counters(record, window)
     means = [mean for mean in (_mean_blocks(c, block_bytes) for c in counters) if mean is not None]
     if not means:
-        return Check(
-            name=name,
-            verdict="not_checked",
-            figures={"asked": requested},
-            sentence="No block device under the target counted busy time.",
-        )
+        sentence = "No block device under the target counted busy time."
+        return unknown(name, sentence, figures={"asked": requested})
     mean = sum(means)
     low, high = DEPTH_SHARE * requested, DEPTH_EXCESS * requested
-    figures: dict[str, float | int | str | None] = {
-        "asked": requested,
-        "mean": mean,
-        "block_bytes": block_bytes,
-    }
+    figures = {"asked": requested, "mean": mean, "block_bytes": block_bytes}
+    sentence = (
+        f"{mean:.1f} blocks were in flight on average while the devices were busy, of {requested} "
+        "requested"
+    )
     if mean < low and is_paced(record, window.name):
-        return Check(
-            name=name,
-            verdict="not_checked",
-            figures=figures,
-            sentence=(
-                f"{mean:.1f} blocks were in flight on average while the devices were busy, of "
-                f"{requested} requested; the emulated accelerator set the pace, so the queue need "
-                "not be deep."
-            ),
-            cause=PACED,
-        )
+        sentence += "; the emulated accelerator set the pace, so the queue need not be deep."
+        return unknown(name, sentence, cause=PACED, figures=figures)
     lacking = "the rest waited in front of them, or was not asked for in time"
-    reason = lacking if mean < low else "other load on the device"
-    return Check(
-        name=name,
-        verdict="pass" if low <= mean <= high else "warn",
-        sentence=(
-            f"{mean:.1f} blocks were in flight on average while the devices were busy, of "
-            f"{requested} requested" + ("." if low <= mean <= high else f": {reason}.")
-        ),
+    return judged(
+        name,
+        sentence,
+        f": {lacking if mean < low else 'other load on the device'}",
+        holds=low <= mean <= high,
         figures=figures,
     )
 
@@ -311,21 +292,16 @@ def _written_check(record: RunRecord, written: WrittenRecord) -> Check:
     host_bytes, block_bytes = written.host_written_bytes, _drive_block_bytes(record, written)
     if host_bytes is None or block_bytes is None:
         why = reasons[0] if host_bytes is None else "the block layer did not count this drive alone"
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"The drive's own count of bytes was not compared in {written.phase}: {why}.",
+        return unknown(
+            name, f"The drive's own count of bytes was not compared in {written.phase}: {why}."
         )
     ratio = host_bytes / block_bytes if block_bytes else None
-    agree = ratio is not None and abs(ratio - 1) <= COUNT_TOLERANCE
-    return Check(
-        name=name,
-        verdict="pass" if agree else "warn",
-        sentence=(
-            f"In {written.phase} the drive counted {format_bytes(host_bytes)} written to it, the "
-            f"block layer {format_bytes(block_bytes)}"
-            + ("." if agree else ": something else wrote to it, or one of both counts wrongly.")
-        ),
+    return judged(
+        name,
+        f"In {written.phase} the drive counted {format_bytes(host_bytes)} written to it, the block "
+        f"layer {format_bytes(block_bytes)}",
+        ": something else wrote to it, or one of both counts wrongly",
+        holds=ratio is not None and abs(ratio - 1) <= COUNT_TOLERANCE,
         figures={"drive_bytes": host_bytes, "block_bytes": block_bytes, "ratio": ratio},
     )
 

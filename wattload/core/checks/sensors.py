@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from wattload.core.checks.energy import of_host
+from wattload.core.checks.verdicts import judged, of_host, unknown
 from wattload.core.power import MEASURING, Boxcar, Counter, Evidence, Instant, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
@@ -41,14 +41,9 @@ def energy_cross_check(record: RunRecord) -> Sequence[Check]:
         return checks
     sources = sorted({energy.source for energy in record.power.whole_run})
     reason = f"{' and '.join(sources)} is the only source" if sources else "there is no source"
-    return [
-        Check(
-            name="energy_cross_check",
-            verdict="not_checked",
-            sentence=f"Nothing to compare the whole run's energy with: {reason}.",
-            cause="one power sensor" if sources else NO_SENSOR,
-        )
-    ]
+    sentence = f"Nothing to compare the whole run's energy with: {reason}."
+    cause = "one power sensor" if sources else NO_SENSOR
+    return [unknown("energy_cross_check", sentence, cause=cause)]
 
 
 def _pairs(record: RunRecord, group: Sequence[EnergyRecord]) -> Iterator[Check]:
@@ -57,11 +52,7 @@ def _pairs(record: RunRecord, group: Sequence[EnergyRecord]) -> Iterator[Check]:
         name += of_host(record, one.host)
         if one.energy_j is None or other.energy_j is None:
             silent = one if one.energy_j is None else other
-            yield Check(
-                name=name,
-                verdict="not_checked",
-                sentence=f"{silent.source} has no figure: {silent.missing['energy_j']}.",
-            )
+            yield unknown(name, f"{silent.source} has no figure: {silent.missing['energy_j']}.")
         else:
             yield _pair(name, one, other, one.energy_j, other.energy_j)
 
@@ -71,19 +62,18 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
     most_j = max(abs(one_j), abs(other_j))
     allowed_j = max(math.hypot(*parts), AGREE_SHARE * most_j)
     apart_j = abs(one_j - other_j)
-    verdict: Verdict = "pass" if apart_j <= allowed_j else "warn"
+    worst: Verdict = "warn"
     same_evidence = one.evidence is other.evidence and one.evidence is not Evidence.ESTIMATED
     if same_evidence and apart_j > max(allowed_j, DIFFER_SHARE * most_j):
-        verdict = "fail"
-    return Check(
-        name=name,
-        verdict=verdict,
-        sentence=(
-            f"Over the whole run {one.source} reports {one_j:.6g} J and {other.source} "
-            f"{other_j:.6g} J; the allowed difference is {allowed_j:.3g} J"
-            + ("." if verdict == "pass" else ": one of them is wrong.")
-        ),
+        worst = "fail"
+    return judged(
+        name,
+        f"Over the whole run {one.source} reports {one_j:.6g} J and {other.source} {other_j:.6g} "
+        f"J; the allowed difference is {allowed_j:.3g} J",
+        ": one of them is wrong",
+        holds=apart_j <= allowed_j,
         figures={"one_j": one_j, "other_j": other_j, "allowed_j": allowed_j},
+        worst=worst,
     )
 
 
@@ -183,12 +173,8 @@ def energy_lifetime(record: RunRecord) -> Sequence[Check]:
 
 
 def _not_lifetime(name: str, reason: str, cause: str = "") -> Check:
-    return Check(
-        name=name,
-        verdict="not_checked",
-        sentence=f"No lifetime energy counter (SMART OLEC) to compare with: {reason}.",
-        cause=cause,
-    )
+    sentence = f"No lifetime energy counter (SMART OLEC) to compare with: {reason}."
+    return unknown(name, sentence, cause=cause)
 
 
 def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
@@ -205,21 +191,19 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
     least_j = 0.0
     if greatest_w is not None:
         least_j = (grown_wh - 1) * J_PER_WH - greatest_w * around_s - margin_j
-    holds = least_j <= energy.energy_j <= most_j
-    return Check(
-        name=name,
-        verdict="pass" if holds else "fail",
-        sentence=(
-            f"{facts.name} counted {grown_wh} Wh more, so the run used {max(0.0, least_j):.6g} to "
-            f"{most_j:.6g} J; {energy.source} reports {energy.energy_j:.6g} J"
-            + ("." if holds else ": one of them is wrong.")
-        ),
+    return judged(
+        name,
+        f"{facts.name} counted {grown_wh} Wh more, so the run used {max(0.0, least_j):.6g} to "
+        f"{most_j:.6g} J; {energy.source} reports {energy.energy_j:.6g} J",
+        ": one of them is wrong",
+        holds=least_j <= energy.energy_j <= most_j,
         figures={
             "energy_j": energy.energy_j,
             "least_j": least_j,
             "most_j": most_j,
             "grown_wh": grown_wh,
         },
+        worst="fail",
     )
 
 
@@ -266,34 +250,26 @@ def _greatest_w(controller: ControllerRecord) -> float | None:
 
 def power_within_bounds(record: RunRecord) -> Sequence[Check]:
     """Compare a drive's measured energy with the maximum that its power states allow."""
-    checks = []
-    for energy in record.power.energy:
-        if energy.evidence not in MEASURING or energy.energy_j is None:
-            continue
-        for bound in record.power.energy:
-            same = (bound.host, bound.device, bound.phase) == (
-                energy.host,
-                energy.device,
-                energy.phase,
-            )
-            if same and bound.upper_j is not None and energy.seconds >= 1:
-                checks.append(_within(record, energy, bound, energy.energy_j, bound.upper_j))
-    return checks
+    return [
+        _within(record, energy, bound, energy.energy_j, bound.upper_j)
+        for energy in record.power.energy
+        if energy.evidence in MEASURING and energy.energy_j is not None and energy.seconds >= 1
+        for bound in record.power.energy
+        if (bound.host, bound.device, bound.phase) == (energy.host, energy.device, energy.phase)
+        if bound.upper_j is not None
+    ]
 
 
 def _within(
     record: RunRecord, energy: EnergyRecord, bound: EnergyRecord, energy_j: float, upper_j: float
 ) -> Check:
-    allowed_j = upper_j + (energy.uncertainty_j or AGREE_SHARE * upper_j)
-    holds = energy_j <= allowed_j
-    return Check(
-        name=f"power_within_bounds_{energy.phase}_{energy.device}_{energy.source}"
-        + of_host(record, energy.host),
-        verdict="pass" if holds else "warn",
-        sentence=(
-            f"{energy.source} reports {energy_j:.6g} J in {energy.phase}; the drive's power states "
-            f"allow {upper_j:.6g} J" + ("." if holds else ": it draws more than it declares.")
-        ),
+    name = f"power_within_bounds_{energy.phase}_{energy.device}_{energy.source}"
+    return judged(
+        name + of_host(record, energy.host),
+        f"{energy.source} reports {energy_j:.6g} J in {energy.phase}; the drive's power states "
+        f"allow {upper_j:.6g} J",
+        ": it draws more than it declares",
+        holds=energy_j <= upper_j + (energy.uncertainty_j or AGREE_SHARE * upper_j),
         figures={"energy_j": energy_j, "upper_j": upper_j, "source_of_bound": bound.source},
     )
 
@@ -310,11 +286,11 @@ def power_updates(record: RunRecord) -> Sequence[Check]:
     }
     return [
         _updates(record, energy, source, changed)
-        for energy, source, changed in _judged(record, facts)
+        for energy, source, changed in _from_readings(record, facts)
     ]
 
 
-def _judged(
+def _from_readings(
     record: RunRecord, facts: dict[tuple[str, str, str], SourceFacts]
 ) -> Iterator[tuple[EnergyRecord, SourceFacts, int]]:
     """Yield energies from power readings in timed phases that moved bytes."""

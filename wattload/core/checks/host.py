@@ -1,10 +1,18 @@
-"""Whether the load that kept hosts busy was as busy as asked for, before and after the workload."""
+"""Checks on hosts: whether their clocks agree, and whether their load was the one asked for.
+
+All figures use CLOCK_MONOTONIC. A wall clock that an administrator or NTP stepped does no harm; a
+clock that ran at another rate makes every time of the run doubtful. The two look alike from start
+to end, so the clocks are also read in between: a step is in one interval, a rate in all of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-from wattload.core.checks.energy import of_host
+from wattload.core.checks.verdicts import of_host
+from wattload.core.clock import ClockAnchor
 from wattload.core.record.host import (
     ALONE_S,
     CPU_BAND,
@@ -13,17 +21,126 @@ from wattload.core.record.host import (
     LoadLevel,
     LoadRecord,
 )
-from wattload.core.record.results import Check
+from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 
-NAME = "load_level"
+APART_WARN = 1e-3
+APART_FAIL = 0.01
+"""Shares of the run by which two clocks may be apart; NTP slews a clock by 0.05 % at most."""
+READ_S = 0.05
+"""How far apart the clocks may be read on a busy host."""
+
+_AGREE_S = 0.002
+_PROOF_S = 0.01
+"""A rate is ruled out if it would have moved the clocks apart this far where they agree."""
+
+LOAD_LEVEL = "load_level"
 
 SHORTEST_S = 0.95 * ALONE_S
 SHARE_ERROR = 0.03
 TICKS_S = 0.04
 """The kernel counts CPU time in ticks: a process's may be off by some of them in any stretch."""
 _TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """The time between two moments by each clock, in seconds; ``None`` where it was not read."""
+
+    monotonic_s: float
+    wall_s: float
+    raw_s: float | None
+    boottime_s: float | None
+
+    @classmethod
+    def between(cls, first: ClockAnchor, last: ClockAnchor) -> _Interval:
+        return cls(
+            (last.monotonic_ns - first.monotonic_ns) / NS_PER_S,
+            (last.realtime_ns - first.realtime_ns) / NS_PER_S,
+            _seconds(first.raw_ns, last.raw_ns),
+            _seconds(first.boottime_ns, last.boottime_ns),
+        )
+
+    @property
+    def suspended_s(self) -> float:
+        """How long the host was suspended: CLOCK_MONOTONIC stands still, CLOCK_BOOTTIME goes on."""
+        return 0.0 if self.boottime_s is None else self.boottime_s - self.monotonic_s
+
+    @property
+    def apart_s(self) -> float:
+        """How far the wall clock got ahead, beyond the time of suspension."""
+        return self.wall_s - self.monotonic_s - self.suspended_s
+
+    def exceeds(self, apart_s: float, share: float) -> bool:
+        return abs(apart_s) > max(READ_S, share * abs(self.monotonic_s))
+
+
+def _seconds(first_ns: int | None, last_ns: int | None) -> float | None:
+    return None if first_ns is None or last_ns is None else (last_ns - first_ns) / NS_PER_S
+
+
+def clocks_agree(record: RunRecord) -> Sequence[Check]:
+    """Compare the run's length on the clocks of each host; over 1 % apart fails, but for a step."""
+    return [
+        _clock_check(host.facts.name, (host.before.clock, *host.clocks, host.after.clock))
+        for host in record.hosts
+        if host.after is not None
+    ]
+
+
+def _clock_check(host: str, moments: Sequence[ClockAnchor]) -> Check:
+    whole = _Interval.between(moments[0], moments[-1])
+    verdict, remark = _judged(whole, [_Interval.between(*pair) for pair in pairwise(moments)])
+    return Check(
+        name=f"clocks_agree_{host}",
+        verdict=verdict,
+        sentence=(
+            f"The run took {whole.monotonic_s:.3f} s on the monotonic and {whole.wall_s:.3f} s on "
+            f"the wall clock{remark}."
+        ),
+        figures={
+            "monotonic_s": whole.monotonic_s,
+            "wall_s": whole.wall_s,
+            "raw_s": whole.raw_s,
+            "boottime_s": whole.boottime_s,
+        },
+    )
+
+
+def _judged(whole: _Interval, intervals: Sequence[_Interval]) -> tuple[Verdict, str]:
+    if whole.raw_s is not None and whole.exceeds(whole.raw_s - whole.monotonic_s, APART_FAIL):
+        return "fail", (
+            f", and {whole.raw_s:.3f} s on the raw one: the monotonic clock ran at another rate, "
+            "so no time of this run can be trusted"
+        )
+    if whole.exceeds(whole.suspended_s, APART_FAIL):
+        return "fail", f": the host was suspended for {whole.suspended_s:.3f} s"
+    if whole.exceeds(whole.apart_s, APART_FAIL):
+        return _judged_apart(whole, intervals)
+    if whole.exceeds(whole.suspended_s, APART_WARN):
+        return "warn", f": the host was suspended for {whole.suspended_s:.3f} s"
+    if whole.exceeds(whole.apart_s, APART_WARN):
+        return "warn", ": the wall clock was adjusted. All figures use the monotonic clock"
+    return "pass", ""
+
+
+def _judged_apart(whole: _Interval, intervals: Sequence[_Interval]) -> tuple[Verdict, str]:
+    if _is_step(whole, intervals):
+        return "warn", (
+            f": the wall clock was stepped by {whole.apart_s:+.3f} s. All figures use the "
+            "monotonic clock, whose rate agrees with it before or after the step"
+        )
+    unknown = "" if len(intervals) > 1 else "; it was not read in between, to tell a step"
+    return "fail", f": over 1 % apart, so one of them ran at another rate{unknown}"
+
+
+def _is_step(whole: _Interval, intervals: Sequence[_Interval]) -> bool:
+    """Return whether the clocks moved apart in one interval only, and agree in the others."""
+    agreeing = [each for each in intervals if abs(each.apart_s) <= _AGREE_S]
+    rate = abs(whole.apart_s) / max(abs(whole.monotonic_s), 1e-9)
+    proved_s = rate * sum(each.monotonic_s for each in agreeing)
+    return len(intervals) - len(agreeing) == 1 and proved_s >= _PROOF_S
 
 
 def load_level(record: RunRecord) -> Sequence[Check]:
@@ -41,22 +158,17 @@ def load_level(record: RunRecord) -> Sequence[Check]:
     hosts = {host.facts.name for host in record.hosts}
     lacking = sorted(hosts - {load.host for load in record.loads})
     if lacking:
-        return [
-            Check(
-                name=NAME,
-                verdict="fail",
-                sentence=f"The configuration asks for load={name}, but the record has no "
-                f"load of {lacking[0]}.",
-                mandatory=True,
-            )
-        ]
+        sentence = (
+            f"The configuration asks for load={name}, but the record has no load of {lacking[0]}."
+        )
+        return [Check(name=LOAD_LEVEL, verdict="fail", sentence=sentence, mandatory=True)]
     return [_level_check(record, load) for load in record.loads]
 
 
 def _level_check(record: RunRecord, load: LoadRecord) -> Check:
     faults = [*_unmeasured(record, load), *_out_of_band(load)]
     levels = [level for level in (load.level("alone"), load.level("after")) if level is not None]
-    short_s = min((_seconds(level) for level in levels), default=0.0)
+    short_s = min((_length_s(level) for level in levels), default=0.0)
     is_short = short_s < SHORTEST_S
     words = "; ".join(faults) if faults else _words(load)
     if is_short and not faults:
@@ -72,7 +184,7 @@ def _level_check(record: RunRecord, load: LoadRecord) -> Check:
         figures[f"{level.stretch}_memory_share"] = level.memory_share
         figures[f"{level.stretch}_other_cpu_share"] = level.other_cpu_share
     return Check(
-        name=NAME + of_host(record, load.host),
+        name=LOAD_LEVEL + of_host(record, load.host),
         verdict="fail" if faults else "warn" if is_short else "pass",
         sentence=f"Load {load.name}: {words}.",
         figures=figures,
@@ -137,14 +249,14 @@ def _unmeasured(record: RunRecord, load: LoadRecord) -> Iterator[str]:
 
 def _share_error(record: RunRecord, level: LoadLevel) -> float:
     """Return how far apart shares of a level may be: by ticks, which matter if it is short."""
-    seconds = _seconds(level)
+    seconds = _length_s(level)
     if level.stretch == "during":
         windows = [each for each in record.timed_windows() if each.host == level.host]
         seconds = min([seconds, *(each.active_s for each in windows)])
     return SHARE_ERROR + TICKS_S / max(seconds, 1e-9)
 
 
-def _seconds(level: LoadLevel) -> float:
+def _length_s(level: LoadLevel) -> float:
     return (level.end_ns - level.start_ns) / NS_PER_S
 
 

@@ -1,0 +1,63 @@
+"""How a check is made: of what is unknown, of what holds or does not, and of which host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wattload.core.record.results import NO_DRIVE, Check, Verdict
+from wattload.core.record.run import RunRecord
+
+Figures = Mapping[str, float | int | str | None]
+
+
+def of_host(record: RunRecord, host: str) -> str:
+    """Return the suffix of a check's name for a host; empty if the run has one host."""
+    return f"_{host}" if len(record.hosts) > 1 else ""
+
+
+def unknown(
+    name: str,
+    sentence: str,
+    *,
+    cause: str = "",
+    figures: Figures | None = None,
+    mandatory: bool = False,
+) -> Check:
+    """Return a check that could not be made; the sentence says why."""
+    return Check(
+        name=name,
+        verdict="not_checked",
+        sentence=sentence,
+        cause=cause,
+        figures=figures or {},
+        mandatory=mandatory,
+    )
+
+
+def no_drive(name: str, what: str) -> Check:
+    """Return a check of a drive on a host that has none under the target."""
+    sentence = f"There is no NVMe controller under the target, so {what} is unknown."
+    return unknown(name, sentence, cause=NO_DRIVE)
+
+
+def judged(
+    name: str,
+    sentence: str,
+    fault: str,
+    *,
+    holds: bool,
+    figures: Figures,
+    worst: Verdict = "warn",
+    mandatory: bool = False,
+) -> Check:
+    """Return a check that passes if it ``holds``, and has the verdict ``worst`` if not.
+
+    ``sentence`` has no full stop; ``fault`` is added to it if the check does not hold.
+    """
+    return Check(
+        name=name,
+        verdict="pass" if holds else worst,
+        sentence=f"{sentence}{'' if holds else fault}.",
+        figures=figures,
+        mandatory=mandatory,
+    )
