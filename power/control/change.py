@@ -18,7 +18,6 @@ from wattload.core.clock import boot_id, utc_text
 from wattload.core.errors import PowerError, PowerRefusedError, PowerStateError
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import (
     ChangeJournal,
@@ -28,10 +27,16 @@ from wattload.power.control.journal import (
     Setting,
     lock_controllers,
 )
-from wattload.power.control.power_settings import CLOCK, Plan, Saved, SettingValue, plans
+from wattload.power.control.power_settings import (
+    CLOCK,
+    DriveFeature,
+    Plan,
+    Saved,
+    SettingValue,
+    plans,
+)
 from wattload.power.control.undo import is_foreign, left_text, sentence_of, undo
-from wattload.power.nvme.admin import AdminDevice, fetch
-from wattload.power.nvme.admin_timeout import when_settled
+from wattload.power.nvme.admin import AdminDevice, fetch, when_settled
 from wattload.power.nvme.features import TIMESTAMP, TIMESTAMP_BYTES, read_timestamp, set_command
 from wattload.power.nvme.identify import Controller, identify_controller
 

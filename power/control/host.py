@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wattload.power.control.journal import ChangeJournal, default_state_folder
-from wattload.power.nvme.admin import OpenDevice
-from wattload.power.nvme.admin_timeout import open_for_changes
+from wattload.power.nvme.admin import OpenDevice, open_for_changes
 
 HoldsSystem = Callable[[str], bool | None]
 """Whether a controller, given by its name, holds root or swap; ``None`` if unknown."""

@@ -218,8 +218,10 @@ def _sample_interval_s(value: int, scale: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """One namespace: size and use in bytes, and its logical block format.
+    """One namespace: size and use in bytes, its logical block format, and who may use it.
 
+    ``format_dword`` is dword 10 of a Format NVM command in the current format, without an erase
+    setting. ``is_shareable`` is bit 0 of NMIC, ``has_reservations`` whether RESCAP has any bit.
     ``endurance_group`` is 0 if the drive has none. ``preferred_write_bytes`` is NPWG, a multiple of
     which the drive prefers to write (NVM Command Set 1.0, 4.1.5.1); ``None`` if it reports none.
     """
@@ -228,6 +230,9 @@ class Namespace:
     capacity_bytes: int
     used_bytes: int
     lba_bytes: int
+    format_dword: int
+    is_shareable: bool
+    has_reservations: bool
     endurance_group: int
     preferred_write_bytes: int | None = None
 
@@ -260,9 +265,10 @@ def decode_namespace(data: bytes) -> Namespace:
     """
     require_bytes(data, IDENTIFY_BYTES, "Identify Namespace")
     size, capacity, used = struct.unpack_from("<QQQ", data)
+    flbas, protection = data[26], data[29]
     # Bits 6:5 extend the index only where there are more than 16 formats.
-    high = data[26] >> 1 & 0x30 if data[25] >= _FORMATS_OF_FOUR_BITS else 0
-    exponent = data[130 + 4 * (data[26] & 0xF | high)]
+    high = flbas >> 1 & 0x30 if data[25] >= _FORMATS_OF_FOUR_BITS else 0
+    exponent = data[130 + 4 * (flbas & 0xF | high)]
     if not 0 < exponent <= _LARGEST_EXPONENT:
         raise PowerError(
             f"Identify Namespace reports blocks of 2^{exponent} bytes: the namespace is not active"
@@ -272,6 +278,13 @@ def decode_namespace(data: bytes) -> Namespace:
         capacity_bytes=capacity << exponent,
         used_bytes=used << exponent,
         lba_bytes=1 << exponent,
+        # LBAF 3:0, MSET 4, PI 7:5, PIL 8, LBAFU 13:12; FLBAS and DPS have the same parts.
+        format_dword=flbas & 0x1F
+        | (protection & 7) << 5
+        | (protection >> 3 & 1) << 8
+        | (flbas >> 5 & 3) << 12,
+        is_shareable=bool(data[30] & 1),
+        has_reservations=bool(data[31]),
         endurance_group=u16(data, 102),
         preferred_write_bytes=(
             (u16(data, 64) + 1) << exponent if data[24] & _REPORTS_GRANULARITY else None

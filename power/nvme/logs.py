@@ -1,23 +1,55 @@
-"""Logs of the controller.
+"""Log pages of a drive: health, written bytes, supported logs, firmware slots, command effects.
 
-Supported logs, firmware slots, command effects, and OCP's extended SMART.
+These are logs 00h, 02h (SMART), 03h, 05h and 09h (NVMe Base Specification 2.0) and C0h (OCP
+Datacenter NVMe SSD Specification 2.x, "SMART / Health Information Extended"; power fields as
+nvme-cli decodes them from log version 5 on). Lifetime energy and interval power (bytes 232 to 243
+of log 02h) are as TP4199 of NVMe 2.3 has them. Amounts in log 09h count in 10^9 bytes and are
+rounded up.
 
-These are log pages 00h, 03h and 05h (NVMe Base Specification 2.0) and C0h (OCP Datacenter NVMe SSD
-Specification 2.x, "SMART / Health Information Extended"; power fields as nvme-cli decodes them
-from log version 5 on). Linux freezes a controller's I/O queues around a passthrough command if its
-effects are changed data or exclusive execution (``nvme_passthru_start`` in
-``drivers/nvme/host/core.c``). Sampling with such a command would slow the measured run.
+Linux freezes a controller's I/O queues around a passthrough command if its effects are changed data
+or exclusive execution (``nvme_passthru_start`` in ``drivers/nvme/host/core.c``). Sampling with such
+a command would slow the measured run.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from wattload.core.errors import PowerError
+from wattload.core.power import ENDURANCE_GROUP, OCP
+from wattload.core.record.target import SmartState
+from wattload.core.units import GB
 from wattload.power.nvme.admin import AdminDevice, fetch, log_command
-from wattload.power.nvme.fields import require_bytes, u16, u64, u128
-from wattload.power.nvme.identify import Controller
+from wattload.power.nvme.fields import decode_power, require_bytes, u16, u64, u128
+from wattload.power.nvme.identify import (
+    Controller,
+    active_namespaces,
+    identify_namespace,
+    read_ocp_uuid_index,
+)
+
+ENDURANCE_GROUP_LOG = 0x09
+ENDURANCE_GROUP_BYTES = 512
+
+SMART_LOG = 0x02
+SMART_BYTES = 512
+DATA_UNIT_BYTES = 512_000
+"""One data unit: 1000 blocks of 512 B; drives round up."""
+_COMMAND = log_command(SMART_LOG, SMART_BYTES, name="Get Log Page 02h (SMART)")
+_COUNTERS = (
+    "read_commands",
+    "write_commands",
+    "busy_minutes",
+    "power_cycles",
+    "power_on_hours",
+    "unsafe_shutdowns",
+    "media_errors",
+    "error_log_entries",
+)
+"""The counters of 16 bytes from byte 64, after data units read and written."""
 
 EFFECTS_LOG = 0x05
 EFFECTS_BYTES = 4096
@@ -40,6 +72,57 @@ OCP_SMART_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 _POWER_FIELDS_VERSION = 5
 _CELSIUS_ZERO_K = 273
 """Rounded as in the NVMe specification; byte 222 is in degrees Celsius."""
+
+
+def read_smart(device: AdminDevice) -> SmartState:
+    """Return the controller's SMART log; Retain Asynchronous Event is set."""
+    return decode_smart(fetch(device, _COMMAND).data)
+
+
+def decode_smart(data: bytes) -> SmartState:
+    """Return the fields of a SMART log of 512 bytes."""
+    require_bytes(data, SMART_BYTES, "the SMART log")
+    warning, temperature, spare, threshold, used = struct.unpack_from("<BHBBB", data)
+    counters = [u128(data, offset) for offset in range(32, 192, 16)]
+    values: dict[str, Any] = {
+        "critical_warning": warning,
+        "temperature_k": temperature or None,
+        "available_spare_percent": spare,
+        "spare_threshold_percent": threshold,
+        "percentage_used": used,
+        "read_bytes": counters[0] * DATA_UNIT_BYTES,
+        "written_bytes": counters[1] * DATA_UNIT_BYTES,
+        **dict(zip(_COUNTERS, counters[2:], strict=True)),
+        "sensors_k": tuple(kelvin or None for kelvin in struct.unpack_from("<8H", data, 200)),
+        **_thermal_counts(data),
+        **_power(data),
+    }
+    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
+    return SmartState(**values, missing=missing)
+
+
+def _thermal_counts(data: bytes) -> dict[str, int]:
+    minutes, counts = struct.unpack_from("<II", data, 192), struct.unpack_from("<IIII", data, 216)
+    return {
+        "warning_temperature_minutes": minutes[0],
+        "critical_temperature_minutes": minutes[1],
+        "thermal_transitions_1": counts[0],
+        "thermal_transitions_2": counts[1],
+        "thermal_seconds_1": counts[2],
+        "thermal_seconds_2": counts[3],
+    }
+
+
+def _power(data: bytes) -> dict[str, Any]:
+    energy_wh, interval = struct.unpack_from("<QI", data, 232)
+    power = decode_power(interval)
+    reports_power = power.watts is not None
+    return {
+        "lifetime_energy_wh": energy_wh or None,
+        "interval_power_w": power.watts,
+        "interval_power_step_w": power.step_w if reports_power else None,
+        "interval_power_type": interval >> 20 & 0xF if reports_power else None,
+    }
 
 
 def read_freezing_commands(device: AdminDevice, controller: Controller) -> frozenset[int]:
@@ -146,3 +229,36 @@ def decode_ocp_smart(data: bytes) -> OcpSmartLog:
         peak_power_w=(u16(data, 260) or None) if has_power else None,
         average_power_w=(u16(data, 262) or None) if has_power else None,
     )
+
+
+def read_group_media_bytes(device: AdminDevice, group: int) -> int:
+    """Return the bytes written to the media of one endurance group, in steps of 10^9."""
+    command = log_command(ENDURANCE_GROUP_LOG, ENDURANCE_GROUP_BYTES, specific=group)
+    data = fetch(device, command).data
+    require_bytes(data, ENDURANCE_GROUP_BYTES, "the endurance group log")
+    return u128(data, 80) * GB
+
+
+def media_counter(device: AdminDevice, controller: Controller) -> tuple[str, Callable[[], int]]:
+    """Return the log that counts the bytes written to the media, and what reads the count.
+
+    The OCP log is preferred, because it counts single bytes. The endurance group is that of the
+    controller's first namespace.
+
+    Raises:
+        PowerError: the drive has neither log, or does not answer.
+    """
+    try:
+        index = read_ocp_uuid_index(device, controller)
+    except PowerError:
+        index = 0  # OCP's log is recognized by its GUID anyway
+    try:
+        read_ocp_smart(device, uuid_index=index)
+        return OCP, lambda: read_ocp_smart(device, uuid_index=index).media_written_bytes
+    except PowerError:
+        namespaces = active_namespaces(device) if controller.endurance_groups else ()
+    groups = [identify_namespace(device, each).endurance_group for each in namespaces[:1]]
+    if not any(groups):
+        raise PowerError("the drive has neither the OCP log C0h nor endurance groups")
+    read_group_media_bytes(device, groups[0])
+    return ENDURANCE_GROUP, lambda: read_group_media_bytes(device, groups[0])

@@ -10,7 +10,6 @@ import ctypes
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import PowerError
@@ -23,8 +22,7 @@ from wattload.power.nvme.admin import (
     describe_status,
     fetch,
 )
-from wattload.power.nvme.fields import require_bytes
-from wattload.power.nvme.identify import IDENTIFY_BYTES, identify_command
+from wattload.power.nvme.identify import identify_command, identify_namespace
 
 FORMAT_NVM = 0x80
 FORMAT_TIMEOUT_MS = 6 * 3600 * 1000
@@ -33,7 +31,6 @@ FORMAT_TIMEOUT_MS = 6 * 3600 * 1000
 USER_DATA_ERASE = 1
 """The Secure Erase Setting (SES) of Format NVM: afterwards no user data can be read."""
 
-_CNS_NAMESPACE = 0x00
 _CNS_CONTROLLER = 0x01
 _CNS_ALLOCATED_NAMESPACES = 0x10
 _CNS_SUBSYSTEM_CONTROLLERS = 0x13
@@ -42,41 +39,6 @@ _RESERVATION_REPORT = 0x0E
 _REPORT_BYTES = 4096
 _IOCTL_IO_CMD = 0xC0484E43
 """``_IOWR('N', 0x43, struct nvme_passthru_cmd)``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceUse:
-    """How a namespace may be used by others, and what Format NVM needs to keep its format.
-
-    ``is_shareable`` is bit 0 of NMIC, ``has_reservations`` whether RESCAP has any bit.
-    ``format_dword`` is dword 10 of a Format NVM command in the current format, without an erase
-    setting.
-    """
-
-    is_shareable: bool
-    has_reservations: bool
-    format_dword: int
-
-
-def read_namespace_use(device: AdminDevice, namespace: int) -> NamespaceUse:
-    """Return the fields of Identify Namespace that concern others, and its format."""
-    command = identify_command(_CNS_NAMESPACE, f"Identify Namespace {namespace}", namespace)
-    return decode_namespace_use(fetch(device, command).data)
-
-
-def decode_namespace_use(data: bytes) -> NamespaceUse:
-    """Return the fields of an Identify Namespace structure of 4096 bytes."""
-    require_bytes(data, IDENTIFY_BYTES, "Identify Namespace")
-    flbas, protection = data[26], data[29]
-    return NamespaceUse(
-        is_shareable=bool(data[30] & 1),
-        has_reservations=bool(data[31]),
-        # LBAF 3:0, MSET 4, PI 7:5, PIL 8, LBAFU 13:12; FLBAS and DPS have the same parts.
-        format_dword=flbas & 0x1F
-        | (protection & 7) << 5
-        | (protection >> 3 & 1) << 8
-        | (flbas >> 5 & 3) << 12,
-    )
 
 
 def read_allocated_namespaces(device: AdminDevice) -> tuple[int, ...]:
@@ -172,12 +134,12 @@ def format_namespace(device: AdminDevice, namespace: int) -> AdminCommand:
     if namespace in (0, ALL_NAMESPACES):
         raise PowerError(f"a format needs one namespace, got {namespace:#x}")
     require_alone(device, namespace)
-    use = read_namespace_use(device, namespace)
+    current = identify_namespace(device, namespace)
     command = AdminCommand(
         name=f"Format NVM of namespace {namespace}",
         opcode=FORMAT_NVM,
         namespace=namespace,
-        cdw10=use.format_dword | USER_DATA_ERASE << 9,
+        cdw10=current.format_dword | USER_DATA_ERASE << 9,
         timeout_ms=FORMAT_TIMEOUT_MS,
     )
     fetch(device, command)

@@ -6,15 +6,14 @@ counts from sysfs. Each field has either a value or the reason why it is missing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from wattload.core.base_models import Observed
 from wattload.core.errors import PowerError
 from wattload.core.record.target import (
     ADMIN_QUEUE_FIELDS,
     PowerCapabilities,
-    SmartState,
 )
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.features import (
@@ -35,10 +34,13 @@ from wattload.power.nvme.identify import (
     identify_namespace,
     read_ocp_uuid_index,
 )
-from wattload.power.nvme.logs import read_firmware_slot, read_ocp_smart
-from wattload.power.nvme.smart import SmartLog, media_counter, read_smart
+from wattload.power.nvme.logs import (
+    media_counter,
+    read_firmware_slot,
+    read_ocp_smart,
+    read_smart,
+)
 
-ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
 Reasons = dict[str, str]
 
@@ -66,7 +68,7 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
         controller = identify_controller(device)
     except PowerError as error:
         return unreadable_state(str(error))
-    gathered = _Gathered()
+    gathered = Gathered()
     gathered.add("firmware", lambda: controller.firmware or None, "the drive reports none")
     gathered.add("firmware_slot", lambda: read_firmware_slot(device), "the drive reports no slot")
     no_capacity = "the drive reports no total capacity"
@@ -76,7 +78,7 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     _gather_features(device, controller, gathered)
     _gather_thermal(device, controller, gathered)
     _gather_throttling(device, controller, gathered)
-    gathered.add("smart", lambda: smart_state(read_smart(device)))
+    gathered.add("smart", lambda: read_smart(device))
     return gathered.fields, gathered.missing
 
 
@@ -85,12 +87,12 @@ def unreadable_state(reason: str) -> tuple[Fields, Reasons]:
     return {}, dict.fromkeys(_FIELDS, reason)
 
 
-class _Gathered:
+@dataclass(slots=True)
+class Gathered:
     """Fields with values, and reasons for missing ones."""
 
-    def __init__(self) -> None:
-        self.fields: Fields = {}
-        self.missing: Reasons = {}
+    fields: Fields = field(default_factory=dict)
+    missing: Reasons = field(default_factory=dict)
 
     def add(
         self, name: str, read: Callable[[], object], absent: str = "the drive reports none"
@@ -107,7 +109,7 @@ class _Gathered:
             self.fields[name] = value
 
 
-def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
     namespaces, reason = _namespaces(device)
     if not namespaces:
         gathered.missing.update(dict.fromkeys((*_NAMESPACE_FIELDS, "media_written_bytes"), reason))
@@ -143,7 +145,7 @@ def _namespaces(device: AdminDevice) -> tuple[list[Namespace], str]:
     return namespaces, "the controller has no active namespace"
 
 
-def _gather_features(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+def _gather_features(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
     gathered.add(
         "volatile_write_cache",
         lambda: read_write_cache(device) if controller.volatile_write_cache else False,
@@ -175,7 +177,7 @@ def _gather_features(device: AdminDevice, controller: Controller, gathered: _Gat
     )
 
 
-def _gather_thermal(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+def _gather_thermal(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
     """Add the drive's thermal thresholds, and whether it may exceed its sleeping power."""
     if controller.permissive_mode:
         gathered.add("background_power", lambda: read_background_power(device))
@@ -195,7 +197,7 @@ def _gather_thermal(device: AdminDevice, controller: Controller, gathered: _Gath
     gathered.add("thermal_heavy_k", lambda: thermal.heavy_k, "the threshold is disabled")
 
 
-def _gather_throttling(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+def _gather_throttling(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
     """Add OCP's throttling counters, which include throttling without a host threshold."""
     try:
         log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
@@ -214,31 +216,14 @@ def _selected_state(device: AdminDevice, controller: Controller, select: Select)
     return read_power_state(device, select)
 
 
-def smart_state(log: SmartLog) -> SmartState:
-    return _observed(SmartState, log, {"temperature_k": "the drive reports 0 K"}, "not reported")
-
-
 def power_capabilities(controller: Controller) -> PowerCapabilities:
     """Return the power and thermal capabilities of Identify Controller for the record."""
-    renamed = {"autonomous_transitions": controller.apst_supported}
-    return _observed(PowerCapabilities, controller, {}, "the drive reports 0", renamed)
-
-
-def _observed(
-    model: type[ObservedT],
-    source: object,
-    reasons: Mapping[str, str],
-    otherwise: str,
-    renamed: Mapping[str, Any] | None = None,
-) -> ObservedT:
-    """Return a record's model from the fields of the same names, with reasons for ``None``."""
-    known = renamed or {}
-    fields = {
-        name: known[name] if name in known else getattr(source, name)
-        for name in model.model_fields
-        if name != "missing"
+    values = {
+        name: getattr(controller, name)
+        for name in PowerCapabilities.model_fields
+        if hasattr(controller, name)
     }
-    missing = {
-        name: reasons.get(name, otherwise) for name, value in fields.items() if value is None
-    }
-    return model(**fields, missing=missing)
+    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
+    return PowerCapabilities(
+        autonomous_transitions=controller.apst_supported, missing=missing, **values
+    )

@@ -19,6 +19,7 @@ from wattload.core.errors import ConfigError, WattloadError
 from wattload.core.record.file import RECORD_FILE, remove_unborn, unfinished_runs
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import MessageStream
+from wattload.power.sampler.samples import SampleFile
 from wattload.power.sampler.server import Commands, Sampler, process_of, serve_client
 
 _LAST_BREATH_S = 2.0
@@ -27,18 +28,14 @@ _LAST_BREATH_S = 2.0
 _LOG = logging.getLogger(__name__)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
-    parser.add_argument("--service", type=int, help="the descriptor of a service that is connected")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve one client; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m wattload.power.sampler",
         description="Read power during one run, and restore power states however it ends.",
     )
-    add_options(parser)
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
+    parser.add_argument("--service", type=int, help="the descriptor of a service that is connected")
     try:
         serve_run(parser.parse_args(argv), SamplerHost())
     except WattloadError as error:
@@ -82,9 +79,6 @@ def _commands(service: int | None, host: SamplerHost, runs: Path) -> Commands:
 
         os.set_inheritable(service, False)
         return Relay(MessageStream(socket.socket(fileno=service)), host, runs)
-
-    from wattload.power.sampler.sample_writer import SampleFile
-
     return Sampler(
         host,
         lambda run_id, period_s: SampleFile.create(

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-from pydantic import ValidationError
 
 from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, RecordError, TargetError, WattloadError
@@ -52,14 +49,16 @@ _SPAN_FIELDS = frozenset(PhaseSpan.model_fields)
 
 @dataclass(slots=True)
 class RankEvents:
-    """The content of all ranks' journals: finished phases, and those still open at the end."""
+    """The content of all ranks' journals: finished phases, and those still open at the end.
+
+    ``failures`` are the ranks' reasons why the run ended, with their times: the first rank to fail
+    may have made the others fail.
+    """
 
     spans: list[PhaseSpan] = field(default_factory=list)
     open_phases: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    failure: tuple[Status, str] | None = None
-    """Why the run ended, from the rank that failed first; others may have failed because of it."""
-    failed_ns: float = math.inf
+    failures: list[tuple[int, Status, str]] = field(default_factory=list)
 
 
 def finish_in(
@@ -79,7 +78,8 @@ def finish_in(
     folder.remove(RESERVE_FILE)
     draft = _read_draft(folder)
     contents = read_journals(folder)
-    status, reason = contents.failure or (status, reason)
+    if contents.failures:
+        _, status, reason = min(contents.failures)
     outcomes = " ".join(state.sentence for state in states if state.knob is not None)
     raw_writes = _end_raw_writes(draft, "failed" if status == "failed" else "aborted")
     finished = draft.model_copy(
@@ -132,56 +132,32 @@ def _read_draft(folder: Folder) -> RunRecord:
 
 
 def _read_journal(name: str, lines: Sequence[bytes], contents: RankEvents) -> None:
-    begun: Counter[tuple[str, str]] = Counter()
+    begun: Counter[tuple[str, str | None]] = Counter()
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             break
-        event = _event(line)
-        if event is None or not _take_event(event, begun, contents):
+        try:
+            _take_event(json.loads(line), begun, contents)
+        except (ValueError, TypeError, KeyError, RecursionError):
             contents.unreadable.append(f"{name}, line {number}")
     rank = Path(name).stem.removeprefix("journal-")
     contents.open_phases += [f"rank {rank} in phase {phase}" for phase, _ in begun.elements()]
 
 
-def _event(line: bytes) -> Mapping[str, Any] | None:
-    """Return the event in a line, ``None`` if it has none."""
-    try:
-        event = json.loads(line.decode("utf-8", errors="replace"))
-    except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) else None
-
-
 def _take_event(
-    event: Mapping[str, Any], begun: Counter[tuple[str, str]], contents: RankEvents
-) -> bool:
-    """Note an event; return false if it is a span that is not valid."""
-    kind = event.get("event")
-    key = (str(event.get("name")), str(event.get("parent")))
-    if kind == "failed":
-        _take_failure(event, contents)
-    elif kind == "begin":
-        begun[key] += 1
-    elif kind == "span":
-        try:
-            span = PhaseSpan.model_validate(
-                {name: value for name, value in event.items() if name in _SPAN_FIELDS}
-            )
-        except ValidationError:
-            return False
-        contents.spans.append(span)
-        begun[key] = max(0, begun[key] - 1)
-    return True
-
-
-def _take_failure(event: Mapping[str, Any], contents: RankEvents) -> None:
-    time_ns = event.get("time_ns")
-    failed_ns = time_ns if isinstance(time_ns, int) else math.inf
-    if contents.failure is not None and failed_ns >= contents.failed_ns:
-        return
-    status: Status = "failed" if event.get("status") == "failed" else "aborted"
-    contents.failure = status, str(event.get("reason"))
-    contents.failed_ns = failed_ns
+    event: Mapping[str, Any], begun: Counter[tuple[str, str | None]], contents: RankEvents
+) -> None:
+    match event["event"]:
+        case "failed":
+            status: Status = "failed" if event["status"] == "failed" else "aborted"
+            contents.failures.append((event["time_ns"], status, event["reason"]))
+        case "begin":
+            begun[event["name"], event["parent"]] += 1
+        case "span":
+            fields = {name: event[name] for name in _SPAN_FIELDS & event.keys()}
+            contents.spans.append(PhaseSpan.model_validate(fields))
+            key = event["name"], event["parent"]
+            begun[key] = max(0, begun[key] - 1)
 
 
 def _limits(contents: RankEvents) -> Iterator[str]:

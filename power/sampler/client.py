@@ -13,41 +13,35 @@ import socket
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Self
 
 import wattload
 from wattload.core import interrupts
-from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, PowerError, PowerPermissionError
 from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
 from wattload.power.sampler.protocol import (
     ANSWER_TIMEOUT_S,
-    PROTOCOL_VERSION,
+    AbortReply,
+    FinishReply,
     Message,
     MessageStream,
+    OpenReply,
     error_in,
 )
-from wattload.power.sampler.replies import AbortReply, FinishReply, OpenReply, StatusReply
 
 if TYPE_CHECKING:
     from wattload.core.record.energy import PowerStateRecord
     from wattload.power.config import PowerConfig
-    from wattload.power.control.recovery import Recovery
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler")
 SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 LOG_NAME = "sampler.log"
 
 _END_TIMEOUT_S = 10.0
-
-Report = TypeVar("Report", bound=BaseModel)
 
 
 class SamplerClient:
@@ -63,7 +57,6 @@ class SamplerClient:
         self._lock = threading.Lock()
         self.has_run = False
         """Whether a run was opened and is not over: only then is there anything to abort."""
-        _clients.add(self)
 
     @classmethod
     def spawn(
@@ -137,13 +130,13 @@ class SamplerClient:
         self.has_run = True
         answer = self._request(
             "open",
-            protocol=PROTOCOL_VERSION,
+            version=wattload.__version__,
             run_id=run_id,
             request=request,
             devices=list(devices),
             block_devices=list(block_devices),
         )
-        return self._report(OpenReply, answer)
+        return OpenReply.model_validate(answer["report"])
 
     def start(self) -> None:
         self._request("start")
@@ -152,35 +145,20 @@ class SamplerClient:
         """Pause or resume reading the drives; other meters go on."""
         self._request("quiet", is_on=is_on)
 
-    def status(self) -> StatusReply:
-        return self._report(StatusReply, self._request("status"))
-
     def finish(self) -> FinishReply:
         """Stop sampling; the power state is restored when this returns."""
         answer = self._request("finish")
         self.has_run = False
-        return self._report(FinishReply, answer)
+        return FinishReply.model_validate(answer["report"])
 
     def abort(self) -> tuple[PowerStateRecord, ...]:
         """Undo everything; return the power states of the drives. The run writes its record."""
         answer = self._request("abort")
         self.has_run = False
-        return self._report(AbortReply, answer).states
-
-    @staticmethod
-    def recover(run_id: str) -> list[Recovery]:
-        """Undo what a killed sampler left in the journal; return the results for this run.
-
-        Needs the same permission as setting a power state. A service does this itself at its next
-        run.
-        """
-        from wattload.power.control.recovery import recover_changes
-
-        return [recovery for recovery in recover_changes() if recovery.run_id == run_id]
+        return AbortReply.model_validate(answer["report"]).states
 
     def close(self) -> None:
-        """Close the connection and wait for the sampler to end; safe to call twice."""
-        _clients.discard(self)
+        """End the connection and wait for the sampler to end; safe to call twice."""
         self._stream.close()
         try:
             self._process.wait(_END_TIMEOUT_S)
@@ -193,10 +171,6 @@ class SamplerClient:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def close_in_child(self) -> None:
-        """Drop a forked child's copy of the connection, which would hide this process's death."""
-        self._stream.close()
 
     def _request(self, command: str, **fields: object) -> Message:
         with self._lock:
@@ -215,16 +189,6 @@ class SamplerClient:
         if not answer.get("ok"):
             raise error_in(answer)
         return answer
-
-    def _report(self, model: type[Report], answer: Message) -> Report:
-        try:
-            return model.model_validate(answer.get("report"))
-        except ValidationError as error:
-            place, *_ = first_fault(error)
-            raise PowerError(
-                f"the sampler sent a reply that this wattload can't read ({place or 'report'}): "
-                "start both from the same wattload"
-            ) from error
 
     def _ended_message(self, command: str) -> str:
         status = ""
@@ -290,15 +254,3 @@ def _start(
         )
     except OSError as error:
         raise PowerError(f"the sampler can't be started: {error}") from error
-
-
-_clients: weakref.WeakSet[SamplerClient] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    for client in list(_clients):
-        client.close_in_child()
-    _clients.clear()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

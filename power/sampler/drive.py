@@ -18,19 +18,15 @@ from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import ChangeJournal, lock_controllers
 from wattload.power.control.power_settings import POWER_STATE, Saved, read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
-from wattload.power.nvme.admin_timeout import CHANGE_LIMIT_S, DeviceWithTimeout
 from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state
 from wattload.power.nvme.state import (
     power_capabilities,
     read_state,
     unreadable_state,
 )
-from wattload.power.sampler.replies import ControllerReading
+from wattload.power.sampler.protocol import ControllerReading
 
 _LOG = logging.getLogger(__name__)
-
-ANSWER_LIMIT_S = CHANGE_LIMIT_S
-"""Timeout of a controller that was opened without one."""
 
 _NOT_REQUESTED = "no power state was requested"
 _NOT_ENDED = "the run has not ended"
@@ -63,12 +59,7 @@ class Drive:
     def open(self, open_device: OpenDevice) -> None:
         outcome = self._outcome
         try:
-            device = open_device(self.name)
-            self._device = (
-                device
-                if isinstance(device, DeviceWithTimeout)
-                else DeviceWithTimeout(device, limit_s=ANSWER_LIMIT_S)
-            )
+            self._device = open_device(self.name)
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
             # A drive without a serial is identified by its name, as in the rest of the record.
             outcome.serial = self._control.controller.serial or outcome.serial

@@ -13,11 +13,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from wattload.core.errors import PowerDataLostError, PowerError, TargetError
 from wattload.core.host.counters import read_block_stat
 from wattload.core.power import (
+    SMART,
     Channel,
     Evidence,
     Integral,
@@ -29,13 +31,24 @@ from wattload.core.power import (
 from wattload.core.record.energy import SamplerRecord
 from wattload.core.sysfs import LIVE, SECTOR_BYTES, Roots
 from wattload.core.units import NS_PER_S
-from wattload.power.nvme.admin import ADMIN_COST
+from wattload.power.nvme.admin import (
+    ADMIN_COST,
+    GET_LOG_PAGE,
+    AdminDevice,
+    DeviceWithTimeout,
+    OpenDevice,
+)
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.logs import media_counter, read_freezing_commands, read_smart
 from wattload.power.sources.base import PolledSource
 
 _LOG = logging.getLogger(__name__)
 
 LAST_READING_S = 3.0
 """Timeout for the last readings of all slow sources together, at the end of a run."""
+
+COUNTS_PERIOD_S = 10.0
+"""Two commands in so many seconds; more often, the sampler reads other logs ten times a second."""
 
 SOURCE = "block"
 _STAT_BYTES = 512
@@ -326,6 +339,86 @@ class BlockCounter:
             return None, None
 
 
+class WrittenCounter:
+    """The counts of one controller by its name (``nvme0``); its samples have ``key`` as device.
+
+    Host bytes are SMART's data units written. Media bytes come from OCP's log C0h, which counts
+    single bytes, or else from the endurance group of the controller's first namespace. The log is
+    the source of a sample.
+    """
+
+    def __init__(self, name: str, *, key: str, open_device: OpenDevice) -> None:
+        self.name = name
+        self._key = key
+        self._open_device = open_device
+        self._device: AdminDevice | None = None
+        self._counts: list[tuple[Channel, str, Callable[[], int]]] = []
+        self._due_ns = 0
+
+    def open(self) -> None:
+        """Find out which logs the controller has.
+
+        Raises:
+            PowerError: it can't be read, or Linux would stop its I/O at every read of a log.
+        """
+        device = self._device = DeviceWithTimeout(self._open_device(self.name))
+        try:
+            self._prepare(device)
+        except PowerError:
+            self.close()
+            raise
+
+    def read(self) -> Sequence[Sample]:
+        """Return the counts if they are due, else nothing; a failed read is without value."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._due_ns:
+            return ()
+        self._due_ns = now_ns + round(COUNTS_PERIOD_S * NS_PER_S)
+        return [self._sample(*each) for each in self._counts]
+
+    def finish(self) -> None:
+        """Let the counts be due at the next read, which is the last one."""
+        self._due_ns = 0
+
+    def close(self) -> None:
+        """Close the controller; safe to call twice."""
+        if self._device is not None:
+            self._device.close()
+
+    def _prepare(self, device: AdminDevice) -> None:
+        controller = identify_controller(device)
+        if GET_LOG_PAGE in read_freezing_commands(device, controller):
+            raise PowerError(
+                f"{self.name} reports that Get Log Page holds up other commands (effects log "
+                "05h), so its counts of bytes written are not sampled"
+            )
+        read_smart(device)
+        self._counts = [
+            (Channel.HOST_WRITTEN_BYTES, SMART, lambda: read_smart(device).written_bytes)
+        ]
+        with suppress(PowerError):  # a drive without such a log
+            log, count = media_counter(device, controller)
+            self._counts.append((Channel.MEDIA_WRITTEN_BYTES, log, count))
+
+    def _sample(self, channel: Channel, log: str, count: Callable[[], int]) -> Sample:
+        start_ns = time.monotonic_ns()
+        value: int | None
+        try:
+            value = count()
+        except PowerError:
+            value = None
+        end_ns = time.monotonic_ns()
+        return Sample(
+            time_ns=(start_ns + end_ns) // 2,
+            spread_ns=end_ns - start_ns,
+            source=log,
+            device=self._key,
+            channel=channel,
+            value=value,
+            evidence=Evidence.SELF_REPORTED,
+        )
+
+
 class CostMeter:
     """The cost of sampling since this was created; rates leave out the quiet time."""
 
@@ -356,10 +449,8 @@ class CostMeter:
         self._tick_total_ns += end_ns - start_ns
         self._tick_max_ns = max(self._tick_max_ns, end_ns - start_ns)
 
-    def record(
-        self, *, host: str, period_s: float, schedule: Schedule, sample_counts: tuple[int, int]
-    ) -> SamplerRecord:
-        """Return the cost so far; ``sample_counts`` are the samples written and lost."""
+    def record(self, *, host: str, period_s: float, schedule: Schedule) -> SamplerRecord:
+        """Return the cost so far; the samples are counted when all have been written."""
         self.quiet(is_on=self._quiet_since is not None)  # counts the quiet time up to now
         seconds = (time.monotonic_ns() - self._start_ns) / NS_PER_S
         quiet_s = self._quiet_ns / NS_PER_S
@@ -381,8 +472,8 @@ class CostMeter:
             quiet_s=quiet_s,
             tick_count=schedule.tick_count,
             missed_tick_count=schedule.missed_count,
-            sample_count=sample_counts[0],
-            lost_sample_count=sample_counts[1],
+            sample_count=0,
+            lost_sample_count=0,
             cpu_s=cpu_s,
             admin_command_count=commands,
             missing={

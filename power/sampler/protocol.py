@@ -1,7 +1,8 @@
 """Messages between a run, its sampler and a sampler service: one JSON object per line.
 
-A run's commands are ``open``, ``start``, ``quiet``, ``status``, ``finish`` and ``abort``; each has
-one answer. A service also sends ``samples`` between its answers.
+A run's commands are ``open``, ``start``, ``quiet``, ``finish`` and ``abort``; each has one answer.
+The answers to ``open``, ``finish`` and ``abort`` contain a reply. A service also sends ``samples``
+between its answers. Both sides must be of one version of wattload.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import json
 import socket
 import threading
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 from wattload.core import errors
+from wattload.core.base_models import Frozen
 from wattload.core.errors import PowerError, WattloadError
+from wattload.core.power import WindowEnergy
+from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord, SamplerRecord
+from wattload.core.record.target import PowerCapabilities, PowerStateFacts
 
-PROTOCOL_VERSION = 4
 ANSWER_TIMEOUT_S = 180.0
 """Longer than the slowest power state change."""
 
@@ -67,7 +72,9 @@ class MessageStream:
         return messages[0]
 
     def close(self) -> None:
-        """Close this process's copy of the connection; safe to call twice."""
+        """End the connection, even if a forked worker has a copy of it; safe to call twice."""
+        with suppress(OSError):  # it has ended already
+            self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()
 
 
@@ -91,3 +98,61 @@ def error_in(answer: Message) -> WattloadError:
     found = getattr(errors, str(answer.get("kind")), PowerError)
     is_ours = isinstance(found, type) and issubclass(found, WattloadError)
     return found(sentence) if is_ours else PowerError(sentence)
+
+
+class ControllerReading(Frozen):
+    """The part of a controller's state that admin commands report.
+
+    ``fields`` are fields of ``ControllerState`` with their values, ``missing`` the reasons for the
+    others. ``nvme_version``, the table ``power_states`` and ``power`` belong to
+    ``ControllerFacts``; they are ``None`` if the controller can't be identified.
+    """
+
+    serial: str
+    fields: Mapping[str, Any]
+    missing: Mapping[str, str]
+    nvme_version: str | None
+    power_states: tuple[PowerStateFacts, ...] | None
+    power: PowerCapabilities | None = None
+
+
+class OpenReply(Frozen):
+    """What can be sampled, and what was set. Controllers are keyed by name (``nvme0``).
+
+    ``choice`` says which sources were selected for the drives and why. ``recovered`` has sentences
+    about changes that earlier runs left behind.
+    """
+
+    host: str
+    choice: str
+    sources: tuple[PowerSourceRecord, ...]
+    states: tuple[PowerStateRecord, ...]
+    controllers: Mapping[str, ControllerReading]
+    recovered: tuple[str, ...]
+
+
+class FinishReply(Frozen):
+    """The final state of the controllers, what was restored, and the cost of sampling.
+
+    ``data_lost`` has a sentence for each meter that lost readings; such a run has failed. ``cost``
+    is ``None`` for a run that was not sampled.
+    """
+
+    states: tuple[PowerStateRecord, ...]
+    controllers: Mapping[str, ControllerReading]
+    own_energies: tuple[WindowEnergy, ...]
+    data_lost: tuple[str, ...] = ()
+    cost: SamplerRecord | None = None
+
+    def with_counts(self, sample_count: int, lost_count: int) -> Self:
+        """Return the reply with the samples that were written and lost in the end."""
+        if self.cost is None:
+            return self
+        counts = {"sample_count": sample_count, "lost_sample_count": lost_count}
+        return self.model_copy(update={"cost": self.cost.model_copy(update=counts)})
+
+
+class AbortReply(Frozen):
+    """What was restored after a run that failed."""
+
+    states: tuple[PowerStateRecord, ...]

@@ -10,9 +10,9 @@ from typing import Any
 
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import PowerSource, SourceFacts
-from wattload.core.record.energy import PowerStateRecord, SamplerRecord
+from wattload.core.record.energy import PowerStateRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control.recovery import recover_changes
+from wattload.power.control.undo import recover_changes
 from wattload.power.nvme.admin import DEVICE_NAME
 from wattload.power.registry import NONE
 from wattload.power.sampler.drive import Drive, apply_all, hold_all
@@ -22,17 +22,12 @@ from wattload.power.sampler.polling import (
     CostMeter,
     Schedule,
     SourceReader,
+    WrittenCounter,
     in_background,
     take_last_readings,
 )
-from wattload.power.sampler.replies import (
-    ControllerReading,
-    FinishReply,
-    OpenReply,
-    StatusReply,
-)
-from wattload.power.sampler.sample_writer import BackgroundWriter, RoundTarget, SampleLines
-from wattload.power.sampler.written_counter import WrittenCounter
+from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
+from wattload.power.sampler.samples import BackgroundWriter, RoundTarget, SampleLines
 from wattload.power.sources import replay
 from wattload.power.sources.base import PassiveSource, PowerDevice
 from wattload.power.sources.selection import select, watch_states
@@ -131,12 +126,6 @@ class Recording:
         if self._cost is not None:
             self._cost.quiet(is_on=is_on)
 
-    def status(self) -> StatusReply:
-        return StatusReply(
-            tick_count=self._schedule.tick_count if self._schedule else 0,
-            sample_count=self._writer.counts[0] if self._writer else 0,
-        )
-
     def finish(self) -> FinishReply:
         """Take a last reading, read the controllers, restore, and release everything."""
         self._expect("open", "sampling")
@@ -147,13 +136,16 @@ class Recording:
             for written in self._written:
                 written.finish()
             self.tick()
-        cost = self._cost_record()
+        cost = None
+        if self._cost is not None and self._schedule is not None:
+            cost = self._cost.record(
+                host=self._host.name, period_s=self._period_s, schedule=self._schedule
+            )
         energies = self._reader.stop()
         controllers = self._read_controllers()
         self._release()
         sample_count, lost_count = self._writer.close() if self._writer else (0, 0)
         reply = FinishReply(
-            host=self._host.name,
             states=self.states,
             controllers=controllers,
             own_energies=tuple(energies),
@@ -161,16 +153,6 @@ class Recording:
             cost=cost,
         )
         return reply.with_counts(sample_count, lost_count)
-
-    def _cost_record(self) -> SamplerRecord | None:
-        if self._cost is None or self._schedule is None or self._writer is None:
-            return None
-        return self._cost.record(
-            host=self._host.name,
-            period_s=self._period_s,
-            schedule=self._schedule,
-            sample_counts=self._writer.counts,
-        )
 
     def end(self) -> None:
         """Restore and release everything; safe to call at any time and twice."""

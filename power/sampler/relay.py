@@ -18,9 +18,15 @@ from wattload.core.power import PowerSource
 from wattload.core.record.energy import PowerStateRecord
 from wattload.power.nvme.admin import DEVICE_NAME
 from wattload.power.sampler.host import SamplerHost, power_config
-from wattload.power.sampler.protocol import ANSWER_TIMEOUT_S, Message, MessageStream, error_in
-from wattload.power.sampler.replies import AbortReply, FinishReply
-from wattload.power.sampler.sample_writer import BackgroundWriter, SampleFile, SampleLines
+from wattload.power.sampler.protocol import (
+    ANSWER_TIMEOUT_S,
+    AbortReply,
+    FinishReply,
+    Message,
+    MessageStream,
+    error_in,
+)
+from wattload.power.sampler.samples import BackgroundWriter, SampleFile, SampleLines
 from wattload.power.sources import replay
 from wattload.power.sources.base import PowerDevice
 
@@ -130,16 +136,12 @@ class Relay:
         return (0, 0) if self._writer is None else self._writer.close()
 
     def _ask(self, message: Message) -> Mapping[str, Any]:
-        if self._is_lost:
-            raise PowerError(_LOST)
-        try:
+        with suppress(OSError):  # a service that has ended or hangs does not answer either
             self._service.send(message)
-        except OSError:
-            self._is_lost = True
-        while not self._answers and not self._is_lost:
+        while not self._answers:
+            if self._is_lost:
+                raise PowerError(_LOST)
             self._receive()
-        if not self._answers:
-            raise PowerError(_LOST)
         answer = dict(self._answers.pop())
         if not answer.pop("ok"):
             raise error_in(answer)

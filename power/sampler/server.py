@@ -14,14 +14,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from wattload import __version__
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.power.sampler.host import SamplerHost
-from wattload.power.sampler.protocol import PROTOCOL_VERSION, Message, MessageStream, refusal
+from wattload.power.sampler.protocol import (
+    AbortReply,
+    Message,
+    MessageStream,
+    OpenReply,
+    refusal,
+)
 from wattload.power.sampler.recording import Recording
-from wattload.power.sampler.replies import AbortReply, FinishReply, OpenReply, StatusReply
-from wattload.power.sampler.sample_writer import RoundTarget
+from wattload.power.sampler.samples import RoundTarget
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOG = logging.getLogger(__name__)
@@ -32,31 +39,26 @@ MakeTarget = Callable[[str, float], RoundTarget]
 
 
 class Commands(Protocol):
-    """What a client's commands do, for one run after the other."""
+    """What a client's commands do, for one run after the other.
+
+    ``run_id`` is the run under way, if any, and ``states`` are the power states of its drives.
+    ``due_ns`` is when ``tick`` is due by CLOCK_MONOTONIC, ``None`` if it is not. ``watched`` has
+    further descriptors, and what to call when they have data.
+    """
 
     @property
-    def run_id(self) -> str | None:
-        """The run under way, if any."""
-        ...
+    def run_id(self) -> str | None: ...
 
     @property
-    def states(self) -> Sequence[PowerStateRecord]:
-        """The power states of its drives."""
-        ...
+    def states(self) -> Sequence[PowerStateRecord]: ...
 
     @property
-    def due_ns(self) -> int | None:
-        """When ``tick`` is due, by CLOCK_MONOTONIC; ``None`` if it is not."""
-        ...
+    def due_ns(self) -> int | None: ...
 
     @property
-    def watched(self) -> Mapping[int, Callable[[], None]]:
-        """Further descriptors, and what to call when they have data."""
-        ...
+    def watched(self) -> Mapping[int, Callable[[], None]]: ...
 
-    def tick(self) -> None:
-        """Sample once."""
-        ...
+    def tick(self) -> None: ...
 
     def execute(self, message: Message) -> Mapping[str, Any]:
         """Execute a command and return the fields of its answer; raises ``WattloadError``."""
@@ -74,14 +76,6 @@ class Sampler:
         self._host = host
         self._make_target = make_target
         self._recording: Recording | None = None
-        self._commands: Mapping[str, Callable[..., Any]] = {
-            "open": self._open,
-            "start": self._start,
-            "quiet": self._quiet,
-            "status": self._status,
-            "finish": self._finish,
-            "abort": self._abort,
-        }
 
     @property
     def run_id(self) -> str | None:
@@ -107,18 +101,28 @@ class Sampler:
             self._recording.end()
 
     def execute(self, message: Message) -> Mapping[str, Any]:
-        fields = dict(message)
-        command = self._commands.get(fields.pop("command"))
-        if command is None:
-            raise PowerError(f"command must be one of {', '.join(self._commands)}")
-        reply = command(**fields)
+        reply: BaseModel | None = None
+        match message:
+            case {"command": "open", **fields}:
+                reply = self._open(**fields)
+            case {"command": "start"}:
+                self._current().start()
+            case {"command": "quiet", "is_on": is_on}:
+                self._current().quiet(is_on=is_on)
+            case {"command": "finish"}:
+                reply = self._current().finish()
+                self._recording = None
+            case {"command": "abort"}:
+                self.end()
+                reply = AbortReply(states=tuple(self.states))
+                self._recording = None
         return {} if reply is None else {"report": reply.model_dump(mode="json")}
 
-    def _open(self, *, protocol: int, run_id: str, **fields: Any) -> OpenReply:
-        if protocol != PROTOCOL_VERSION:
+    def _open(self, *, version: str, run_id: str, **fields: Any) -> OpenReply:
+        if version != __version__:
             raise PowerError(
-                f"the sampler (wattload {__version__}) speaks protocol {PROTOCOL_VERSION}, the run "
-                f"{protocol}: start both from the same wattload"
+                f"the sampler is of wattload {__version__}, the run of {version}: start both from "
+                "the same wattload"
             )
         self.end()
         _LOG.info("run %s", run_id)
@@ -126,25 +130,6 @@ class Sampler:
             self._host, run_id, lambda period_s: self._make_target(run_id, period_s)
         )
         return self._recording.open(**fields)
-
-    def _start(self) -> None:
-        self._current().start()
-
-    def _quiet(self, *, is_on: bool) -> None:
-        self._current().quiet(is_on=is_on)
-
-    def _status(self) -> StatusReply:
-        return self._current().status()
-
-    def _finish(self) -> FinishReply:
-        reply = self._current().finish()
-        self._recording = None
-        return reply
-
-    def _abort(self) -> AbortReply:
-        self.end()
-        states, self._recording = self.states, None
-        return AbortReply(states=tuple(states))
 
     def _current(self) -> Recording:
         if self._recording is None:
@@ -169,12 +154,8 @@ def _serve(stream: MessageStream, commands: Commands, signals: int, parent: int 
     while True:
         handlers = commands.watched
         poll = select.poll()
-        for descriptor in (
-            stream.fileno(),
-            signals,
-            *handlers,
-            *(() if parent is None else (parent,)),
-        ):
+        parents = () if parent is None else (parent,)
+        for descriptor in (stream.fileno(), signals, *handlers, *parents):
             poll.register(descriptor, select.POLLIN)
         due_ns = commands.due_ns
         left_ns = None if due_ns is None else max(0, due_ns - time.monotonic_ns())

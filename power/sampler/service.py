@@ -6,7 +6,6 @@ each other; the lock of a drive admits one run at a time.
 
 from __future__ import annotations
 
-import argparse
 import grp
 import logging
 import os
@@ -18,70 +17,40 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wattload import __version__
 from wattload.core.errors import ConfigError, PowerError, WattloadError
-from wattload.power.sampler.protocol import PROTOCOL_VERSION, MessageStream
+from wattload.power.control.undo import recover_changes
+from wattload.power.sampler.host import SamplerHost
+from wattload.power.sampler.protocol import MessageStream
+from wattload.power.sampler.server import ENDING_SIGNALS, Sampler, serve_client
 
-if TYPE_CHECKING:
-    from wattload.power.sampler.host import SamplerHost
-
-DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
 _WAITING_CLIENTS = 32
 _PAUSE_S = 1.0
 _LOG = logging.getLogger(__name__)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--socket",
-        type=Path,
-        default=DEFAULT_SOCKET,
-        help=f"the Unix socket to listen on; default: {DEFAULT_SOCKET}",
-    )
-    parser.add_argument(
-        "--group",
-        help="the group whose members may connect, by name or number; default: only this user",
-    )
-    parser.add_argument(
-        "--device",
-        action="append",
-        metavar="NAME",
-        help="a controller to serve, e.g. nvme0; repeatable; default: all",
-    )
-    parser.add_argument(
-        "--allow-system-drive",
-        action="store_true",
-        help="let runs set the power state of a drive that holds root or swap",
-    )
-
-
-def serve(arguments: argparse.Namespace, host: SamplerHost) -> int:
-    """Serve runs until a signal; return 0.
+def serve(path: Path, group: str | None, host: SamplerHost) -> None:
+    """Serve runs on a Unix socket until a signal; members of ``group`` may connect.
 
     Raises:
         ConfigError: the group does not exist.
         PowerError: the socket can't be created, or others may change the journal.
     """
-    from wattload.power.control.recovery import recover_changes
-    from wattload.power.sampler.server import ENDING_SIGNALS
-
-    gid = None if arguments.group is None else _gid(arguments.group)
+    gid = None if group is None else _gid(group)
     host.journal.check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for number in ENDING_SIGNALS:
         signal.signal(number, _stop)
     try:
-        _print_summary(host, arguments.socket, arguments.group)
+        _print_summary(host, path, group)
         for recovery in recover_changes(host):
             if not recovery.in_use:
                 _LOG.warning("%s", recovery.sentence)
-        with listening(arguments.socket, gid) as listener:
+        with listening(path, gid) as listener:
             _accept(listener, host)
     except _StopError as stop:
         _LOG.info("ended by %s", stop)
-    return 0
 
 
 def _accept(listener: socket.socket, host: SamplerHost) -> None:
@@ -116,8 +85,6 @@ def _stop(number: int, frame: object) -> None:
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    from wattload.power.sampler.server import ENDING_SIGNALS
-
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         yield
@@ -152,8 +119,6 @@ def _start(stream: socket.socket, listener: socket.socket, host: SamplerHost) ->
 
 
 def _serve_run(stream: MessageStream, host: SamplerHost) -> None:
-    from wattload.power.sampler.server import ENDING_SIGNALS, Sampler, serve_client
-
     for number in ENDING_SIGNALS:  # the service's handler ends the service
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
@@ -238,7 +203,7 @@ def _print_summary(host: SamplerHost, path: Path, group: str | None) -> None:
     """Print what is served, to whom, and with which rights."""
     served = host.served_names()
     lines = [
-        f"wattload sampler {__version__}, protocol {PROTOCOL_VERSION}, as user {os.geteuid()}",
+        f"wattload sampler {__version__}, as user {os.geteuid()}",
         f"socket       {path}",
         f"for          user {os.geteuid()}" + (f", group {group}" if group else ""),
         f"journal      {host.journal.folder}",

@@ -16,10 +16,9 @@ from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, WindowEnergy
 from wattload.core.units import NS_PER_S
 from wattload.power.control.change import Change, check_no_system
-from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import HoldsSystem
 from wattload.power.control.journal import Setting
-from wattload.power.control.power_settings import POWER_MEASUREMENT, Plan
+from wattload.power.control.power_settings import POWER_MEASUREMENT, DriveFeature, Plan
 from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, Completion
 from wattload.power.nvme.measurement import (
     START,

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.power.sampler_bench import ROOT, wait_for
+from wattload import __version__
 from wattload.cli.sampler import add_arguments
-from wattload.power.sampler.protocol import PROTOCOL_VERSION
 
 UNIT = ROOT / "docs" / "wattload-sampler.service"
 
@@ -63,7 +63,7 @@ def test_it_reports_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> Non
         process.terminate()
         out, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
-    assert f"protocol {PROTOCOL_VERSION}, as user" in out
+    assert f"wattload sampler {__version__}, as user" in out
     assert f"socket       {path}\n" in out
     assert f"user {os.geteuid()}, group {os.getgid()}\n" in out
     assert str(tmp_path / "state") in out

@@ -16,8 +16,12 @@ from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import NvmeAdmin, fetch, log_command
 from wattload.power.nvme.features import read_power_state, read_transitions
 from wattload.power.nvme.identify import active_namespaces, identify_controller, identify_namespace
-from wattload.power.nvme.logs import EFFECTS_BYTES, EFFECTS_LOG, decode_freezing_commands
-from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.logs import (
+    EFFECTS_BYTES,
+    EFFECTS_LOG,
+    decode_freezing_commands,
+    read_smart,
+)
 
 NVME = "/usr/sbin/nvme"
 WAIT_S = 120

@@ -15,6 +15,7 @@ from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
 from wattload.power.control.host import PowerHost
+from wattload.power.control.undo import recover_changes
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.features import read_power_state
 from wattload.power.nvme.identify import identify_controller
@@ -82,7 +83,7 @@ def test_killed_sampler_s_state_is_recovered(tmp_path: Path) -> None:
     with pytest.raises(PowerError, match="the sampler ended with status -9"):
         client.start()
     assert state(name) == 1
-    (leftover,) = SamplerClient.recover("run-1")
+    (leftover,) = recover_changes()
     assert leftover.restored == 0
     assert state(name) == 0
     client.close()

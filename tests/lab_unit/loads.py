@@ -11,7 +11,7 @@ from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from wattload.core.power import Channel, Evidence, Sample
 from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state, set_command
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.logs import read_smart
 
 SOURCE = "nvme"
 DEVICE = "VIRTUAL0001"

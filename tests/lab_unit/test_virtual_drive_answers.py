@@ -21,7 +21,12 @@ from wattload.power.nvme.features import (
     set_command,
 )
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.logs import read_firmware_slot, read_freezing_commands, read_ocp_smart
+from wattload.power.nvme.logs import (
+    read_firmware_slot,
+    read_freezing_commands,
+    read_ocp_smart,
+    read_smart,
+)
 from wattload.power.nvme.measurement import (
     POWER_MEASUREMENT,
     START,
@@ -29,7 +34,6 @@ from wattload.power.nvme.measurement import (
     read_measurement_setting,
     read_power_measurement,
 )
-from wattload.power.nvme.smart import read_smart
 
 
 @pytest.fixture

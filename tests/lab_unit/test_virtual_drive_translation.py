@@ -11,8 +11,7 @@ import pytest
 from tests.lab.virtual_ssd import identify, logs
 from tests.lab.virtual_ssd.design import AMPLIFYING, STATES, Design
 from tests.lab_unit.virtual import Bench, VirtualAdmin
-from wattload.power.nvme.logs import read_ocp_smart
-from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.logs import read_ocp_smart, read_smart
 
 PAGE = AMPLIFYING.page_bytes
 PAGES = AMPLIFYING.capacity_bytes // PAGE

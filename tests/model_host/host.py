@@ -27,7 +27,7 @@ DEADLINE_S = 10.0
 CLIENT = """
 import os, sys, time
 from pathlib import Path
-from tests.model_host.host import RUN_ID, ModelHost
+from tests.model_host.host import RUN_ID, ModelHost, wait_for
 from wattload.power.config import PowerConfig
 
 bench = ModelHost(Path(sys.argv[1]))
@@ -36,8 +36,7 @@ limited = {"limit_w": 12.5, "apst": False} if "--limited" in sys.argv else {"sta
 config = PowerConfig(period_s=0.02, **limited)
 client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
 client.start()
-while client.status().tick_count < 3:
-    time.sleep(0.01)
+wait_for(lambda: bench.round_count() >= 3)
 if "--with-worker" in sys.argv and os.fork() == 0:
     time.sleep(60)
     os._exit(0)
@@ -87,6 +86,11 @@ class ModelHost:
         folder = self.runs / run_id
         folder.mkdir(parents=True)
         return folder
+
+    def round_count(self, run_id: str = RUN_ID) -> int:
+        """Return how often the first drive's power state was sampled in a run."""
+        path = self.runs / run_id / "samples-host-1.jsonl"
+        return path.read_text().count('"power_state"') if path.exists() else 0
 
     def spawn(self, service: Path | None = None) -> SamplerClient:
         """Start a sampler of a run, or one that uses the service on a socket."""

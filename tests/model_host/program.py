@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.model_host.drive import ModelDrive, load
+from wattload.cli.sampler import add_arguments
 from wattload.core.errors import WattloadError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
+from wattload.power.nvme.admin import DeviceWithTimeout
 from wattload.power.sampler import __main__ as sampler
 from wattload.power.sampler.host import SamplerHost
-from wattload.power.sampler.service import add_options, serve
+from wattload.power.sampler.service import serve
 from wattload.power.sources import nvme
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find as find_nvme
@@ -43,7 +45,7 @@ def holds_system(name: str) -> bool | None:
 def main() -> int:
     global _folder  # noqa: PLW0603 - one host per process
     parser = argparse.ArgumentParser()
-    add_options(parser)
+    add_arguments(parser)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="serve the run that starts this program")
     parser.add_argument("--service", type=int)
@@ -55,7 +57,7 @@ def main() -> int:
         allows_system_drive=arguments.allow_system_drive,
         journal=ChangeJournal(_folder / "state"),
         name="host-1",
-        open_device=lambda name: ModelDrive(_folder, name),
+        open_device=lambda name: DeviceWithTimeout(ModelDrive(_folder, name)),
         list_names=lambda: sorted(path.stem for path in _folder.glob("nvme*.json")),
         serial_of=serial_of,
         holds_system=holds_system,
@@ -63,7 +65,8 @@ def main() -> int:
     if arguments.runs is not None:
         sampler.serve_run(arguments, host)
         return 0
-    return serve(arguments, host)
+    serve(arguments.socket, arguments.group, host)
+    return 0
 
 
 if __name__ == "__main__":

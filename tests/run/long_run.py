@@ -31,8 +31,8 @@ from wattload.core.power import (
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.run import Comparison
 from wattload.core.units import NS_PER_S
-from wattload.power.sampler.replies import FinishReply, OpenReply
-from wattload.power.sampler.sample_writer import SampleFile, SampleLines
+from wattload.power.sampler.protocol import FinishReply, OpenReply
+from wattload.power.sampler.samples import SampleFile, SampleLines
 from wattload.run import phases
 from wattload.run.compose import compose
 from wattload.run.phases import BIN_NS, PhaseRecorder
@@ -137,11 +137,11 @@ def report(sensor: str) -> PowerReport:
             _facts("nvme_ipm", Evidence.SELF_REPORTED, Boxcar(window_s=1.0)),
         )[: 2 if sensor == "meter" else 1]
     )
-    common: dict[str, Any] = {"host": "box", "states": (), "controllers": {}}
+    common: dict[str, Any] = {"states": (), "controllers": {}}
     return PowerReport(
         host="box",
         devices=("nvme0",),
-        opened=OpenReply(choice="a model", sources=sources, recovered=(), **common),
+        opened=OpenReply(host="box", choice="a model", sources=sources, recovered=(), **common),
         finished=FinishReply(
             own_energies=(),
             **common,

@@ -17,8 +17,8 @@ from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import TraceFile
 from wattload.power.config import PowerConfig
 from wattload.power.energy.trace import Trace, TraceKey, traces
-from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
-from wattload.power.sampler.sample_writer import SAMPLE_COLUMNS
+from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
+from wattload.power.sampler.samples import SAMPLE_COLUMNS
 from wattload.run.energy import HostTraces, Measured, power_section
 from wattload.run.power_session import IdleTimes, PowerReport
 from wattload.run.traces import read_power, write_power
@@ -57,7 +57,6 @@ def report(before: int | None, after: int | None, *, finished: bool = True) -> P
         recovered=(),
     )
     ended = FinishReply(
-        host="box",
         states=(),
         controllers=reading(after),
         own_energies=(),

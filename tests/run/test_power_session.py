@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.power.control.recovery_host import LEFT
 from tests.power.energy_facts import facts
 from wattload.core.errors import PowerError
 from wattload.core.host.counters import BlockStat, ProcessTree
@@ -17,11 +18,11 @@ from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
+from wattload.power.control.journal import ChangeJournal
 from wattload.power.energy.trace import traces
 from wattload.power.sampler.client import SamplerClient
-from wattload.power.sampler.replies import FinishReply, OpenReply
-from wattload.power.sampler.sample_writer import SampleFile, SampleLines
-from wattload.power.sampler.samples import read_samples
+from wattload.power.sampler.protocol import FinishReply, OpenReply
+from wattload.power.sampler.samples import SampleFile, SampleLines, read_samples
 from wattload.run import power_session
 from wattload.run.energy import HostTraces, power_section, sample_files
 from wattload.run.phases import PhaseRecorder
@@ -90,7 +91,6 @@ class Client:
         if self._lost:
             raise PowerError("the sampler ended")
         return FinishReply(
-            host="box",
             states=(),
             controllers={},
             own_energies=(),
@@ -210,6 +210,18 @@ def test_a_lost_sampler_is_reported_and_its_state_recovered(tmp_path: Path) -> N
     assert "the sampler was lost" in section.choice
     (energy,) = section.energy
     assert energy.missing["energy_j"] == "meter has no samples"
+
+
+def test_what_this_run_had_set_is_recovered_after_its_sampler_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(tmp_path))
+    ChangeJournal(tmp_path).write(LEFT)  # of a drive that this machine does not have
+    sampling = Sampling(tmp_path, None)
+    sampling.lost("another-run")
+    assert capsys.readouterr().err == ""
+    sampling.lost(LEFT.run_id)
+    assert "no controller with this serial" in capsys.readouterr().err
 
 
 def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from wattload.core.clock import utc_text
@@ -35,6 +34,7 @@ from wattload.power.nvme.identify import (
 )
 from wattload.power.nvme.logs import read_supported_pages
 from wattload.power.nvme.measurement import read_measurement_setting
+from wattload.power.nvme.state import Gathered
 from wattload.power.sampler.polling import Schedule
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select
@@ -43,7 +43,7 @@ from wattload.results.quantity import bounded_quantity
 if TYPE_CHECKING:
     from wattload.core.record.target import PowerStateFacts
     from wattload.power.control.change import Change
-    from wattload.power.control.recovery import Recovery
+    from wattload.power.control.undo import Recovery
 
 RUN_ID = "power-set"
 
@@ -129,7 +129,7 @@ def _names(host: PowerHost, device: str | None) -> Sequence[str]:
 
 def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
     from wattload.power.control.change import PowerStateControl
-    from wattload.power.control.recovery import recover_changes
+    from wattload.power.control.undo import recover_changes
 
     config = _requested_config(arguments)
     (name,) = _names(host, arguments.device)
@@ -190,7 +190,7 @@ def _print_change(name: str, serial: str, change: Change, *, as_json: bool) -> N
 
 
 def _restore(arguments: argparse.Namespace, host: PowerHost) -> int:
-    from wattload.power.control.recovery import recover_changes
+    from wattload.power.control.undo import recover_changes
 
     serial = None
     if arguments.device is not None:
@@ -226,24 +226,6 @@ def _print_json(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document) + "\n")
 
 
-@dataclass(slots=True, kw_only=True)
-class DriveStates:
-    """The power states and settings of one drive; ``missing`` has the reason for each gap."""
-
-    name: str
-    controller: Controller
-    values: dict[str, Any] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, read: Callable[[], Any]) -> None:
-        """Add what ``read`` returns, or the reason why it fails."""
-        try:
-            self.values[name] = read()
-        except PowerError as error:
-            self.values[name] = None
-            self.missing[name] = str(error)
-
-
 def states(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str]) -> int:
     """Print the power states of the controllers; returns 0.
 
@@ -252,40 +234,41 @@ def states(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str])
     """
     for name in names:
         with closing(host.open_device(name)) as device:
-            drive = _read(name, device)
+            controller = identify_controller(device)
+            found = _read_settings(device, controller)
         if arguments.json:
-            sys.stdout.write(json.dumps(_document(drive)) + "\n")
+            _print_json(_document(name, controller, found))
         else:
-            sys.stdout.write("\n".join(_table(drive)) + "\n")
+            _print("\n".join(_table(name, controller, found)))
     return 0
 
 
-def _read(name: str, device: AdminDevice) -> DriveStates:
-    controller = identify_controller(device)
-    drive = DriveStates(name=name, controller=controller)
-    drive.add("power_state", lambda: read_power_state(device))
-    drive.add("power_state_default", lambda: _default(device, controller))
-    drive.values["power_state_saved"], why = read_saved(device, controller, POWER_STATE)
-    if why:
-        drive.missing["power_state_saved"] = why
-    drive.add("apst", lambda: _transitions(device, controller))
-    drive.add("dssd_watts", lambda: _dssd_watts(device, controller))
-    drive.add("limit_w", lambda: _limit_w(device, controller))
-    drive.add("threshold", lambda: _threshold(device, controller))
-    drive.add("measures", lambda: _measures(device, controller))
-    drive.add("log_pages", lambda: _log_pages(device, controller))
-    return drive
+def _read_settings(device: AdminDevice, controller: Controller) -> Gathered:
+    found = Gathered()
+    only_current = "the drive reports the current value only"
+    found.add("power_state", lambda: read_power_state(device))
+    found.add("power_state_default", lambda: _default(device, controller), only_current)
+    saved, why_none = read_saved(device, controller, POWER_STATE)
+    found.add("power_state_saved", lambda: saved, why_none)
+    no_transitions = "the drive has no autonomous transitions"
+    found.add("apst", lambda: _transitions(device, controller), no_transitions)
+    no_ocp = "the drive does not list OCP's UUID"
+    found.add("dssd_watts", lambda: _dssd_watts(device, controller), no_ocp)
+    found.add("limit_w", lambda: _limit_w(device, controller), "not set")
+    found.add("threshold", lambda: _threshold(device, controller), "not set")
+    found.add("measures", lambda: _measures(device, controller))
+    no_list = "the drive has no list of its log pages"
+    found.add("log_pages", lambda: _log_pages(device, controller), no_list)
+    return found
 
 
-def _default(device: AdminDevice, controller: Controller) -> int:
-    if not controller.selects_features:
-        raise PowerError("the drive reports the current value only")
-    return read_power_state(device, Select.DEFAULT)
+def _default(device: AdminDevice, controller: Controller) -> int | None:
+    return read_power_state(device, Select.DEFAULT) if controller.selects_features else None
 
 
-def _transitions(device: AdminDevice, controller: Controller) -> str:
+def _transitions(device: AdminDevice, controller: Controller) -> str | None:
     if not controller.apst_supported:
-        raise PowerError("the drive has no autonomous transitions")
+        return None
     table = read_transitions(device)
     rules = ", ".join(
         f"PS{rule.state} to PS{rule.target} after {rule.idle_s:g} s" for rule in table.transitions
@@ -293,28 +276,23 @@ def _transitions(device: AdminDevice, controller: Controller) -> str:
     return f"{'on' if table.enabled else 'off'}: {rules or 'no rule'}"
 
 
-def _dssd_watts(device: AdminDevice, controller: Controller) -> int:
+def _dssd_watts(device: AdminDevice, controller: Controller) -> int | None:
     index = read_ocp_uuid_index(device, controller)
-    if not index:
-        raise PowerError("the drive does not list OCP's UUID")
-    return read_dssd_power_w(device, uuid_index=index)
+    return read_dssd_power_w(device, uuid_index=index) if index else None
 
 
-def _limit_w(device: AdminDevice, controller: Controller) -> float:
+def _limit_w(device: AdminDevice, controller: Controller) -> float | None:
     if not controller.power_limit:
         raise PowerError("the drive has no power limit")
-    limit_w = read_power_limit(device).watts
-    if limit_w is None:
-        raise PowerError("not set")
-    return limit_w
+    return read_power_limit(device).watts
 
 
-def _threshold(device: AdminDevice, controller: Controller) -> str:
+def _threshold(device: AdminDevice, controller: Controller) -> str | None:
     if not controller.power_measurement:
         raise PowerError(_NO_MEASUREMENT)
     threshold = read_power_threshold(device)
     if threshold.power.watts is None:
-        raise PowerError("not set")
+        return None
     event = "" if threshold.event_enabled else ", event disabled"
     return f"{threshold.power.watts:g} W{event}"
 
@@ -329,47 +307,46 @@ def _measures(device: AdminDevice, controller: Controller) -> str:
     return "on" if minutes is None else f"on, for {minutes} min"
 
 
-def _log_pages(device: AdminDevice, controller: Controller) -> str:
+def _log_pages(device: AdminDevice, controller: Controller) -> str | None:
     pages = read_supported_pages(device, controller)
-    if pages is None:
-        raise PowerError("the drive has no list of its log pages")
-    return ", ".join(f"{page:02X}h" for page in sorted(pages))
+    return None if pages is None else ", ".join(f"{page:02X}h" for page in sorted(pages))
 
 
-def _document(drive: DriveStates) -> dict[str, Any]:
+def _document(name: str, controller: Controller, found: Gathered) -> dict[str, Any]:
     return {
-        "device": drive.name,
-        "serial": drive.controller.serial,
-        "model": drive.controller.model,
-        **drive.values,
-        "missing": drive.missing,
-        "power_states": [state.model_dump() for state in drive.controller.power_states],
+        "device": name,
+        "serial": controller.serial,
+        "model": controller.model,
+        **found.fields,
+        **dict.fromkeys(found.missing),
+        "missing": found.missing,
+        "power_states": [state.model_dump() for state in controller.power_states],
     }
 
 
-def _table(drive: DriveStates) -> list[str]:
-    controller, current = drive.controller, drive.values["power_state"]
-    lines = [f"{drive.name}  {controller.model}  {controller.serial}"]
+def _table(name: str, controller: Controller, found: Gathered) -> list[str]:
+    current = found.fields.get("power_state")
+    lines = [f"{name}  {controller.model}  {controller.serial}"]
     lines.append("  state   maximum      idle    active      enter       exit")
     lines += [_row(state, is_current=state.index == current) for state in controller.power_states]
     if current is None:
-        lines.append(f"  current state unknown: {drive.missing['power_state']}")
+        lines.append(f"  current state unknown: {found.missing['power_state']}")
         return lines
-    lines.append(f"  default      {_shown(drive, 'power_state_default', 'PS')}")
-    lines.append(f"  saved        {_shown(drive, 'power_state_saved', 'PS')}")
-    lines.append(f"  APST rules   {_shown(drive, 'apst')}")
-    lines.append(f"  OCP watts    {_shown(drive, 'dssd_watts', unit=' W')}")
-    lines.append(f"  power limit  {_shown(drive, 'limit_w', unit=' W')}")
-    lines.append(f"  event above  {_shown(drive, 'threshold')}")
-    lines.append(f"  measuring    {_shown(drive, 'measures')}")
-    lines.append(f"  logs         {_shown(drive, 'log_pages')}")
+    lines.append(f"  default      {_shown(found, 'power_state_default', 'PS')}")
+    lines.append(f"  saved        {_shown(found, 'power_state_saved', 'PS')}")
+    lines.append(f"  APST rules   {_shown(found, 'apst')}")
+    lines.append(f"  OCP watts    {_shown(found, 'dssd_watts', unit=' W')}")
+    lines.append(f"  power limit  {_shown(found, 'limit_w', unit=' W')}")
+    lines.append(f"  event above  {_shown(found, 'threshold')}")
+    lines.append(f"  measuring    {_shown(found, 'measures')}")
+    lines.append(f"  logs         {_shown(found, 'log_pages')}")
     return lines
 
 
-def _shown(drive: DriveStates, name: str, prefix: str = "", unit: str = "") -> str:
-    value = drive.values[name]
-    if value is None:
-        return f"- ({drive.missing[name]})"
+def _shown(found: Gathered, name: str, prefix: str = "", unit: str = "") -> str:
+    if name in found.missing:
+        return f"- ({found.missing[name]})"
+    value = found.fields[name]
     return f"{prefix}{value:g}{unit}" if isinstance(value, int | float) else str(value)
 
 

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from wattload.power.sampler.service import add_options, serve
 
 if TYPE_CHECKING:
     from wattload.power.config import PowerConfig
 
+DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser)
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        default=DEFAULT_SOCKET,
+        help=f"the Unix socket to listen on; default: {DEFAULT_SOCKET}",
+    )
+    parser.add_argument(
+        "--group",
+        help="the group whose members may connect, by name or number; default: only this user",
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        metavar="NAME",
+        help="a controller to serve, e.g. nvme0; repeatable; default: all",
+    )
+    parser.add_argument(
+        "--allow-system-drive",
+        action="store_true",
+        help="let runs set the power state of a drive that holds root or swap",
+    )
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -24,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve runs until a signal; returns 0."""
     from wattload.power.sampler.host import SamplerHost
+    from wattload.power.sampler.service import serve
 
     host = SamplerHost(
         is_service=True,
@@ -31,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         allows_system_drive=arguments.allow_system_drive,
         settings=_settings(arguments.overrides) if arguments.overrides else None,
     )
-    return serve(arguments, host)
+    serve(arguments.socket, arguments.group, host)
+    return 0
 
 
 def _settings(overrides: list[str]) -> PowerConfig:

@@ -37,7 +37,7 @@ from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.source_ledger import IdleTime
 from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
-from wattload.power.sampler.replies import ControllerReading
+from wattload.power.sampler.protocol import ControllerReading
 from wattload.run.phases import BIN_NS, PhaseTraffic, moved_per_bin
 from wattload.run.power_session import (
     IDLE_AFTER_PHASE,

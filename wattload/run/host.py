@@ -30,7 +30,7 @@ from wattload.core.storage.controllers import (
 )
 from wattload.core.storage.targets import Target, TargetKind, counting_devices, target_state
 from wattload.core.sysfs import with_values
-from wattload.power.sampler.replies import ControllerReading
+from wattload.power.sampler.protocol import ControllerReading
 
 
 def devices_under(targets: Sequence[Target]) -> tuple[str, ...]:

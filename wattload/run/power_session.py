@@ -19,10 +19,11 @@ from wattload.core.power import Boxcar, Scope, SourceFacts
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
+from wattload.power.control.undo import recover_changes
 from wattload.power.energy.integration import integrate, tail_end
 from wattload.power.energy.trace import Trace, TraceKey, traces
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
-from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
+from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import PhaseRecorder
@@ -125,10 +126,15 @@ class Sampling:
         return self._client
 
     def lost(self, run_id: str) -> None:
-        """Restore from the journal what a lost sampler had set for this run."""
+        """Restore from the journal what a lost sampler had set for this run.
+
+        This needs the same permission as setting a power state. A service does it itself at its
+        next run.
+        """
         self.close()
-        for leftover in SamplerClient.recover(run_id):
-            print(f"warning: {leftover.sentence}", file=sys.stderr)
+        for recovery in recover_changes():
+            if recovery.run_id == run_id:
+                print(f"warning: {recovery.sentence}", file=sys.stderr)
 
     def close(self) -> None:
         """End the sampler."""

@@ -36,13 +36,12 @@ from wattload.loaders.stamps import bad_blocks
 from wattload.power.control.journal import default_state_folder
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.identify import identify_namespace
+from wattload.power.nvme.logs import DATA_UNIT_BYTES, read_smart
 from wattload.power.nvme.namespaces import (
     format_namespace,
     is_reserved,
     read_controller_count,
-    read_namespace_use,
 )
-from wattload.power.nvme.smart import DATA_UNIT_BYTES, read_smart
 from wattload.run.config import RunConfig
 
 _BLKDISCARD = 0x1277
@@ -347,7 +346,7 @@ def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
     device = NvmeAdmin(controller)
     try:
         smart = read_smart(device)
-        use = read_namespace_use(device, namespace)
+        use = identify_namespace(device, namespace)
         return NvmeFacts(
             critical_warning=smart.critical_warning,
             spare_percent=smart.available_spare_percent,

@@ -17,7 +17,7 @@ from wattload.core.power import EVIDENCE_RANK, Channel, Evidence, Sample
 from wattload.core.record.phase import TraceFile
 from wattload.core.storage.targets import Target
 from wattload.power.energy.trace import Trace, TraceBuilder, TraceKey
-from wattload.power.sampler.sample_writer import SAMPLE_COLUMNS
+from wattload.power.sampler.samples import SAMPLE_COLUMNS
 from wattload.reports.runs.traces import (
     THROUGHPUT_COLUMNS,
     array_of,

@@ -9,8 +9,8 @@ from tests.model_host.drive import Model, ModelDrive, store
 from wattload.core.clock import boot_id
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Entry, Owner, Setting
-from wattload.power.control.recovery import Recovery, recover_changes
-from wattload.power.nvme.admin_timeout import DeviceWithTimeout
+from wattload.power.control.undo import Recovery, recover_changes
+from wattload.power.nvme.admin import DeviceWithTimeout
 
 LEFT = Entry(
     serial="MODEL0001",

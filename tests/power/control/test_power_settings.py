@@ -13,15 +13,19 @@ from tests.model_host.settings import Knobs
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control import drive_feature
+from wattload.power.control import power_settings
 from wattload.power.control.change import Change, PowerStateControl, set_clock
-from wattload.power.control.drive_feature import DriveFeature
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key, Setting
-from wattload.power.control.power_settings import POWER_LIMIT, Plan
-from wattload.power.control.recovery import recover_changes
-from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, Completion
-from wattload.power.nvme.admin_timeout import DeviceWithTimeout
+from wattload.power.control.power_settings import POWER_LIMIT, DriveFeature, Plan
+from wattload.power.control.undo import recover_changes
+from wattload.power.nvme.admin import (
+    GET_FEATURES,
+    SET_FEATURES,
+    AdminCommand,
+    Completion,
+    DeviceWithTimeout,
+)
 from wattload.power.nvme.identify import identify_controller
 
 CENTIWATTS = 2 << 16
@@ -60,7 +64,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(drive_feature, "GRACE_S", 0.02)
+    monkeypatch.setattr(power_settings, "GRACE_S", 0.02)
     return Bench(tmp_path)
 
 

@@ -14,10 +14,9 @@ from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
-from wattload.power.control.recovery import recover_changes
-from wattload.power.nvme import admin_timeout
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand
-from wattload.power.nvme.admin_timeout import DeviceWithTimeout
+from wattload.power.control.undo import recover_changes
+from wattload.power.nvme import admin as nvme_admin
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, DeviceWithTimeout
 
 
 @pytest.fixture
@@ -113,8 +112,8 @@ def test_controllers_are_opened_with_patience_by_themselves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     store(tmp_path / "nvme0.json", Model(hanging=(0x06,)))
-    monkeypatch.setattr(admin_timeout, "NvmeAdmin", lambda name: ModelDrive(tmp_path, name))
-    monkeypatch.setattr(admin_timeout, "CHANGE_LIMIT_S", 0.05)
+    monkeypatch.setattr(nvme_admin, "NvmeAdmin", lambda name: ModelDrive(tmp_path, name))
+    monkeypatch.setattr(nvme_admin, "CHANGE_LIMIT_S", 0.05)
     journal = ChangeJournal(tmp_path / "state")
     journal.write(LEFT)
     here = PowerHost(journal=journal, list_names=lambda: ["nvme0"])

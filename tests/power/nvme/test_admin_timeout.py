@@ -8,8 +8,13 @@ from contextlib import suppress
 import pytest
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import AdminCommand, Completion
-from wattload.power.nvme.admin_timeout import DeviceWithTimeout, open_with_timeout, when_settled
+from wattload.power.nvme.admin import (
+    AdminCommand,
+    Completion,
+    DeviceWithTimeout,
+    open_with_timeout,
+    when_settled,
+)
 from wattload.power.nvme.features import get_command
 
 COMMAND = get_command(0x02)

@@ -13,9 +13,10 @@ from wattload.power.nvme.logs import (
     decode_freezing_commands,
     decode_ocp_smart,
     decode_supported_pages,
+    read_group_media_bytes,
+    read_smart,
 )
 from wattload.power.nvme.measurement import read_power_measurement
-from wattload.power.nvme.smart import read_group_media_bytes, read_smart
 from wattload.power.nvme.state import read_state
 from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 

@@ -13,10 +13,11 @@ from wattload.power.nvme.logs import (
     decode_firmware_slot,
     decode_freezing_commands,
     decode_supported_pages,
+    media_counter,
     read_freezing_commands,
+    read_group_media_bytes,
     read_supported_pages,
 )
-from wattload.power.nvme.smart import media_counter, read_group_media_bytes
 
 WIDE = st.integers(0, 2**128 - 1)
 BYTE = st.integers(0, 0xFF)

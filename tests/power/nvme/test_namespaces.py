@@ -7,10 +7,9 @@ import pytest
 
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminCommand, Completion
-from wattload.power.nvme.identify import IDENTIFY_BYTES
+from wattload.power.nvme.identify import IDENTIFY_BYTES, decode_namespace
 from wattload.power.nvme.namespaces import (
     FORMAT_NVM,
-    decode_namespace_use,
     format_namespace,
     read_allocated_namespaces,
     read_controller_count,
@@ -54,6 +53,7 @@ class Drive:
 
 def namespace(*, flbas: int = 0, protection: int = 0, shared: int = 0, resv: int = 0) -> bytes:
     data = bytearray(IDENTIFY_BYTES)
+    data[130:194:4] = bytes([9]) * 16  # blocks of 512 bytes in every format
     data[26], data[29], data[30], data[31] = flbas, protection, shared, resv
     return bytes(data)
 
@@ -68,7 +68,7 @@ def test_a_format_keeps_the_format_and_erases() -> None:
 
 
 def test_the_current_format_is_that_of_identify_namespace() -> None:
-    use = decode_namespace_use(namespace(flbas=0x71, protection=0x0A, shared=1, resv=1))
+    use = decode_namespace(namespace(flbas=0x71, protection=0x0A, shared=1, resv=1))
     assert use.format_dword == 0x11 | 2 << 5 | 1 << 8 | 3 << 12
     assert use.is_shareable
     assert use.has_reservations

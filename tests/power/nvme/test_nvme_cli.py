@@ -9,8 +9,12 @@ import pytest
 
 from tests.power.nvme.nvme_cli import DRIVES, NEEDED, Cli, having, on
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.logs import decode_freezing_commands, decode_supported_pages
-from wattload.power.nvme.smart import read_group_media_bytes, read_smart
+from wattload.power.nvme.logs import (
+    decode_freezing_commands,
+    decode_supported_pages,
+    read_group_media_bytes,
+    read_smart,
+)
 
 pytestmark = NEEDED
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.model_host import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
-from wattload.power.nvme.smart import decode_smart, read_smart
+from wattload.power.nvme.logs import decode_smart, read_smart
 
 WIDE = st.integers(0, 2**128 - 1)
 DWORD = st.integers(0, 2**32 - 1)

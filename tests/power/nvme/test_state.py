@@ -67,7 +67,7 @@ def test_every_admin_field_has_a_value_or_a_reason(tmp_path: Path) -> None:
         "interval_power_step_w",
         "interval_power_type",
     }
-    assert state.smart.missing == dict.fromkeys(not_reported, "not reported")
+    assert state.smart.missing == dict.fromkeys(not_reported, "the drive reports 0")
     assert state.smart.sensors_k == (None,) * 8
     assert state.missing["thermal_light_k"] == "the drive has no host controlled thermal management"
     assert state.missing["background_power"] == "the drive has no permissive mode"
@@ -80,7 +80,7 @@ def test_poor_drive_says_why_it_has_no_more(tmp_path: Path) -> None:
     assert state.missing["power_state_default"].startswith("the drive reports only the current")
     assert "neither the OCP log C0h nor endurance groups" in state.missing["media_written_bytes"]
     assert state.smart is not None
-    assert state.smart.missing["temperature_k"] == "the drive reports 0 K"
+    assert state.smart.missing["temperature_k"] == "the drive reports 0"
 
 
 def test_without_permission_identify_still_answers(tmp_path: Path) -> None:

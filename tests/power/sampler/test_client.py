@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import tempfile
@@ -16,10 +15,6 @@ import pytest
 from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
 from wattload.power.sampler import client as client_module
 from wattload.power.sampler.client import SamplerClient
-
-FINISHED: dict[str, object] = {
-    "host": "h", "states": [], "controllers": {}, "own_energies": []
-}  # fmt: skip
 
 
 class Impostor:
@@ -90,21 +85,7 @@ def test_answer_of_no_sampler_is_an_error(
 ) -> None:
     impostor.answer = answer
     with pytest.raises(PowerError, match=r"a message (is not valid JSON|must be a JSON object)"):
-        client.status()
-
-
-@pytest.mark.parametrize("report", [None, {}, {**FINISHED, "news": 1}])
-def test_report_of_another_wattload_is_one_sentence(
-    impostor: Impostor, client: SamplerClient, report: object
-) -> None:
-    impostor.reply(ok=True, report=report)
-    with pytest.raises(PowerError, match=r"sent a reply .*: start both from the same"):
-        client.finish()
-
-
-def test_report_that_is_understood(impostor: Impostor, client: SamplerClient) -> None:
-    impostor.reply(ok=True, report=FINISHED)
-    assert client.finish().host == "h"
+        client.start()
 
 
 def test_sampler_that_hangs_up_is_an_error_that_says_what_to_do(client: SamplerClient) -> None:
@@ -126,24 +107,6 @@ def test_silent_sampler_is_given_up(
         client.start()
 
 
-def test_forked_child_gives_the_connection_up(impostor: Impostor, client: SamplerClient) -> None:
-    impostor.reply(ok=True)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            client.start()
-            os.write(writer, b"y")
-        except PowerError:
-            os.write(writer, b"n")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 1) == b"n"
-    os.close(reader)
-    os.close(writer)
-    client.start()
-
-
 def test_a_sampler_needs_no_folder_for_temporary_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -152,4 +115,4 @@ def test_a_sampler_needs_no_folder_for_temporary_files(
         SamplerClient.spawn(tmp_path, tmp_path / "log") as client,
         pytest.raises(PowerError, match="there is no run"),
     ):
-        client.status()
+        client.start()

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.model_host.drive import ModelDrive, load, sent, store
-from tests.power.sampler_bench import RUN_ID, Bench, is_running, restore_slowly, wait_for
+from tests.power.sampler_bench import Bench, is_running, restore_slowly, wait_for
 from wattload.core.errors import PowerError
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
-from wattload.power.control.recovery import recover_changes
-from wattload.power.sampler.client import SamplerClient
+from wattload.power.control.undo import recover_changes
 from wattload.power.sampler.samples import read_samples
 
 
@@ -82,16 +81,14 @@ def test_second_signal_does_not_interrupt_the_restore(bench: Bench) -> None:
 def test_idle_sampler_ends_at_once(bench: Bench) -> None:
     client = bench.spawn()
     with pytest.raises(PowerError, match="send open first"):
-        client.status()
+        client.start()
     os.kill(client.pid, signal.SIGTERM)
     wait_for(lambda: not is_running(client))
     with pytest.raises(PowerError, match="the sampler ended with status 0 before it answered"):
-        client.status()
+        client.start()
 
 
-def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(bench: Bench) -> None:
     client = bench.opened(PowerConfig(state=1))
     client.start()
     os.kill(client.pid, signal.SIGKILL)
@@ -100,11 +97,6 @@ def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
         client.finish()
     assert bench.state() == 1
     journal = ChangeJournal(bench.models / "state")
-    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(journal.folder))
-    # No controller of this machine has the model's serial: the entry stays, with a reason.
-    (leftover,) = SamplerClient.recover(RUN_ID)
-    assert not leftover.closed
-    assert SamplerClient.recover("another-run") == []
     host = PowerHost(
         journal=journal,
         open_device=lambda name: ModelDrive(bench.models, name),

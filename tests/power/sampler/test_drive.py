@@ -17,8 +17,8 @@ from wattload.power.nvme.admin import (
     IDENTIFY,
     SET_FEATURES,
     AdminDevice,
+    DeviceWithTimeout,
 )
-from wattload.power.sampler import drive as sampler_drive
 from wattload.power.sampler.drive import Drive, hold_all
 
 
@@ -61,11 +61,10 @@ ALL = (GET_FEATURES, GET_LOG_PAGE, IDENTIFY, SET_FEATURES)
 
 
 @pytest.fixture
-def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drive:
-    monkeypatch.setattr(sampler_drive, "ANSWER_LIMIT_S", 0.3)
+def drive(tmp_path: Path) -> Drive:
     store(tmp_path / "nvme0.json", Model())
     drive = Drive("nvme0", serial="?", journal=ChangeJournal(tmp_path / "state"), run_id="run-1")
-    drive.open(lambda name: ModelDrive(tmp_path, name))
+    drive.open(lambda name: DeviceWithTimeout(ModelDrive(tmp_path, name), limit_s=0.3))
     return drive
 
 

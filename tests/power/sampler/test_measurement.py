@@ -60,7 +60,7 @@ def test_all_that_a_drive_reports_is_sampled_in_parallel(bench: Bench) -> None:
     client.start()
     assert is_measuring(bench)
     assert is_journalled(bench)
-    wait_for(lambda: client.status().tick_count >= 3)
+    wait_for(lambda: bench.round_count() >= 3)
     finished = client.finish()
     assert not is_measuring(bench)
     assert not is_journalled(bench)

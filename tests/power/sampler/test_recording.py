@@ -16,8 +16,7 @@ from wattload.power.control.journal import ChangeJournal
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.recording import Recording
-from wattload.power.sampler.sample_writer import SampleFile
-from wattload.power.sampler.samples import read_samples
+from wattload.power.sampler.samples import SampleFile, read_samples
 
 
 def a_disk() -> str:
@@ -42,7 +41,7 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     assert reading.power_states is not None
     assert [each.max_w for each in reading.power_states] == [25.0, 18.0, 11.0, 4.0, 0.05]
     client.start()
-    wait_for(lambda: client.status().tick_count >= 5)
+    wait_for(lambda: bench.round_count() >= 5)
     finished = client.finish()
     assert bench.state() == 0
     (state,) = finished.states
@@ -243,9 +242,9 @@ def test_sampler_that_cannot_start_names_its_log(bench: Bench) -> None:
     log = bench.folder / "the.log"
     with (
         SamplerClient.spawn(bench.runs, log, program=program) as client,
-        pytest.raises(PowerError, match=r"ended with status 2 before it answered status.*the\.log"),
+        pytest.raises(PowerError, match=r"ended with status 2 before it answered start.*the\.log"),
     ):
-        client.status()
+        client.start()
     with pytest.raises(PowerError, match="can't be started"):
         SamplerClient.spawn(bench.runs, log, program=("/no/such/program",))
 

@@ -17,6 +17,7 @@ import pytest
 from tests.model_host.drive import Model, load, sent, store
 from tests.power.nobody import NOBODY, as_nobody, folder_for_all, need_nobody
 from tests.power.sampler_bench import ROOT, RUN_ID, Bench, restore_slowly, wait_for
+from wattload import __version__
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError
 from wattload.core.power import Channel
 from wattload.core.record.file import RECORD_FILE
@@ -24,7 +25,7 @@ from wattload.power.config import PowerConfig, QuarchConfig, RedfishConfig, Repl
 from wattload.power.sampler import relay
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.host import SamplerHost, power_config
-from wattload.power.sampler.protocol import PROTOCOL_VERSION, MessageStream
+from wattload.power.sampler.protocol import MessageStream
 from wattload.power.sampler.samples import read_samples
 from wattload.power.sampler.service import listening
 
@@ -69,7 +70,7 @@ def test_a_run_through_a_service(bench: Bench) -> None:
     client = opened(bench, bench.service())
     assert bench.state() == 1
     client.start()
-    wait_for(lambda: client.status().tick_count >= 5)
+    wait_for(lambda: bench.round_count() >= 5)
     client.quiet(is_on=True)
     client.quiet(is_on=False)
     finished = client.finish()
@@ -203,7 +204,7 @@ def test_a_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> No
         os.kill(pid, signal.SIGKILL)
     bench.processes[-1].wait()
     with pytest.raises(PowerError, match="has ended or hangs; its restart restores"):
-        client.status()
+        client.start()
     assert bench.state() == 1
     bench.service()
     assert bench.state() == 0
@@ -244,7 +245,7 @@ def test_a_trace_is_replayed_beside_the_service(bench: Bench) -> None:
     client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
     assert bench.state() == 1
     client.start()
-    wait_for(lambda: client.status().tick_count >= 6)
+    wait_for(lambda: bench.round_count() >= 6)
     client.finish()
     samples = list(read_samples(bench.samples))
     watts = [s.value for s in samples if (s.source, s.channel) == ("replay", Channel.POWER_W)]
@@ -264,8 +265,7 @@ def test_a_service_reads_no_file_that_a_run_names(bench: Bench) -> None:
         messages = MessageStream(stream)
         names = {"devices": ["nvme0"], "block_devices": []}
         messages.send(
-            {"command": "open", "protocol": PROTOCOL_VERSION, "run_id": "r", "request": request}
-            | names
+            {"command": "open", "version": __version__, "run_id": "r", "request": request} | names
         )
         assert "power=replay is not available" in messages.receive()["error"]
 
@@ -339,13 +339,13 @@ def test_a_user_outside_the_group_is_refused_in_one_sentence() -> None:
         bench.clean()
 
 
-def test_another_protocol_is_refused_in_one_sentence(bench: Bench) -> None:
+def test_another_version_is_refused_in_one_sentence(bench: Bench) -> None:
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(str(bench.service()))
         messages = MessageStream(stream)
-        messages.send({"command": "open", "protocol": 3, "run_id": "r"})
+        messages.send({"command": "open", "version": "0.0", "run_id": "r"})
         answer = messages.receive()
-    assert "speaks protocol 4, the run 3: start both from the same" in answer["error"]
+    assert "the run of 0.0: start both from the same" in answer["error"]
 
 
 @pytest.mark.parametrize("device", ["../sda", "a/b", "..", ""])

@@ -35,8 +35,7 @@ client = SamplerClient.spawn(Path(sys.argv[4]), service=Path(sys.argv[1]))
 config = PowerConfig(state=1, period_s=0.02)
 opened = client.open(sys.argv[2], config, devices=["nvme0"], block_devices=[])
 client.start()
-while client.status().tick_count < 3:
-    time.sleep(0.01)
+time.sleep(0.2)
 print(opened.states[0].verified, flush=True)
 if sys.argv[3] == "finish":
     print(client.finish().states[0].restored, flush=True)

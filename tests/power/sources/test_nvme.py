@@ -14,8 +14,7 @@ from tests.power.sources.nvme_models import ModelDriveContract, change, device, 
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Bounds, Channel, Evidence, PowerSource
 from wattload.power.config import PowerConfig
-from wattload.power.nvme.admin import IDENTIFY, AdminCommand, Completion
-from wattload.power.nvme.admin_timeout import DeviceWithTimeout
+from wattload.power.nvme.admin import IDENTIFY, AdminCommand, Completion, DeviceWithTimeout
 from wattload.power.sources import nvme_drive
 from wattload.power.sources.base import PowerDevice, find_sources
 

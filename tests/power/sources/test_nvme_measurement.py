@@ -26,13 +26,12 @@ from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.control import drive_feature
+from wattload.power.control import power_settings
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key
-from wattload.power.control.recovery import recover_changes
+from wattload.power.control.undo import recover_changes
 from wattload.power.energy.ledger import EnergyLedger
-from wattload.power.nvme.admin import AdminDevice
-from wattload.power.nvme.admin_timeout import DeviceWithTimeout
+from wattload.power.nvme.admin import AdminDevice, DeviceWithTimeout
 from wattload.power.nvme.measurement import PowerMeasurementLog, decode_power_measurement
 from wattload.power.sources import nvme_measurement as measurement_module
 from wattload.power.sources.nvme_measurement import (
@@ -284,7 +283,7 @@ def test_drive_that_refuses_the_start_does_not_end_the_run(tmp_path: Path) -> No
 def test_drive_that_takes_the_start_and_measures_nothing_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive_feature, "GRACE_S", 0.02)
+    monkeypatch.setattr(power_settings, "GRACE_S", 0.02)
     source = started(tmp_path, replace(METER, deaf=True))
     reason = stopped(source).reason
     assert "accepted power measurement on but reports power measurement off" in reason
