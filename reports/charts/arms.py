@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from wattload.core.power import Scope
 from wattload.core.record.energy import PowerStateShare
-from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
+from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range, part_bars_figure
 from wattload.reports.charts.captions import (
     NOT_RECORDED,
     forced_caption,
@@ -22,7 +21,7 @@ from wattload.reports.charts.captions import (
     intervals_caption,
     missing_reason,
 )
-from wattload.reports.charts.themes import PART_ROLES, arm_role
+from wattload.reports.charts.themes import arm_role
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading, overlap
@@ -43,7 +42,11 @@ from wattload.results.quantity import (
     scale_for,
     scaled,
 )
-from wattload.results.reading import view_named
+from wattload.results.shapes import Part, PartBar, PartBars
+from wattload.results.view import median_of_known
+
+Parts = Mapping[str, Sequence[Mapping[str, float | None]]]
+"""The parts of each run of an arm, in SI base units."""
 
 _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
 _STATE_WORDS = {"transition": "between states", "unknown": "state unknown"}
@@ -283,28 +286,6 @@ def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, 
     return Table(columns=titles, rows=lines, caption=f"Every figure by {axis}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stack:
-    """One whole and its parts, for several bars.
-
-    ``names`` are the words for each part, in their order; ``runs`` the parts of each run in SI base
-    units, by bar; ``reasons`` why a bar lacks a part, by part and bar. The share of the ``useful``
-    part is printed on its bar, with a word for it.
-    """
-
-    whole: str
-    unit: Unit
-    names: Mapping[str, str]
-    runs: Mapping[str, Sequence[Mapping[str, float]]]
-    reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    useful: tuple[str, str] = ("", "")
-
-    def part(self, name: str, arm: str) -> float | None:
-        """Return a part's median over a bar's runs; ``None`` where no run has it."""
-        values = [run[name] for run in self.runs[arm] if name in run]
-        return median(values) if values else None
-
-
 def stages_figure(
     name: str, subject: str, arms: Mapping[str, Sequence[RunRecord]]
 ) -> Figure | None:
@@ -317,120 +298,104 @@ def stages_figure(
     names = dict.fromkeys(phase.name for record in records for phase in leading(record))
     if len(names) < 2 or any(overlap(leading(record)) for record in records):  # noqa: PLR2004 - one is no stack
         return None
-    stack = _Stack(
-        whole="the time in timed phases",
-        unit=Unit.SECONDS,
-        names={stage: label(stage) for stage in names},
-        runs={
-            arm: [{phase.name: phase.active_s for phase in leading(record)} for record in runs]
-            for arm, runs in arms.items()
-        },
-    )
-    return _stack_figure(name, f"{subject}: where does the time go?", stack)
+    title = f"{subject}: where does the time go?"
+    found: Parts = {
+        arm: [{label(phase.name): phase.active_s for phase in leading(record)} for record in runs]
+        for arm, runs in arms.items()
+    }
+    return _stack_figure(name, title, ("the time in timed phases", Unit.SECONDS), found, {})
 
 
 def parts_figures(
-    name: str, subject: str, arms: Mapping[str, Sequence[RunRecord]]
+    name: str,
+    subject: str,
+    arms: Mapping[str, Sequence[RunRecord]],
+    useful: tuple[str, str] = ("", ""),
 ) -> tuple[Figure, ...]:
-    """Return a chart for each whole that a run's metrics are parts of."""
-    wholes = dict.fromkeys(
-        (metric.part_of, metric.unit)
-        for records in arms.values()
-        for record in records
+    """Return a chart for each whole that a run's metrics are parts of.
+
+    The share of the ``useful`` metric is printed on its bar, with a word for it.
+    """
+    every = [
+        (arm, index, metric)
+        for arm, records in arms.items()
+        for index, record in enumerate(records)
         for metric in record.metrics
         if metric.part_of
-    )
-    figures = [
-        _stack_figure(
-            f"{name}-parts{index}", f"{subject}: {whole}", _parts_stack(whole, unit, arms)
-        )
-        for index, (whole, unit) in enumerate(wholes)
     ]
+    figures: list[Figure | None] = []
+    useful_part = (label(useful[0], Unit.SECONDS), useful[1])
+    for whole in dict.fromkeys((metric.part_of, metric.unit) for *_, metric in every):
+        found: dict[str, list[dict[str, float | None]]] = {
+            arm: [{} for _ in records] for arm, records in arms.items()
+        }
+        reasons = {}
+        for arm, index, metric in every:
+            if (metric.part_of, metric.unit) != whole:
+                continue
+            part = label(metric.name, metric.unit)
+            reason = metric.missing.get("value", "") or out_of_range(metric.value)
+            found[arm][index][part] = None if reason else metric.value
+            if reason:
+                reasons[part, arm] = reason
+        place = f"{name}-parts{len(figures)}"
+        title = f"{subject}: {whole[0]}"
+        figures.append(_stack_figure(place, title, whole, found, reasons, useful=useful_part))
     return tuple(figure for figure in figures if figure is not None)
 
 
-def _parts_stack(whole: str, unit: Unit, arms: Mapping[str, Sequence[RunRecord]]) -> _Stack:
-    of_arm: dict[str, list[list[Metric]]] = {
-        arm: [
-            [metric for metric in record.metrics if (metric.part_of, metric.unit) == (whole, unit)]
-            for record in records
-        ]
-        for arm, records in arms.items()
+def _stack_figure(
+    name: str,
+    title: str,
+    whole: tuple[str, Unit],
+    runs: Parts,
+    reasons: Mapping[tuple[str, str], str],
+    *,
+    useful: tuple[str, str] = ("", ""),
+) -> Figure | None:
+    """Return a bar of parts for each arm; ``None`` where every part is zero or missing.
+
+    Args:
+        name: unique on the page.
+        title: of the chart.
+        whole: what the parts add up to, and their unit.
+        runs: the parts of each run of an arm.
+        reasons: why an arm lacks a part, by part and arm.
+        useful: the part whose share is printed on its bar, and a word for it.
+    """
+    names = list(dict.fromkeys(part for own in runs.values() for run in own for part in run))
+    medians = {
+        arm: {part: median_of_known(run.get(part) for run in own) for part in names}
+        for arm, own in runs.items()
     }
-    every = [(arm, metric) for arm, runs in of_arm.items() for run in runs for metric in run]
-    (workload,) = {record.workload.name for records in arms.values() for record in records}
-    return _Stack(
-        useful=view_named(workload).useful_part,
-        whole=whole,
-        unit=unit,
-        names={metric.name: label(metric.name, unit) for _, metric in every},
-        runs={
-            arm: [
-                {m.name: m.value for m in run if m.value is not None and not out_of_range(m.value)}
-                for run in runs
-            ]
-            for arm, runs in of_arm.items()
-        },
-        reasons={
-            (metric.name, arm): metric.missing.get("value", "") or out_of_range(metric.value)
-            for arm, metric in every
-            if metric.value is None or out_of_range(metric.value)
-        },
-    )
-
-
-def _stack_figure(name: str, title: str, stack: _Stack) -> Figure | None:
-    """Return the chart of a whole; ``None`` where every part is zero or missing."""
-    totals = {arm: sum(stack.part(part, arm) or 0.0 for part in stack.names) for arm in stack.runs}
-    most = max(totals.values(), default=0.0)
-    if most <= 0:
+    if not any(value for own in medians.values() for value in own.values()):
         return None
-    scale = scale_for(stack.unit, most)
-    roles = dict(zip(stack.names, PART_ROLES * len(stack.names), strict=False))
     bars = []
-    for arm, total in totals.items():
-        parts = [
-            (roles[part], f"{words} {scaled(value, scale, 3)} {scale.unit}", value)
-            for part, words in stack.names.items()
-            if (value := stack.part(part, arm))
-        ]
-        useful, word = stack.useful
-        share = (stack.part(useful, arm) or 0.0) / total if total else 0.0
-        note = f"{percent(share)} {word}" if share >= _LEAST_USEFUL else ""
-        bars.append(Bar(label=arm, role="device", value=total, parts=parts, note=note))
+    for arm, own in medians.items():
+        parts = [Part(part, value) for part, value in own.items() if value is not None]
+        total = sum(part.value for part in parts)
+        share = (own.get(useful[0]) or 0.0) / total if total else 0.0
+        note = f"{percent(share)} {useful[1]}" if share >= _LEAST_USEFUL else ""
+        bars.append(PartBar(label=arm, parts=parts, note=note))
     gaps = {
-        f"No {stack.names[part]}: {stack.reasons.get((part, arm), '') or NOT_RECORDED}."
-        for part in stack.names
-        for arm in stack.runs
-        if stack.part(part, arm) is None
+        f"No {part}: {reasons.get((part, arm), NOT_RECORDED)}."
+        for arm, own in medians.items()
+        for part, value in own.items()
+        if value is None
     }
-    table = Table(
-        columns=columns("part", *(f"#{arm}" for arm in stack.runs)),
-        rows=[
-            row(words, *[scaled(stack.part(part, arm), scale) for arm in stack.runs])
-            for part, words in stack.names.items()
-        ],
-        caption=f"Parts of {stack.whole}, in {scale.unit}",
+    return part_bars_figure(
+        PartBars(
+            name=name,
+            title=title,
+            caption=" ".join(["Parts are medians of the valid runs.", *sorted(gaps)]),
+            what=whole[0],
+            unit=whole[1],
+            kind="part",
+            names=names,
+            bars=bars,
+            whole=whole[0],
+        )
     )
-    return Figure(
-        name=name,
-        title=title,
-        svg=bars_svg(f"{stack.whole}, {scale.unit}", bars, scale),
-        caption=" ".join(["Parts are medians of the valid runs.", *sorted(gaps)]),
-        table=table,
-        legend=[(roles[part], words) for part, words in stack.names.items()],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """What one run spent in one state; ``energy_j`` is ``None`` where only its bounds are known."""
-
-    seconds: float
-    moved_bytes: int | None
-    energy_j: float | None
-    lower_j: float | None
-    upper_j: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +408,7 @@ class _State:
     letter: str
     arm: str
     state: str
-    spent: Sequence[_Spent]
+    spent: Sequence[PowerStateShare]
     whole_s: float
 
     @property
@@ -539,7 +504,7 @@ def _order(state: str) -> tuple[bool, int, str]:
     return not state.isdigit(), int(state) if state.isdigit() else 0, state
 
 
-def _spent_by_state(record: RunRecord) -> dict[str, _Spent]:
+def _spent_by_state(record: RunRecord) -> dict[str, PowerStateShare]:
     """Return what a run spent in each state, summed over its leading phases and its drives."""
     timed = {phase.name for phase in leading(record)}
     shares: dict[str, list[PowerStateShare]] = {}
@@ -550,13 +515,13 @@ def _spent_by_state(record: RunRecord) -> dict[str, _Spent]:
     return {state: _sum(of_state) for state, of_state in shares.items()}
 
 
-def _sum(shares: Sequence[PowerStateShare]) -> _Spent:
+def _sum(shares: Sequence[PowerStateShare]) -> PowerStateShare:
     """Return the sum of shares; the sum lacks each figure that one of them lacks."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"seconds": sum(share.seconds for share in shares)}
     for name in ("moved_bytes", "energy_j", "lower_j", "upper_j"):
         values = [getattr(share, name) for share in shares]
         fields[name] = None if None in values else sum(values)
-    return _Spent(seconds=sum(share.seconds for share in shares), **fields)
+    return shares[0].model_copy(update=fields)
 
 
 def _state_bar(each: _State, several: bool) -> Bar:
@@ -574,7 +539,7 @@ def _state_bar(each: _State, several: bool) -> Bar:
     )
 
 
-def _spent_text(spent: _Spent, scale: Scale) -> str:
+def _spent_text(spent: PowerStateShare, scale: Scale) -> str:
     if spent.energy_j is not None:
         return scaled(spent.energy_j, scale)
     if spent.upper_j is None:

@@ -1,14 +1,25 @@
-"""Horizontal bars: a panel for one quantity, with a bar for each arm, phase or power state."""
+"""Horizontal bars: a panel for one quantity, and charts of values, parts and ceilings."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.plot import picture, share_of, text, thin_marks, words
-from wattload.reports.charts.themes import light
-from wattload.results.quantity import Scale, interval_text, out_of_range, scaled
+from wattload.reports.charts.themes import PART_ROLES, arm_role, light
+from wattload.results.quantity import (
+    Scale,
+    interval_text,
+    out_of_range,
+    percent,
+    scale_for,
+    scaled,
+    with_unit,
+)
+from wattload.results.shapes import CeilingBar, CeilingBars, PartBar, PartBars, ValueBars
 
 _ROW, _HEIGHT = 21, 14
 _THIN_ROW, _THIN_HEIGHT = 13, 9
@@ -34,6 +45,14 @@ _THICK = 3
 _MOST = 12
 """The most bars of a panel: a sheet of paper has room for two such panels, one over the other."""
 
+_ENLARGED = 4.0
+"""Bars longer than this many times the others leave no room for these: they get a panel."""
+
+_REST = "other"
+
+_FARTHEST = 3.0
+"""A ceiling beyond this many times the highest rate is printed only: bars would be too short."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dot:
@@ -53,7 +72,6 @@ class Bar:
         heading: printed over it, for the first bar of a group.
         role: what colours it.
         parts: its roles and lengths, for a bar of parts that add up to ``value``.
-        error: half the width of the value's uncertainty.
         dots: its runs.
         marks: names and values of lines across the bar, such as a ceiling.
         note: printed after the figure.
@@ -67,7 +85,6 @@ class Bar:
     value: float | None = None
     lower: float | None = None
     upper: float | None = None
-    error: float | None = None
     parts: Sequence[tuple[str, str, float]] = ()
     dots: Sequence[Dot] = ()
     marks: Sequence[tuple[str, float]] = ()
@@ -80,7 +97,7 @@ class Bar:
         """The largest value of its marks; ``None`` for a bar without any."""
         ends = [dot.value for dot in self.dots] + [value for _, value in self.marks]
         ends += [end for end in (self.value, self.upper) if end is not None]
-        return max(ends) + (self.error or 0.0) if ends else None
+        return max(ends, default=None)
 
     def text(self, scale: Scale, unit: str = "") -> str:
         """Return the figure that is printed after it, with ``unit``, or why there is none."""
@@ -97,7 +114,7 @@ class Bar:
 def checked_range(bar: Bar) -> Bar:
     """Return the bar, or one with the reason alone where a value is too large or small to draw."""
     marks = [dot.value for dot in bar.dots] + [value for _, value in bar.marks]
-    reasons = map(out_of_range, [bar.value, bar.lower, bar.upper, bar.error, *marks])
+    reasons = map(out_of_range, [bar.value, bar.lower, bar.upper, *marks])
     reason = next((reason for reason in reasons if reason), "")
     return Bar(label=bar.label, role=bar.role, reason=reason) if reason else bar
 
@@ -209,11 +226,6 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
             f'height="{height - 6}" fill="{light(bar.role)}" fill-opacity="0.18" '
             f'stroke="{light(bar.role)}"{dash}/>'
         )
-    if bar.value is not None and bar.error:
-        yield (
-            f'<line x1="{at(bar.value - bar.error)}" x2="{at(bar.value + bar.error)}" '
-            f'y1="{middle:g}" y2="{middle:g}" stroke="{light("strong")}" stroke-width="2"/>'
-        )
     for name, value in bar.marks:
         yield (
             f'<line x1="{at(value)}" x2="{at(value)}" y1="{y - 2:g}" y2="{y + height + 2:g}" '
@@ -228,7 +240,200 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
         )
     weight = ' font-weight="700"' if bar.strong else ""
     role = "strong" if bar.end is not None else "text"
-    shown = text(
+    yield text(
         at(bar.end or 0.0), middle + 4.5, bar.text(scale), role=role, more=f'{weight} dx="7"'
     )
-    yield shown
+
+
+def value_bars_figure(chart: ValueBars) -> Figure:
+    shown = scale_for(chart.unit, *(bar.value for bar in chart.bars))
+    what = f"{chart.what}, {shown.unit}"
+    bars = [
+        checked_range(
+            Bar(
+                label=f"{bar.letter}: {bar.label}" if bar.letter else bar.label,
+                role=arm_role(bar.letter),
+                value=bar.value,
+            )
+        )
+        for bar in chart.bars
+    ]
+    return Figure(
+        name=chart.name,
+        title=chart.title,
+        svg=bars_svg(what, bars, shown),
+        caption=chart.caption,
+        table=Table(
+            columns=columns(*chart.columns, f"#{what}"),
+            rows=[row(*bar.cells, scaled(bar.value, shown)) for bar in chart.bars],
+            caption="Every bar",
+        ),
+    )
+
+
+def ceiling_bars_figure(chart: CeilingBars) -> Figure:
+    """Return panels of rates, each bar with a line for its ceiling."""
+    every = [bar for _, bars in chart.panels for bar in bars]
+    known = [bar.value for bar in every if bar.value is not None]
+    highest = max((bar.value for bar in chart.panels[0][1] if bar.value is not None), default=0.0)
+    scale = scale_for(chart.unit, *known)
+    made = [
+        [checked_range(_ceiling_bar(bar, scale, highest * _FARTHEST)) for bar in bars]
+        for _, bars in chart.panels
+    ]
+    largest = max((end for bars in made for bar in bars if (end := bar.end) is not None), default=1)
+    exceeded = (
+        " A rate more than 5 % above its ceiling shows that this was measured too low: it is "
+        "called none."
+        if any(bar.exceeds for bar in every)
+        else ""
+    )
+    return Figure(
+        name=chart.name,
+        title=chart.title,
+        svg="".join(
+            bars_svg(f"{words}, {scale.unit}", bars, scale, largest)
+            for (words, _), bars in zip(chart.panels, made, strict=True)
+        ),
+        caption=chart.caption + exceeded,
+        table=_ceilings_table(chart, scale),
+    )
+
+
+def _ceilings_table(chart: CeilingBars, scale: Scale) -> Table:
+    titles = [title for title, _ in chart.panels]
+    titles += [bars[0].ceiling_name for _, bars in chart.panels if bars]
+    by_arm = list(zip(*(bars for _, bars in chart.panels), strict=True))
+    return Table(
+        columns=columns("arm", *(f"#{title}, {scale.unit}" for title in titles)),
+        rows=[
+            row(
+                bars[0].label,
+                *(scaled(bar.value, scale, 4) for bar in bars),
+                *(scaled(bar.ceiling, scale, 4) for bar in bars),
+            )
+            for bars in by_arm
+        ],
+        caption=chart.title[:1].upper() + chart.title[1:],
+    )
+
+
+def _ceiling_bar(bar: CeilingBar, scale: Scale, farthest: float) -> Bar:
+    words, marks = "", []
+    if bar.ceiling is not None and bar.value is not None:
+        shown = _shown(bar.ceiling, scale)
+        words = f"{bar.ceiling_name} {shown}{', no ceiling' if bar.exceeds else ''}"
+        if bar.ceiling <= farthest and not bar.exceeds:
+            marks = [(words, bar.ceiling)]
+    return Bar(
+        label=bar.label,
+        role=arm_role(bar.letter) if bar.letter else "device",
+        value=bar.value,
+        marks=marks,
+        note=words,
+        reason=bar.reason,
+    )
+
+
+def part_bars_figure(chart: PartBars) -> Figure:
+    """Return bars of parts, with the rest of a whole as another part."""
+    roles = dict(zip(chart.names, itertools.cycle(PART_ROLES), strict=False))
+    lengths = [_length(bar) for bar in chart.bars]
+    enlarged = [
+        bar
+        for bar, length in zip(chart.bars, lengths, strict=True)
+        if length * _ENLARGED <= max(lengths)
+    ]
+    svg = _parts_panel(chart, chart.what, chart.bars, roles)
+    if enlarged and chart.whole:
+        svg += _parts_panel(chart, "the same without the slowest", enlarged, roles)
+    used = {part.name for bar in chart.bars for part in bar.parts if part.value}
+    has_rest = any(bar.whole is not None and not bar.overlaps for bar in chart.bars)
+    return Figure(
+        name=chart.name,
+        title=chart.title,
+        svg=svg,
+        caption=chart.caption,
+        table=_parts_table(chart, scale_for(chart.unit, *lengths)),
+        legend=[
+            *((role, name) for name, role in roles.items() if chart.whole or name in used),
+            *([("untimed", _REST)] if has_rest else []),
+        ],
+    )
+
+
+def _length(bar: PartBar) -> float:
+    return max(sum(part.value for part in bar.parts), bar.whole or 0.0)
+
+
+def _parts_panel(
+    chart: PartBars, what: str, bars: Sequence[PartBar], roles: Mapping[str, str]
+) -> str:
+    scale = scale_for(chart.unit, *map(_length, bars))
+    drawn = [checked_range(_part_bar(bar, chart.whole, scale, roles)) for bar in bars]
+    return bars_svg(f"{what}, {scale.unit}" if scale.unit else what, drawn, scale)
+
+
+def _part_bar(bar: PartBar, whole: str, scale: Scale, roles: Mapping[str, str]) -> Bar:
+    parts = [
+        (roles[part.name], f"{part.name}{_part_text(part.value, bar, whole, scale)}", part.value)
+        for part in bar.parts
+        if part.value > 0
+    ]
+    total = sum(part.value for part in bar.parts)
+    if bar.overlaps and bar.whole is not None:
+        shown = _shown(bar.whole, scale)
+        return Bar(
+            label=bar.label,
+            role="device",
+            value=total,
+            parts=parts,
+            marks=[(f"{whole} {shown}", bar.whole)],
+            note=f"in {whole} of {shown}",
+        )
+    rest = max((bar.whole or 0.0) - total, 0.0)
+    if rest:
+        parts.append(("untimed", f"{_REST} {_shown(rest, scale)}", rest))
+    return Bar(label=bar.label, role="device", value=total + rest, parts=parts, note=bar.note)
+
+
+def _part_text(value: float, bar: PartBar, whole: str, scale: Scale) -> str:
+    if whole:
+        return f" {_shown(value, scale)}"
+    return f": {percent(value / sum(part.value for part in bar.parts))}"
+
+
+def _parts_table(chart: PartBars, scale: Scale) -> Table:
+    """Return the parts of each bar, with their sum and the whole; else as shares."""
+    parts = [{part.name: part.value for part in bar.parts} for bar in chart.bars]
+    sums = [sum(own.values()) for own in parts]
+    labels = columns(chart.kind, *(f"#{bar.label}" for bar in chart.bars))
+    if not chart.whole:
+        shares = [
+            row(
+                name,
+                *(
+                    percent(own.get(name, 0.0) / total)
+                    for own, total in zip(parts, sums, strict=True)
+                ),
+            )
+            for name in chart.names
+        ]
+        return Table(columns=labels, rows=shares, caption=f"Share of {chart.what} by {chart.kind}")
+    has_whole = any(bar.whole is not None for bar in chart.bars)
+    return Table(
+        columns=labels,
+        rows=[
+            *(
+                row(name, *(scaled(own.get(name), scale, 3) for own in parts))
+                for name in chart.names
+            ),
+            row("sum", *(scaled(total, scale, 3) for total in sums)),
+            *([row(chart.whole, *(scaled(bar.whole, scale, 3) for bar in chart.bars))] * has_whole),
+        ],
+        caption=f"By {chart.kind}, in {scale.unit}",
+    )
+
+
+def _shown(value: float, scale: Scale) -> str:
+    return with_unit(scaled(value, scale, 3), scale)

@@ -1,4 +1,4 @@
-"""Wording that charts share: their questions, the evidence of figures, and why one is missing."""
+"""Wording that charts share: the evidence of figures, and why one is missing."""
 
 from __future__ import annotations
 
@@ -8,45 +8,20 @@ from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import (
-    ALL_PHASES,
     EVIDENCE_TEXT,
     Energy,
     every_energy,
 )
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.figures import Quantity
-from wattload.results.labels import ACTIVITIES
 from wattload.results.quantity import listed, out_of_range
 
 NOT_RECORDED = "not recorded in any run"
 
-_QUESTIONS = {
-    Unit.SECONDS: "How long does {} take?",
-    Unit.BYTES_PER_SECOND: "How fast is {}?",
-    Unit.SAMPLES_PER_SECOND: "How fast is {}?",
-    Unit.JOULES: "How much energy does {} use?",
-    Unit.WATTS: "How much power does {} draw?",
-    Unit.BYTES_PER_JOULE: "How fast is {} per watt?",
-    Unit.PER_JOULE: "How much does {} get out of a joule?",
-    Unit.JOULES_PER_BYTE: "How much energy does {} use per byte?",
-}
 _INTERVAL_SOURCES = {
     Evidence.BOUNDS: "from the drive's power states",
     Evidence.DECLARED: "from declared watts, which were not measured and may be wrong",
 }
-
-
-def question(quantity: Quantity) -> str:
-    """Return the question that a chart of this quantity answers."""
-    text = _QUESTIONS.get(quantity.unit)
-    if text is None:
-        return f"How high is {quantity.label}?"
-    if quantity.phase == ALL_PHASES:
-        return text.format("the whole job")
-    if quantity.phase:
-        return text.format(ACTIVITIES.get(quantity.phase, f"the phase “{quantity.phase}”"))
-    name = quantity.label.removesuffix(" time").removesuffix(" rate").removesuffix(" throughput")
-    return text.format(name)
 
 
 def evidence(*entries: Row) -> str:

@@ -1,10 +1,9 @@
-"""Charts of lines: latency percentiles, latency against throughput, scaling, and steady state."""
+"""Charts of latency percentiles and of steady state."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -23,14 +22,11 @@ from wattload.core.steady import (
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
-from wattload.reports.charts.plot import Axis, Frame, Labels, second_axis, thin_marks
+from wattload.reports.charts.plot import Axis, Frame, thin_marks
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock, Phase
 from wattload.reports.stats.subject import LETTERS, named
-from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
-from wattload.reports.stats.sweeps import LoadCurves, ScaleCurve, Scaling
-from wattload.results.labels import label
 from wattload.results.quantity import (
     DIRECTIONS,
     MISSING,
@@ -43,7 +39,6 @@ from wattload.results.quantity import (
     quantity,
     scale_for,
     scaled,
-    whole,
 )
 from wattload.results.registry import results_of
 
@@ -61,17 +56,6 @@ PERCENTILES = {
 _HEIGHT = 180
 _DASHES = ("", "7 3", "2 2", "9 3 2 3", "4 2", "1 3")
 """By the letter of an arm: lines that cross differ in black and white too."""
-_DOUBLINGS = 3
-"""An axis over which values double at least so often is logarithmic."""
-_IDEAL_STEPS = 32
-_DRIVE_POWER, _POWER_DASH = "mean power of the drives", "8 3 2 3"
-REQUESTS = (
-    " A request lasts until its block is delivered; of a queue, one in 64 is timed. A read lasts "
-    "from taking a request to its completion, the wait for a place in the drive's queue included."
-)
-"""The latencies of requesters and of pollers in words."""
-_NEAR = 2.5
-"""Ceilings up to this factor above the rates are in their chart; farther ones would flatten it."""
 
 Array = NDArray[np.float64]
 Kind = tuple[str, str, int]
@@ -86,6 +70,7 @@ def latency_figure(
     subject: str,
     arms: Mapping[str, Sequence[RunRecord]],
     letters: Sequence[str] = LETTERS,
+    latencies: Mapping[str, str] | None = None,
 ) -> Figure | None:
     """Return a panel per kind of operation; ``None`` where no run measured single operations.
 
@@ -94,6 +79,7 @@ def latency_figure(
         subject: what the title begins with.
         arms: the valid runs of each arm.
         letters: those of the arms, in their order.
+        latencies: how long operations of some kinds last, in words, where that is not the rule.
     """
     panels = [panel for panel in _percentiles(arms, letters) if panel.all_values()]
     if not panels:
@@ -102,15 +88,15 @@ def latency_figure(
         "Time from the submission of one operation, or under a rate limit from when it was due, to "
         "its completion; logarithmic axis."
     )
-    if any(panel.kind[1] == "request" for panel in panels):
-        caption += REQUESTS
+    kinds = dict.fromkeys(panel.kind[1] for panel in panels)
+    notes = [latencies[kind] for kind in kinds if latencies and kind in latencies]
     if any(len(runs) > 1 for panel in panels for runs in panel.arms.values()):
         caption = f"Lines connect the medians of valid runs, a dot is one run. {caption}"
     return Figure(
         name=name,
         title=f"{subject}: latency of single operations",
         svg="".join(_latency_panel(panel) for panel in panels),
-        caption=" ".join([caption, *_gap_sentences(panels)]),
+        caption=" ".join([caption, *notes, *_gap_sentences(panels)]),
         table=_latency_table(panels),
         legend=arms_legend(list(arms), letters),
     )
@@ -255,246 +241,6 @@ def _latency_cell(values: Sequence[float]) -> str:
         return text
     scale = scale_for(Unit.SECONDS, median(values))
     return f"{text} ({'; '.join(scaled(value, scale) for value in values)})"
-
-
-def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
-    """Return latency against throughput by load step: a panel per percentile, on one scale."""
-    loads = [at for curve in found.curves for at in curve.points]
-    rate = scale_for(found.unit, max(at.rate for at in loads))
-    latencies = [value for at in loads for value in at.percentiles_s.values() if value is not None]
-    latencies = latencies or [at.mean_s for at in loads]
-    time = scale_for(Unit.SECONDS, math.sqrt(min(latencies) * max(latencies)))
-    most = rate.shown(max(at.rate for at in loads)) * 1.08
-    ends = (time.shown(min(latencies)) / 1.5, time.shown(max(latencies)) * 1.8)
-    panels = []
-    lacks_some = False
-    drawn = [share for share in DRAWN if any(at.percentiles_s[share] for at in loads)]
-    for share in drawn:
-        frame = Frame(
-            Axis(low=0, high=most),
-            Axis(low=ends[0], high=ends[1], unit=time.unit, log=True),
-            height=_HEIGHT,
-            title=f"{share} latency, {time.unit} · {DIRECTIONS['lower']}",
-            x_title=f"{found.rate_name}, {rate.unit} ({DIRECTIONS['higher']})",
-        )
-        labels = Labels(frame)
-        for curve in found.curves:
-            role = arm_role(curve.letter)
-            xs, ys = [], []
-            for at in curve.points:
-                latency = at.percentiles_s[share]
-                if latency is None:
-                    continue
-                xs.append(rate.shown(at.rate))
-                ys.append(time.shown(latency))
-                tip = (
-                    f"{curve.letter} {label(found.axis)} {at.value}: "
-                    f"{number(ys[-1], 3)} {time.unit} at {number(xs[-1], 3)} {rate.unit}"
-                )
-                frame.mark(xs[-1], ys[-1], role, tip)
-                labels.add(xs[-1], ys[-1], at.value)
-            if found.has_lines:
-                frame.line(xs, ys, role, dash=_dash(curve.letter))
-        lacks_some |= labels.lacks_some
-        panels.append(frame.svg(f"{subject}: {share} latency against {found.rate_name}"))
-    titles = [f"#{share}, {time.unit}" for share in DRAWN]
-    heads = ("arm", label(found.axis), "#runs", "#operations", f"#{found.rate_name}, {rate.unit}")
-    table = Table(
-        columns=columns(*heads, *titles),
-        rows=[
-            row(
-                curve.name,
-                at.value,
-                whole(at.run_count),
-                whole(at.operation_count),
-                scaled(at.rate, rate),
-                *[scaled(at.percentiles_s[share], time) for share in DRAWN],
-            )
-            for curve in found.curves
-            for at in curve.points
-        ],
-        caption=found.basis,
-    )
-    return Figure(
-        name=name,
-        title=f"{subject}: latency against {found.rate_name}, {found.kind}s"
-        + ("" if results_of(found.phase) is not None else f" in {found.phase}"),
-        svg="".join(panels),
-        caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic."
-        f"{' Where points lie close, only some are named.' if lacks_some else ''}"
-        f"{REQUESTS if found.kind == 'request' else ''}",
-        table=table,
-        legend=[(arm_role(curve.letter), curve.name) for curve in found.curves],
-    )
-
-
-def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
-    """Return a panel per rate over the swept setting, with ideal scaling where it is a count."""
-    axis = label(found[0].axis)
-    caption = "Lines connect the medians of valid runs, a dot is one run."
-    caption += "".join(dict.fromkeys(map(ideal_caption, found)))
-    caption += "".join(dict.fromkeys(map(ceiling_caption, found)))
-    caption += "".join(dict.fromkeys(map(power_caption, found)))
-    every = [curve for scaling in found for curve in scaling.curves]
-    return Figure(
-        name=name,
-        title=f"{subject}: rates over {axis}",
-        svg="".join(_scaling_panel(scaling) for scaling in found),
-        caption=caption,
-        table=_scaling_table(found),
-        legend=list(dict.fromkeys((arm_role(curve.letter), curve.name) for curve in every)),
-    )
-
-
-def highest_rate(scaling: Scaling) -> float:
-    """Return the largest value of a chart of rates: with the ceilings, unless they are far off."""
-    rates = [rate for curve in scaling.curves for place in curve.places for rate in place.rates]
-    ceilings = [value for _, value in scaling.ceilings]
-    near = ceilings if ceilings and min(ceilings) <= max(rates) * _NEAR else []
-    return max([*rates, *near])
-
-
-def draw_ceiling(frame: Frame, scaling: Scaling, shown: Scale) -> None:
-    """Draw what the GPUs pull without a queue as a line, where the chart reaches so high."""
-    inside = [(x, shown.shown(y)) for x, y in scaling.ceilings if shown.shown(y) <= frame.y.high]
-    xs, ys = [x for x, _ in inside], [y for _, y in inside]
-    frame.line(xs, ys, "strong", "pull ceiling", dash="1 4", width=2.2)
-    for x, y in inside:
-        tip = f"pull ceiling at {number(x, 3)}: {number(y, 3)} {shown.unit}"
-        frame.mark(x, y, "strong", tip, radius=1.6)
-
-
-def ideal_caption(scaling: Scaling) -> str:
-    """Return what the line of ideal scaling is, or why a count has none."""
-    if not scaling.is_count:
-        return f" {scaling.note}" if scaling.note else ""
-    if any(curve.peak is not None for curve in scaling.curves):
-        return (
-            f" Dashed: the best rate of a single drive, times the number of {label(scaling.axis)}."
-        )
-    return f" Dashed: the rate at the first value of {label(scaling.axis)}, scaled in proportion."
-
-
-def power_axis(found: Sequence[Scaling], rates: Axis) -> Axis | None:
-    """Return the axis of the drives' power to the right of one of rates; ``None`` without power.
-
-    ``found`` are all panels of a figure, which share the axis.
-    """
-    curves = [curve for each in found for curve in each.watts]
-    most = max((place.middle for curve in curves for place in curve.places), default=0.0)
-    return second_axis(rates, most, "W") if most > 0 else None
-
-
-def draw_power(frame: Frame, scaling: Scaling) -> None:
-    """Draw the mean power of the drives of each arm on the right axis."""
-    if frame.right is None:
-        return
-    factor = frame.y.high / frame.right.high
-    for curve in scaling.watts:
-        role = arm_role(curve.letter)
-        xs = [place.number for place in curve.places]
-        watts = [place.middle for place in curve.places]
-        frame.line(xs, [value * factor for value in watts], role, dash=_POWER_DASH, width=1.4)
-        for x, value in zip(xs, watts, strict=True):
-            tip = f"{curve.letter} at {number(x, 3)}: drives {number(value, 3)} W"
-            frame.mark(x, value * factor, role, tip, radius=3, hollow=True)
-
-
-def power_caption(scaling: Scaling) -> str:
-    """Return what the lines of power are; empty without any."""
-    return f" Dash-dotted, right axis: {_DRIVE_POWER}." if scaling.watts else ""
-
-
-def ceiling_caption(scaling: Scaling) -> str:
-    """Return what the line of ceilings is, or where it is if the chart does not reach it."""
-    if not scaling.ceilings:
-        return ""
-    values = [value for _, value in scaling.ceilings]
-    if min(values) <= highest_rate(scaling):
-        return f" Dotted: {scaling.ceiling_text}."
-    least = quantity(min(values), scaling.unit, 3)
-    return f" Above the chart, at {least} or more: {scaling.ceiling_text}."
-
-
-def _scaling_panel(scaling: Scaling) -> str:
-    places = [place for curve in scaling.curves for place in curve.places]
-    most = highest_rate(scaling)
-    shown = scale_for(scaling.unit, most)
-    numbers = sorted({place.number for place in places})
-    low, high = numbers[0], numbers[-1]
-    is_log = high / low >= 2**_DOUBLINGS
-    pad = (high - low) * 0.06
-    ends = (low / 1.15, high * 1.15) if is_log else (low - pad, high + pad)
-    rates = Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit)
-    frame = Frame(
-        Axis(low=ends[0], high=ends[1], log=is_log, at=numbers),
-        rates,
-        height=_HEIGHT,
-        right=power_axis([scaling], rates),
-        title=" · ".join(
-            filter(None, (f"{scaling.label}, {shown.unit}", DIRECTIONS[scaling.better]))
-        ),
-        x_title=label(scaling.axis),
-    )
-    draw_ceiling(frame, scaling, shown)
-    draw_power(frame, scaling)
-    words = []
-    for curve in scaling.curves:
-        role, first = arm_role(curve.letter), curve.places[0].number
-        if scaling.is_count:
-            steps = [first * (high / first) ** (i / _IDEAL_STEPS) for i in range(_IDEAL_STEPS + 1)]
-            ideal = [shown.shown(curve.ideal(at)) for at in steps]
-            kept = [y if y <= frame.y.high else None for y in ideal]
-            frame.line(steps, kept, role, dash="5 4", width=1)
-        xs = [place.number for place in curve.places]
-        ys = [shown.shown(place.middle) for place in curve.places]
-        frame.line(xs, ys, role)
-        for place, y in zip(curve.places, ys, strict=True):
-            for rate in place.rates if len(place.rates) > 1 else ():
-                at = shown.shown(rate)
-                frame.mark(place.number, at, role, f"{number(at, 3)} {shown.unit}", radius=2)
-            tip = f"{curve.letter} at {number(place.number, 3)}: {number(y, 3)} {shown.unit}"
-            frame.mark(place.number, y, role, tip)
-        words.append(f"{curve.letter}: {', '.join(number(y, 3) for y in ys)}")
-    return frame.svg(
-        f"{scaling.label} over {label(scaling.axis)}, {shown.unit}. {'; '.join(words)}"
-    )
-
-
-def _scaling_table(found: Sequence[Scaling]) -> Table:
-    has_count = any(scaling.is_count for scaling in found)
-    has_peak = any(curve.peak is not None for each in found for curve in each.curves)
-    rows: list[tuple[Cell, ...]] = []
-    for scaling in found:
-        most = max(r for curve in scaling.curves for place in curve.places for r in place.rates)
-        shown = scale_for(scaling.unit, most)
-        for curve in scaling.curves:
-            rows += _scaling_rows(scaling, curve, shown, has_count=has_count)
-        for curve in scaling.watts:
-            watts = replace(scaling, label=_DRIVE_POWER, is_count=False)
-            rows += _scaling_rows(watts, curve, Scale(1.0, "W"), has_count=has_count)
-    kept = "#kept of the single-drive peak" if has_peak else "#kept of ideal"
-    ideals = ["#ideal", kept] if has_count else []
-    axis = f"#{label(found[0].axis)}"
-    titles = ("rate", "unit", "arm", axis, "#median", *ideals, "runs")
-    return Table(columns=columns(*titles), rows=rows, caption=f"Rates over {label(found[0].axis)}")
-
-
-def _scaling_rows(
-    scaling: Scaling, curve: ScaleCurve, shown: Scale, *, has_count: bool
-) -> Iterator[tuple[Cell, ...]]:
-    for place in curve.places:
-        ideal = curve.ideal(place.number) if scaling.is_count else None
-        kept = percent(place.middle / ideal if ideal else None)
-        yield row(
-            scaling.label,
-            shown.unit,
-            curve.name,
-            number(place.number),
-            scaled(place.middle, shown),
-            *([scaled(ideal, shown), kept] if has_count else []),
-            "; ".join(scaled(rate, shown) for rate in place.rates),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from wattload.core.power import Channel, Scope
 from wattload.core.units import NS_PER_S
 from wattload.reports.blocks import (
     Block,
+    Cell,
     Figure,
     FigureRow,
     Fold,
@@ -23,14 +24,15 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.charts.ceilings import ceiling_bars_figure
-from wattload.reports.charts.grid import table_of
-from wattload.reports.charts.parts import part_bars_figure
+from wattload.reports.charts.bars import ceiling_bars_figure, part_bars_figure, value_bars_figure
 from wattload.reports.charts.scatter import ArmScatter, arms_scatter_figure, make_scatter
-from wattload.reports.charts.series import curves_figure, step_panels_figure, supply_figure
-from wattload.reports.charts.steps import step_lines_figure
+from wattload.reports.charts.steps import (
+    curves_figure,
+    step_lines_figure,
+    step_panels_figure,
+    supply_figure,
+)
 from wattload.reports.charts.timeline import Track
-from wattload.reports.charts.values import value_bars_figure
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock
@@ -183,7 +185,7 @@ def _blocks(
             case Text():
                 yield Paragraph(shape.text, quiet=shape.quiet)
             case Grid():
-                yield table_of(shape)
+                yield _grid(shape)
             case Sheet():
                 yield _sheet(shape)
             case ShapeGroup():
@@ -234,6 +236,22 @@ _DRAWN: Mapping[type, Callable[[Any, Sequence[Track]], Figure | None]] = {
     Offsets: _offsets,
 }
 """How each shape is drawn, with the tracks of the page."""
+
+
+def _grid(grid: Grid) -> Table:
+    cells = [
+        [
+            each if isinstance(each, str) else Cell(each.text, each.tone, "", each.remark)
+            for each in own
+        ]
+        for own in grid.rows
+    ]
+    return Table(
+        columns=columns(*grid.columns),
+        rows=[row(*own) for own in cells],
+        caption=grid.caption,
+        note=grid.note,
+    )
 
 
 def _sheet(sheet: Sheet) -> Table:

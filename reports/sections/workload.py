@@ -26,13 +26,11 @@ from wattload.reports.charts.captions import forced_caption, forced_clause
 from wattload.reports.charts.lines import (
     Progression,
     latency_figure,
-    load_figure,
     progress_of,
-    scaling_figure,
     steady_figure,
     verdict,
 )
-from wattload.reports.charts.panels import PANELS_MAX, mean_panels, rate_panels, tail_panels
+from wattload.reports.charts.sweeps import PANELS_MAX, means_figure, rates_figure, tails_figure
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
@@ -208,20 +206,17 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     records = _valid_records(subject, group)
     clause = forced_clause(each for each in compare(subject, group) if each.quantity.headline)
     if not is_swept:
-        found = latency_figure(f"{name}-latency", title, records, group.letters)
+        found = latency_figure(f"{name}-latency", title, records, group.letters, view.latencies)
         if found is not None:
             yield Fold("Latency", [_marked(found, clause)])
-    if len(panels(group)) > 1 or view.always_panels:
-        yield from _panels(subject, group, name, title)
-    else:
-        yield from _curves(subject, group, name, title, is_swept=is_swept)
+    yield from _curves(subject, group, name, title, is_swept=is_swept)
     if not is_swept:
         pairs = zip(group.letters, records.items(), strict=True)
         bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
         stages = stages_figure(f"{name}-stages", title, bars)
         parts = [*([stages] if stages else [])]
         if not view.draws_parts:
-            parts += parts_figures(name, title, bars)
+            parts += parts_figures(name, title, bars, view.useful_part)
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
     # The verdicts of some workloads are their own: a plateau of minutes is not a steady drive.
@@ -232,43 +227,38 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
 def _curves(
     subject: Subject, group: Group, name: str, title: str, *, is_swept: bool
 ) -> Iterator[Block]:
-    """Yield the curves of a sweep of one setting, in a fold where there is no sweep."""
-    curves: list[Block] = [
-        load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", title, found)
-        for found in load_curves(subject, group)
-    ]
-    if rates := scalings(subject, group):
-        curves.append(scaling_figure(f"{name}-scaling", title, rates))
-        if limits := drive_limits(subject, group):
-            sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
-            curves.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
-    yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
-
-
-def _panels(subject: Subject, group: Group, name: str, title: str) -> Iterator[Block]:
-    """Yield the curves of a sweep of several settings, in panels; of too many only the data."""
-    figures = []
+    """Yield the curves of a sweep, in a fold without one; of too many panels only the data."""
+    view = view_named(group.workload)
+    figures: list[Figure] = []
     by_kind: dict[tuple[str, str], list[LoadCurves]] = defaultdict(list)
     for curves in load_curves(subject, group):
         by_kind[curves.phase, curves.kind].append(curves)
     for kind, found in by_kind.items():
         place = f"{name}-{anchor(*kind)}"
-        figures.append(mean_panels(f"{place}-mean", title, found))
-        if (tails := tail_panels(f"{place}-tails", title, found)) is not None:
+        figures.append(means_figure(f"{place}-mean", title, found, view.latencies))
+        if (tails := tails_figure(f"{place}-tails", title, found)) is not None:
             figures.append(tails)
-    by_rate: dict[str, list[Scaling]] = defaultdict(list)
-    for scaling in scalings(subject, group):
-        is_counted = view_named(group.workload).sweep is not None
-        if scaling.unit is Unit.BYTES_PER_SECOND or is_counted:
-            by_rate[scaling.label].append(scaling)
-    figures += [
-        rate_panels(f"{name}-{anchor(rate)}-panels", title, found)
-        for rate, found in by_rate.items()
-    ]
-    if len(panels(group)) <= PANELS_MAX:
-        yield from figures
+    count = len(panels(group))
+    if count == 1:
+        if rates := scalings(subject, group):
+            figures.append(rates_figure(f"{name}-scaling", title, rates))
     else:
+        by_rate: dict[str, list[Scaling]] = defaultdict(list)
+        for scaling in scalings(subject, group):
+            if scaling.unit is Unit.BYTES_PER_SECOND or view.sweep is not None:
+                by_rate[scaling.label].append(scaling)
+        figures += [
+            rates_figure(f"{name}-{anchor(rate)}-panels", title, found)
+            for rate, found in by_rate.items()
+        ]
+    blocks: list[Block] = [*figures]
+    if count == 1 and (limits := drive_limits(subject, group)):
+        sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
+        blocks.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
+    if count > PANELS_MAX:
         yield from (Fold(each.title, [each.table], data=True) for each in figures)
+    else:
+        yield from blocks if is_swept else ([Fold("Scaling", blocks)] if blocks else ())
 
 
 def _limits_table(subject: Subject, group: Group, caption: str) -> Table:

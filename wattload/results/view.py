@@ -220,6 +220,8 @@ class View(Generic[F]):
             or ``arms_over_points`` of all.
         rate_titles: titles of a figure's bars by its name, with ``{unit}`` and ``{prefix}``, the
             unit without ``/s``.
+        latencies: how long operations of some kinds last, where that is not from submission to
+            completion.
         times: the name of a figure that is a duration, and the words before it.
 
     Work:
@@ -255,7 +257,6 @@ class View(Generic[F]):
         over_time: charts in place of the rate over time; the first may open the page.
         closing: what follows the figures over time.
         draws_parts: whether it draws the parts of times by itself.
-        always_panels: whether curves are drawn as panels, also of a sweep of one setting.
         emulates_accelerators: whether it does, so that a loader reads ahead of what they compute.
         useful_part: the figure whose share of a whole is printed on its bar, and a word for it.
         judges_steady: whether its runs are judged to be steady by rules of their own.
@@ -268,6 +269,7 @@ class View(Generic[F]):
     arms: Callable[[Mapping[str, Sequence[Run[F]]]], str] | None = None
     arms_over_points: bool = False
     rate_titles: Mapping[str, str] = field(default_factory=dict)
+    latencies: Mapping[str, str] = field(default_factory=dict)
     times: tuple[str, str] = ("", "")
     work: Callable[[Run[F], Sequence[str]], tuple[str, float] | None] | None = None
     has_size: bool = True
@@ -296,7 +298,6 @@ class View(Generic[F]):
     over_time: Callable[[Shown[F]], Sequence[Chart]] = lambda _: ()
     closing: Callable[[Shown[F]], Iterable[Shape]] = _no_shapes
     draws_parts: bool = False
-    always_panels: bool = False
     emulates_accelerators: bool = False
     useful_part: tuple[str, str] = ("", "")
     judges_steady: bool = False

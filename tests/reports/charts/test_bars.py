@@ -60,26 +60,6 @@ def test_a_run_that_does_not_count_is_hollow() -> None:
     assert fills == [light("strong"), light("surface"), light("surface")]
 
 
-def test_uncertainty_reaches_to_both_sides_of_the_figure() -> None:
-    svg = panel(bar(value=10.0, error=2.0))
-    ((left, right),) = re.findall(r'<line x1="([\d.]+)%" x2="([\d.]+)%"', svg)
-    (width,) = widths(svg)
-    assert float(left) < width < float(right)
-
-
-def test_a_long_name_is_printed_over_its_bar_and_a_letter_before_it() -> None:
-    named = bars_svg("x", [Bar(label="Micron 9550, PS1", role="a", value=1.0)], JOULES)
-    assert ">Micron 9550, PS1<" in named
-    assert "translate" not in named
-    assert "translate(" in panel(bar(value=1.0))
-
-
-def test_a_value_that_cannot_be_drawn_is_named_instead() -> None:
-    found = checked_range(bar(value=1e40))
-    assert found.value is None
-    assert "out of range" in found.reason
-
-
 def test_thirty_bars_are_three_panels_of_one_scale() -> None:
     bars = [Bar(label=f"arm {index}", role="device", value=30.0 - index) for index in range(30)]
     svg = split_svg("GB/s", bars, JOULES)

@@ -753,6 +753,11 @@ VIEW = View[ReadFacts](
     served=_served,
     failed=lambda run: run.facts.failed,
     operation="read",
+    latencies={
+        "request": "A request lasts until its block is delivered; of a queue, one in 64 is timed. "
+        "A read lasts from taking a request to its completion, the wait for a place in the drive's "
+        "queue included."
+    },
     gpus=gpus,
     splits=lambda run: run.facts.engine,
     has_swept_targets=True,

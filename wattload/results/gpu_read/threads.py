@@ -189,5 +189,4 @@ VIEW = View[ReadFacts](
     gpus=gpus,
     opening=_opening,
     closing=_closing,
-    always_panels=True,
 )
