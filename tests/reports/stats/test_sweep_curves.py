@@ -13,7 +13,7 @@ from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table
-from wattload.reports.charts.lines import load_figure
+from wattload.reports.charts.sweeps import means_figure
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run, load_runs
@@ -73,7 +73,7 @@ def test_a_point_has_the_bytes_and_the_merged_histograms_of_its_runs(swept: list
 def test_each_arm_is_a_line_in_order_of_the_setting(swept: list[Run]) -> None:
     subject = _subject(list(reversed(swept)))
     (found,) = load_curves(subject, subject.groups[0])
-    assert "<path" in load_figure("latency", "Reads", found).svg
+    assert "<path" in means_figure("latency", "Reads", [found], {}).svg
     assert [[at.value for at in curve.points] for curve in found.curves] == [["1", "2", "8"]] * 2
 
 
@@ -105,7 +105,7 @@ def test_points_without_an_order_are_not_connected(swept: list[Run]) -> None:
     assert [each.value for each in points(subject.groups[0])] == ["False", "True"]
     (found,) = load_curves(subject, subject.groups[0])
     assert not found.has_lines
-    assert "<path" not in load_figure("latency", "Reads", found).svg
+    assert "<path" not in means_figure("latency", "Reads", [found], {}).svg
     assert scalings(subject, subject.groups[0]) == ()
 
 
