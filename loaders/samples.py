@@ -128,12 +128,12 @@ def copy_resized(payload: NDArray[np.uint8], row: NDArray[np.uint8]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One epoch of a training job for an outside program to run.
+    """A training job for one call of an outside program.
 
-    ``orders[accelerator]`` are the samples that an accelerator loads, in order and in whole
-    batches, the same number for each. ``step_s`` is the computation time of one step.
-    ``record_mean_bytes`` and ``record_stdev_bytes`` describe the records to programs that need
-    them.
+    ``orders[accelerator]`` are the samples that an accelerator loads in each of ``epochs``, in
+    order and in whole batches, the same number for each. ``step_s`` is the computation time of one
+    step. ``record_mean_bytes`` and ``record_stdev_bytes`` describe the records to programs that
+    need them.
     """
 
     samples: SampleSet
@@ -141,6 +141,7 @@ class Training:
     step_s: float
     record_mean_bytes: float
     record_stdev_bytes: float
+    epochs: int = 1
 
     @property
     def accelerators(self) -> int:
@@ -148,7 +149,7 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """The steps of the epoch, the same for each accelerator."""
+        """The steps of an epoch, the same for each accelerator."""
         return len(self.orders[0]) // self.samples.batch_samples
 
     def batch_bytes_read(self, accelerator: int, step: int) -> int:
@@ -158,8 +159,13 @@ class Training:
         return sum(self.samples.file_bytes[index] for index in batch)
 
     def bytes_read(self, accelerator: int) -> int:
-        """Return the size of the files that an accelerator loads, in bytes."""
+        """Return the size of the files that an accelerator loads in an epoch, in bytes."""
         return sum(self.samples.file_bytes[index] for index in self.orders[accelerator])
+
+    @property
+    def epoch_bytes(self) -> int:
+        """The size of the files that all accelerators load in an epoch."""
+        return sum(map(self.bytes_read, range(self.accelerators)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,27 +206,36 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
+class TrainedEpoch:
     """One epoch by an outside program: its accelerators' times, and its own report.
 
     ``window_s`` is the timed window on CLOCK_MONOTONIC. ``plugged_bytes`` counts what our reader
-    moved inside the program, and ``verified`` what it compared, both ``None`` where the program
-    used its own.
+    moved inside the program, ``None`` where the program used its own.
     """
 
     ranks: Sequence[TrainedRank]
     window_s: float
     counts: ProcessCounts
     reported: Reported
+    plugged_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """A training job by an outside program.
+
+    ``verified`` is what our reader compared inside it, ``None`` where it used its own.
+    """
+
+    epochs: Sequence[TrainedEpoch]
     path: DataPath
     version: str
     command: tuple[str, ...]
-    plugged_bytes: int | None = None
     verified: VerifiedSamples | None = None
 
 
 TimedWindow = Callable[[], AbstractContextManager[Phase]]
-"""Opens the phase of the program's loop, before it begins."""
+"""Opens the phase of an epoch of the program's loop, before it begins."""
 
 
 @runtime_checkable

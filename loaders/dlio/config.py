@@ -69,7 +69,9 @@ class Config:
     )
     start_method: str = setting("fork", "How workers start.", choices=START_METHODS)
     cold_epochs: bool = setting(
-        True, "Empty the page cache before every epoch; false: before the first alone, as DLIO."
+        True,
+        "Empty the page cache before every epoch, each a call of DLIO; false: before the first of "
+        "all epochs in one call.",
     )
     reader: str = setting(
         "dlio",
@@ -148,10 +150,19 @@ class Config:
     def differences(self, training: Training) -> Sequence[str]:
         """Return the differences that matter in a comparison with our own loop."""
         side = math.isqrt(training.samples.resize_bytes)
+        order = (
+            "one epoch at a time. It read links, so that it read the same files in the same order "
+            "as the other loaders"
+            if training.epochs == 1
+            else "all epochs in one call. It read links in the order of the other loaders' first "
+            "epoch, in every epoch"
+        )
         found = [
-            "DLIO ran its own loop, one epoch at a time. It read links, so that it read the same "
-            "files in the same order as the other loaders; its own shuffling was off. It starts "
-            "its workers in the timed epoch, which other loaders do before the measurement."
+            f"DLIO ran its own loop, {order}; its own shuffling was off. It starts its workers in "
+            "the first timed epoch of a call, which other loaders do before the measurement.",
+            "Bytes are those of the files of every batch that DLIO reports as processed. Counters "
+            "of CPU and devices are read when its log announces a timed block or its end, within "
+            "milliseconds of them.",
         ]
         if self.reader == "dlio":
             found.append(

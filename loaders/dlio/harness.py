@@ -1,9 +1,9 @@
-"""dlio-benchmark run for one epoch on our files: its configuration, its command, its result.
+"""dlio-benchmark run on our files: its configuration, its command, its result.
 
 DLIO lists ``<data folder>/train``, sorts the names and, unshuffled, reads them in that order, each
-accelerator its own contiguous part. Numbered links therefore make it read any files in any order.
-One epoch is one call of the program, because it does not wait between two: the page cache is
-emptied before it starts. Its own log says when its timed block begins and ends.
+accelerator its own contiguous part. Numbered links therefore make it read any files in any order,
+the same one in every epoch. It does not wait between epochs, so a page cache that is emptied before
+each needs a call of the program for each. Its own log says when its timed blocks begin and end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -37,13 +38,12 @@ from wattload.loaders.dlio.record_files import ReaderSettings, ReaderSummary, re
 from wattload.loaders.samples import (
     ProcessCounts,
     TimedWindow,
+    TrainedEpoch,
     Training,
     TrainingResult,
 )
 
 MEMORY = Path("/dev/shm")
-EPOCHS_FROM_MEMORY = 2
-"""From memory the program loads the epoch twice, and the second counts: its workers run by then."""
 
 OUTPUT = "output"
 JOURNAL = "reads.jsonl"
@@ -63,9 +63,26 @@ _SIGNAL_STATUS = 128
 
 _LINE = re.compile(
     r"\[INFO\] (\S+) "
-    r"(?:(Running DLIO|Starting block|Ending block)|Rank (\d+) step (\d+) processed) "
+    r"(?:(Running DLIO|Max steps|Starting block|Ending block)|Rank (\d+) step (\d+) processed) "
 )
-"""Lines of rank 0 on the first and last of what DLIO times, its block; and those of each step."""
+"""Lines of rank 0, and those of each rank's steps.
+
+Between "Max steps" and the first block DLIO makes its DataLoader, which reads nothing. A block is
+what DLIO times of an epoch.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What DLIO timed of an epoch, on CLOCK_MONOTONIC, and the kernel's counts in it.
+
+    They are taken when the program's log announces the block and its end, which is heard some
+    milliseconds later; workers of the first block take longer than that to start.
+    """
+
+    start_ns: int
+    end_ns: int
+    counts: ProcessCounts
 
 
 def train(
@@ -91,61 +108,86 @@ def train(
         own.write(COMMAND, shlex.join(command) + "\n")
         program = Program(command, folder, _environment(config, training, folder))
         held.callback(program.end)
-        counts, window_s = _follow(program, training, window)
+        blocks = _follow(program, training, window)
         if status := program.status():
             raise RunError(
                 f"dlio-benchmark {_ending(status)}: {program.last_error_line() or 'no output'}; "
                 f"its full error output is in {folder / STDERR}"
             )
-    if counts is None:
+    if len(blocks) != training.epochs:
         raise RunError(
-            f"dlio-benchmark did not log its block, see {folder / STDERR}; dlio-benchmark 2.0.0 is "
-            "the supported version"
+            f"dlio-benchmark logged {len(blocks)} of {training.epochs} blocks, see "
+            f"{folder / STDERR}; dlio-benchmark 2.0.0 is the supported version"
         )
-    output = read_output(folder / OUTPUT, training, epochs=_epochs(training))
-    noted = read_summary(folder / JOURNAL) if config.reader == "wattload" else None
+    noted = None
+    if config.reader == "wattload":
+        noted = read_summary(folder / JOURNAL, [block.start_ns for block in blocks])
     return TrainingResult(
-        ranks=output.ranks,
-        window_s=window_s,
-        counts=counts,
-        reported=output.reported,
+        epochs=[
+            TrainedEpoch(
+                ranks=ranks,
+                window_s=(block.end_ns - block.start_ns) / NS_PER_S,
+                counts=block.counts,
+                reported=reported,
+                plugged_bytes=noted.read_bytes[number] if noted is not None else None,
+            )
+            for number, (block, (ranks, reported)) in enumerate(
+                zip(blocks, read_output(folder / OUTPUT, training), strict=True)
+            )
+        ],
         path=_path(config, training, noted),
         version=version("dlio-benchmark"),
         command=tuple(command),
-        plugged_bytes=noted.read_bytes if noted is not None else None,
         verified=_verified(training, noted) if noted is not None else None,
     )
 
 
-def _follow(
-    program: Program, training: Training, window: TimedWindow | None
-) -> tuple[ProcessCounts | None, float]:
-    """Follow the program's log to its end; return the counts and the seconds of its last block."""
-    counts, start_ns, end_ns = None, 0, 0
-    left_bytes = sum(map(training.bytes_read, range(training.accelerators)))
+def _follow(program: Program, training: Training, window: TimedWindow | None) -> list[_Block]:
+    """Follow the program's log to its end; return its blocks, each a phase of ``window``.
+
+    A phase's bytes are those of the files of its batches, counted when a rank logs a batch as
+    processed. What the last lines of other ranks have is added at the end of the block, where rank
+    0 has waited for them; the program's output confirms all steps afterwards.
+    """
+    blocks: list[_Block] = []
+    start_ns = 0
     phase: Phase | None = None
+    left: dict[tuple[int, int], int] = {}
     with ExitStack() as held:
         for line in filter(None, map(_LINE.match, program.lines())):
             time_ns, event = _monotonic_ns(line[1]), line[2]
             if event == "Running DLIO":
-                program.note_ranks()
+                program.unlink_shared_memory()
+            elif event == "Max steps":
                 phase = held.enter_context(window()) if window else None
+                program.mark()
+                left = _batches(training)
             elif event == "Starting block":
-                program.begin()
                 start_ns = time_ns
             elif event == "Ending block":
-                counts, end_ns = program.counts(), time_ns
-                if phase is not None:
-                    # Lines of other ranks may come after those of the first.
-                    phase.moved(read_bytes=left_bytes)
-                    phase.set_edges(start_ns, end_ns)
-                    held.close()
-                    phase = None
+                blocks.append(_Block(start_ns, time_ns, program.counts()))
+                if phase is None:
+                    continue
+                phase.moved(read_bytes=sum(left.values()))
+                phase.set_edges(start_ns, time_ns)
+                held.close()
+                phase, left = None, _batches(training)
+                if window is not None and len(blocks) < training.epochs:
+                    phase = held.enter_context(window())
             elif phase is not None:
-                read_bytes = training.batch_bytes_read(int(line[3]), int(line[4]) - 1)
-                phase.moved(read_bytes=read_bytes)
-                left_bytes -= read_bytes
-    return counts, (end_ns - start_ns) / NS_PER_S
+                # A last line of an epoch that comes in the next one stands for that one's last.
+                batch = (int(line[3]), int(line[4]) - 1)
+                phase.moved(read_bytes=left.pop(batch, 0))
+    return blocks
+
+
+def _batches(training: Training) -> dict[tuple[int, int], int]:
+    """Return the bytes of each batch of an epoch, by rank and step."""
+    return {
+        (rank, step): training.batch_bytes_read(rank, step)
+        for rank in range(training.accelerators)
+        for step in range(training.steps)
+    }
 
 
 def _monotonic_ns(stamp: str) -> int:
@@ -234,7 +276,7 @@ def workload_settings(config: Config, training: Training, data: Path) -> dict[st
             "keep_files": True,
         },
         "reader": reader,
-        "train": {"epochs": _epochs(training), "computation_time": training.step_s},
+        "train": {"epochs": training.epochs, "computation_time": training.step_s},
         # Tensors of these sizes are made at start-up, though no checkpoint is.
         "checkpoint": {
             "checkpoint_folder": "checkpoints",
@@ -244,10 +286,6 @@ def workload_settings(config: Config, training: Training, data: Path) -> dict[st
         "output": {"folder": OUTPUT},
         "metric": {"au": UNET3D.au_threshold},
     }
-
-
-def _epochs(training: Training) -> int:
-    return EPOCHS_FROM_MEMORY if training.samples.in_memory else 1
 
 
 def _environment(config: Config, training: Training, folder: Path) -> dict[str, str]:

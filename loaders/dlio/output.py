@@ -1,4 +1,4 @@
-"""dlio-benchmark's output files, read: ``summary.json`` and ``RANK_output.json``.
+"""dlio-benchmark's output files: ``summary.json`` and ``RANK_output.json``.
 
 As release 2.0.0 writes them (``dlio_benchmark/utils/statscounter.py``). An epoch without
 checkpoints is one block, ``block1``.
@@ -7,7 +7,6 @@ checkpoints is one block, ``block1``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -21,21 +20,26 @@ SUMMARY = "summary.json"
 
 
 class _Metric(BaseModel):
-    """What of the summary's ``metric`` is read: means over the epochs."""
+    """What of the summary's ``metric`` is read: a figure an epoch, and a mean over them."""
 
     model_config = ConfigDict(strict=True)
 
-    train_au_mean_percentage: FiniteFloat
-    train_throughput_mean_samples_per_second: FiniteFloat
+    train_au_percentage: list[FiniteFloat]
+    train_throughput_samples_per_second: list[FiniteFloat]
     train_io_mean_MB_per_second: FiniteFloat  # noqa: N815 - the program's name
 
-    def reported(self) -> Reported:
-        """Return them in SI units; what it calls MB are MiB."""
-        return Reported(
-            au=self.train_au_mean_percentage / 100,
-            samples_per_s=self.train_throughput_mean_samples_per_second,
-            nominal_bytes_per_s=self.train_io_mean_MB_per_second * MIB,
-        )
+    def reported(self) -> list[Reported]:
+        """Return each epoch's figures in SI units; what it calls MB are MiB."""
+        return [
+            Reported(
+                au=percentage / 100,
+                samples_per_s=samples_per_s,
+                nominal_bytes_per_s=self.train_io_mean_MB_per_second * MIB,
+            )
+            for percentage, samples_per_s in zip(
+                self.train_au_percentage, self.train_throughput_samples_per_second, strict=True
+            )
+        ]
 
 
 class _Times(BaseModel):
@@ -57,41 +61,45 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _DOCUMENT = TypeAdapter(dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """The last epoch of a run, rank by rank, and the figures of its summary."""
-
-    ranks: Sequence[TrainedRank]
-    reported: Reported
-
-
-def read_output(folder: Path, training: Training, *, epochs: int) -> Output:
-    """Return what the program wrote of a run of that many epochs.
+def read_output(folder: Path, training: Training) -> list[tuple[Sequence[TrainedRank], Reported]]:
+    """Return each epoch's times, rank by rank, and the figures that the program reports of it.
 
     Raises:
         RunError: a file is missing, is no JSON, or lacks what a finished run has.
     """
-    metric = _member(folder / SUMMARY, "metric", _Metric)
-    ranks = []
-    for rank in range(training.accelerators):
-        path = folder / f"{rank}_output.json"
-        epoch = _member(path, str(epochs), _Epoch)
-        load, processed = epoch.load.block1, epoch.proc.block1
-        if {len(load), len(processed)} != {training.steps}:
-            raise RunError(
-                f"{path} of dlio-benchmark has {len(load)} load times and {len(processed)} step "
-                f"times; expected {training.steps} of each"
-            )
-        samples = training.steps * training.samples.batch_samples
-        ranks.append(
-            TrainedRank(
-                # The block's length is nowhere; its throughput is steps x batch / (end - start).
-                duration_s=samples / epoch.throughput.block1,
-                load_s=tuple(load),
-                processed_s=tuple(processed),
-            )
+    reported = _member(folder / SUMMARY, "metric", _Metric).reported()
+    if len(reported) != training.epochs:
+        raise RunError(
+            f"{folder / SUMMARY} of dlio-benchmark has {len(reported)} epochs; "
+            f"expected {training.epochs}"
         )
-    return Output(ranks=ranks, reported=metric.reported())
+    return [
+        (
+            [
+                _trained(folder / f"{rank}_output.json", epoch, training)
+                for rank in range(training.accelerators)
+            ],
+            figures,
+        )
+        for epoch, figures in enumerate(reported, 1)
+    ]
+
+
+def _trained(path: Path, number: int, training: Training) -> TrainedRank:
+    """Return the times of a rank in one epoch, after checking that it made every step."""
+    epoch = _member(path, str(number), _Epoch)
+    load, processed = epoch.load.block1, epoch.proc.block1
+    if {len(load), len(processed)} != {training.steps}:
+        raise RunError(
+            f"{path} of dlio-benchmark has {len(load)} load times and {len(processed)} step "
+            f"times; expected {training.steps} of each"
+        )
+    return TrainedRank(
+        # The block's length is nowhere; its throughput is steps x batch / (end - start).
+        duration_s=training.steps * training.samples.batch_samples / epoch.throughput.block1,
+        load_s=tuple(load),
+        processed_s=tuple(processed),
+    )
 
 
 def _member(path: Path, name: str, model: type[ModelT]) -> ModelT:

@@ -47,7 +47,7 @@ class Program:
             OSError: the command can't be started.
         """
         self._errors = folder / STDERR
-        self._ranks: dict[int, _Counts] = {}
+        self._marked: dict[int, _Counts] = {}
         with (folder / STDOUT).open("wb") as out:
             self._process = subprocess.Popen(
                 with_this_process(command),
@@ -112,33 +112,32 @@ class Program:
         written = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)]
         return (named or written or [""])[-1]
 
-    def note_ranks(self) -> None:
-        """Note the processes before they start workers, whose counts then begin at 0.
+    def mark(self) -> None:
+        """Begin to count, with the processes that run now; those started later begin at 0."""
+        self._marked = {pid: _Counts.of(pid) for pid in self._members()}
 
-        All ranks have mapped MPICH's shared memory, which a rank that is killed would leave.
+    def unlink_shared_memory(self) -> None:
+        """Remove the names of MPICH's shared memory, which a rank that is killed would leave.
+
+        All ranks must have mapped it.
         """
-        self._ranks = dict.fromkeys(self._members(), _Counts())
-        for pid in self._ranks:
+        for pid in self._members():
             with suppress(FileNotFoundError):  # it has ended
                 unlink_shared_memory(pid)
 
-    def begin(self) -> None:
-        """Begin to count, without what has ended since, such as a rank's ``uname``."""
-        self._ranks = {pid: _Counts.of(pid) for pid in self._ranks.keys() & self._members()}
-
     def counts(self) -> ProcessCounts:
-        """Return the counts of the noted processes since ``begin``, and all of their workers'.
+        """Return the counts of all processes since the mark, and move it to now.
 
         What has ended counts for the process that waited for it.
 
         Raises:
-            RunError: one of the noted processes has ended.
+            RunError: one of the marked processes has ended.
         """
         found = {pid: _Counts.of(pid) for pid in self._members()}
-        if not self._ranks.keys() <= found.keys():
+        if not self._marked.keys() <= found.keys():
             raise RunError("dlio-benchmark's processes ended before their CPU time was read")
         peaks = [_peak_bytes(pid) for pid in found]
-        before = self._ranks.values()
+        before, self._marked = self._marked.values(), found
         return ProcessCounts(
             cpu_s=sum(now.cpu_s for now in found.values()) - sum(then.cpu_s for then in before),
             called_bytes=_growth(

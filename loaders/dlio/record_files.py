@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
+from bisect import bisect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -97,29 +98,37 @@ class RecordFiles:
 class ReaderSummary:
     """What our reader logged inside the program: bytes read and verified, and the engines used.
 
-    ``bad_blocks`` has the count of each file with wrong blocks, by its name.
+    ``read_bytes`` has those of each epoch, ``bad_blocks`` the count of each file with wrong blocks,
+    by its name.
     """
 
-    read_bytes: int
+    read_bytes: tuple[int, ...]
     verified_bytes: int
     bad_blocks: Mapping[str, int]
     engines: tuple[str, ...]
     remarks: tuple[str, ...]
 
 
-def read_summary(path: Path) -> ReaderSummary:
-    """Return what our reader logged; nothing if the journal does not exist."""
+def read_summary(path: Path, starts_ns: Sequence[int]) -> ReaderSummary:
+    """Return what our reader logged; nothing if the journal does not exist.
+
+    ``starts_ns`` has the start of each epoch on CLOCK_MONOTONIC: it ends where the next starts.
+    """
     try:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     except FileNotFoundError:
         lines = []
     opened = [line for line in lines if "engine" in line]
+    read_bytes = [0] * len(starts_ns)
     bad = Counter[str]()
     for line in lines:
+        if "read_bytes" in line:
+            epoch = bisect(starts_ns, line["at_ns"], lo=1) - 1
+            read_bytes[epoch] += int(line["read_bytes"])
         if line.get("bad_blocks"):
             bad[Path(line["path"]).name] += int(line["bad_blocks"])
     return ReaderSummary(
-        read_bytes=sum(int(line["read_bytes"]) for line in lines if "read_bytes" in line),
+        read_bytes=tuple(read_bytes),
         verified_bytes=sum(int(line.get("verified_bytes", 0)) for line in lines),
         bad_blocks=bad,
         engines=tuple(dict.fromkeys(line["engine"] for line in opened)),

@@ -127,7 +127,13 @@ def accelerator_search() -> list[Run]:
 def outside_program() -> list[Run]:
     """Return a run of dlio-benchmark whose accelerators computed most of the time."""
     one = epoch([0.01] * 60, [0.3] * 60, hash_cpu_s=None, step_s=None)
-    of_program = program_epoch(window_s=19.0, called_bytes=66_000, storage_bytes=60_000)
+    of_program = program_epoch(
+        window_s=18.61,
+        called_bytes=66_000,
+        storage_bytes=60_000,
+        au=59 * 0.3 / 18.29,
+        samples_per_s=60 * 7 / 18.6,
+    )
     program = Program(version="2.0.0", command=("dlio",), epochs=(of_program,) * 2)
     facts = facts_of([one] * 2, program=program)
     record = training_record(facts, Scenario(loader="dlio"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -288,7 +287,7 @@ def by_program(**changes: Any) -> TrainingFacts:
     own = replace(own, parts_s={name: own.parts_s[name] for name in (LOAD, COMPUTE)})
     epochs = (program_epoch(), program_epoch(**changes))
     program = Program(version="1.2", command=("outside",), epochs=epochs)
-    return facts_of([own] * 2, step_s=0.4, program=program)
+    return facts_of([own] * 2, program=program)
 
 
 @pytest.mark.parametrize(
@@ -340,32 +339,34 @@ def test_steps_that_are_longer_than_their_window_fail() -> None:
     assert check(by_program(window_s=1.5), "harness_step_times").verdict == "fail"
 
 
-@pytest.mark.parametrize("changes", [{"samples_per_s": 9.9}, {"au": 0.8}])
-def test_a_summary_that_its_steps_do_not_give_fails(changes: dict[str, Any]) -> None:
-    right = {"au": 3 * 0.4 / 1.2}
-    facts = by_program(**{**right, **changes})
-    assert facts.program is not None
-    epochs = (program_epoch(**right), facts.program.epochs[1])
-    program = facts.program.model_copy(update={"epochs": epochs})
-    made = check(facts.model_copy(update={"program": program}), "harness_summary")
-    assert made.verdict == "fail"
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "pass"),
+        ({"samples_per_s": 9.9}, "fail"),
+        ({"au": 0.8}, "fail"),
+        ({"window_s": 1.7}, "fail"),
+    ],
+)
+def test_a_summary_is_compared_with_our_window(changes: dict[str, Any], verdict: str) -> None:
+    facts = by_program(**changes)
+    assert check(facts, "harness_summary").verdict == verdict
 
 
-def test_the_summary_of_dlio_itself_agrees_with_its_steps(tmp_path: Path) -> None:
+def test_the_summary_of_dlio_itself_is_that_of_its_window(tmp_path: Path) -> None:
     training = replace(make_training(tmp_path, accelerators=2, step_s=0.02), orders=[range(8)] * 2)
-    reported = json.loads((RECORDED / "summary.json").read_text())["metric"]
     of_epochs: list[ProgramEpoch] = []
     ranks: list[list[EpochTimes]] = [[], []]
-    for number in range(3):
-        output = read_output(RECORDED, training, epochs=number + 1)
-        for rank, times in enumerate(output.ranks):
+    for trained, reported in read_output(RECORDED, replace(training, epochs=3)):
+        for rank, times in enumerate(trained):
             computed = [a - b for a, b in zip(times.processed_s, times.load_s, strict=True)]
             one = epoch(times.load_s, computed, duration_s=times.duration_s)
             ranks[rank].append(one)
         of_epochs.append(
             program_epoch(
-                au=reported["train_au_percentage"][number] / 100,
-                samples_per_s=reported["train_throughput_samples_per_second"][number],
+                window_s=trained[0].duration_s,
+                au=reported.au,
+                samples_per_s=reported.samples_per_s,
             )
         )
     program = Program(version="2.0.0", command=("dlio",), epochs=tuple(of_epochs))

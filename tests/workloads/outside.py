@@ -22,6 +22,7 @@ from wattload.loaders.samples import (
     SampleHarnessConfig,
     SampleSet,
     TimedWindow,
+    TrainedEpoch,
     TrainedRank,
     Training,
     TrainingResult,
@@ -35,9 +36,20 @@ FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
 def outside(
     training: Training, folder: Path, window: TimedWindow | None, *, called_bytes: int | None = None
 ) -> TrainingResult:
-    """Read each file whole, one accelerator after the other, step by step."""
+    """Read each file whole in each epoch, one accelerator after the other, step by step."""
     folder.mkdir()
     (folder / "said.txt").write_text("trained")
+    return TrainingResult(
+        epochs=[outside_epoch(training, window, called_bytes) for _ in range(training.epochs)],
+        path=DataPath(data_path="outside", path_requested="page_cache"),
+        version="1.2",
+        command=("outside", "--train"),
+    )
+
+
+def outside_epoch(
+    training: Training, window: TimedWindow | None, called_bytes: int | None
+) -> TrainedEpoch:
     with window() if window else nullcontext() as phase:
         start_ns = time.monotonic_ns()
         for step in range(training.steps):
@@ -54,7 +66,7 @@ def outside(
         load_s=(duration_s / steps - training.step_s,) * steps,
         processed_s=(duration_s / steps,) * steps,
     )
-    return TrainingResult(
+    return TrainedEpoch(
         ranks=[rank] * training.accelerators,
         window_s=duration_s,
         counts=ProcessCounts(
@@ -65,9 +77,6 @@ def outside(
             samples_per_s=training.accelerators * steps * BATCH / duration_s,
             nominal_bytes_per_s=2.0 * 1024**2,
         ),
-        path=DataPath(data_path="outside", path_requested="page_cache"),
-        version="1.2",
-        command=("outside", "--train"),
     )
 
 

@@ -22,6 +22,7 @@ from wattload.loaders.data.verification import FileState, bad_file_blocks, open_
 from wattload.loaders.samples import (
     SampleHarnessConfig,
     SampleSet,
+    TrainedEpoch,
     Training,
     TrainingResult,
 )
@@ -53,6 +54,8 @@ OUTPUT, CEILING_OUTPUT = "dlio", "dlio-ceiling"
 
 CEILING_STEPS, CEILING_STEPS_LEAST = 8, 4
 """Steps of a ceiling epoch over all accelerators, and the minimum for each of them."""
+CEILING_EPOCHS = 2
+"""The last one counts: the program's workers run by then."""
 FILES = "files_verified"
 _MISSING = {
     COPY: "dlio-benchmark does not copy to a device",
@@ -91,24 +94,33 @@ def run_harness(
     Raises:
         RunError: the program failed, or its output is invalid.
     """
-    trainings = _trainings(job, samples, context.seed)
+    trainings = _trainings(job, samples, context.seed, loader)
     files = FilesRead(samples, trainings)
     cold = ColdCache(data, context.communicator)
     results = _run(loader, trainings, cold, context)
+    epochs = [
+        (training, epoch)
+        for training, each in zip(trainings, results, strict=True)
+        for epoch in each.epochs
+    ]
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
     first, written = worst_of_each(cold.checks())
-    cold_cache = cold_check(first, len(trainings), loader, left)
+    cold_cache = cold_check(first, len(epochs), loader, left)
     with context.phase("harness_ceiling", timed=False):
         ceiling, reason = _ceiling(loader, trainings[0], context.output_folder(CEILING_OUTPUT))
     facts = training_facts(
         job,
-        _times(trainings, results),
+        list(zip(*(_times(*each) for each in epochs), strict=True)),
         samples,
         loader,
         missing={**_MISSING, DECODE: loader.sample_decode_timed},
         ceiling_bytes_per_s=ceiling,
         ceiling_reason=reason,
-        program=_program(results),
+        program=Program(
+            version=results[0].version,
+            command=results[0].command,
+            epochs=tuple(_program_epoch(epoch) for _, epoch in epochs),
+        ),
     )
     outcome = Outcome(
         facts=facts,
@@ -185,10 +197,17 @@ class FilesRead:
         return f"has {wrong} blocks that differ from what was written" if wrong else ""
 
 
-def _trainings(job: Job, samples: SampleSet, seed: int) -> list[Training]:
-    """Return the program's epochs: each accelerator gets the shard of one rank of our own loop."""
+def _trainings(
+    job: Job, samples: SampleSet, seed: int, loader: SampleHarnessConfig
+) -> list[Training]:
+    """Return the calls of the program: each accelerator gets the shard of one rank of our own loop.
+
+    With a cold cache in every epoch these are calls of one epoch, else one call of all.
+    """
     division = Division(world_size=job.division.accelerators, per_rank=1)
     distribution = job.config.distribution()
+    epochs = job.config.epochs
+    calls = epochs if loader.is_cold_in_every_epoch else 1
     return [
         Training(
             samples=samples,
@@ -199,7 +218,7 @@ def _trainings(job: Job, samples: SampleSet, seed: int) -> list[Training]:
                     division,
                     rank=accelerator,
                     seed=seed,
-                    epoch=epoch,
+                    epoch=call,
                     most_steps=job.config.steps_per_epoch,
                 )
                 for accelerator in range(job.division.accelerators)
@@ -207,8 +226,9 @@ def _trainings(job: Job, samples: SampleSet, seed: int) -> list[Training]:
             step_s=job.step_s,
             record_mean_bytes=distribution.mean_bytes,
             record_stdev_bytes=distribution.stdev_bytes,
+            epochs=epochs // calls,
         )
-        for epoch in range(job.config.epochs)
+        for call in range(calls)
     ]
 
 
@@ -220,22 +240,18 @@ def _run(
 ) -> list[TrainingResult]:
     folder = context.output_folder(OUTPUT)
     folder.mkdir()
-    context.progress.begin("reading", read_bytes=sum(map(_read_bytes, trainings)))
+    total_bytes = sum(training.epochs * training.epoch_bytes for training in trainings)
+    context.progress.begin("reading", read_bytes=total_bytes)
     results = []
     try:
         for number, training in enumerate(trainings, 1):
-            if number == 1 or loader.is_cold_in_every_epoch:
-                cold.before_epoch()
+            cold.before_epoch()
             results.append(
-                loader.train(training, folder / f"epoch{number}", lambda: context.phase(PHASE))
+                loader.train(training, folder / f"call{number}", lambda: context.phase(PHASE))
             )
     finally:
         context.progress.end()
     return results
-
-
-def _read_bytes(training: Training) -> int:
-    return sum(map(training.bytes_read, range(training.accelerators)))
 
 
 def _ceiling(
@@ -245,12 +261,13 @@ def _ceiling(
     one = ceiling_samples(training.samples)
     steps = max(CEILING_STEPS // training.accelerators, CEILING_STEPS_LEAST)
     order = [0] * (one.batch_samples * steps)
-    job = replace(training, samples=one, orders=[order] * training.accelerators, step_s=0.0)
+    orders = [order] * training.accelerators
+    job = replace(training, samples=one, orders=orders, step_s=0.0, epochs=CEILING_EPOCHS)
     try:
-        result = loader.train(job, folder, None)
+        last = loader.train(job, folder, None).epochs[-1]
     except RunError as error:
         return None, f"the program failed from memory: {error}"
-    return _read_bytes(job) / max(rank.duration_s for rank in result.ranks), ""
+    return job.epoch_bytes / max(rank.duration_s for rank in last.ranks), ""
 
 
 def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: float | None) -> Check:
@@ -277,49 +294,36 @@ def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: flo
     )
 
 
-def _times(
-    trainings: Sequence[Training], results: Sequence[TrainingResult]
-) -> list[tuple[EpochTimes, ...]]:
-    """Return the epochs of each accelerator; CPU time is known for all processes together."""
-    epochs = [
-        [
-            EpochTimes(
-                duration_s=rank.duration_s,
-                parts_s={
-                    LOAD: rank.load_s,
-                    COMPUTE: tuple(
-                        processed_s - load_s
-                        for processed_s, load_s in zip(rank.processed_s, rank.load_s, strict=True)
-                    ),
-                },
-                processed_s=rank.processed_s,
-                read_bytes=training.bytes_read(accelerator),
-                cpu_s=result.counts.cpu_s / training.accelerators,
-            )
-            for accelerator, rank in enumerate(result.ranks)
-        ]
-        for training, result in zip(trainings, results, strict=True)
+def _times(training: Training, epoch: TrainedEpoch) -> list[EpochTimes]:
+    """Return an epoch of each accelerator; CPU time is known for all processes together."""
+    return [
+        EpochTimes(
+            duration_s=rank.duration_s,
+            parts_s={
+                LOAD: rank.load_s,
+                COMPUTE: tuple(
+                    processed_s - load_s
+                    for processed_s, load_s in zip(rank.processed_s, rank.load_s, strict=True)
+                ),
+            },
+            processed_s=rank.processed_s,
+            read_bytes=training.bytes_read(accelerator),
+            cpu_s=epoch.counts.cpu_s / training.accelerators,
+        )
+        for accelerator, rank in enumerate(epoch.ranks)
     ]
-    return list(zip(*epochs, strict=True))
 
 
-def _program(results: Sequence[TrainingResult]) -> Program:
-    return Program(
-        version=results[0].version,
-        command=results[0].command,
-        epochs=tuple(
-            ProgramEpoch(
-                window_s=result.window_s,
-                called_bytes=result.counts.called_bytes,
-                storage_bytes=result.counts.storage_bytes,
-                peak_bytes=result.counts.peak_bytes,
-                plugged_bytes=result.plugged_bytes,
-                au=result.reported.au,
-                samples_per_s=result.reported.samples_per_s,
-                nominal_bytes_per_s=result.reported.nominal_bytes_per_s,
-            )
-            for result in results
-        ),
+def _program_epoch(epoch: TrainedEpoch) -> ProgramEpoch:
+    return ProgramEpoch(
+        window_s=epoch.window_s,
+        called_bytes=epoch.counts.called_bytes,
+        storage_bytes=epoch.counts.storage_bytes,
+        peak_bytes=epoch.counts.peak_bytes,
+        plugged_bytes=epoch.plugged_bytes,
+        au=epoch.reported.au,
+        samples_per_s=epoch.reported.samples_per_s,
+        nominal_bytes_per_s=epoch.reported.nominal_bytes_per_s,
     )
 
 

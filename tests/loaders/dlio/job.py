@@ -31,6 +31,7 @@ def make_training(
     step_s: float = 0.01,
     check_crc: bool = False,
     rows: int = 300,
+    epochs: int = 1,
 ) -> Training:
     """Return a job over records of ``rows`` x 1000 bytes and more, as numpy writes them."""
     paths = []
@@ -56,24 +57,37 @@ def make_training(
         step_s=step_s,
         record_mean_bytes=rows * 1000,
         record_stdev_bytes=0,
+        epochs=epochs,
     )
 
 
 class Window:
-    """A stand-in for a phase that keeps the calls it receives."""
+    """A stand-in for the phases of epochs; keeps the calls that each receives."""
+
+    def __init__(self) -> None:
+        self.phases: list[WindowPhase] = []
+
+    @contextmanager
+    def __call__(self) -> Iterator[Any]:
+        phase = self.phase()
+        phase.opened_ns = time.monotonic_ns()
+        self.phases.append(phase)
+        try:
+            yield phase
+        finally:
+            phase.closed_ns = time.monotonic_ns()
+
+    def phase(self) -> WindowPhase:
+        return WindowPhase()
+
+
+class WindowPhase:
+    """A stand-in for the phase of one epoch."""
 
     def __init__(self) -> None:
         self.read_bytes = 0
         self.edges_ns = (0, 0)
         self.opened_ns = self.closed_ns = 0
-
-    @contextmanager
-    def __call__(self) -> Iterator[Any]:
-        self.opened_ns = time.monotonic_ns()
-        try:
-            yield self
-        finally:
-            self.closed_ns = time.monotonic_ns()
 
     def moved(self, *, read_bytes: int) -> None:
         self.read_bytes += read_bytes

@@ -1,4 +1,4 @@
-"""One epoch by a program that logs and writes what dlio-benchmark does."""
+"""Epochs by a program that logs and writes what dlio-benchmark does."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def log(text):
     now = datetime.datetime.now().isoformat(timespec="microseconds")
     print(f"[INFO] {now} {text} [main.py:1]", file=sys.stderr, flush=True)
 
-log("Running DLIO with {ranks} process(es)")
+log(f"Running DLIO with {ranks} process(es)")
+log(f"Max steps per epoch: {steps} = 1 * {len(files)} / {batch} / {ranks} (samples per file)")
 time.sleep(0.2)
-outputs = [{} for _ in range(ranks)]
+outputs, au, rates = [{} for _ in range(ranks)], [], []
 for epoch in range(1, job["train"]["epochs"] + 1):
     if way != "silent":
         log("Starting block 1")
@@ -61,13 +62,12 @@ for epoch in range(1, job["train"]["epochs"] + 1):
             "proc": {"block1": proc},
             "throughput": {"block1": samples_per_s},
         }
+    au.append(100 * step_s * (steps - 1) / (end - begin - proc[0]))
+    rates.append(ranks * samples_per_s)
     time.sleep(0.2)
-au = 100 * step_s * (steps - 1) / (end - begin - proc[0])
 metric = {
-    "train_au_percentage": [au],
-    "train_au_mean_percentage": au,
-    "train_throughput_samples_per_second": [ranks * samples_per_s],
-    "train_throughput_mean_samples_per_second": ranks * samples_per_s,
+    "train_au_percentage": au,
+    "train_throughput_samples_per_second": rates,
     "train_io_mean_MB_per_second": 1.0,
 }
 os.mkdir("output")
@@ -93,24 +93,29 @@ def train(training: Training, folder: Path, window: Window) -> TrainingResult:
     return harness.train(Config(), training, folder, window)
 
 
-@pytest.mark.parametrize("accelerators", [1, 2])
-def test_the_timed_window_is_the_programs_block_with_all_its_bytes(
-    tmp_path: Path, accelerators: int
+@pytest.mark.parametrize(("accelerators", "epochs"), [(1, 1), (2, 3)])
+def test_a_timed_window_is_a_block_of_the_program_with_all_its_bytes(
+    tmp_path: Path, accelerators: int, epochs: int
 ) -> None:
-    training, window = make_training(tmp_path, accelerators=accelerators), Window()
+    training = make_training(tmp_path, accelerators=accelerators, epochs=epochs)
+    window = Window()
     result = train(training, tmp_path / "output", window)
     total_bytes = sum(training.samples.file_bytes)
-    assert window.read_bytes == total_bytes
-    start_ns, end_ns = window.edges_ns
-    assert window.opened_ns < start_ns < end_ns < window.closed_ns
-    # It sleeps 0.2 s before and after its block.
-    assert result.window_s == (end_ns - start_ns) / 1e9
-    assert result.window_s == pytest.approx(result.ranks[0].duration_s, abs=0.05)
-    assert sum(result.ranks[0].processed_s) <= result.ranks[0].duration_s
-    assert len(result.ranks) == accelerators
-    assert {len(rank.load_s) for rank in result.ranks} == {training.steps}
-    assert result.counts.cpu_s > 0
-    assert total_bytes <= (result.counts.called_bytes or 0) < 1.1 * total_bytes
+    last_ns = 0
+    for phase, epoch in zip(window.phases, result.epochs, strict=True):
+        assert phase.read_bytes == total_bytes
+        start_ns, end_ns = phase.edges_ns
+        # It sleeps 0.2 s before and after its blocks.
+        assert last_ns <= phase.opened_ns < start_ns < end_ns < phase.closed_ns
+        last_ns = phase.closed_ns
+        assert epoch.window_s == (end_ns - start_ns) / 1e9
+        assert epoch.window_s == pytest.approx(epoch.ranks[0].duration_s, abs=0.05)
+        assert sum(epoch.ranks[0].processed_s) <= epoch.ranks[0].duration_s
+        assert len(epoch.ranks) == accelerators
+        assert {len(rank.load_s) for rank in epoch.ranks} == {training.steps}
+        assert epoch.counts.cpu_s > 0
+        assert total_bytes <= (epoch.counts.called_bytes or 0) < 1.1 * total_bytes
+    assert len(result.epochs) == epochs
 
 
 def test_it_reads_the_files_in_our_order_by_links_that_are_removed(tmp_path: Path) -> None:
@@ -130,8 +135,8 @@ def test_it_reads_the_files_in_our_order_by_links_that_are_removed(tmp_path: Pat
     assert (folder / harness.COMMAND).read_text()
 
 
-def test_from_memory_the_second_epoch_counts(tmp_path: Path) -> None:
-    training = make_training(tmp_path)
+def test_from_memory_it_reads_copies_of_the_files(tmp_path: Path) -> None:
+    training = make_training(tmp_path, epochs=2)
     training = replace(training, samples=replace(training.samples, in_memory=True))
     folder = tmp_path / "output"
     result = harness.train(Config(), training, folder, None)
@@ -139,7 +144,7 @@ def test_from_memory_the_second_epoch_counts(tmp_path: Path) -> None:
     assert len(read) == 2 * FILES
     assert all(path.is_relative_to("/dev/shm") and not path.exists() for path in read)
     second = json.loads((folder / "output/0_output.json").read_text())["2"]
-    assert list(result.ranks[0].load_s) == second["load"]["block1"]
+    assert list(result.epochs[1].ranks[0].load_s) == second["load"]["block1"]
 
 
 def test_memory_without_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +162,7 @@ def test_a_program_that_dies_ends_it_with_its_last_words(
     window = Window()
     with pytest.raises(RunError, match=r"failed with status 1: ValueError: no more; .*stderr\.log"):
         train(make_training(tmp_path), tmp_path / "output", window)
-    assert window.closed_ns
+    assert window.phases[0].closed_ns
     assert not list((tmp_path / "output").glob("wattload-*"))
     assert processes_that_say(str(tmp_path / "output")) == []
 
@@ -166,5 +171,5 @@ def test_a_log_without_a_block_is_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play(monkeypatch, "silent")
-    with pytest.raises(RunError, match="did not log its block"):
+    with pytest.raises(RunError, match="logged 0 of 1 blocks"):
         train(make_training(tmp_path), tmp_path / "output", Window())

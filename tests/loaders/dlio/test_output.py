@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import pytest
 
 from tests.loaders.dlio.job import make_training
 from wattload.core.errors import RunError
-from wattload.loaders.dlio.output import Output, read_output
-from wattload.loaders.samples import Training
+from wattload.loaders.dlio.output import read_output
+from wattload.loaders.samples import Reported, TrainedRank, Training
 
 RECORDED = Path(__file__).parents[2] / "data" / "dlio"
 """Files of dlio-benchmark 2.0.0: two processes, 16 files, batch 2, 3 epochs, step 0.02 s."""
@@ -25,11 +25,11 @@ def folder(tmp_path: Path) -> Path:
 
 def job(folder: Path) -> Training:
     training = make_training(folder, accelerators=2, step_s=0.02)
-    return replace(training, orders=[range(8)] * 2)
+    return replace(training, orders=[range(8)] * 2, epochs=3)
 
 
-def read(folder: Path) -> Output:
-    return read_output(folder, job(folder), epochs=3)
+def read(folder: Path) -> list[tuple[Sequence[TrainedRank], Reported]]:
+    return read_output(folder, job(folder))
 
 
 def change(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -39,9 +39,9 @@ def change(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 def test_lists_of_every_rank_are_read(folder: Path) -> None:
-    output = read_output(folder, job(folder), epochs=1)
-    assert len(output.ranks) == 2
-    first = output.ranks[0]
+    epochs = read(folder)
+    assert [len(ranks) for ranks, _ in epochs] == [2, 2, 2]
+    first = epochs[0][0][0]
     assert first.load_s[0] == 0.7773838043212891
     assert first.processed_s[0] == 0.7977521419525146
     assert first.duration_s == pytest.approx(4 * 2 / 7.1379499452226725)
@@ -49,10 +49,16 @@ def test_lists_of_every_rank_are_read(folder: Path) -> None:
 
 def test_reported_figures_are_those_of_the_summary_in_si_units(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())["metric"]
-    reported = read(folder).reported
-    assert 100 * reported.au == pytest.approx(summary["train_au_mean_percentage"])
-    assert reported.samples_per_s == summary["train_throughput_mean_samples_per_second"]
-    assert reported.nominal_bytes_per_s == summary["train_io_mean_MB_per_second"] * 1024**2
+    reported = [figures for _, figures in read(folder)]
+    assert [100 * each.au for each in reported] == pytest.approx(summary["train_au_percentage"])
+    rates = [each.samples_per_s for each in reported]
+    assert rates == summary["train_throughput_samples_per_second"]
+    assert reported[0].nominal_bytes_per_s == summary["train_io_mean_MB_per_second"] * 1024**2
+
+
+def test_a_summary_of_other_epochs_is_no_result(folder: Path) -> None:
+    with pytest.raises(RunError, match=r"has 3 epochs; expected 2"):
+        read_output(folder, replace(job(folder), epochs=2))
 
 
 @pytest.mark.parametrize("name", ["summary.json", "0_output.json", "1_output.json"])
@@ -69,13 +75,13 @@ def test_a_summary_without_metrics_is_no_result(folder: Path, text: str) -> None
         read(folder)
 
 
-@pytest.mark.parametrize("value", [None, [], float("nan"), "90"])
+@pytest.mark.parametrize("value", [None, 90.0, [float("nan")], "90"])
 def test_a_summary_without_a_figure_is_no_result(folder: Path, value: object) -> None:
     change(
         folder / "summary.json",
-        lambda document: document["metric"].update(train_au_mean_percentage=value),
+        lambda document: document["metric"].update(train_au_percentage=value),
     )
-    with pytest.raises(RunError, match=r"metric\.train_au_mean_percentage"):
+    with pytest.raises(RunError, match=r"metric\.train_au_percentage"):
         read(folder)
 
 

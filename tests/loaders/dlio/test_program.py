@@ -81,8 +81,7 @@ def test_counts_are_of_the_time_between_and_of_ended_children_too(tmp_path: Path
     started = Program(command, tmp_path, os.environ)
     for line in started.lines():
         if line == "ready":
-            started.note_ranks()
-            started.begin()
+            started.mark()
         else:
             counts = started.counts()
         (tmp_path / "go").write_text("")
@@ -99,7 +98,7 @@ def test_counts_are_of_the_time_between_and_of_ended_children_too(tmp_path: Path
 
 def test_counts_of_a_rank_that_has_ended_are_unknown(tmp_path: Path) -> None:
     started = program(tmp_path, "import time; time.sleep(600)")
-    started.note_ranks()
+    started.mark()
     started.end()
     with pytest.raises(RunError, match="ended before their CPU time was read"):
         started.counts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +62,16 @@ def test_every_file_is_verified_and_damage_is_noted_by_its_name(tmp_path: Path) 
     flip_bit(samples.paths[5], 70_000, 2)
     flip_bit(samples.paths[6], 12, 0)  # the date in the archive, which no reader looks at
     files = RecordFiles(settings(tmp_path, nonce=samples.nonce))
-    for path in samples.paths[3:8]:
-        files.payload(str(path))
+    starts_ns = []
+    for epoch in (samples.paths[3:6], samples.paths[6:8]):
+        starts_ns.append(time.monotonic_ns())
+        for path in epoch:
+            files.payload(str(path))
     files.close()
-    summary = read_summary(tmp_path / "reads.jsonl")
-    assert summary.verified_bytes == summary.read_bytes == sum(samples.file_bytes[3:8])
+    summary = read_summary(tmp_path / "reads.jsonl", starts_ns)
+    of_epochs = (sum(samples.file_bytes[3:6]), sum(samples.file_bytes[6:8]))
+    assert summary.read_bytes == of_epochs
+    assert summary.verified_bytes == sum(of_epochs)
     assert summary.bad_blocks == {"5.npz": 1, "6.npz": 1}
 
 

@@ -184,6 +184,11 @@ def test_unpaced_there_is_no_utilisation(context: Context) -> None:
 def test_warm_epochs_are_not_called_cold(context: Context) -> None:
     loader = OutsideConfig(cold_epochs=False)
     outcome = live(workload(loader), context)
+    assert [training.epochs for training in loader.trainings] == [EPOCHS, 2]
+    epoch_bytes = sum(loader.trainings[0].samples.file_bytes)
+    assert [phase.read_bytes for phase in context.timed("read")] == [epoch_bytes] * EPOCHS
+    assert len(facts_of(outcome).by_epoch) == EPOCHS
+    assert any("all epochs in one call" in text for text in outcome.remarks)
     cold = check(outcome, "cold_cache")
     assert cold.verdict == "not_checked"
     # Most of them, not all: a kernel that reclaims idle memory (DAMON) may take a page at once.
@@ -237,16 +242,21 @@ def test_it_runs_on_one_rank_alone(context: Context) -> None:
 
 @needs_dlio
 @pytest.mark.slow
-@pytest.mark.parametrize("reader", ["dlio", "wattload"])
-def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> None:
-    outcome = live(workload(config.Config(workers=1, reader=reader)), context)
+@pytest.mark.parametrize(("reader", "cold_epochs"), [("dlio", True), ("wattload", False)])
+def test_dlio_itself_runs_the_whole_workload(
+    context: Context, reader: str, cold_epochs: bool
+) -> None:
+    loader = config.Config(workers=1, reader=reader, cold_epochs=cold_epochs)
+    outcome = live(workload(loader), context)
     assert check(outcome, "cold_cache").verdict == "pass"
     assert check(outcome, "harness_summary").verdict == "pass"
     assert check(outcome, "harness_step_times").verdict == "pass"
     assert check(outcome, "files_verified").verdict == "pass"
     assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
     assert value(outcome, "harness_ceiling_bytes_per_s")
-    assert (context.output_folder("dlio") / "epoch2" / "output" / "summary.json").exists()
+    last = "call2" if cold_epochs else "call1"
+    assert (context.output_folder("dlio") / last / "output" / "summary.json").exists()
+    assert len(context.timed("read")) == EPOCHS
 
 
 def test_every_figure_that_it_adds_is_explained(context: Context) -> None:
