@@ -68,6 +68,38 @@ _COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
 
 _TIMEOUT_S = 30.0
 
+_NEEDED_FOR = {
+    "I/O engine": "loader=direct at the speed of the drive, at little CPU",
+    "locked memory": "buffers that the kernel looks up once instead of for each operation",
+    "GPU reads": "workload=gpu_read",
+    "cuFile": "loader=cufile: GPUDirect Storage, or cuFile's path through host memory",
+    "GPU queue": "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue",
+    "VFIO": "nothing here: drives of user-space drivers, which wattload does not have",
+    "memory traffic": "the memory traffic of all programs under load=busy",
+    "memory limit": "workload=gnn with the memory of a larger graph's share",
+    "block trace": "request sizes, depth and latency at the drive in gnn",
+    "NVML": "the GPUs' power and energy (power=nvml), not the drive's",
+    "hwmon": "the drive's power if power.hwmon.rails names its rails, else the node's "
+    "(power=hwmon)",
+    "RAPL": "the processors' energy (power=rapl), not the drive's",
+    "IPMI": "the whole node's power (power=ipmi), not the drive's",
+    "Redfish": "the power of the node, and of drives that the BMC reports (power=redfish)",
+    "power settings restored": "runs in a drive's own power state after one was killed together "
+    "with its sampler",
+    "power restore at boot": "drives that a killed run left in another power state: a restart "
+    "restores them",
+    "MPI": "several processes: mpirun -n N wattload run ...",
+    "fio": "make bench: compares our engine with fio's",
+    "container engine": "runs in a container: docker compose -f docker/compose.yaml run --rm "
+    "wattload run ...",
+    "target directory": "the directory that a run reads and writes",
+    "O_DIRECT": "loader=direct, and reads that do not come from the page cache",
+    "device counters": "proof that bytes reached the device, and its queue depth",
+    "target": "figures for the drive alone",
+    "NVMe controllers": "a drive's power states, health and own power figures",
+}
+"""What each capability is needed for, by its name."""
+
 _CUFILE_NEEDED_FOR: dict[PathName, str] = {
     "compat": "loader=cufile through host memory: not GPUDirect Storage",
     "nvidia-fs": "GPUDirect Storage by NVIDIA's kernel module: loader=cufile loader.mode=direct",
@@ -218,6 +250,10 @@ class Finding:
     detail: str
     fix: str = ""
 
+    @classmethod
+    def of(cls, name: str, answer: Answer) -> Finding:
+        return cls(name, _NEEDED_FOR[name], *answer)
+
 
 def first_line_of(command: Sequence[str]) -> tuple[bool, str]:
     """Run a program; returns whether it succeeded and the first line that it printed."""
@@ -250,24 +286,17 @@ def runnable(
 
 def io_findings() -> Iterator[Finding]:
     """Yield whether the engine is built, can use io_uring, and can pin its buffers."""
-    engine = partial(
-        Finding, "I/O engine", "loader=direct at the speed of the drive, at little CPU"
-    )
     try:
         reason = backend_unavailable(IO_URING)
     except MissingExtraError as error:
-        yield engine(*no(str(error), "make setup"))
+        yield Finding.of("I/O engine", no(str(error), "make setup"))
         return
     if reason is not None:
         detail = f"{reason}; loader.engine=auto uses {PREAD}: blocking threads"
-        yield engine(*partly(detail, _allow_io_uring(LIVE)))
+        yield Finding.of("I/O engine", partly(detail, _allow_io_uring(LIVE)))
         return
-    yield engine(*yes("io_uring is available"))
-    yield Finding(
-        "locked memory",
-        "buffers that the kernel looks up once instead of for each operation",
-        *_locked_memory(),
-    )
+    yield Finding.of("I/O engine", yes("io_uring is available"))
+    yield Finding.of("locked memory", _locked_memory())
 
 
 def _allow_io_uring(roots: Roots) -> str:
@@ -296,7 +325,7 @@ def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> 
     is one in all, with the reason.
     """
     if not list_gpus(roots):
-        yield Finding("GPU reads", "workload=gpu_read", *no("no NVIDIA GPU"))
+        yield Finding.of("GPU reads", no("no NVIDIA GPU"))
         return
     try:
         found = ask()
@@ -304,8 +333,7 @@ def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> 
     except (ConfigError, MissingExtraError, RunError) as error:
         refusal = error
     if refusal is not None:
-        needed_for = "loader=cufile: GPUDirect Storage, or cuFile's path through host memory"
-        yield Finding("cuFile", needed_for, *no(str(refusal)))
+        yield Finding.of("cuFile", no(str(refusal)))
         return
     paths = paths_here(found.cufile, roots)
     for path in paths:
@@ -325,11 +353,7 @@ def gpu_path_findings(ask: Callable[[], Probe] = probe, roots: Roots = LIVE) -> 
 
 def gpu_queue_findings(roots: Roots = LIVE) -> Iterator[Finding]:
     """Yield whether a GPU can ask for reads, and which drives a user-space driver may hold."""
-    yield Finding(
-        "GPU queue",
-        "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue",
-        *_gpu_queue(roots),
-    )
+    yield Finding.of("GPU queue", _gpu_queue(roots))
     held = [
         path.name
         for path in (roots.sys / "bus/pci/drivers/vfio-pci").glob("*:*")
@@ -337,8 +361,7 @@ def gpu_queue_findings(roots: Roots = LIVE) -> Iterator[Finding]:
     ]
     if held:
         detail = f"vfio-pci holds {', '.join(sorted(held))}: Linux reads no file from these drives"
-        needed_for = "nothing here: drives of user-space drivers, which wattload does not have"
-        yield Finding("VFIO", needed_for, *partly(detail))
+        yield Finding.of("VFIO", partly(detail))
 
 
 def _gpu_queue(roots: Roots) -> Answer:
@@ -353,19 +376,9 @@ def _gpu_queue(roots: Roots) -> Answer:
 
 def measuring_findings() -> Iterator[Finding]:
     """Yield what this host can measure or limit besides power."""
-    yield Finding(
-        "memory traffic",
-        "the memory traffic of all programs under load=busy",
-        *memory_traffic(find_meter()),
-    )
-    yield Finding(
-        "memory limit",
-        "workload=gnn with the memory of a larger graph's share",
-        *memory_limit(probe_memory_limit()),
-    )
-    yield Finding(
-        "block trace", "request sizes, depth and latency at the drive in gnn", *block_trace(LIVE)
-    )
+    yield Finding.of("memory traffic", memory_traffic(find_meter()))
+    yield Finding.of("memory limit", memory_limit(probe_memory_limit()))
+    yield Finding.of("block trace", block_trace(LIVE))
 
 
 def memory_traffic(found: FoundMeter) -> Answer:
@@ -403,23 +416,11 @@ def power_findings(
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Finding]:
     """Yield the power meters of this host other than the drives themselves."""
-    yield Finding("NVML", "the GPUs' power and energy (power=nvml), not the drive's", *_nvml(load))
-    yield Finding(
-        "hwmon",
-        "the drive's power if power.hwmon.rails names its rails, else the node's (power=hwmon)",
-        *_hwmon(roots),
-    )
-    yield Finding("RAPL", "the processors' energy (power=rapl), not the drive's", *_rapl(roots))
-    yield Finding(
-        "IPMI",
-        "the whole node's power (power=ipmi), not the drive's",
-        *_ipmi(ipmi, open_link, roots),
-    )
-    yield Finding(
-        "Redfish",
-        "the power of the node, and of drives that the BMC reports (power=redfish)",
-        *_redfish(environment),
-    )
+    yield Finding.of("NVML", _nvml(load))
+    yield Finding.of("hwmon", _hwmon(roots))
+    yield Finding.of("RAPL", _rapl(roots))
+    yield Finding.of("IPMI", _ipmi(ipmi, open_link, roots))
+    yield Finding.of("Redfish", _redfish(environment))
 
 
 def _nvml(load: Callable[[str], Any]) -> Answer:
@@ -518,22 +519,13 @@ def _redfish(environment: Mapping[str, str]) -> Answer:
 def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iterator[Finding]:
     """Yield the power settings that a killed run left changed, and whether a restart undoes them.
 
-    The latter only if this host has an NVMe controller.
-
-    The changes of a run that goes on, and those of ``power set``, are not left behind.
+    The latter only if this host has an NVMe controller. The changes of a run that goes on, and
+    those of ``power set``, are not left behind.
     """
     here = host or PowerHost()
-    yield Finding(
-        "power settings restored",
-        "runs in a drive's own power state after one was killed together with its sampler",
-        *_settings_restored(here.journal),
-    )
+    yield Finding.of("power settings restored", _settings_restored(here.journal))
     if here.list_names() and not mounted():
-        yield Finding(
-            "power restore at boot",
-            "drives that a killed run left in another power state: a restart restores them",
-            *_restore_at_boot(units),
-        )
+        yield Finding.of("power restore at boot", _restore_at_boot(units))
 
 
 def _settings_restored(journal: ChangeJournal) -> Answer:
@@ -584,14 +576,10 @@ def find_program(name: str) -> str | None:
 
 def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
     yield from _loader_extras()
-    yield Finding("MPI", "several processes: mpirun -n N wattload run ...", *_mpi(find))
+    yield Finding.of("MPI", _mpi(find))
     if not mounted():
-        yield Finding("fio", "make bench: compares our engine with fio's", *_fio(find))
-        yield Finding(
-            "container engine",
-            "runs in a container: docker compose -f docker/compose.yaml run --rm wattload run ...",
-            *_container_engine(find),
-        )
+        yield Finding.of("fio", _fio(find))
+        yield Finding.of("container engine", _container_engine(find))
 
 
 def _loader_extras() -> Iterator[Finding]:
@@ -667,29 +655,15 @@ def storage_findings(
         (target,) = resolve_targets([directory], host=socket.gethostname(), roots=roots)
         check_writable(target)
     except TargetError as error:
-        yield Finding(
-            "target directory", "the directory that a run reads and writes", *no(str(error))
-        )
+        yield Finding.of("target directory", no(str(error)))
     else:
-        yield Finding(
-            "O_DIRECT",
-            "loader=direct, and reads that do not come from the page cache",
-            *_direct_io(target),
-        )
-        yield Finding(
-            "device counters",
-            "proof that bytes reached the device, and its queue depth",
-            *_counters(target, roots),
-        )
+        yield Finding.of("O_DIRECT", _direct_io(target))
+        yield Finding.of("device counters", _counters(target, roots))
         for warning in target.facts.warnings:
-            yield Finding("target", "figures for the drive alone", *partly(warning))
+            yield Finding.of("target", partly(warning))
     names = list_controllers(roots)
     none = "this host has none; power=declared uses a data sheet's watts instead"
-    yield Finding(
-        "NVMe controllers",
-        "a drive's power states, health and own power figures",
-        *(yes(", ".join(names)) if names else no(none)),
-    )
+    yield Finding.of("NVMe controllers", yes(", ".join(names)) if names else no(none))
     for name in names:
         yield Finding(
             f"admin queue of {name}",
