@@ -233,7 +233,6 @@ class Context:
 
     def output_folder(self, name: str) -> Path:
         """Return a place beside the first target."""
-        assert self.targets[0].path is not None
         return self.targets[0].path.parent / name
 
     def timed(self, name: str) -> list[RecordedPhase]:

@@ -163,8 +163,8 @@ def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
         moved = [share.moved_bytes for share in energy.states]
         assert sum(each or 0 for each in moved) == window.read_bytes + window.written_bytes
     whole = next(window for window in windows if window.name == "write")
-    assert moved_bytes(windows).value == whole.read_bytes + whole.written_bytes
-    assert drive_energy(section, windows).value == energies["write"].energy_j
+    assert moved_bytes(windows) == whole.read_bytes + whole.written_bytes
+    assert drive_energy(section, windows) == energies["write"].energy_j
 
 
 def _mark(time_ns: int, written_bytes: int) -> Mark:

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from tests.damage import flip_bit
 from tests.records import Scenario, make_run, write_made_run
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import TraceFile
-from wattload.core.workload import Outcome
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.validity import checks_of_files
 from wattload.run.phases import BIN_NS, PhaseTraffic
@@ -78,13 +76,6 @@ def test_two_runs_may_have_equal_tables(tmp_path: Path) -> None:
     one, _ = run_with(tmp_path / "one")
     other, _ = run_with(tmp_path / "two", run_id="other", seed=2, order=7)
     assert len(load_runs([one, other])) == 2
-
-
-@pytest.mark.parametrize("name", ["power", "throughput", "operations", "../x", "Rounds", "", "a b"])
-def test_a_table_needs_a_name_of_its_own(name: str) -> None:
-    with pytest.raises(ValueError, match="can't be the name of a table"):
-        Outcome(tables={name: ROUNDS})
-    assert Outcome(tables={"rounds_2": ROUNDS}).tables
 
 
 def _traffic(phase: str, bins: Sequence[int], rank: int = 0) -> PhaseTraffic:

@@ -165,6 +165,23 @@ def same(what: str, got: object, required: object, otherwise: Standing = "invali
     return otherwise, f"{what} is {got}; the rules require {required}.", figures
 
 
+def setting_is(
+    what: str, name: str, required: object, otherwise: Standing = "invalid"
+) -> Callable[[Case], Answer]:
+    """Return the rule that requires a value of a workload's setting."""
+    return lambda case: same(what, case.setting("workload", name), required, otherwise)
+
+
+def fact_is(what: str, name: str, required: object) -> Callable[[Case], Answer]:
+    """Return the rule that requires a value of a fact that the workload recorded."""
+    return lambda case: same(what, case.fact(name), required)
+
+
+def checked(name: str) -> Callable[[Case], Answer]:
+    """Return the rule that one of the run's own checks decides."""
+    return lambda case: judge_by_check(case, name)
+
+
 def at_least(what: str, got: float, required: float) -> Answer:
     standing: Standing = "closed" if got >= required else "invalid"
     return standing, f"{what}: {got:g} of at least {required:g}.", {"got": got, "asked": required}
@@ -185,17 +202,11 @@ def faults(record: RunRecord) -> list[str]:
 
 
 def sound_run(case: Case) -> Answer:
-    """Judge whether the run is complete and none of its checks failed."""
     bad = faults(case.record)
     figures = {"checks": len(case.record.checks), "faults": len(bad)}
     if bad:
         return "invalid", f"The run's figures can't be trusted: {', '.join(bad)}.", figures
     return "closed", "The run is complete and none of its checks failed.", figures
-
-
-def cold_cache(case: Case) -> Answer:
-    """Judge the page cache before each epoch: MLPerf drops it, wattload verifies this."""
-    return judge_by_check(case, "cold_cache")
 
 
 def judge_by_check(case: Case, name: str) -> Answer:
@@ -237,19 +248,7 @@ def whole_checkpoint(case: Case) -> Answer:
     return same("The size of a checkpoint over all ranks in bytes", got, required)
 
 
-def checkpoint_count(case: Case) -> Answer:
-    got = case.setting("workload", "checkpoint_count")
-    return same("The number of checkpoints written and read", got, CHECKPOINT_COUNT)
-
-
-def checkpoint_interval(case: Case) -> Answer:
-    """Judge the pause between two checkpoints, in which a drive can flush its cache."""
-    got = case.fact("interval_s")
-    return same("The interval between two checkpoints in seconds", got, CHECKPOINT_INTERVAL_S)
-
-
 def writes_before_reads(case: Case) -> Answer:
-    """Judge whether all checkpoints are written before the first is read."""
     kept, count = case.fact("kept"), case.setting("workload", "checkpoint_count")
     good = kept >= count
     return (
@@ -258,20 +257,6 @@ def writes_before_reads(case: Case) -> Answer:
         + ("." if good else "; the rules require all to be written before the first is read."),
         {"kept": kept, "count": count},
     )
-
-
-def read_start(case: Case) -> Answer:
-    """Judge whether the first read started after the last write (workload.protocol=mlperf)."""
-    return judge_by_check(case, "mlperf_read_start")
-
-
-def synchronous(case: Case) -> Answer:
-    return same("The mode", case.setting("workload", "mode"), "sync")
-
-
-def fsync(case: Case) -> Answer:
-    """Judge whether every file is fsynced within the measured time."""
-    return same("fsync of every file", bool(case.setting("workload", "fsync")), True)
 
 
 def cache_rule(case: Case) -> Answer:
@@ -286,13 +271,8 @@ def cache_rule(case: Case) -> Answer:
     share = f"A client's part of a checkpoint is {factor:.2f} times its memory"
     if factor >= limit:
         return "closed", f"{share}, {limit} or more: caches may stay warm.", figures
-    standing, sentence, _ = cold_cache(case)
+    standing, sentence, _ = judge_by_check(case, "cold_cache")
     return standing, f"{share}, under {limit}: caches must be dropped. {sentence}", figures
-
-
-def framework(case: Case) -> Answer:
-    """Judge the writer: CLOSED uses torch.save in DLIO."""
-    return same("The loader", case.record.workload.loader, CLOSED_WRITER, "open")
 
 
 def data_set(case: Case) -> Answer:
@@ -314,14 +294,7 @@ def data_set(case: Case) -> Answer:
     )
 
 
-def steps(case: Case) -> Answer:
-    """Judge the number of steps of an epoch."""
-    rule = MINIMUM_STEPS
-    return at_least("steps of an epoch", case.fact("steps_per_epoch"), rule)
-
-
 def record_size(case: Case) -> Answer:
-    """Judge the records' configured mean, standard deviation and resize length."""
     required = {
         "mean": UNET3D.record_mean_bytes,
         "stdev": UNET3D.record_stdev_bytes,
@@ -348,23 +321,13 @@ def record_size(case: Case) -> Answer:
     )
 
 
-def batch(case: Case) -> Answer:
-    return same("The batch", case.setting("workload", "batch_samples"), UNET3D.batch_samples)
-
-
 def step_time(case: Case) -> Answer:
-    """Judge the emulated accelerator's step time against the published one."""
     name, step_s = case.setting("accelerator", "name"), case.fact("step_s")
     required = UNET3D.step_s.get(name)
     if required is None:
         known = ", ".join(UNET3D.step_s)
         return "invalid", f"Accelerator {name!r} is not one of {known}.", {"step_s": step_s}
     return same(f"The step of {name} in seconds", step_s, required)
-
-
-def epochs(case: Case) -> Answer:
-    """Judge the number of epochs."""
-    return same("The number of epochs", case.setting("workload", "epochs"), UNET3D.epochs)
 
 
 def utilisation(case: Case) -> Answer:
@@ -386,12 +349,6 @@ def utilisation(case: Case) -> Answer:
         f"{format_percent(least)}.",
         dict(found),
     )
-
-
-def data_format(case: Case) -> Answer:
-    """Judge the files' format; OPEN allows others."""
-    got = case.setting("workload", "record_format")
-    return same("The record format", got, UNET3D.record_format, "open")
 
 
 def data_loader(case: Case) -> Answer:
@@ -435,7 +392,6 @@ def _reads_as_closed(case: Case) -> bool:
 
 
 def hosts_equal(case: Case) -> Answer:
-    """Judge whether all hosts drive the same number of accelerators."""
     ranks = Counter(rank.host for rank in case.record.ranks)
     equal = len(set(ranks.values())) == 1
     by_host = ", ".join(f"{host}: {count}" for host, count in sorted(ranks.items()))
@@ -491,14 +447,23 @@ class Judgement(Frozen):
 RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
     (TRAINING, "sound_run", sound_run),
     (TRAINING, "data_set_size", data_set),
-    (TRAINING, "steps", steps),
+    (
+        TRAINING,
+        "steps",
+        lambda case: at_least("steps of an epoch", case.fact("steps_per_epoch"), MINIMUM_STEPS),
+    ),
     (TRAINING, "record_size", record_size),
-    (TRAINING, "batch", batch),
+    (TRAINING, "batch", setting_is("The batch", "batch_samples", UNET3D.batch_samples)),
     (TRAINING, "step_time", step_time),
-    (TRAINING, "epochs", epochs),
+    (TRAINING, "epochs", setting_is("The number of epochs", "epochs", UNET3D.epochs)),
     (TRAINING, "accelerator_utilisation", utilisation),
-    (TRAINING, "cold_cache", cold_cache),
-    (TRAINING, "record_format", data_format),
+    # MLPerf drops the page cache before each epoch; wattload verifies that.
+    (TRAINING, "cold_cache", checked("cold_cache")),
+    (
+        TRAINING,
+        "record_format",
+        setting_is("The record format", "record_format", UNET3D.record_format, "open"),
+    ),
     (TRAINING, "data_loader", data_loader),
     (TRAINING, "prefetch", prefetch),
     (TRAINING, "hosts_alike", hosts_equal),
@@ -507,14 +472,33 @@ RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
     (CHECKPOINT, "model", checkpoint_model),
     (CHECKPOINT, "processes", checkpoint_processes),
     (CHECKPOINT, "whole_checkpoint", whole_checkpoint),
-    (CHECKPOINT, "checkpoint_count", checkpoint_count),
-    (CHECKPOINT, "checkpoint_interval", checkpoint_interval),
+    (
+        CHECKPOINT,
+        "checkpoint_count",
+        setting_is(
+            "The number of checkpoints written and read", "checkpoint_count", CHECKPOINT_COUNT
+        ),
+    ),
+    # In the pause between two checkpoints, a drive can flush its cache.
+    (
+        CHECKPOINT,
+        "checkpoint_interval",
+        fact_is(
+            "The interval between two checkpoints in seconds", "interval_s", CHECKPOINT_INTERVAL_S
+        ),
+    ),
     (CHECKPOINT, "writes_before_reads", writes_before_reads),
-    (CHECKPOINT, "read_start", read_start),
-    (CHECKPOINT, "synchronous", synchronous),
-    (CHECKPOINT, "fsync", fsync),
+    # With workload.protocol=mlperf.
+    (CHECKPOINT, "read_start", checked("mlperf_read_start")),
+    (CHECKPOINT, "synchronous", setting_is("The mode", "mode", "sync")),
+    (CHECKPOINT, "fsync", setting_is("fsync of every file", "fsync", True)),
     (CHECKPOINT, "cache_rule", cache_rule),
-    (CHECKPOINT, "framework", framework),
+    # CLOSED uses torch.save in DLIO.
+    (
+        CHECKPOINT,
+        "framework",
+        lambda case: same("The loader", case.record.workload.loader, CLOSED_WRITER, "open"),
+    ),
 )
 """Workload, name of the rule, and its function."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from wattload.core.errors import MissingExtraError
 from wattload.core.host.counters import BlockStat
 from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
-from wattload.core.record.phase import TRACE_NAMES
 from wattload.core.record.results import Check, Latency
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
@@ -29,8 +27,6 @@ T = TypeVar("T")
 PurgeMethod = Literal["discard", "format"]
 
 MAX_ACCELERATORS = 1024
-
-_TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Device(Enum):
@@ -354,12 +350,9 @@ class Outcome:
     ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
     ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
-    underscores).
+    underscores; none of ``TRACE_NAMES``).
     ``queue_depth`` are the operations of ``block_bytes`` that the workload keeps in flight over all
     ranks, where its settings alone do not say so.
-
-    Raises:
-        ValueError: a table's name is that of another trace, or has other characters.
     """
 
     facts: Frozen | None = None
@@ -371,14 +364,6 @@ class Outcome:
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     queue_depth: int | None = None
     block_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.tables:
-            if name in TRACE_NAMES or not _TABLE_NAME.fullmatch(name):
-                raise ValueError(
-                    f"{name!r} can't be the name of a table: it must have lower-case letters, "
-                    f"digits and underscores, and be none of {', '.join(TRACE_NAMES)}"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

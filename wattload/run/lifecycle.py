@@ -290,9 +290,8 @@ class RunLifecycle:
                     self._resources.callback(drive.close)
         elif self._world.rank == 0:
             for target in targets:
-                if target.path is not None:
-                    check_writable(target)
-                    self._resources.callback(TargetLock.acquire(target.path).remove)
+                check_writable(target)
+                self._resources.callback(TargetLock.acquire(target.path).remove)
         return targets
 
     def _plan(self, targets: tuple[Target, ...], *, runs: bool = True) -> tuple[Workload, Context]:

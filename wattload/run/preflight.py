@@ -149,8 +149,6 @@ def space_of(target: Target) -> Space:
     """Return the space on a directory target's file system, or all of a block target."""
     if target.device is not None:
         return Space(target.device.size_bytes, target.device.size_bytes)
-    if target.path is None:
-        raise TargetError(f"a {target.kind} target has no file system")
     status = os.statvfs(target.path)
     return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 

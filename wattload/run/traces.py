@@ -71,7 +71,7 @@ def _rows(
 def _place(path: Path, targets: Sequence[Target]) -> tuple[int, str]:
     """Return the number of the target that holds a file, and the file's name relative to it."""
     for number, target in enumerate(targets):
-        if target.path is not None and path.is_relative_to(target.path):
+        if path.is_relative_to(target.path):
             name = path.name if path == target.path else str(path.relative_to(target.path))
             return number, name
     return 0, path.name

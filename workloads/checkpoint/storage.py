@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from wattload.core.errors import DataError, TargetError
+from wattload.core.errors import DataError
 from wattload.core.files import read_bounded
 from wattload.core.io import BlockIdentity
 from wattload.core.workload import Communicator, RunContext
@@ -54,10 +54,6 @@ class Storage:
             for other in range(self._world.world_size)
             if job.target_of(other) == job.target_of(rank)
         ]
-        if target.path is None:
-            raise TargetError(
-                f"workload={WORKLOAD} does not support a {target.kind} target; use a directory"
-            )
         self.leads = rank < job.target_count
         if self.leads:
             folder = _claim(target.path, rank)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -247,12 +246,6 @@ def test_a_folder_that_went_away_can_not_be_written(tmp_path: Path) -> None:
         check_writable(target)
     state = target_state(target, [])
     assert state.missing["free_bytes"] == "statvfs: No such file or directory"
-
-
-def test_a_target_that_holds_no_files_can_not_be_written(tmp_path: Path) -> None:
-    target = replace(resolve(tmp_path), kind=TargetKind.NULL, path=None)
-    with pytest.raises(TargetError, match="a null target has no files"):
-        check_writable(target)
 
 
 def test_a_file_system_on_compressed_memory_is_a_warning(tmp_path: Path) -> None:

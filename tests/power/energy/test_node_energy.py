@@ -80,7 +80,7 @@ def accounted(sources: dict[float, SourceFacts]) -> tuple[EnergyRecord, ...]:
 
 def total_j(energy: tuple[EnergyRecord, ...]) -> float | None:
     section = PowerSection(requested="auto", choice="", idle_s=0, tail_s=None, energy=energy)
-    return drive_energy(section, [READ]).value
+    return drive_energy(section, [READ])
 
 
 def test_total_is_the_drives_whatever_is_read_beside_it() -> None:

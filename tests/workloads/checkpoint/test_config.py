@@ -20,9 +20,8 @@ from tests.workloads.checkpointing import (
     run,
     settings,
 )
-from wattload.core.errors import ConfigError, MissingExtraError, TargetError
+from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.storage.file_system import DirectIo
-from wattload.core.storage.targets import TargetKind
 from wattload.core.units import GIB
 from wattload.core.workload import Accelerator
 from wattload.loaders.checkpoint_store import CheckpointLoader
@@ -213,15 +212,6 @@ def test_a_shortened_shard_has_exactly_the_bytes() -> None:
     assert cut.size_bytes == 600_000_000
     assert cut.tensors[0] == shard.tensors[0]
     assert shortened(cut, 1 << 40) == cut
-
-
-def test_a_target_that_holds_no_files_is_refused(tmp_path: Path) -> None:
-    target = dataclasses.replace(directory_target(tmp_path), kind=TargetKind.NULL, path=None)
-    context = Context(targets=(target,))
-    workload = made()
-    workload.plan(context)
-    with pytest.raises(TargetError, match="does not support a null target"):
-        workload.prepare(context)
 
 
 def test_a_whole_model_run_by_all_its_ranks_needs_no_remark_on_ranks(tmp_path: Path) -> None:

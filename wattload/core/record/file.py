@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from wattload.core.base_models import first_fault
 from wattload.core.clock import boot_id
@@ -153,44 +153,11 @@ def decode_record(text: str, file: Path) -> RunRecord:
 
 def _parsed(text: str | bytes, file: Path) -> Any:  # noqa: ANN401 - JSON
     try:
-        document = from_json(text)
-        duplicate = _duplicate_key(text, document)
+        return from_json(text)
     except ValueError as error:
         raise RecordError(
             f"{file} can't be read as a record (truncated or not JSON): {error}"
         ) from error
-    if duplicate is not None:
-        raise RecordError(
-            f"{file} is not a valid record: it has the key {duplicate!r} twice in one object; "
-            "each key must occur once"
-        )
-    return document
-
-
-def _duplicate_key(text: str | bytes, document: object) -> str | None:
-    """Return a key that occurs twice in an object, or ``None``."""
-    content = text.encode() if isinstance(text, str) else text
-    # Content formatted the way we write it lost no key in parsing. Looking at each key takes ten
-    # times as long, and a page may have a thousand records.
-    if content == to_json(document, indent=1) + b"\n":
-        return None
-    try:
-        json.loads(content, object_pairs_hook=_unique_keys)
-    except _DuplicateKeyError as error:
-        return str(error)
-    return None
-
-
-class _DuplicateKeyError(Exception):
-    """A key occurs twice in an object; the message is the key."""
-
-
-def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _DuplicateKeyError(next(name for name in names if names.count(name) > 1))
-    return found
 
 
 def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON

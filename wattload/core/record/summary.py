@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from wattload.core.base_models import Observed
 from wattload.core.power import Scope
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.phase import PhaseWindow
@@ -19,8 +18,8 @@ from wattload.core.record.run import RunRecord
 
 def summary_of(record: RunRecord) -> dict[str, Any]:
     return {
-        "moved_bytes": moved_bytes(record.windows).value,
-        "drive_energy_j": drive_energy(record.power, record.windows).value,
+        "moved_bytes": moved_bytes(record.windows),
+        "drive_energy_j": drive_energy(record.power, record.windows),
         "metrics": {
             metric.name: {
                 "value": metric.value,
@@ -71,47 +70,28 @@ def with_remark(record: RunRecord, summary: Mapping[str, Any]) -> RunRecord:
     return record.model_copy(update={"workload": workload})
 
 
-class Total(Observed):
-    """A sum over keyed parts; ``None`` when a part is missing. ``keys`` names what was summed."""
-
-    name: str
-    value: float | None
-    unit: str
-    keys: tuple[str, ...]
-
-
-def moved_bytes(windows: Sequence[PhaseWindow]) -> Total:
+def moved_bytes(windows: Sequence[PhaseWindow]) -> int:
     """Sum the bytes of the timed phases, without the parts of others."""
     timed = [window for window in windows if window.timed and not window.is_part]
-    return Total(
-        name="moved_bytes",
-        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
-        unit="B",
-        keys=tuple(f"{window.host}/{window.name}" for window in timed),
-    )
+    return sum(window.read_bytes + window.written_bytes for window in timed)
 
 
-def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> Total:
-    """Sum the drives' energy in the timed phases; ``None`` if a part is missing.
+def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> float | None:
+    """Sum the drives' energy in the timed phases, in joules; ``None`` if a part is missing.
 
     The sum leaves out the tail, and the parts of phases. Phases that overlap have no sum: it would
     count energy twice.
     """
     timed = [window for window in windows if window.timed and not window.is_part]
     names = {(window.host, window.name) for window in timed}
-    selected = [
-        energy
+    energies = [
+        energy.energy_j
         for energy in power.energy
         if energy.chosen and energy.scope is Scope.DRIVE and (energy.host, energy.phase) in names
     ]
-    keys = tuple(f"{e.host}/{e.device}/{e.source}/{e.phase}" for e in selected)
-    known = [energy.energy_j for energy in selected if energy.energy_j is not None]
-    if selected and len(known) == len(selected) and not _share_time(timed):
-        return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
-    reason = "a part is missing" if selected else power.choice
-    if selected and _share_time(timed):
-        reason = "phases overlap, and a sum would count the energy of that time twice"
-    return Total(name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason})
+    known = [energy_j for energy_j in energies if energy_j is not None]
+    is_whole = known and len(known) == len(energies) and not _share_time(timed)
+    return sum(known) if is_whole else None
 
 
 def _share_time(windows: Sequence[PhaseWindow]) -> bool:

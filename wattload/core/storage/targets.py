@@ -64,14 +64,10 @@ _TRIAL_BYTES = 4096
 
 
 class TargetKind(StrEnum):
-    """The kind of a target; directories and block devices are supported so far."""
+    """The kind of a target."""
 
     DIRECTORY = "directory"
-    FILE = "file"
     BLOCK = "block"
-    NVME_CHAR = "nvme_char"
-    MEMORY = "memory"
-    NULL = "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ class Target:
 
     index: int
     kind: TargetKind
-    path: Path | None
+    path: Path
     direct_io: DirectIo | None
     direct_io_missing: str | None
     facts: TargetFacts
@@ -93,7 +89,7 @@ class Target:
 
     @property
     def data_folder(self) -> Path:
-        if self.path is None or self.kind is not TargetKind.DIRECTORY:
+        if self.kind is not TargetKind.DIRECTORY:
             raise TargetError(f"a {self.kind} target has no files")
         return self.path / DATA_FOLDER_NAME
 
@@ -156,7 +152,7 @@ def refuse_too_many_files(
     found = {
         target.path.stat().st_dev: os.statvfs(target.path)
         for target in targets
-        if target.path is not None and target.kind is TargetKind.DIRECTORY
+        if target.kind is TargetKind.DIRECTORY
     }
     total_bytes = sum(each.f_blocks * each.f_frsize for each in found.values())
     free_bytes = sum(each.f_bavail * each.f_frsize for each in found.values())
@@ -425,8 +421,6 @@ def check_writable(target: Target) -> None:
             user may not write to the block device.
     """
     folder = target.path
-    if folder is None:
-        raise TargetError(f"a {target.kind} target has no files")
     if target.kind is TargetKind.BLOCK:
         if not os.access(folder, os.R_OK | os.W_OK):
             raise TargetError(f"{folder} can't be written by user {os.geteuid()}; run as root")
