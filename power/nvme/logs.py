@@ -20,7 +20,6 @@ from typing import Any
 
 from wattload.core.errors import PowerError
 from wattload.core.power import ENDURANCE_GROUP, OCP
-from wattload.core.record.target import SmartState
 from wattload.core.units import GB
 from wattload.power.nvme.admin import AdminDevice, fetch, log_command
 from wattload.power.nvme.fields import decode_power, require_bytes, u16, u64, u128
@@ -74,31 +73,67 @@ _CELSIUS_ZERO_K = 273
 """Rounded as in the NVMe specification; byte 222 is in degrees Celsius."""
 
 
-def read_smart(device: AdminDevice) -> SmartState:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmartLog:
+    """Health and lifetime counters. Temperatures in kelvin, ``None`` if the drive reports 0.
+
+    ``interval_power_w`` (IPM) is the mean of the drive's own samples over its last second, in steps
+    of ``interval_power_step_w``. ``interval_power_type`` 0 is the whole NVM subsystem, 12 to 15 are
+    vendor-specific. All three are ``None`` together. ``lifetime_energy_wh`` (OLEC) is whole
+    watt-hours in operation, rounded up, and stops at 2^64 - 1.
+    """
+
+    critical_warning: int
+    temperature_k: int | None
+    available_spare_percent: int
+    spare_threshold_percent: int
+    percentage_used: int
+    read_bytes: int
+    written_bytes: int
+    read_commands: int
+    write_commands: int
+    busy_minutes: int
+    power_cycles: int
+    power_on_hours: int
+    unsafe_shutdowns: int
+    media_errors: int
+    error_log_entries: int
+    warning_temperature_minutes: int
+    critical_temperature_minutes: int
+    sensors_k: tuple[int | None, ...]
+    thermal_transitions_1: int
+    thermal_transitions_2: int
+    thermal_seconds_1: int
+    thermal_seconds_2: int
+    lifetime_energy_wh: int | None
+    interval_power_w: float | None
+    interval_power_step_w: float | None
+    interval_power_type: int | None
+
+
+def read_smart(device: AdminDevice) -> SmartLog:
     """Return the controller's SMART log; Retain Asynchronous Event is set."""
     return decode_smart(fetch(device, _COMMAND).data)
 
 
-def decode_smart(data: bytes) -> SmartState:
+def decode_smart(data: bytes) -> SmartLog:
     """Return the fields of a SMART log of 512 bytes."""
     require_bytes(data, SMART_BYTES, "the SMART log")
     warning, temperature, spare, threshold, used = struct.unpack_from("<BHBBB", data)
     counters = [u128(data, offset) for offset in range(32, 192, 16)]
-    values: dict[str, Any] = {
-        "critical_warning": warning,
-        "temperature_k": temperature or None,
-        "available_spare_percent": spare,
-        "spare_threshold_percent": threshold,
-        "percentage_used": used,
-        "read_bytes": counters[0] * DATA_UNIT_BYTES,
-        "written_bytes": counters[1] * DATA_UNIT_BYTES,
+    return SmartLog(
+        critical_warning=warning,
+        temperature_k=temperature or None,
+        available_spare_percent=spare,
+        spare_threshold_percent=threshold,
+        percentage_used=used,
+        read_bytes=counters[0] * DATA_UNIT_BYTES,
+        written_bytes=counters[1] * DATA_UNIT_BYTES,
         **dict(zip(_COUNTERS, counters[2:], strict=True)),
-        "sensors_k": tuple(kelvin or None for kelvin in struct.unpack_from("<8H", data, 200)),
+        sensors_k=tuple(kelvin or None for kelvin in struct.unpack_from("<8H", data, 200)),
         **_thermal_counts(data),
         **_power(data),
-    }
-    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
-    return SmartState(**values, missing=missing)
+    )
 
 
 def _thermal_counts(data: bytes) -> dict[str, int]:

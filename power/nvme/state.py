@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from wattload.core.base_models import Observed
 from wattload.core.errors import PowerError
 from wattload.core.record.target import (
     ADMIN_QUEUE_FIELDS,
     PowerCapabilities,
+    SmartState,
 )
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.features import (
@@ -41,6 +43,7 @@ from wattload.power.nvme.logs import (
     read_smart,
 )
 
+ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
 Reasons = dict[str, str]
 
@@ -78,7 +81,7 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     _gather_features(device, controller, gathered)
     _gather_thermal(device, controller, gathered)
     _gather_throttling(device, controller, gathered)
-    gathered.add("smart", lambda: read_smart(device))
+    gathered.add("smart", lambda: _observed(SmartState, read_smart(device)))
     return gathered.fields, gathered.missing
 
 
@@ -218,12 +221,14 @@ def _selected_state(device: AdminDevice, controller: Controller, select: Select)
 
 def power_capabilities(controller: Controller) -> PowerCapabilities:
     """Return the power and thermal capabilities of Identify Controller for the record."""
-    values = {
-        name: getattr(controller, name)
-        for name in PowerCapabilities.model_fields
-        if hasattr(controller, name)
-    }
-    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
-    return PowerCapabilities(
-        autonomous_transitions=controller.apst_supported, missing=missing, **values
+    return _observed(
+        PowerCapabilities, controller, autonomous_transitions=controller.apst_supported
     )
+
+
+def _observed(model: type[ObservedT], source: object, **others: object) -> ObservedT:
+    """Return a record's model from the fields of the same names, with reasons for ``None``."""
+    names = model.model_fields.keys() - {"missing", *others}
+    fields = {name: getattr(source, name) for name in names} | others
+    missing = {name: "the drive reports 0" for name, value in fields.items() if value is None}
+    return model(**fields, missing=missing)

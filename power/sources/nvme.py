@@ -23,7 +23,7 @@ from wattload.core.power import (
     Sample,
     Scope,
 )
-from wattload.core.record.target import PowerStateFacts, SmartState
+from wattload.core.record.target import PowerStateFacts
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import HoldsSystem, holds_system_here
@@ -36,6 +36,7 @@ from wattload.power.nvme.admin import (
 )
 from wattload.power.nvme.features import read_power_state, read_transitions
 from wattload.power.nvme.identify import Controller
+from wattload.power.nvme.logs import SmartLog
 from wattload.power.nvme.measurement import SUBSYSTEM_TOTAL
 from wattload.power.nvme.vendor import VendorPage, find_vendor_page, read_vendor_power
 from wattload.power.registry import Meter
@@ -296,7 +297,7 @@ class IntervalPowerSource(NvmeTier):
             "detail": self._describe(error_percent),
         }
 
-    def _first_log(self) -> SmartState:
+    def _first_log(self) -> SmartLog:
         """Return a log with power in it, waiting if the drive samples power but has no mean yet."""
         samples_power = self._drive.controller.power_sample_interval_s is not None
         deadline_s = time.monotonic() + (FIRST_MEAN_S if samples_power else 0.0)
@@ -308,7 +309,7 @@ class IntervalPowerSource(NvmeTier):
                 return reading.value
             time.sleep(_POLL_S)
 
-    def _coarsest_w(self, log: SmartState) -> float | None:
+    def _coarsest_w(self, log: SmartLog) -> float | None:
         """Return the step of the largest power expected: an idle drive's may be finer."""
         limit_w = self._drive.controller.power_states[0].max_w
         step_w = log.interval_power_step_w
@@ -330,7 +331,7 @@ class IntervalPowerSource(NvmeTier):
         return f"mean of the drive's own samples of the last second{often}{note}; {stated}"
 
 
-def _subsystem_w(log: SmartState) -> float | None:
+def _subsystem_w(log: SmartLog) -> float | None:
     """Return the power of the whole NVM subsystem; a vendor's type has no known meaning."""
     return log.interval_power_w if log.interval_power_type == SUBSYSTEM_TOTAL else None
 

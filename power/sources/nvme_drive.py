@@ -10,10 +10,15 @@ from typing import ClassVar, Generic, TypeVar
 
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Evidence, Sample, Scope, Sensor, SourceFacts
-from wattload.core.record.target import SmartState
 from wattload.power.nvme.admin import GET_LOG_PAGE, AdminDevice, OpenDevice, open_with_timeout
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
-from wattload.power.nvme.logs import OcpSmartLog, read_freezing_commands, read_ocp_smart, read_smart
+from wattload.power.nvme.logs import (
+    OcpSmartLog,
+    SmartLog,
+    read_freezing_commands,
+    read_ocp_smart,
+    read_smart,
+)
 from wattload.power.nvme.measurement import PowerMeasurementLog, read_measurement_header
 from wattload.power.sources.base import PassiveSource, PowerDevice
 
@@ -87,7 +92,7 @@ class SharedDrive:
         self.device = device
         self.measurement: PowerMeasurementLog | None = None
         self.is_estimated = False
-        self.smart: SharedRead[SmartState] = SharedRead(lambda: read_smart(self.admin))
+        self.smart: SharedRead[SmartLog] = SharedRead(lambda: read_smart(self.admin))
         self.ocp: SharedRead[OcpSmartLog] = SharedRead(self._read_ocp)
         self._open_device = open_device
         self._users: set[object] = set()

@@ -18,7 +18,7 @@ from rich.tree import Tree
 
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.power import Counter, PowerSource
-from wattload.core.record.target import ControllerFacts, ControllerState, SmartState
+from wattload.core.record.target import ControllerFacts, ControllerState
 from wattload.core.storage.block_stack import SystemDrives, system_drives
 from wattload.core.storage.controllers import (
     controller_facts,
@@ -34,7 +34,7 @@ from wattload.core.units import format_bytes
 from wattload.power.config import HwmonConfig
 from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
-from wattload.power.nvme.logs import read_ocp_smart, read_smart
+from wattload.power.nvme.logs import SmartLog, read_ocp_smart, read_smart
 from wattload.power.nvme.state import power_capabilities, read_state
 from wattload.power.nvme.vendor import find_vendor_page
 from wattload.power.sources.hwmon import find_channels
@@ -317,7 +317,7 @@ def view_controller(
     )
 
 
-def _telemetry(device: AdminDevice, controller: Controller, smart: SmartState) -> Iterator[str]:
+def _telemetry(device: AdminDevice, controller: Controller, smart: SmartLog) -> Iterator[str]:
     yield "power state"
     if any(state.max_w is not None for state in controller.power_states):
         yield "declared bounds"
