@@ -2,12 +2,18 @@
 
 There is one YAML file per paper next to this module. Every model is frozen and refuses unknown
 keys. A paper also refuses duplicate ids, unknown names, and statements on its arithmetic that its
-own figures contradict.
+own figures contradict. A formula is one arm's figure over the other's, ``b.time / a.time``, or that
+of one arm, ``a.iops``. Arithmetic has names, numbers, ``+ - * /`` and parentheses.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -17,15 +23,153 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from wattload.core.base_models import Frozen
 from wattload.core.errors import ConfigError
-from wattload.reports.claims.formula import (
-    Formula,
-    Term,
-    compute,
-    names,
-    parse_arithmetic,
-    parse_formula,
+from wattload.core.units import Unit
+from wattload.results.quantity import block_text, whole
+
+_SIGNS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("−", operator.sub),  # noqa: RUF001 - for reading
+    ast.Mult: ("×", operator.mul),  # noqa: RUF001 - for reading
+    ast.Div: ("÷", operator.truediv),
+}
+_LARGEST = 1e300
+_ALLOWED = "only names of figures, numbers, + - * / and parentheses are allowed"
+
+
+def parse_arithmetic(text: str) -> ast.expr:
+    """Return the tree of an expression. Python's parser reads it, and nothing is executed.
+
+    Raises:
+        ValueError: the text has anything but names, numbers, ``+ - * /`` and parentheses.
+    """
+    try:
+        term = ast.parse(text, mode="eval").body
+        for node in ast.walk(term):
+            if not _is_arithmetic(node):
+                raise ValueError(f"unsupported expression {ast.unparse(node)!r}: {_ALLOWED}")
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"invalid arithmetic {text!r}: {_ALLOWED}") from error
+    return term
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return not isinstance(value, bool) and abs(value) < _LARGEST
+        case ast.BinOp(op=sign):
+            return type(sign) in _SIGNS
+    return isinstance(node, ast.Name | ast.operator | ast.expr_context)
+
+
+def names(term: ast.expr) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(term) if isinstance(node, ast.Name))
+
+
+def compute(term: ast.expr, values: Mapping[str, float]) -> float:
+    """Return the value of an expression.
+
+    Raises:
+        ValueError: a name is unknown, or something is divided by zero.
+    """
+    match term:
+        case ast.Name(id=name):
+            if name not in values:
+                known = ", ".join(sorted(values))
+                raise ValueError(f"{name!r} is no figure or claim of this paper; it has {known}")
+            return values[name]
+        case ast.BinOp(left=left, op=sign, right=right):
+            try:
+                return _SIGNS[type(sign)][1](compute(left, values), compute(right, values))
+            except ZeroDivisionError as error:
+                raise ValueError(f"{text_of(term)} divides by zero") from error
+    return float(ast.literal_eval(term))
+
+
+def text_of(term: ast.expr) -> str:
+    """Return an expression as people read it, every inner one in parentheses."""
+    match term:
+        case ast.Name(id=name):
+            return name
+        case ast.BinOp(left=left, op=sign, right=right):
+            return f"{_inner(left)} {_SIGNS[type(sign)][0]} {_inner(right)}"
+    value = float(ast.literal_eval(term))
+    return whole(value) if value.is_integer() else f"{value:g}"
+
+
+def _inner(term: ast.expr) -> str:
+    return f"({text_of(term)})" if isinstance(term, ast.BinOp) else text_of(term)
+
+
+Role = Literal["a", "b"]
+"""An arm of a paper: ``a`` is the one that the paper promotes, ``b`` its reference."""
+
+
+class Kind(StrEnum):
+    """The kind of figure in a formula."""
+
+    TIME = "time"
+    RATE = "rate"
+    ENERGY = "energy"
+    RATE_PER_WATT = "rate_per_watt"
+    LATENCY = "latency"
+    OPERATIONS = "iops"
+
+
+_UNITS: Mapping[Kind, Unit] = {
+    Kind.TIME: Unit.SECONDS,
+    Kind.RATE: Unit.BYTES_PER_SECOND,
+    Kind.ENERGY: Unit.JOULES,
+    Kind.RATE_PER_WATT: Unit.BYTES_PER_JOULE,
+    Kind.LATENCY: Unit.SECONDS,
+    Kind.OPERATIONS: Unit.SAMPLES_PER_SECOND,
+}
+_KINDS = "|".join(Kind)
+_FIGURE = rf"(?P<{{arm}}>[ab])\.(?P<{{kind}}>{_KINDS})"
+_FORM = re.compile(
+    _FIGURE.format(arm="over", kind="kind")
+    + rf"(?: / {_FIGURE.format(arm='under', kind='under_kind')})?"
 )
-from wattload.results.quantity import block_text
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """One arm's figure, divided by the other's if ``under`` names one."""
+
+    kind: Kind
+    over: Role
+    under: Role | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """The stored unit of a run's figure of this kind."""
+        return _UNITS[self.kind]
+
+    def __str__(self) -> str:
+        top = f"{self.over}.{self.kind}"
+        return top if self.under is None else f"{top} / {self.under}.{self.kind}"
+
+
+def parse_formula(text: str) -> Formula:
+    """Return a formula from its text.
+
+    Raises:
+        ValueError: the text has neither of the two forms, or divides different kinds of figures.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            "a formula must be like `b.time / a.time` or `a.iops`, with a or b and "
+            f"one of {', '.join(Kind)}, got {text!r}"
+        )
+    over, under = match["over"], match["under"]
+    if under is not None and (over == under or match["kind"] != match["under_kind"]):
+        raise ValueError(f"a ratio must be of the same kind of figure in both arms, got {text!r}")
+    return Formula(
+        kind=Kind(match["kind"]),
+        over="a" if over == "a" else "b",
+        under=None if under is None else "a" if under == "a" else "b",
+    )
+
 
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Text = Annotated[str, Field(min_length=1)]
@@ -257,7 +401,7 @@ class Closure(Frozen):
     says: Text
 
     @cached_property
-    def sides(self) -> tuple[Term, Term | None]:
+    def sides(self) -> tuple[ast.expr, ast.expr | None]:
         right = None if self.right is None else parse_arithmetic(self.right)
         return parse_arithmetic(self.left), right
 

@@ -5,11 +5,17 @@ One digest covers all of them. Results that many sections need are cached by obj
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import os
+import signal
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +24,6 @@ from wattload.core.record.file import RECORD_FILE, SealState, StoredRecord, read
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.parallel import share
 from wattload.reports.runs.redact import Masker
 from wattload.reports.runs.search import LeftOut, find_records, record_fault
 from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
@@ -35,7 +40,11 @@ Their traces are not held in memory, and single operations are not read.
 INPUTS_COMMAND = "sha256sum */record.json | cut -d' ' -f1 | LC_ALL=C sort | sha256sum"
 """Prints the digest over all records of a folder of runs."""
 
-Argument = TypeVar("Argument")
+FILES_PER_PROCESS = 100
+"""With fewer files, starting a process takes longer than it saves."""
+
+_BATCH_FILES = 4
+
 Result = TypeVar("Result")
 
 
@@ -150,6 +159,31 @@ def _load(
             else:
                 runs.append(work.with_traces(run, file) if work.keep is not None else run)
     return runs, faults
+
+
+def share(files: Sequence[Path], work: Callable[[Path], Result]) -> Generator[Result, None, None]:
+    """Yield the result of ``work`` for each file, in their order.
+
+    ``work`` and its results must be picklable. Everything runs in this process if there is no
+    second core or if there are few files; what is left also does if other processes fail to start
+    or die. They end when the generator is exhausted or closed.
+    """
+    processes = min(len(os.sched_getaffinity(0)), len(files) // FILES_PER_PROCESS)
+    done = 0
+    if processes > 1:
+        try:
+            with ProcessPoolExecutor(processes, get_context("spawn"), _prepare) as pool:
+                for result in pool.map(work, files, chunksize=_BATCH_FILES):
+                    done += 1
+                    yield result
+        except (BrokenProcessPool, OSError):
+            pass
+    yield from map(work, files[done:])
+
+
+def _prepare() -> None:
+    gc.disable()  # results have no cycles, and a collection would traverse all of Arrow
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
 
 
 def readable_records(files: Sequence[Path]) -> Iterator[RunRecord]:

@@ -29,8 +29,7 @@ from wattload.reports.claims.comparison import (
     match_condition,
     unmeasured_claims,
 )
-from wattload.reports.claims.formula import text_of
-from wattload.reports.claims.papers import Claim, Closure, Consistency, Notation, Paper
+from wattload.reports.claims.papers import Claim, Closure, Consistency, Notation, Paper, text_of
 from wattload.reports.sections.wording import anchor, sentence_of
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
 from wattload.results.quantity import (

@@ -24,7 +24,7 @@ from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
 from wattload.reports.stats.figures import RunFigure
 from wattload.reports.stats.intervals import Interval
-from wattload.reports.stats.noise_floor import Noise, Session
+from wattload.reports.stats.pairs import Noise, Session
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.results.quantity import (
     DIRECTIONS,

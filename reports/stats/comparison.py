@@ -22,8 +22,15 @@ from wattload.reports.stats.conditions import (
 from wattload.reports.stats.effects import Effect, Pairing, Spread, effect, mean_log, spread
 from wattload.reports.stats.figures import Accuracy, Quantity, RunFigure, accuracy, quantities
 from wattload.reports.stats.intervals import Demand, demands
-from wattload.reports.stats.noise_floor import FiguresByKey, Noise, Session, sessions
-from wattload.reports.stats.pairs import Valued, began_s, value_pairs
+from wattload.reports.stats.pairs import (
+    FiguresByKey,
+    Noise,
+    Session,
+    Valued,
+    began_s,
+    sessions,
+    value_pairs,
+)
 from wattload.reports.stats.subject import Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.reports.stats.verdicts import (

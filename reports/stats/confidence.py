@@ -244,11 +244,6 @@ def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) 
         yield f"the drive, for which workers waited {percent(waited, 2)} of the time"
 
 
-def _share(record: RunRecord, name: str) -> float | None:
-    metric = record.metric(name)
-    return metric.value if metric is not None else None
-
-
 def _phases(record: RunRecord, phase: str) -> list[Phase]:
     """Return the phases of a rate; one without a phase is of all leading phases."""
     return counted_phases(record, phase, every=(ALL_PHASES, ""))

@@ -363,11 +363,7 @@ def _stated(record: RunRecord) -> Mapping[str, _Stated]:
 
 def _of(record: RunRecord, stated: Sequence[EnergyRecord]) -> _Stated:
     """Return the total of several energies; their uncertainties add linearly (worst case)."""
-    sources = {
-        (source.host, source.facts.name, source.facts.device): source.facts
-        for source in record.power.sources
-        if source.facts is not None
-    }
+    sources = energies.sources_of(record)
     energy_j = _sum([each.energy_j for each in stated])
     meters: set[Meter] = set()
     parts_j: dict[tuple[Meter, str], float] | None = {}

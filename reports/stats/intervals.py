@@ -11,17 +11,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Draws = NDArray[np.uint16]
+from typing import Any, NamedTuple
 
 CONFIDENCE = 0.95
 BOOTSTRAP_RUNS = 10
@@ -39,10 +32,7 @@ _NO_SPREAD = 1e-6
 
 LARGEST_LOG = 700.0
 _BATCH = 1000
-_PART = 100
-"""Resamples that are averaged at once: few enough to stay in the processor's cache."""
-_KEPT_DRAWS = 16_000_000
-"""The most draws that are cached, of 2 bytes each; larger samples are drawn each time."""
+"""Resamples in memory at once."""
 
 
 class Interval(NamedTuple):
@@ -231,101 +221,42 @@ def bootstrap_interval(found: Estimate, confidence: float) -> Interval | None:
         turned, samples = found.centre > 0, found.samples
         if turned:
             samples = (tuple(-value for value in samples[0]),)
-    low, high = bca_ends(samples, confidence, resamples=RESAMPLES, seed=SEED)
+    low, high = bca_ends(samples, confidence)
     if turned:
         low, high = -high, -low
     return Interval(_exp(low), _exp(high))
 
 
-def bca_ends(
-    samples: tuple[tuple[float, ...], ...], confidence: float, *, resamples: int, seed: int
-) -> tuple[float, float]:
-    """Return the ends for the mean of one sample, or for the difference of two means.
-
-    Args:
-        samples: one or two samples of three values or more, one of which varies. The difference is
-            the first mean minus the second.
-        confidence: from 0 to 1, of the whole interval.
-        resamples: the number of resamples.
-        seed: of the random numbers; equal arguments give equal ends.
-    """
-    import numpy as np
-    from scipy.special import ndtr, ndtri
-
-    means = _means(samples, resamples, seed)
-    seen = _statistic([np.mean(np.array(sample)) for sample in samples])
-    below = (np.count_nonzero(means < seen) + np.count_nonzero(means <= seen)) / (2 * means.size)
-    bias, bend = float(ndtri(below)), _acceleration(samples)
-    tail = float(ndtri((1 - confidence) / 2))
-    shares = []
-    for z in (tail, -tail):
-        shifted = bias + z
-        shares.append(float(ndtr(bias + shifted / (1 - bend * shifted))))
-    low, high = np.percentile(means, [100 * share for share in shares])
-    return float(low), float(high)
-
-
 @lru_cache(maxsize=64)
-def _means(samples: tuple[tuple[float, ...], ...], resamples: int, seed: int) -> Floats:
-    """Return the statistic of every resample, sorted."""
-    import numpy as np
-
-    arrays = [np.array(sample) for sample in samples]
-    sizes = tuple(len(sample) for sample in samples)
-    found: list[Floats] = [
-        _statistic([_means_of(array, drawn) for array, drawn in zip(arrays, draws, strict=True)])
-        for draws in _draws(sizes, resamples, seed)
-    ]
-    return np.sort(np.concatenate(found))
+def _resampled(samples: tuple[tuple[float, ...], ...]) -> Any:  # noqa: ANN401 - scipy has no types
+    return _bca(samples, CONFIDENCE, n_resamples=RESAMPLES)
 
 
-def _means_of(values: Floats, drawn: Draws) -> Floats:
-    """Return the mean of each row of drawn values, shape (rows,)."""
-    import numpy as np
+def bca_ends(samples: tuple[tuple[float, ...], ...], confidence: float) -> tuple[float, float]:
+    """Return the ends for the mean of one sample, or for the first mean minus the second.
 
-    parts = (drawn[row : row + _PART].astype(np.intp) for row in range(0, len(drawn), _PART))
-    return np.concatenate([values[part].mean(axis=-1) for part in parts])
-
-
-def _statistic(means: list[Floats]) -> Floats:
-    return means[0] if len(means) == 1 else means[0] - means[1]
-
-
-def _draws(sizes: tuple[int, ...], resamples: int, seed: int) -> Iterator[tuple[Draws, ...]]:
-    if sum(sizes) * resamples <= _KEPT_DRAWS:
-        return iter(_kept_draws(sizes, resamples, seed))
-    return _drawn(sizes, resamples, seed)
-
-
-@lru_cache(maxsize=4)
-def _kept_draws(sizes: tuple[int, ...], resamples: int, seed: int) -> tuple[tuple[Draws, ...], ...]:
-    return tuple(_drawn(sizes, resamples, seed))
-
-
-def _drawn(sizes: tuple[int, ...], resamples: int, seed: int) -> Iterator[tuple[Draws, ...]]:
-    """Yield batches of resamples: for each sample, the indices of the drawn values."""
-    import numpy as np
-
-    random = np.random.default_rng(seed)
-    for start in range(0, resamples, _BATCH):
-        rows = min(_BATCH, resamples - start)
-        yield tuple(
-            random.integers(0, size, (rows, size)).astype(np.min_scalar_type(size))
-            for size in sizes
-        )
-
-
-def _acceleration(samples: tuple[tuple[float, ...], ...]) -> float:
-    """Return the change of the standard error with the mean, by the jackknife.
-
-    Leaving out one of n values moves the mean by the distance of that value from it over n - 1.
+    Each sample has three values or more, and one of them varies. Equal arguments give equal ends.
     """
-    import numpy as np
+    seen = _resampled(samples)
+    ends = _bca(samples, confidence, n_resamples=0, bootstrap_result=seen).confidence_interval
+    return float(ends.low), float(ends.high)
 
-    cubes = squares = 0.0
-    for sign, sample in zip((1, -1), samples, strict=False):
-        values = np.array(sample)
-        apart = sign * (values - values.mean())
-        cubes += float((apart**3).sum()) / len(sample) ** 3
-        squares += float((apart**2).sum()) / len(sample) ** 2
-    return cubes / (6 * math.pow(squares, 1.5)) if squares > 0 else 0.0
+
+def _bca(samples: Sequence[Sequence[float]], confidence: float, **resamples: Any) -> Any:  # noqa: ANN401
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    def mean_or_difference(*data: Any, axis: int = -1) -> Any:  # noqa: ANN401 - arrays
+        means = [np.mean(each, axis=axis) for each in data]
+        return means[0] if len(means) == 1 else means[0] - means[1]
+
+    return bootstrap(
+        [np.array(sample) for sample in samples],
+        mean_or_difference,
+        batch=_BATCH,
+        confidence_level=confidence,
+        method="BCa",
+        rng=np.random.default_rng(SEED),
+        vectorized=True,
+        **resamples,
+    )
