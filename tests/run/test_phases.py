@@ -1,18 +1,21 @@
-"""A part of a phase has the bytes, devices' counts and rates of its time, and adds to no total."""
+"""Phases as they run: spans, bytes over time, journals, and the totals of a record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import ns, samples_of
+from tests.records import Scenario, make_run
 from tests.run.test_energy import report
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Channel, Evidence
-from wattload.core.record.phase import phase_windows
+from wattload.core.record.phase import PhaseWindow, phase_windows
+from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy, moved_bytes
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark
@@ -220,3 +223,44 @@ def test_marks_that_count_one_of_two_entries_scale_the_part() -> None:
     (part,) = [each for each in traffic.columns("box", 0) if each.phase == "part"]
     assert part.written_bytes.sum() == 401
     assert part.written_bytes.min() >= 0
+
+
+def _record() -> RunRecord:
+    record, _ = make_run(Scenario(workload="checkpoint", power="measured", virtual=False))
+    return record
+
+
+def _window(windows: tuple[PhaseWindow, ...], index: int, **changes: Any) -> PhaseWindow:
+    return [window for window in windows if window.timed][index].model_copy(update=changes)
+
+
+def test_total_is_the_sum_of_the_timed_phases() -> None:
+    record = _record()
+    total_j = drive_energy(record.power, record.windows)
+    assert total_j is not None
+    assert total_j == sum(energy.energy_j or 0.0 for energy in record.power.energy)
+
+
+def test_the_tail_is_no_part_of_the_total() -> None:
+    record = _record()
+    (first, *_) = record.power.energy
+    tail = first.model_copy(update={"phase": "tail"})
+    power = record.power.model_copy(update={"energy": (*record.power.energy, tail)})
+    assert drive_energy(power, record.windows) == drive_energy(record.power, record.windows)
+
+
+def test_phases_that_share_time_have_no_sum() -> None:
+    record = _record()
+    one, two = _window(record.windows, 0), _window(record.windows, 1)
+    shared = two.model_copy(
+        update={"start_ns": one.start_ns, "intervals": ((one.start_ns, two.end_ns),)}
+    )
+    assert drive_energy(record.power, (one, shared)) is None
+
+
+def test_a_part_without_a_figure_leaves_no_sum() -> None:
+    record = _record()
+    first, *others = record.power.energy
+    gone = first.model_copy(update={"energy_j": None})
+    power = record.power.model_copy(update={"energy": (gone, *others)})
+    assert drive_energy(power, record.windows) is None

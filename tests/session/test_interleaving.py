@@ -125,19 +125,6 @@ def test_an_arm_is_without_a_setting_that_only_the_other_has() -> None:
     }
 
 
-def test_a_drive_and_its_state_can_be_one_arm() -> None:
-    turns = turns_of(
-        TWO,
-        "power.state=1,0",
-        "interleave=abba",
-        "repeat=2",
-        "interleave_by=[target.path,power.state]",
-    )
-    sides = {turn.arm: {*turn.overrides} for turn in turns}
-    assert {"target.path=/mnt/a", "power.state=1"} <= sides["a-PS1"]
-    assert {"target.path=/mnt/b", "power.state=0"} <= sides["b-PS0"]
-
-
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [

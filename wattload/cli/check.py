@@ -387,7 +387,6 @@ class Recomputed:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What ``--json`` prints of it."""
         return {
             "energy_models": self.models,
             "reason": self.reason,

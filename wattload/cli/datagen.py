@@ -6,7 +6,6 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments; overrides are Hydra's."""
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -16,7 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Generate or complete the data and return 0."""
     from wattload.cli.outcome import Printer
     from wattload.cli.settings import require_workload
     from wattload.session.loop import generate

@@ -61,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print targets and controllers; returns 0."""
     targets = find_targets(arguments.paths)
     named = [name for target in targets for name in controllers_under(target)]
     views = view_controllers(tuple(dict.fromkeys(named)) if arguments.paths else None)

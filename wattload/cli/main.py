@@ -30,7 +30,6 @@ EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a che
 
 
 def dispatch(argv: Sequence[str]) -> int:
-    """Parse the command line and run its command; returns the exit status."""
     if argv and argv[0] in COMMANDS:
         return _command(argv[0], argv[1:])
     parser = argparse.ArgumentParser(

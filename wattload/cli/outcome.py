@@ -90,7 +90,6 @@ class Printer:
         self.note(run_line(run, threshold, reused=reused))
 
     def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
-        """Print the result of a search, or its JSON."""
         if self._as_json:
             print(result.model_dump_json())
         else:

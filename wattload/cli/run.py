@@ -7,7 +7,6 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments; overrides are Hydra's."""
     parser.add_argument(
         "overrides",
         nargs="*",

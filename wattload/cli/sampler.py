@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve runs until a signal; returns 0."""
     from wattload.power.sampler.host import SamplerHost
     from wattload.power.sampler.service import serve
 

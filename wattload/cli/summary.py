@@ -82,7 +82,6 @@ def print_line(record: RunRecord) -> None:
 
 
 def title(record: RunRecord) -> str:
-    """Return what ran: workload, loader, scale and label."""
     workload = record.workload
     ranks = f", {workload.rank_count} ranks" if workload.rank_count > 1 else ""
     loader = f"loader {workload.loader}, " if workload.uses_loader else ""
@@ -197,7 +196,6 @@ def _percentiles(row: Latency) -> str:
 
 
 def _cpu(record: RunRecord, phases: Sequence[Phase]) -> str:
-    """Return CPU seconds per GB."""
     parts = [
         (phase.name, cpu_per_byte(phase.cpu_s, phase.moved_bytes))
         for phase in phases

@@ -103,7 +103,6 @@ def utc_text() -> str:
 
 
 def boot_id() -> str:
-    """Return the kernel's identifier of this boot; empty if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

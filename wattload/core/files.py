@@ -102,7 +102,6 @@ class Folder:
         return self._open_own(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
     def update(self, name: str, flags: int = os.O_RDWR) -> int:
-        """Open an existing file of ours in place."""
         return self._open_own(name, flags)
 
     def read(self, name: str) -> bytes | None:

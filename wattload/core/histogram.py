@@ -31,7 +31,6 @@ class Histogram:
 
     @classmethod
     def of(cls, values_ns: Iterable[int]) -> Histogram:
-        """Return the histogram of ``values_ns``, each 0 or more."""
         values = list(values_ns)
         counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
         for value in values:

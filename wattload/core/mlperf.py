@@ -95,7 +95,6 @@ class DataSetRule:
 
     @property
     def by_steps(self) -> int:
-        """Files for 500 steps of every accelerator."""
         return MINIMUM_STEPS * self.accelerators * self.batch_samples
 
     @property

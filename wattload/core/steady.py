@@ -114,7 +114,6 @@ class Round:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes written in the round ÷ seconds of the round."""
         return (self.end_bytes - self.start_bytes) / (self.end_s - self.start_s)
 
 
@@ -127,12 +126,10 @@ class SteadyWindow:
 
     @property
     def start_s(self) -> float:
-        """Start of the first round, on the clock of the readings."""
         return self.rounds[0].start_s
 
     @property
     def end_s(self) -> float:
-        """End of the last round, on the clock of the readings."""
         return self.rounds[-1].end_s
 
     @property

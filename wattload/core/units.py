@@ -49,7 +49,6 @@ def format_rate(bytes_per_s: float) -> str:
 
 
 def format_percent(share: float, decimals: int = 0) -> str:
-    """Return a share as a percentage: ``95 %``."""
     return f"{share * 100:.{decimals}f} %"
 
 

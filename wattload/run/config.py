@@ -67,7 +67,6 @@ class TargetConfig:
         return frozenset(_texts("target.overwrite", self.overwrite, example))
 
     def resolve(self, *, host: str, try_direct_io: bool = True) -> tuple[Target, ...]:
-        """Return the targets; see ``resolve_targets``."""
         return resolve_targets(
             self.paths(), host=host, try_direct_io=try_direct_io, kind=TargetKind(self.kind)
         )
@@ -227,7 +226,6 @@ def _texts(key: str, value: object, example: str) -> tuple[str, ...]:
 
 
 def check_label(label: str) -> None:
-    """Raise ``ConfigError`` for a label that can't be read in a table."""
     if not 1 <= len(label) <= LONGEST_LABEL or label != label.strip():
         raise ConfigError(
             f"label must be 1 to {LONGEST_LABEL} characters, without space at its ends; got "

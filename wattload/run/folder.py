@@ -140,7 +140,6 @@ def spare_folder(run_id: str) -> Path:
 
 
 def write_configuration(folder: Folder, config_values: Mapping[str, Any]) -> None:
-    """Write the composed configuration to ``config.yaml``."""
     from omegaconf import OmegaConf
 
     folder.write("config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config_values))))

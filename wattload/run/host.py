@@ -34,7 +34,6 @@ from wattload.power.sampler.protocol import ControllerReading
 
 
 def devices_under(targets: Sequence[Target]) -> tuple[str, ...]:
-    """Return the block devices that count the targets' I/O, each once."""
     return tuple(dict.fromkeys(name for target in targets for name in counting_devices(target)))
 
 

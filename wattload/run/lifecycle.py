@@ -79,14 +79,8 @@ def execute(
         WattloadError: the run is impossible or failed. Rank 0 raises it; the other ranks exit
             silently with the same status.
     """
-    config, config_values = compose(overrides)
-    order = Order(
-        config=config,
-        config_values=config_values,
-        comparison=comparison,
-        command=("wattload", "run", *without_session_keys(overrides)),
-    )
-    life = RunLifecycle(process, order)
+    command = ("wattload", "run", *without_session_keys(overrides))
+    life = RunLifecycle(process, overrides, command, comparison)
     return _undone_on_failure(life, life.run)
 
 
@@ -111,14 +105,7 @@ def preview_run(
 
     With ``check``, the preflight checks of the run are made and raise what they would raise.
     """
-    config, config_values = compose(overrides)
-    order = Order(
-        config=config,
-        config_values=config_values,
-        comparison=NO_COMPARISON,
-        command=tuple(overrides),
-    )
-    life = RunLifecycle(process, order)
+    life = RunLifecycle(process, overrides, tuple(overrides))
     return _undone_on_failure(life, lambda: life.preview(check=check))
 
 
@@ -126,11 +113,7 @@ def generate_data(
     process: ProcessContext, overrides: Sequence[str], command: tuple[str, ...]
 ) -> DataFacts | None:
     """Generate or complete the data of a run; returns its facts, ``None`` if the run needs none."""
-    config, config_values = compose(overrides)
-    order = Order(
-        config=config, config_values=config_values, comparison=NO_COMPARISON, command=command
-    )
-    life = RunLifecycle(process, order)
+    life = RunLifecycle(process, overrides, command)
     return _undone_on_failure(life, life.generate)
 
 
@@ -156,11 +139,20 @@ def _undone_on_failure(life: RunLifecycle, work: Callable[[], T]) -> T:
 class RunLifecycle:
     """Carries one run from its configuration to its record."""
 
-    def __init__(self, process: ProcessContext, order: Order) -> None:
+    def __init__(
+        self,
+        process: ProcessContext,
+        overrides: Sequence[str],
+        command: tuple[str, ...],
+        comparison: Comparison = NO_COMPARISON,
+    ) -> None:
+        config, config_values = compose(overrides)
         self._process = process
         self._world = process.communicator
-        self._order = order
-        self._config = order.config
+        self._config = config
+        self._order = Order(
+            config=config, config_values=config_values, comparison=comparison, command=command
+        )
         self._started_utc = utc_text()
         self._folder: Path | None = None
         self._journal: RankJournal | None = None

@@ -222,7 +222,6 @@ class PhaseRecorder:
             self._journal.write("span", span)
 
     def traffic_of_phases(self) -> list[PhaseTraffic]:
-        """Return the bytes of this rank per 100 ms bin, by phase."""
         return self.traffic.columns(self._host, self._rank)
 
     @contextmanager
@@ -282,15 +281,12 @@ class Context:
         return self.recorder.progress
 
     def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:
-        """Open a phase; see the protocol."""
         return self.recorder.phase(name, timed=timed)
 
     def raw_drive(self, target: Target) -> RawDrive | None:
-        """Return the drive of a block target; see the protocol."""
         return self.raw_drives.get(target.index)
 
     def output_folder(self, name: str) -> Path:
-        """Return a path in the run's folder; see the protocol."""
         if self.recorder.folder is None:
             raise RuntimeError("the run has no folder before run()")
         return self.recorder.folder / name
@@ -416,7 +412,6 @@ class PhaseBins:
             return _merged(self._stored[:, : self._count])
 
     def append(self, columns: Counts) -> None:
-        """Append bins in the form of ``columns``."""
         with self.lock:
             self._store()
             self._bin_ns = None

@@ -61,7 +61,6 @@ class ProcessContext:
 
     @property
     def is_root(self) -> bool:
-        """Whether this is rank 0, which keeps the records and reports."""
         return self.communicator.rank == 0
 
     def note(self, text: str) -> None:

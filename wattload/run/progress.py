@@ -102,7 +102,6 @@ class RankProgress:
     def begin(
         self, task: str, *, read_bytes: int | None = None, written_bytes: int | None = None
     ) -> None:
-        """Begin a task; its bytes may be unknown."""
         with self._lock:
             counters = self.counters
             counters[_TASK] = 0

@@ -116,12 +116,10 @@ class LocalCommunicator:
 
     @property
     def rank(self) -> int:
-        """Always 0."""
         return 0
 
     @property
     def world_size(self) -> int:
-        """Always 1."""
         return 1
 
     def barrier(self) -> None:
@@ -145,7 +143,6 @@ class MpiCommunicator:
 
     @property
     def rank(self) -> int:
-        """This process's number, from 0."""
         return self._communicator.Get_rank()
 
     @property
@@ -164,7 +161,6 @@ class MpiCommunicator:
         return list(self._communicator.allgather(value))
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's value on every rank."""
         shared: T = self._communicator.bcast(value, root=0)
         return shared
 

@@ -484,5 +484,4 @@ def _of_checks(record: RunRecord) -> Iterator[str]:
 
 
 def latencies_of_rank(rows: Sequence[Latency], *, host: str, rank: int) -> list[Latency]:
-    """Return a rank's rows with its host and rank filled in."""
     return [row.model_copy(update={"hosts": (host,), "ranks": (rank,)}) for row in rows]

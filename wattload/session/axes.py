@@ -216,7 +216,6 @@ def _parts(value: str) -> tuple[str, ...]:
 
 
 def _shared(paths: Sequence[Sequence[str]]) -> int:
-    """Return the number of leading parts that all paths share."""
     same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
     return sum(1 for _ in same)
 

@@ -65,7 +65,6 @@ class Turn:
 
     @property
     def is_warm_up(self) -> bool:
-        """Whether the run is a warm-up, which is not compared."""
         return self.block == WARM_UP_BLOCK
 
 

@@ -1,4 +1,4 @@
-"""Facts of a host and its software, from recorded machines, guests and checkouts."""
+"""Facts and states of this machine and of recorded ones, their nodes, and software versions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from wattload.core.host import facts
 from wattload.core.host.cgroups import cpu_limit, memory_limit_bytes
 from wattload.core.host.counters import format_cpus, host_state, rank_facts
 from wattload.core.host.facts import (
+    NodeCpus,
     find_container,
     find_hypervisor,
     host_facts,
+    nodes_of,
+    parse_cpus,
     software_facts,
 )
 from wattload.core.storage.targets import resolve_targets
@@ -386,16 +389,6 @@ def test_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
     assert facts.missing["git_dirty"] == "wattload does not run from a git checkout"
 
 
-def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert software_facts(checkout).missing["git_commit"] == "git is not installed"
-
-
-def test_a_checkout_without_commit_quotes_git(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    assert software_facts(tmp_path).missing["git_commit"].startswith("git: ")
-
-
 def test_a_git_that_can_not_be_started_is_a_reason(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,3 +410,32 @@ def test_a_git_that_hangs_is_a_reason(
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(facts, "_GIT_TIMEOUT_S", 0.05)
     assert "timed out" in software_facts(checkout).missing["git_commit"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0", {0}), ("0-2,8", {0, 1, 2, 8}), ("", set()), ("1,3-3", {1, 3})],
+)
+def test_lists_of_the_kernel(text: str, cpus: set[int]) -> None:
+    assert parse_cpus(text) == cpus
+
+
+def test_a_shared_cache_counts_once_per_node(tmp_path: Path) -> None:
+    for node, cpus in enumerate(("0-3", "4-7")):
+        write(tmp_path / f"devices/system/node/node{node}/cpulist", f"{cpus}\n")
+    for cpu in range(8):
+        shared = f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}"
+        for index, (level, size) in enumerate((("1", "32K"), ("3", "16M"))):
+            folder = tmp_path / f"devices/system/cpu/cpu{cpu}/cache/index{index}"
+            write(folder / "level", f"{level}\n")
+            write(folder / "size", f"{size}\n")
+            write(folder / "shared_cpu_list", f"{shared}\n")
+    assert nodes_of([0, 1, 2, 5], Roots(sys=tmp_path)) == (
+        NodeCpus(node=0, cpus=(0, 1, 2), l3_bytes=32 << 20),
+        NodeCpus(node=1, cpus=(5,), l3_bytes=16 << 20),
+    )
+
+
+def test_without_numa_and_caches_all_are_on_node_0(tmp_path: Path) -> None:
+    found = nodes_of([3, 1], Roots(sys=tmp_path))
+    assert found == (NodeCpus(node=0, cpus=(1, 3), l3_bytes=None),)

@@ -354,7 +354,6 @@ class CpuShares:
 
     @classmethod
     def between(cls, first: CpuTime, last: CpuTime) -> Self:
-        """Return the shares between two readings of the same CPUs."""
         cpu_s = max((last.time_ns - first.time_ns) / NS_PER_S * last.cpu_count, 1e-9)
         idle = (last.idle_s - first.idle_s) / cpu_s
         steal = min(max((last.steal_s - first.steal_s) / cpu_s, 0.0), 1.0)

@@ -300,7 +300,6 @@ def _versions() -> list[tuple[str, str]]:
 
 
 def _git(folder: Path, *words: str) -> tuple[str | None, str]:
-    """Return git's output, or ``None`` and the reason."""
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return None, "wattload does not run from a git checkout"
     git = shutil.which("git")

@@ -226,7 +226,6 @@ def pair(events: BlockEvents) -> NDArray[np.void]:
 
 
 def summary(requests: NDArray[np.void], seconds: float, lost_events: int) -> IOProfile:
-    """Return the profile of traced requests (dtype ``REQUEST``)."""
     reads = requests[requests["is_read"]]
     sizes, counts = np.unique(reads["bytes"], return_counts=True)
     read_bytes = int(reads["bytes"].sum(dtype=np.int64))

@@ -88,7 +88,6 @@ class FoundMeter:
 
 
 def find_meter(roots: Roots = LIVE, open_counter: OpenCounter | None = None) -> FoundMeter:
-    """Return the best meter of memory traffic on this host."""
     remarks: list[str] = []
     events: list[Event] = []
     try:

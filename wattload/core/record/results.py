@@ -175,7 +175,6 @@ class Latency(Frozen):
         return {name: percentile_s(histogram, share) for name, share in SHARES.items()}
 
     def why_missing(self, name: str) -> str:
-        """Return why a percentile is missing."""
         least = least_count(SHARES[name])
         return f"it needs at least {least} operations; there were {self.count}"
 

@@ -186,11 +186,9 @@ class RunRecord(Frozen):
 
     @cached_property
     def merged_latencies(self) -> tuple[Latency, ...]:
-        """The latencies over all ranks."""
         return merge_latencies(self.latencies)
 
     def metric(self, name: str) -> Metric | None:
-        """Return the metric with this name, or ``None``."""
         return next((metric for metric in self.metrics if metric.name == name), None)
 
     def moved_bytes(self, phase: str, kind: Literal["read", "written"]) -> int:

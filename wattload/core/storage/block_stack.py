@@ -101,7 +101,6 @@ def md_redundancy(folder: Path) -> tuple[float | None, str]:
 
 
 def dm_redundancy(folder: Path) -> tuple[float | None, str]:
-    """Return a device-mapper device's write factor, or ``None`` and the reason."""
     uuid = text_or_empty(folder / "dm/uuid")
     below = len(list((folder / "slaves").glob("*")))
     if below == 1 or uuid.startswith(_ONE_COPY_UUIDS):

@@ -93,7 +93,6 @@ class PciFunction:
         return float(speed)
 
     def link_width(self, which: str) -> int:
-        """Return the link's ``current`` or ``max`` number of lanes."""
         width = read_int(self.folder / f"{which}_link_width")
         if width in _WIDTH_UNKNOWN:
             raise ValueError(_NO_LINK)

@@ -87,7 +87,6 @@ class Busy:
         return PREPARING_S + 2 * self.alone_s
 
     def check(self) -> None:
-        """Raise ``ConfigError`` for a setting outside its range."""
         check_settings(self, "load")
 
     def require_possible(self, other_bytes: int) -> None:
@@ -159,7 +158,6 @@ class Stressapptest:
         return self.warm_up_s + 2 * self.alone_s
 
     def check(self) -> None:
-        """Raise ``ConfigError`` for a setting outside its range."""
         check_settings(self, "load")
 
     def require_possible(self, other_bytes: int) -> None:

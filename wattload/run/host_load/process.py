@@ -94,7 +94,6 @@ class LoadProcess:
         return self._process.pid
 
     def set(self, mode: str, *, copy_bytes: int = 0, units: int = 0) -> None:
-        """Change what its threads do; see ``EngineLoad.set``."""
         self._ask({"mode": mode, "copy_bytes": copy_bytes, "units": units})
 
     def counts(self) -> LoadCounts | None:
