@@ -47,14 +47,6 @@ def test_report_writes_the_page_and_prints_where(
     assert "run-good" in page.read_text()
 
 
-def test_report_goes_to_the_current_folder_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert call(report, write_run(tmp_path, GOOD)) == 0
-    assert (tmp_path / "report.html").is_file()
-
-
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
 @pytest.mark.parametrize(("words", "name"), [((), "report.html"), (("--index",), "index.html")])
 def test_a_link_under_a_name_that_nobody_chose_is_not_written_through(
@@ -124,12 +116,6 @@ def test_an_index_is_of_one_folder_and_compares_nothing(
             call(report, "--index", runs, *words)
 
 
-def test_report_redacts(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    call(report, write_run(tmp_path, GOOD), "-o", page, "--redact")
-    assert "/mnt/ssd" not in page.read_text()
-
-
 def test_report_knows_every_way_to_tell_runs_apart(tmp_path: Path) -> None:
     assert tuple(ARMS) == report.BY
     with pytest.raises(ConfigError, match="got 'colour'") as caught:
@@ -156,26 +142,6 @@ def test_check_of_a_good_run_is_a_table_and_status_0(
     assert "clocks_agree" in out
     assert "3 of 3 seals and trace digests match" in out
     assert "MLPerf Storage's rules for this workload: " in out
-
-
-def test_check_of_a_run_with_a_failed_check_is_status_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run(tmp_path, GOOD)
-    write_run(tmp_path, BAD)
-    assert call(check, tmp_path) == 3
-    assert "3 of 4 hashes differ." in capsys.readouterr().out
-
-
-def test_check_of_an_edited_record_is_status_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write_run(tmp_path, GOOD) / RECORD_FILE
-    document = json.loads(file.read_text())
-    document["spans"][-1]["read_bytes"] *= 2
-    file.write_text(json.dumps(document))
-    assert call(check, file) == 3
-    assert "The record was edited after the run" in capsys.readouterr().out
 
 
 def test_check_says_what_is_missing_and_how_a_run_ended(
@@ -306,14 +272,6 @@ def test_check_of_nothing_but_unusable_records_is_status_3(
 def test_check_without_any_record_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"contains no record\.json; name a run folder"):
         call(check, tmp_path)
-
-
-def test_check_names_the_file_that_is_no_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "notes.txt").write_text("none")
-    assert call(check, tmp_path / "notes.txt") == 3
-    assert capsys.readouterr().out.startswith(f"{tmp_path / 'notes.txt'}: left out: ")
 
 
 def test_report_is_made_of_the_usable_records_and_names_the_others(

@@ -30,6 +30,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import Traces
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.first import first_section
+from wattload.reports.sections.runs import runs_section
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen
@@ -44,6 +45,7 @@ A: dict[str, Any] = {"label": "A", "rate": 1.9e9, "serial": "SERIALA", "watts": 
 B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 15.0}
 FILL: dict[str, Any] = {"until": "fill", "draw": "each_once"}
 FAILED = Check(name="queue_depth_read", verdict="fail", sentence="Too few reads were in flight.")
+OF_RUNS = AFTER_WORKLOADS.index(runs_section)
 NO_TRACES = Traces(throughput=None, power=None, notes=(), digests={}, tables={})
 EIO = [{"file": "/mnt/0/block.bin", "reason": "EIO", "offset_bytes": 512, "count": 3}]
 
@@ -173,6 +175,16 @@ def warm_ups_and_strays() -> list[Run]:
     ]
 
 
+def one_after_the_other() -> list[Run]:
+    """Return three runs in PS1 and then three in PS0."""
+    return [
+        turn(label, at, rate, interleave="none", name=f"{label}{at}", order=20 * state + at,
+             state=state, **REAL)
+        for label, rate, state in (("A", 1e9, 1), ("B", 9e8, 0))
+        for at in range(3)
+    ]  # fmt: skip
+
+
 def mixed_work() -> list[Run]:
     other = [turn("B", block, 1e9, **{**REAL, "scale": "full"}) for block in range(6)]
     return [*session({"A": [2e9] * 6}, **REAL), *other]
@@ -188,8 +200,8 @@ def three_jobs(**changes: Any) -> list[Run]:
     ]
 
 
-Part = Literal["page", "job", "screen", "claims"]
-"""The whole page, or of it the first screen, with the job's section and the claims, or one."""
+Part = Literal["page", "evidence", "job", "claims"]
+"""The whole page, all but its single runs, the first screen with the job's section, or claims."""
 
 # A case: the runs, what tells the arms apart, and the part of the page that is compared.
 CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
@@ -205,7 +217,11 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
     "three-arms": (
         lambda: session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL), "label", "job"
     ),
-    "against-itself": (lambda: against_itself("A", SLOW, SLOW[::-1]), "label", "job"),
+    "against-itself": (lambda: against_itself("A", SLOW, SLOW[::-1]), "label", "evidence"),
+    "itself-apart": (
+        lambda: against_itself("A", SLOW, [1.05 * each for each in SLOW]), "label", "evidence"
+    ),
+    "one-after-the-other": (one_after_the_other, "label", "evidence"),
     "warm-ups-and-strays": (warm_ups_and_strays, "label", "page"),
     "other-work": (mixed_work, "label", "job"),
     "sweep-of-workers": (swept_workers, "label", "page"),
@@ -340,12 +356,11 @@ def sections_of(subject: Subject, part: Part) -> list[Section]:
         if part != "claims":
             first = first_section(subject, screen)
             found.append(Section(anchor="", title="First screen", blocks=first))
-        if part in ("page", "job"):
             found += workload_sections(subject)
-        if part == "page":
-            found += [made(subject) for made in AFTER_WORKLOADS]
-        if part != "screen":
-            found.append(claims_section(subject))
+        if part in ("page", "evidence"):
+            made = AFTER_WORKLOADS if part == "page" else AFTER_WORKLOADS[:OF_RUNS]
+            found += [each(subject) for each in made]
+        found.append(claims_section(subject))
     return [section for section in found if section is not None]
 
 

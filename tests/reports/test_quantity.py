@@ -62,18 +62,6 @@ def test_a_missing_figure_is_a_dash_and_never_a_zero() -> None:
     assert quantity(None, Unit.JOULES) == number(None) == whole(None) == percent(None) == MISSING
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(99.97, "100"), (0.001234, "0.00123"), (9.996, "10.0"), (123456.0, "123\u202f456")],
-)
-def test_three_digits_are_three_significant_digits(value: float, text: str) -> None:
-    assert number(value, 3) == text
-
-
-def test_a_tiny_number_has_an_exponent() -> None:
-    assert number(1.234e-9, 3) == "1.23e-09"
-
-
 @pytest.mark.parametrize("unit", list(Unit))
 @pytest.mark.parametrize("value", [1.7e308, -1e308, 1e200, 1e-200, 5e-324, -5e-324])
 def test_what_no_run_can_have_is_told_to_be_out_of_range(value: float, unit: Unit) -> None:
@@ -104,16 +92,6 @@ def test_a_scale_s_overflow_is_no_number() -> None:
 def test_nothing_is_minus_nought(value: float) -> None:
     assert whole(value) == "0"
     assert number(-0.0) == "0"
-
-
-def test_a_large_number_has_an_exponent() -> None:
-    assert number(1.234e20, 3) == "1.23e+20"
-    assert number(9.999e14, 4) == "999\u202f900\u202f000\u202f000\u202f000"
-
-
-def test_one_scale_fits_the_largest_of_several_values() -> None:
-    assert scale_for(Unit.BYTES, 5.0, None, 2e9).unit == "GB"
-    assert scale_for(Unit.WATTS).unit == "W"
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,6 @@ def test_of_many_operations_as_many_as_can_be_drawn_are_kept_evenly(tmp_path: Pa
     assert len(figure.svg) < 120_000
 
 
-def test_the_share_that_was_traced_is_stated(tmp_path: Path) -> None:
-    rows = [_row(10 * place, "a", 0) for place in range(5)]
-    figure = _figure(_run(tmp_path, rows, operation_count=10_000))
-    text = figure.caption.replace("\u202f", " ").replace("\u00a0", " ")
-    assert "Traced: 5 of 10 000 operations (0.0500 %); all traced operations are drawn." in text
-
-
 def test_without_a_count_no_share_is_made_up(tmp_path: Path) -> None:
     figure = _figure(_run(tmp_path, [_row(10, "a", 0)]))
     assert "Traced: 1 of an unknown number of operations" in figure.caption
@@ -154,11 +147,3 @@ def test_a_trace_that_is_named_and_gone_is_a_note(tmp_path: Path) -> None:
     assert run.traces.notes == (
         "The operations trace operations.parquet is missing from the run's folder.",
     )
-
-
-def test_reads_and_writes_have_colours_of_their_own(tmp_path: Path) -> None:
-    rows = [_row(10, "a", 0), _row(20, "b", 0, kind="write")]
-    figure = _figure(_run(tmp_path, rows))
-    assert list(figure.legend) == [("read", "read, round"), ("write", "write, square")]
-    only = _figure(_run(tmp_path / "other", [_row(20, "b", 0, kind="write")]))
-    assert list(only.legend) == [("write", "write, square")]

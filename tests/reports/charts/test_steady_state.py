@@ -25,67 +25,23 @@ def _window(rounds: list[float]) -> MeasurementWindow:
     return found
 
 
-def test_a_flat_window_is_steady_from_its_first_round() -> None:
-    window = _window([7.0] * 5)
-    assert (window.first, window.average, window.is_steady) == (0, 7.0, True)
-    assert (window.range_fraction, window.excursion_fraction) == pytest.approx((0.0, 0.0))
-
-
-def test_the_fitted_line_covers_four_steps_in_a_window_of_five_rounds() -> None:
-    # 96, 98, 100, 102, 104: slope 2 a round, 8 over the window, 8 % of the average of 100.
-    window = _window([96.0, 98.0, 100.0, 102.0, 104.0])
-    assert window.slope_per_round == pytest.approx(2.0)
-    assert window.excursion_fraction == pytest.approx(0.08)
-    assert window.range_fraction == pytest.approx(0.08)
-    assert window.is_steady
-    assert [window.fitted(place) for place in range(5)] == pytest.approx([96, 98, 100, 102, 104])
-
-
-def test_a_slope_that_five_steps_would_refuse_and_four_allow_is_steady() -> None:
-    # 2.2 a round: 8.8 % over four steps, 11 % had it been five.
-    assert _window([95.6, 97.8, 100.0, 102.2, 104.4]).is_steady
-
-
-def test_a_drift_of_more_than_a_tenth_is_not_steady_though_its_range_is_small() -> None:
-    # 94 to 106: range 12 % of 100, slope 3 a round, so 12 % over the window.
-    window = _window([94.0, 97.0, 100.0, 103.0, 106.0])
-    assert window.range_fraction == pytest.approx(0.12)
-    assert window.excursion_fraction == pytest.approx(0.12)
-    assert not window.is_steady
-
-
-def test_a_spike_is_not_steady_though_its_slope_is_nil() -> None:
-    # 100, 100, 130, 100, 100: average 106, range 30 ÷ 106 = 28.3 %, slope 0 by symmetry.
-    window = _window([100.0, 100.0, 130.0, 100.0, 100.0])
-    assert window.range_fraction == pytest.approx(30 / 106)
-    assert window.excursion_fraction == pytest.approx(0.0, abs=1e-12)
-    assert not window.is_steady
-
-
-def test_the_limits_themselves_are_steady() -> None:
-    # 90, 110, 100, 90, 110 has range 20 of 100; its slope is (-2*90-110+90+2*110)/10 = 2: 8 %.
-    window = _window([90.0, 110.0, 100.0, 90.0, 110.0])
-    assert window.range_fraction == pytest.approx(0.2)
-    assert window.excursion_fraction == pytest.approx(0.08)
-    assert window.is_steady
-
-
-def test_the_first_steady_window_is_taken_after_the_fall_of_a_fresh_drive() -> None:
-    window = _window([400.0, 300.0, 200.0, 102.0, 101.0, 100.0, 99.0, 98.0, 98.0])
-    assert (window.first, window.is_steady) == (3, True)
-
-
-def test_without_a_steady_window_the_last_one_is_told() -> None:
-    window = _window([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
-    assert (window.first, window.is_steady) == (1, False)
-
-
-def test_four_rounds_are_no_window() -> None:
-    assert measurement_window([1.0] * 4) is None
-
-
-def test_rounds_without_a_byte_are_not_steady() -> None:
-    assert not _window([0.0] * 5).is_steady
+@pytest.mark.parametrize(
+    ("rounds", "first", "is_steady"),
+    [
+        ([7.0] * 5, 0, True),
+        ([95.6, 97.8, 100.0, 102.2, 104.4], 0, True),  # 8.8 % over four steps, 11 % over five
+        ([94.0, 97.0, 100.0, 103.0, 106.0], 0, False),  # its range is 12 %, and so is its slope
+        ([100.0, 100.0, 130.0, 100.0, 100.0], 0, False),  # its range is 28 %, its slope 0
+        ([90.0, 110.0, 100.0, 90.0, 110.0], 0, True),  # its range is the limit of 20 %
+        ([400.0, 300.0, 200.0, 102.0, 101.0, 100.0, 99.0, 98.0, 98.0], 3, True),
+        ([100.0, 200.0, 300.0, 400.0, 500.0, 600.0], 1, False),  # the last window is reported
+        ([0.0] * 5, 0, False),
+    ],
+)
+def test_the_first_steady_window_counts(rounds: list[float], first: int, is_steady: bool) -> None:
+    window = _window(rounds)
+    assert (window.first, window.is_steady) == (first, is_steady)
+    assert measurement_window(rounds[:4]) is None
 
 
 @settings(deadline=None)

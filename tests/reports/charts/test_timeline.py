@@ -70,18 +70,6 @@ def test_arms_lie_over_each_other_from_their_timed_start(pair: list[Run]) -> Non
     assert np.mean(middles) == pytest.approx(energy.mean_w, rel=0.15)
 
 
-def test_phases_of_two_arms_are_told_apart_by_their_colours(pair: list[Run]) -> None:
-    tracks = [make_track(letter, letter, run) for letter, run in zip("AB", pair, strict=True)]
-    both, alone = power_figure("c", "x", tracks), power_figure("c", "x", tracks[:1])
-    assert both is not None
-    assert alone is not None
-    shade = r'<rect [^>]*height="150" fill="([^"]*)"'
-    assert re.findall(shade, alone.svg) == [light("a")]
-    assert re.findall(shade, both.svg) == []
-    ends = re.findall(r'stroke="([^"]*)"[^>]*stroke-dasharray', both.svg)
-    assert ends == [light("a")] * 2 + [light("b")] * 2
-
-
 def test_a_line_is_the_mean_of_each_second_and_the_band_has_the_extremes(tmp_path: Path) -> None:
     run = one(tmp_path, Scenario(run_id="a", seconds=20.0, rate_bytes_per_s=1e9))
     trace = run.traces.throughput

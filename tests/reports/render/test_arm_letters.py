@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from tests.reports.charts.test_lines import record as latencies
 from tests.reports.sessions import run
 from wattload.reports.blocks import Block, Figure, Fold
 from wattload.reports.charts.themes import light
@@ -14,7 +11,7 @@ from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import letter_of
 from wattload.reports.sections.workload import workload_sections
-from wattload.reports.stats.subject import Group, Subject, make_subject, named
+from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.sweeps import points
 
 
@@ -78,20 +75,3 @@ def test_markdown_has_the_letters_of_the_page() -> None:
     _, _, checkpoint = text.partition("### checkpoint")
     assert "B (new), C (third)." in checkpoint
     assert "| B (new) | C (third) |" in checkpoint.replace("  ", " ")
-
-
-def test_every_legend_names_an_arm_once() -> None:
-    runs = [
-        replace(run, record=run.record.model_copy(update={"latencies": latencies().latencies}))
-        for run in several("unet3d", "old", "new")
-    ]
-    legends = [
-        [name for _, name in figure.legend]
-        for figure in parts(make_subject(runs), "unet3d")
-        if isinstance(figure, Figure) and "latency" in figure.name
-    ]
-    assert legends == [["A (old)", "B (new)"]]
-
-
-def test_only_a_short_name_that_is_no_letter_stands_for_its_letter() -> None:
-    assert [named("A", arm) for arm in ("PS0", "B", "x" * 25)] == ["PS0", "A", "A"]

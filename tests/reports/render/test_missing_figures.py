@@ -112,9 +112,3 @@ def test_no_number_in_free_text_is_a_figure(tmp_path: Path, text: str) -> None:
     data = Page(render_page([run])).data()
     assert data["runs"][0]["seal"] == "broken"
     assert make_subject([run], "loader.depth").arms[0].startswith("depth=")
-
-
-def test_arms_that_share_no_workload_are_said_to(tmp_path: Path) -> None:
-    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, workload="checkpoint"))]
-    text = Page(render_page(runs)).text()
-    assert "The arms have no workload in common: nothing is compared" in text

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reports.sessions import against_itself, session, turn
-from wattload.core.record.results import Check
+from tests.reports.sessions import session, turn
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.stats.subject import Subject, make_subject
 
 FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
-FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
 
 
 def notices(subject: Subject) -> dict[str, list[str]]:
@@ -21,13 +19,6 @@ def notices(subject: Subject) -> dict[str, list[str]]:
 
 def warm_ups(*labels: str) -> list[Run]:
     return [turn(label, -1, 9e9, warm_up=True, name=f"w{label}") for label in labels]
-
-
-def test_many_runs_with_one_fault_are_one_sentence() -> None:
-    bad = [turn("A", place, 1e9, checks=(FAILED,)) for place in range(9, 16)]
-    (text,) = notices(make_subject([*session({"A": FLAT, "B": FLAT}), *bad]))["excluded"]
-    assert text.startswith(f"unet3d, 7 runs: {bad[0].id}, ")
-    assert " and others: " in text
 
 
 def test_a_page_of_warm_ups_alone_says_why_nothing_counts() -> None:
@@ -60,11 +51,6 @@ def test_what_runs_say_alike_is_told_once_per_arm_with_the_range_of_its_figures(
     ]
 
 
-def test_what_all_runs_say_with_the_same_figures_stays_one_sentence() -> None:
-    runs = session({"A": FLAT, "B": FLAT}, remarks=("12 files were read.",))
-    assert notices(make_subject(runs))["warnings"].count("12 files were read.") == 1
-
-
 def said(runs: list[Run]) -> list[str]:
     """Return the remarks of runs as they are told, without who said them."""
     reported = notices(make_subject(runs))["warnings"]
@@ -95,24 +81,6 @@ def test_two_points_of_a_sweep_are_never_one_range() -> None:
         "A, workers 2: Cores were busy for 90 to 91% of 3 s.",
         "A, workers 4: Cores were busy for 59 to 60% of 2 s.",
         "B, workers 2: Cores were busy for 80% of 3 s.",
-    ]
-
-
-def test_what_a_sentence_says_of_its_point_is_not_said_before_it() -> None:
-    runs = [
-        run
-        for count, share in ((2, 90), (4, 60), (8, 20))
-        for run in workers(
-            "A",
-            count,
-            f"The {count} workers spent {share}% on a core.",
-            f"The {count} workers spent {share + 1}% on a core.",
-        )
-    ]
-    assert [text for text in said(runs) if "spent" in text] == [
-        "The 2 workers spent 90 to 91% on a core.",
-        "The 4 workers spent 60 to 61% on a core.",
-        "The 8 workers spent 20 to 21% on a core.",
     ]
 
 
@@ -178,28 +146,8 @@ def test_what_one_run_says_twice_is_two_things() -> None:
     assert [text for text in reported if "took" in text] == ["It took 5%.", "It took 9%."]
 
 
-def test_places_that_differ_by_a_number_are_never_made_a_range() -> None:
-    runs = [turn("A", at, 1e9, remarks=(f"No room on /mnt/{at} or nvme{at}.",)) for at in (1, 2)]
-    reported = notices(make_subject(runs))["warnings"]
-    assert [text.partition(" (")[0] for text in reported if "room" in text] == [
-        "No room on /mnt/1 or nvme1.",
-        "No room on /mnt/2 or nvme2.",
-    ]
-
-
 def test_a_sentence_that_begins_with_a_setting_keeps_it_as_it_is_typed() -> None:
     runs = session({"A": FLAT}, remarks=("loader=direct has no part here.", "it is so"))
     reported = notices(make_subject(runs))["warnings"]
     assert "loader=direct has no part here." in reported
     assert "It is so." in reported
-
-
-def test_runs_of_a_setting_against_itself_have_a_line_of_their_own() -> None:
-    warm = turn("A", -1, 9e9, warm_up=True, name="wA")
-    level = [1e9] * 6
-    runs = [warm, *session({"A": level, "B": level}), *against_itself("A", level, level)]
-    found = {each.anchor: list(each.sentences) for each in limits_notices(make_subject(runs))}
-    assert "excluded" not in found
-    assert found["no-arm"] == [
-        "12 runs compared one setting with itself: they set the noise floor."
-    ]

@@ -12,11 +12,10 @@ import pytest
 from tests.reports.conftest import arm, one
 from wattload.core.record.energy import PowerSourceRecord, Recomputation
 from wattload.core.record.results import Check
-from wattload.reports.blocks import Fold, Table
+from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import gaps_notice
 from wattload.reports.sections.checks import check_names, trust_section
-from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.sections.wording import checks_tally
 from wattload.reports.stats.subject import make_subject
 
@@ -31,21 +30,6 @@ def rows(table: Table) -> list[list[str]]:
     return [
         [f"{cell.badge}{cell.text} {cell.remark}".strip() for cell in row] for row in table.rows
     ]
-
-
-def test_the_worst_verdict_of_a_check_leads_with_its_figures(tmp_path: Path) -> None:
-    good = Check(name="files_verified", verdict="pass", sentence="All agree.", figures={"bad": 0})
-    bad = Check(
-        name="files_verified", verdict="fail", sentence="3 of 4 differ.", figures={"bad": 3}
-    )
-    runs = [one(tmp_path, arm("A", 0, checks=(good,))), one(tmp_path, arm("B", 0, checks=(bad,)))]
-    assert rows(table(runs, "trust-checks"))[0] == [
-        "files verified",
-        "failed 1 failed, 1 passed",
-        "3 of 4 differ. bad = 3",
-    ]
-    folds = [each for each in trust_section(make_subject(runs)).blocks if isinstance(each, Fold)]
-    assert "passed in every run" in folds[0].summary
 
 
 def test_the_results_of_all_checks_sum_to_the_tally(tmp_path: Path) -> None:
@@ -71,28 +55,6 @@ def test_energies_made_again_are_told_with_the_evidence_alone(run: Run) -> None:
     again = replace(run, record=record)
     assert "were recomputed from the samples by version" in table([again], "trust-evidence").note
     assert gaps_notice(make_subject([again])) is None
-
-
-def test_each_energy_figure_stands_with_how_it_is_known(tmp_path: Path) -> None:
-    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, power="upper", rate=0.6e9))]
-    measured, bound = rows(table(runs, "trust-evidence"))
-    assert measured[-1].startswith("measured by a meter or a rail sensor")
-    assert "not ranked" not in measured[-1]
-    assert bound[3].startswith("≤")
-    assert bound[-1].startswith("bounds from power states, not measured")
-    assert "not ranked" in bound[-1]
-
-
-def test_hosts_are_told_apart_by_what_differs(tmp_path: Path) -> None:
-    runs = [
-        one(tmp_path, arm("A", 0, host="left")),
-        one(tmp_path, arm("B", 0, host="right", virtual=True, power="none")),
-    ]
-    found = conditions_section(make_subject(runs)).blocks[-1]
-    assert isinstance(found, Table)
-    cells = {line[0]: line[1:] for line in rows(found)}
-    assert cells["cpu count"] == ["96", "2"]
-    assert "kernel" not in cells
 
 
 SOURCES = ("nvme", "nvme_25h", "nvme_ipm", "nvme_olec")

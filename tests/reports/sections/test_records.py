@@ -34,7 +34,7 @@ from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.energy import energy_blocks, power_table
 from wattload.reports.sections.figures import figures_tables, phases_tables
 from wattload.reports.sections.machine import machine_blocks
-from wattload.reports.sections.runs import idle_table, whole_tables
+from wattload.reports.sections.runs import whole_tables
 from wattload.reports.sections.wording import target_words
 from wattload.results.quantity import number
 
@@ -305,17 +305,6 @@ def test_a_record_is_told_as_before(run: Run, name: str, request: pytest.Fixture
     if request.config.getoption("--update-goldens"):
         golden.write_text(text, encoding="utf-8")
     assert text.splitlines() == golden.read_text(encoding="utf-8").splitlines()
-
-
-def test_what_is_left_of_two_equal_floats_is_no_difference(run: Run) -> None:
-    record = altered(
-        run.record,
-        idle=(idle(INTERVAL, polled=False, mean_w=5.0), idle(INTERVAL, polled=True, mean_w=5.0)),
-        polling=(cost(INTERVAL, -8.9e-16),),
-    )
-    table = idle_table(record)
-    assert table is not None
-    assert table.rows[0][4].text.startswith("0")
 
 
 def test_hosts_and_modules_of_meters_are_masked_where_they_are_named(run: Run) -> None:
