@@ -1,3 +1,5 @@
+"""Features, and the encoding of power that they share with logs."""
+
 from __future__ import annotations
 
 import struct
@@ -25,7 +27,40 @@ from wattload.power.nvme.features import (
     read_timestamp,
     set_command,
 )
-from wattload.power.nvme.fields import ScaledPower, decode_power
+from wattload.power.nvme.fields import ScaledPower, decode_power, encode_power, scaled_watts
+
+
+@settings(deadline=None)
+@given(st.integers(0, 0xFFFF), st.integers(0, 3), st.integers(0, 0x3FFF))
+def test_coding_comes_back_whatever_the_high_bits_say(value: int, scale: int, high: int) -> None:
+    power = decode_power(value | scale << 16 | high << 18)
+    assert power == ScaledPower(value=value, scale=scale)
+    assert power.dword == value | scale << 16
+
+
+@settings(deadline=None)
+@given(st.integers(1, 0xFFFF), st.sampled_from((1, 2)))
+def test_every_power_that_has_a_code_is_coded_exactly(value: int, scale: int) -> None:
+    watts = scaled_watts(value, scale)
+    assert watts is not None
+    assert encode_power(watts).watts == pytest.approx(watts, abs=1e-9)
+
+
+def test_whole_hundredths_are_coded_in_hundredths() -> None:
+    assert encode_power(20.0) == ScaledPower(value=2000, scale=2)
+    assert encode_power(1.2345) == ScaledPower(value=12345, scale=1)
+    assert encode_power(655.35) == ScaledPower(value=65535, scale=2)
+
+
+@pytest.mark.parametrize("watts", [0.0, -1.0, 655.36, 7.12345, 20.001, 0.00001])
+def test_power_without_a_code_is_refused_with_what_has_one(watts: float) -> None:
+    with pytest.raises(PowerError, match=r"use a multiple of 0\.01 W up to 655\.35 W"):
+        encode_power(watts)
+
+
+@pytest.mark.parametrize(("scale", "step_w"), [(0, None), (1, 1e-4), (2, 1e-2), (3, None)])
+def test_step_is_that_of_the_scale(scale: int, step_w: float | None) -> None:
+    assert ScaledPower(value=1, scale=scale).step_w == step_w
 
 
 @settings(deadline=None)
@@ -58,6 +93,7 @@ def test_cut_table_is_refused() -> None:
         decode_transitions(1, bytes(8))
 
 
+POWERS = st.builds(ScaledPower, value=st.integers(0, 0xFFFF), scale=st.integers(0, 3))
 ENTRIES = st.lists(
     st.tuples(st.integers(0, 31), st.integers(0, 0xFFFFFF)), min_size=32, max_size=32
 )
@@ -99,10 +135,6 @@ def test_value_is_in_the_dwords_that_carry_it_and_saves_nothing(
     assert command.name == f"Set Features {feature:02X}h (this)"
 
 
-def test_value_goes_by_dword_11_unless_told() -> None:
-    assert set_command(0x02, "power state 1", value=1).cdw11 == 1
-
-
 @pytest.mark.parametrize("allowed", [True, False])
 def test_background_power_comes_back(allowed: bool) -> None:
     device = Answers(features={(0x11, 0): (int(allowed) | 0xFFFF_FFFE, b"")})
@@ -123,17 +155,6 @@ def test_thermal_thresholds_come_back(light: int, heavy: int) -> None:
 def test_timestamp_comes_back(ms: int, origin: int, stopped: bool, high: int) -> None:
     raw = ms.to_bytes(6, "little") + bytes([stopped | origin << 1 | high << 4, 0xFF])
     assert read_timestamp(Answers(features={(0x0E, 0): (0, raw)})) == ms
-
-
-POWERS = st.builds(ScaledPower, value=st.integers(0, 0xFFFF), scale=st.integers(0, 3))
-
-
-@settings(deadline=None)
-@given(POWERS, st.integers(0, 0x3FFF))
-def test_limit_comes_back(power: ScaledPower, high: int) -> None:
-    raw = power.value | power.scale << 16
-    assert power.dword == raw
-    assert decode_power(raw | high << 18) == power
 
 
 def test_limit_of_0_is_none() -> None:
