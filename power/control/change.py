@@ -98,7 +98,7 @@ class Change:
         """
         drive, new = self.drive, self.plan.new
         earlier = self.journal.read(self._key, self.owner)
-        current = drive.read(self.plan.old)
+        current = drive.read()
         found = earlier.old if earlier else self.plan.old
         if is_foreign(drive, current, (found, *earlier.sent) if earlier else (found,)):
             raise PowerStateError(self._set_meanwhile(earlier, current))
@@ -180,7 +180,7 @@ class Change:
     def _is_unchanged(self, old: Setting) -> bool:
         """Return whether a refused change left the drive as it was."""
         feature, new = self.drive.feature, self.plan.new
-        if not feature.readable or feature.same(old, new):
+        if feature.same(old, new):
             return True
         try:
             return not feature.same(self.drive.read(), new)

@@ -79,11 +79,10 @@ class Feature:
     """How to get and set one feature.
 
     ``dwords`` (11 to 13) may carry the value in Set Features; where sources disagree, there are
-    several. ``uuid_index``
-    identifies who defined the feature; 0 is the specification. ``decode`` gives the meaning of a
-    value, in ``unit``. ``mask`` has the bits that a value may have, and ``data_bytes`` is the
-    length of its buffer. Two values with the same meaning and buffer are equal. If a feature is not
-    ``readable``, its value is assumed to be the last one sent. ``ends_itself`` says that the drive
+    several. ``uuid_index`` identifies who defined the feature; 0 is the specification. ``decode``
+    gives the meaning of a value, in ``unit``. ``mask`` has the bits that a value may have, and
+    ``data_bytes`` is the length of its buffer. Two values with the same meaning and buffer are
+    equal. A feature that is not ``readable`` is never restored. ``ends_itself`` says that the drive
     may go back to the old value by itself. ``current`` reads a feature whose Get Features a drive
     may refuse. ``latency_s`` is the transition time that the drive states.
     """
@@ -210,10 +209,7 @@ class DriveFeature:
     def drive_name(self) -> str:
         return f"{self.device.name} ({self.controller.serial})"
 
-    def read(self, assumed: Setting | None = None) -> Setting:
-        """Return the drive's value; ``assumed`` if the feature can't be read."""
-        if assumed is not None and not self.feature.readable:
-            return assumed
+    def read(self) -> Setting:
         return read_setting(self.device, self.feature)
 
     def read_saved(self) -> Saved:
@@ -298,8 +294,6 @@ class DriveFeature:
         """Wait for the transition's latency and a grace period; return the value read back."""
         wait_s = self.feature.latency_s(self.controller, old.value, new.value)
         time.sleep(min(wait_s, _LONGEST_WAIT_S))
-        if not self.feature.readable:
-            return new
         deadline_s = time.monotonic() + GRACE_S
         while not self.feature.same(current := self.read(), new):
             if note is not None:

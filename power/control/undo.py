@@ -68,7 +68,7 @@ def undo(
         PowerError: the old value is not back; the entry stays for the next start.
     """
     feature = drive.feature
-    current = drive.read(entry.new)
+    current = drive.read()
     is_back = feature.same(current, entry.old)
     if is_foreign(drive, current, (entry.old, *entry.sent)):
         if has_restarted(entry):
@@ -105,7 +105,7 @@ def _stays_back(drive: DriveFeature, entry: Entry) -> bool:
     Such a drive has refused the new value too, or the run died before sending it.
     """
     time.sleep(power_settings.GRACE_S)
-    return drive.feature.readable and drive.feature.same(drive.read(), entry.old)
+    return drive.feature.same(drive.read(), entry.old)
 
 
 def is_foreign(drive: DriveFeature, current: Setting, own: Iterable[Setting]) -> bool:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -14,46 +14,12 @@ from tests.model_host.drive import (
     sent,
     store,
 )
+from tests.power.control.recovery_host import Bench, no_system
 from wattload.core.errors import PowerError, PowerPermissionError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
-from wattload.power.control.journal import ChangeJournal, Entry, Key, Setting
+from wattload.power.control.journal import Entry, Setting
 from wattload.power.nvme.admin import AdminCommand, Completion
-
-KEY = Key("MODEL0001", 0x02, 1)
-
-
-def no_system(_: str) -> bool | None:
-    return False
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> ChangeJournal:
-    return ChangeJournal(tmp_path / "state")
-
-
-class Bench:
-    """A model drive and the control of its power state."""
-
-    def __init__(self, folder: Path, journal: ChangeJournal) -> None:
-        self.folder = folder
-        self.path = folder / "nvme0.json"
-        self.journal = journal
-
-    def control(self, model: Model | None = None) -> PowerStateControl:
-        store(self.path, model or Model())
-        return PowerStateControl(ModelDrive(self.folder, "nvme0"), self.journal, run_id="run-1")
-
-    def state(self) -> int:
-        return load(self.path).state
-
-    def entry(self) -> Entry | None:
-        return self.journal.read(KEY, "run")
-
-
-@pytest.fixture
-def bench(tmp_path: Path, journal: ChangeJournal) -> Bench:
-    return Bench(tmp_path, journal)
 
 
 def test_state_is_set_verified_and_restored(bench: Bench) -> None:
@@ -81,40 +47,33 @@ def test_restore_is_done_once(bench: Bench) -> None:
 class Spy(ModelDrive):
     """Records the journal's content when Set Features arrives."""
 
-    def __init__(self, folder: Path, name: str, journal: ChangeJournal) -> None:
-        super().__init__(folder, name)
-        self.journal = journal
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.folder, "nvme0")
+        self.bench = bench
         self.seen: list[Entry | None] = []
 
     def submit(self, command: AdminCommand) -> Completion:
         if command.opcode == 0x09:
-            self.seen.append(self.journal.read(KEY, "run"))
+            self.seen.append(self.bench.entry())
         return super().submit(command)
 
 
-def test_old_state_is_on_disk_before_the_drive_is_asked(
-    tmp_path: Path, journal: ChangeJournal
-) -> None:
-    store(tmp_path / "nvme0.json", Model(state=2))
-    spy = Spy(tmp_path, "nvme0", journal)
-    PowerStateControl(spy, journal, run_id="run-7").apply(
-        PowerConfig(state=1), holds_system=no_system
-    )
+def test_old_state_is_on_disk_before_the_drive_is_asked(bench: Bench) -> None:
+    store(bench.path, Model(state=2))
+    spy = Spy(bench)
+    control = bench.control(drive=spy)
+    control.apply(PowerConfig(state=1), holds_system=no_system)
     (entry,) = spy.seen
     assert entry is not None
     assert (entry.old, entry.new) == (Setting(value=2), Setting(value=1))
-    assert entry.run_id == "run-7"
+    assert entry.run_id == "run-1"
 
 
-def test_nothing_is_sent_if_the_journal_cannot_be_written(tmp_path: Path) -> None:
-    store(tmp_path / "nvme0.json", Model())
-    (tmp_path / "state").write_text("a file where the folder should be")
-    control = PowerStateControl(
-        ModelDrive(tmp_path, "nvme0"), ChangeJournal(tmp_path / "state"), run_id="r"
-    )
+def test_nothing_is_sent_if_the_journal_cannot_be_written(bench: Bench) -> None:
+    bench.journal.folder.write_text("a file where the folder should be")
     with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"):
-        control.apply(PowerConfig(state=1), holds_system=no_system)
-    assert sent(tmp_path) == []
+        bench.apply(Model(), PowerConfig(state=1))
+    assert sent(bench.folder) == []
 
 
 @pytest.mark.parametrize(
@@ -225,32 +184,20 @@ def test_one_run_at_a_time_holds_a_drive(
     second.hold(needed=True)
 
 
-def test_user_s_change_keeps_the_oldest_state(tmp_path: Path, journal: ChangeJournal) -> None:
-    store(tmp_path / "nvme0.json", Model())
+def test_user_s_change_keeps_the_oldest_state(bench: Bench) -> None:
     for state in (1, 2):
-        PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="cli", owner="user").apply(
-            PowerConfig(state=state), holds_system=no_system
-        )
-    entry = journal.read(KEY, "user")
+        control = bench.control(owner="user")
+        control.apply(PowerConfig(state=state), holds_system=no_system)
+    entry = bench.entry("user")
     assert entry is not None
     assert (entry.old.value, entry.new.value) == (0, 2)
 
 
-def test_refused_second_change_keeps_the_first_one_s_entry(
-    tmp_path: Path, journal: ChangeJournal
-) -> None:
-    path = tmp_path / "nvme0.json"
-    store(path, Model())
-
-    def control() -> PowerStateControl:
-        return PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="cli", owner="user")
-
-    control().apply(PowerConfig(state=1), holds_system=no_system)
-    model = load(path)
-    model.refuses = NOT_CHANGEABLE
-    store(path, model)
+def test_refused_second_change_keeps_the_first_one_s_entry(bench: Bench) -> None:
+    bench.control(owner="user").apply(PowerConfig(state=1), holds_system=no_system)
+    refusing = replace(bench.model, refuses=NOT_CHANGEABLE)
     with pytest.raises(PowerStateError):
-        control().apply(PowerConfig(state=2), holds_system=no_system)
-    entry = journal.read(KEY, "user")
+        bench.control(refusing, owner="user").apply(PowerConfig(state=2), holds_system=no_system)
+    entry = bench.entry("user")
     assert entry is not None
     assert (entry.old.value, entry.new.value) == (0, 1)

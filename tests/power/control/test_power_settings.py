@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.model_host.drive import INVALID_FIELD, Model, ModelDrive, load, sent, store
 from tests.model_host.settings import Knobs
+from tests.power.control.recovery_host import KEY, Bench, no_system
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control import power_settings
-from wattload.power.control.change import Change, PowerStateControl, set_clock
+from wattload.power.control.change import PowerStateControl, set_clock
 from wattload.power.control.host import PowerHost
-from wattload.power.control.journal import ChangeJournal, Key, Setting
-from wattload.power.control.power_settings import POWER_LIMIT, DriveFeature, Plan
+from wattload.power.control.journal import Setting
 from wattload.power.control.undo import recover_changes
 from wattload.power.nvme.admin import (
     GET_FEATURES,
@@ -29,43 +27,6 @@ from wattload.power.nvme.admin import (
 from wattload.power.nvme.identify import identify_controller
 
 CENTIWATTS = 2 << 16
-KEY = Key("MODEL0001", 0x02, 1)
-
-
-def no_system(_: str) -> bool | None:
-    return False
-
-
-class Bench:
-    """A model drive with its journal."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "nvme0.json"
-        self.journal = ChangeJournal(folder / "state")
-
-    def apply(self, model: Model, config: PowerConfig) -> PowerStateControl:
-        store(self.path, model)
-        control = PowerStateControl(ModelDrive(self.folder, "nvme0"), self.journal, run_id="r")
-        control.apply(config, holds_system=no_system)
-        return control
-
-    @property
-    def model(self) -> Model:
-        return load(self.path)
-
-    @property
-    def knobs(self) -> Knobs:
-        return self.model.knobs
-
-    def is_clean(self) -> bool:
-        return self.journal.changes("run") == []
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(power_settings, "GRACE_S", 0.02)
-    return Bench(tmp_path)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -117,7 +78,7 @@ def test_rounded_limit_is_restored_after_a_kill(bench: Bench) -> None:
     before = 2000 | CENTIWATTS
     store(bench.path, Model(knobs=Knobs(limits=True, limit_step=500, limit=before)))
     drive = Dying(bench.folder, "nvme0")
-    control = PowerStateControl(drive, bench.journal, run_id="run-1")
+    control = bench.control(drive=drive)
     with pytest.raises(KeyboardInterrupt):
         control.apply(PowerConfig(limit_w=12.5), holds_system=no_system)
     assert bench.knobs.limit == 1000 | CENTIWATTS
@@ -176,7 +137,7 @@ def test_limit_that_the_drive_refuses_does_not_lift_the_one_in_effect(bench: Ben
     found = 1000 | CENTIWATTS
     store(bench.path, Model(knobs=Knobs(limits=True, limit_dword=13, limit=found)))
     drive = Watched(bench.folder, refused=1250 | CENTIWATTS)
-    control = PowerStateControl(drive, bench.journal, run_id="r")
+    control = bench.control(drive=drive)
     with pytest.raises(PowerStateError, match=r"refuses power limit 12\.5 W: Invalid Field"):
         control.apply(PowerConfig(limit_w=12.5), holds_system=no_system)
     assert set(drive.limits) == {1000}
@@ -219,8 +180,7 @@ def test_vendor_s_c7h_is_left_alone(bench: Bench) -> None:
 
 
 def test_drive_that_does_not_report_its_watts_is_left_alone(bench: Bench) -> None:
-    store(bench.path, Model(knobs=Knobs(ocp_index=1), failing=(0x0A,)))
-    control = PowerStateControl(ModelDrive(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control = bench.control(Model(knobs=Knobs(ocp_index=1), failing=(0x0A,)))
     with pytest.raises(PowerStateError, match=r"power\.dssd_watts can't be set: .*Internal Error"):
         control.apply(PowerConfig(dssd_watts=16), holds_system=no_system)
     assert sent(bench.folder) == []
@@ -242,8 +202,7 @@ def test_drive_without_apst_is_reported(bench: Bench) -> None:
 
 
 def test_second_change_s_refusal_leaves_the_first_to_be_undone(bench: Bench) -> None:
-    store(bench.path, Model(apst=True))
-    control = PowerStateControl(ModelDrive(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control = bench.control(Model(apst=True))
     with pytest.raises(PowerStateError, match="no power state 9"):
         control.apply(PowerConfig(apst=False, state=9), holds_system=no_system)
     assert bench.knobs.apste == 0
@@ -274,7 +233,7 @@ class Broken(ModelDrive):
 
 def test_bug_in_one_undoing_does_not_keep_others_from_it(bench: Bench) -> None:
     store(bench.path, Model(apst=True))
-    control = PowerStateControl(Broken(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control = bench.control(drive=Broken(bench.folder, "nvme0"))
     control.apply(PowerConfig(apst=False, state=1), holds_system=no_system)
     with pytest.raises(PowerError, match="ZeroDivisionError: a bug"):
         control.restore()
@@ -300,8 +259,7 @@ def test_change_that_follows_too_late_does_not_stay(bench: Bench) -> None:
 
 
 def test_refused_state_that_was_taken_anyway_is_undone(bench: Bench) -> None:
-    store(bench.path, Model(refuses=INVALID_FIELD, knobs=Knobs(takes_refused=True)))
-    control = PowerStateControl(ModelDrive(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control = bench.control(Model(refuses=INVALID_FIELD, knobs=Knobs(takes_refused=True)))
     with pytest.raises(
         PowerStateError, match=r"and the old value is not restored: .*Invalid Field"
     ):
@@ -328,7 +286,7 @@ class Vanishing(ModelDrive):
 
 def test_drive_that_vanishes_during_a_change_keeps_its_entry(bench: Bench) -> None:
     store(bench.path, Model())
-    control = PowerStateControl(Vanishing(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control = bench.control(drive=Vanishing(bench.folder, "nvme0"))
     with pytest.raises(
         PowerStateError, match=r"No such device; and the old value is not restored: .*such"
     ):
@@ -361,27 +319,10 @@ def test_refusal_by_a_drive_that_then_says_nothing_is_not_taken_for_unchanged(
     bench: Bench,
 ) -> None:
     store(bench.path, Model(refuses=INVALID_FIELD))
-    control = PowerStateControl(Mute(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control = bench.control(drive=Mute(bench.folder, "nvme0"))
     with pytest.raises(PowerStateError, match=r"and the old value is not restored"):
         control.apply(PowerConfig(state=1), holds_system=no_system)
     assert bench.journal.changes("run") == [KEY]
-
-
-def test_unreadable_feature_is_taken_for_what_was_sent(bench: Bench) -> None:
-    store(bench.path, Model(knobs=Knobs(limits=True)))
-    drive = ModelDrive(bench.folder, "nvme0")
-    control = PowerStateControl(drive, bench.journal, run_id="r")
-    blind = replace(POWER_LIMIT, readable=False)
-    old, new = Setting(value=7), Setting(value=5)
-    plan = Plan(option="power.limit_w", feature=blind, requested=0.05, before=old, old=old, new=new)
-    feature = DriveFeature(drive, control.controller, blind)
-    changed = Change(drive=feature, plan=plan, journal=bench.journal, run_id="r")
-    changed.make()
-    assert changed.verified == blind.decode(new.value)
-    assert bench.knobs.limit == 5
-    changed.restore()
-    assert bench.knobs.limit == 7
-    assert bench.is_clean()
 
 
 def test_saved_values_are_read_before_and_after(bench: Bench) -> None:

@@ -1,3 +1,5 @@
+"""What a run that died has left is undone, and reported; drives that hang delay no others."""
+
 from __future__ import annotations
 
 import os
@@ -8,28 +10,66 @@ from pathlib import Path
 
 import pytest
 
-from tests.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
+from tests.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent, store
 from tests.model_host.power import Meter
 from tests.model_host.settings import Knobs
 from tests.power.control.recovery_host import LEFT, Host
+from tests.power.sampler_bench import wait_for
 from wattload.core.errors import PowerError
-from wattload.power.control.journal import Entry, Owner, Setting
+from wattload.power.config import PowerConfig
+from wattload.power.control.change import PowerStateControl
+from wattload.power.control.host import PowerHost, controllers_here, holds_system_here, serial_here
+from wattload.power.control.journal import ChangeJournal, Entry, Owner, Setting
+from wattload.power.control.undo import recover_changes
+from wattload.power.nvme import admin as nvme_admin
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, DeviceWithTimeout
 from wattload.power.nvme.features import get_command
 
+RESTARTED = replace(LEFT, boot_id="another boot")
+LIMITED = replace(LEFT, feature=0x23, old=Setting(value=0), new=Setting(value=1000 | 2 << 16))
+MEASURING = replace(LEFT, feature=0x25, old=Setting(value=0), new=Setting(value=1 | 90 << 16))
+STARTED = Meter(measures=True, setting=1 | 60 << 16)
+CLOCK = replace(LEFT, feature=0x0E, old=Setting(value=0, data=bytes(8)))
 
-@pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+
+@pytest.mark.parametrize("owner", ["run", "user"])
+@pytest.mark.parametrize(
+    ("model", "entry", "restored", "sentence"),
+    [
+        (Model(state=1), LEFT, 0, "restored to power state 0"),
+        (Model(state=4), LEFT, 0, "restored to power state 0"),  # asleep
+        (Model(state=1), RESTARTED, 0, "before the host restarted: restored to power state 0"),
+        (Model(state=0), RESTARTED, 0, "it is back at power state 0 without our help"),
+        (Model(state=2), RESTARTED, None, "kept at power state 2, as the restart of the host"),
+        (Model(serial="OTHER"), RESTARTED, None, "the host has restarted since: nothing to undo"),
+        (Model(meter=STARTED), MEASURING, 0, "restored to power measurement off"),
+        (Model(knobs=Knobs(clock=True)), CLOCK, None, "set to the host's is not reset"),
+    ],
+)
+def test_what_was_left_behind_is_undone_and_reported_once(
+    host: Host, *, owner: Owner, model: Model, entry: Entry, restored: float | None, sentence: str
+) -> None:
+    host.drive("nvme0", model)
+    host.journal.write(replace(entry, owner=owner))
+    assert host.undo("nvme0", owner="user" if owner == "run" else "run") == []
+    (recovery,) = host.undo("nvme0", owner=owner)
+    assert (recovery.restored, recovery.closed) == (restored, True)
+    assert sentence in recovery.sentence
+    assert ("`power set` had set" in recovery.sentence) is (owner == "user")
+    assert bool(sent(host.folder)) is ("restored to" in recovery.sentence)
+    found = load(host.folder / "nvme0.json")
+    assert restored is None or (found.state, found.meter.setting) == (0, 0)
+    assert host.undo("nvme0", owner=owner) == []
 
 
-def test_state_of_a_dead_run_is_restored(host: Host) -> None:
-    host.drive("nvme0", Model(state=1))
-    host.journal.write(LEFT)
+@pytest.mark.parametrize("dword", [11, 13])
+def test_limit_is_restored_in_the_dword_that_carries_it(host: Host, dword: int) -> None:
+    knobs = Knobs(limits=True, limit=1000 | 2 << 16, limit_dword=dword)
+    host.drive("nvme0", Model(knobs=knobs))
+    host.journal.write(replace(LIMITED, old=Setting(value=1500 | 2 << 16)))
     (leftover,) = host.undo("nvme0")
-    assert (leftover.restored, leftover.closed) == (0, True)
-    assert "restored to power state 0" in leftover.sentence
-    assert load(host.folder / "nvme0.json").state == 0
-    assert host.undo("nvme0") == []
+    assert leftover.restored == 15.0
+    assert load(host.folder / "nvme0.json").knobs.limit == 1500 | 2 << 16
 
 
 def test_controller_is_found_by_serial_under_another_name(host: Host) -> None:
@@ -57,34 +97,6 @@ def test_running_run_keeps_its_state(host: Host) -> None:
         (leftover,) = host.undo("nvme0")
     assert (leftover.closed, leftover.in_use) == (False, True)
     assert load(host.folder / "nvme0.json").state == 1
-
-
-def test_state_that_outlived_a_restart_is_restored_and_reported(host: Host) -> None:
-    host.drive("nvme0", Model(state=1))
-    host.journal.write(replace(LEFT, boot_id="another boot"))
-    (leftover,) = host.undo("nvme0")
-    assert (leftover.restored, leftover.closed) == (0, True)
-    assert "before the host restarted: restored to power state 0" in leftover.sentence
-    assert load(host.folder / "nvme0.json").state == 0
-
-
-@pytest.mark.parametrize("owner", ["run", "user"])
-def test_drive_that_a_restart_has_reset_is_left_as_it_is(host: Host, owner: Owner) -> None:
-    host.drive("nvme0", Model(state=2, default_state=2))
-    host.journal.write(replace(LEFT, boot_id="another boot", owner=owner))
-    (leftover,) = host.undo("nvme0", owner=owner)
-    assert "kept at power state 2, as the restart of the host" in leftover.sentence
-    assert sent(host.folder) == []
-    assert host.undo("nvme0", owner=owner) == []
-
-
-def test_drive_that_is_gone_since_a_restart_is_reported_once(host: Host) -> None:
-    host.drive("nvme0", Model(serial="OTHER"))
-    host.journal.write(replace(LEFT, boot_id="another boot"))
-    (leftover,) = host.undo("nvme0")
-    assert leftover.closed
-    assert "the host has restarted since: nothing to undo" in leftover.sentence
-    assert host.undo("nvme0") == []
 
 
 def test_drive_that_cannot_be_opened_since_a_restart_keeps_its_entry(host: Host) -> None:
@@ -128,22 +140,6 @@ def test_present_value_is_kept_on_request(host: Host, state: int) -> None:
     assert host.journal.changes("run") == []
 
 
-def test_drive_asleep_is_restored_anyway(host: Host) -> None:
-    host.drive("nvme0", Model(state=4))
-    host.journal.write(LEFT)
-    (leftover,) = host.undo("nvme0")
-    assert leftover.restored == 0
-
-
-def test_drive_that_a_restart_has_restored_is_sent_nothing(host: Host) -> None:
-    host.drive("nvme0", Model(state=0))
-    host.journal.write(replace(LEFT, boot_id="another boot"))
-    (leftover,) = host.undo("nvme0")
-    assert leftover.restored == 0
-    assert "it is back at power state 0 without our help" in leftover.sentence
-    assert sent(host.folder) == []
-
-
 def test_change_that_a_drive_has_accepted_and_not_made_yet_is_undone(host: Host) -> None:
     late = Knobs(late_s=0.3, pending=(1, time.monotonic() + 0.3))
     host.drive("nvme0", Model(state=0, knobs=late))
@@ -171,15 +167,6 @@ def test_drive_that_refuses_the_value_it_has_is_judged_by_what_it_does_next(
     (leftover,) = host.undo("nvme0")
     assert leftover.closed is closed
     assert reported in leftover.sentence
-
-
-def test_user_s_own_change_is_not_a_leftover(host: Host) -> None:
-    host.drive("nvme0", Model(state=1))
-    host.journal.write(replace(LEFT, owner="user"))
-    assert host.undo("nvme0") == []
-    (undone,) = host.undo("nvme0", owner="user")
-    assert undone.restored == 0
-    assert "`power set` had set from power state 0 to power state 1" in undone.sentence
 
 
 def test_user_s_restore_is_limited_to_a_drive(host: Host) -> None:
@@ -223,41 +210,6 @@ def test_entry_about_something_else_than_its_name_is_reported(
     (leftover,) = host.undo("nvme0")
     assert not leftover.closed
     assert "describes another drive or feature than its name" in leftover.sentence
-    assert sent(host.folder) == []
-
-
-LIMITED = replace(LEFT, feature=0x23, old=Setting(value=0), new=Setting(value=1000 | 2 << 16))
-
-
-@pytest.mark.parametrize("dword", [11, 13])
-def test_power_limit_of_a_dead_run_is_restored(host: Host, dword: int) -> None:
-    knobs = Knobs(limits=True, limit=1000 | 2 << 16, limit_dword=dword)
-    host.drive("nvme0", Model(knobs=knobs))
-    host.journal.write(replace(LIMITED, old=Setting(value=1500 | 2 << 16)))
-    (leftover,) = host.undo("nvme0")
-    assert (leftover.feature, leftover.restored) == (0x23, 15.0)
-    assert "set from power limit 15 W to power limit 10 W" in leftover.sentence
-    assert load(host.folder / "nvme0.json").knobs.limit == 1500 | 2 << 16
-
-
-def test_measurement_that_a_dead_run_started_is_stopped(host: Host) -> None:
-    meter = Meter(measures=True, setting=1 | 60 << 16)
-    host.drive("nvme0", Model(meter=meter))
-    host.journal.write(
-        replace(LEFT, feature=0x25, old=Setting(value=0), new=Setting(value=1 | 90 << 16))
-    )
-    (leftover,) = host.undo("nvme0")
-    assert leftover.restored == 0
-    assert "restored to power measurement off" in leftover.sentence
-    assert load(host.folder / "nvme0.json").meter.setting == 0
-
-
-def test_clock_is_reported_and_left(host: Host) -> None:
-    host.drive("nvme0", Model(knobs=Knobs(clock=True)))
-    host.journal.write(replace(LEFT, feature=0x0E, old=Setting(value=0, data=bytes(8))))
-    (leftover,) = host.undo("nvme0")
-    assert leftover.closed
-    assert "a clock that was set to the host's is not reset" in leftover.sentence
     assert sent(host.folder) == []
 
 
@@ -372,3 +324,117 @@ def test_every_feature_of_a_dead_run_is_undone(host: Host) -> None:
     assert (model.state, model.knobs.limit, model.knobs.apste) == (0, 0, 1)
     assert model.knobs.apst_table == knobs.apst_table
     assert host.journal.changes("run") == []
+
+
+def test_hung_drive_keeps_no_other_from_being_undone(host: Host) -> None:
+    host.drive("nvme0", Model(serial="OTHER", hanging=(0x06,)))
+    host.drive("nvme3", Model(state=1))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0", "nvme3", patience_s=0.05)
+    assert leftover.restored == 0
+    host.drive("nvme0", Model(serial="OTHER"))
+
+
+def test_likeliest_controller_is_asked_first(host: Host) -> None:
+    host.drive("nvme0", Model(serial="OTHER"))
+    host.drive("nvme3", Model(state=1))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0", "nvme3", serials={"nvme3": "MODEL0001"})
+    assert leftover.restored == 0
+    assert host.requested == ["nvme3"]
+
+
+def test_drive_stays_locked_until_it_has_answered_what_was_given_up(host: Host) -> None:
+    host.drive("nvme0", Model(state=1, hanging=(0x09,)))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0", patience_s=0.05)
+    assert not leftover.closed
+    assert "has not answered Set Features 02h" in leftover.sentence
+    with (
+        pytest.raises(PowerError, match="has answered its last command"),
+        host.journal.lock("MODEL0001", needed=True),
+    ):
+        pass
+    host.drive("nvme0", Model(state=1))
+    wait_for(lambda: is_free(host.journal))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+
+
+def test_run_that_gave_up_a_command_keeps_the_lock_until_it_is_answered(tmp_path: Path) -> None:
+    journal = ChangeJournal(tmp_path / "state")
+    store(tmp_path / "nvme0.json", Model())
+    device = DeviceWithTimeout(ModelDrive(tmp_path, "nvme0"), limit_s=0.05)
+    control = PowerStateControl(device, journal, run_id="run-1")
+    control.hold(needed=True)
+    store(tmp_path / "nvme0.json", Model(hanging=(0x09,)))
+    with pytest.raises(PowerError, match="has not answered"):
+        control.apply(PowerConfig(state=1), holds_system=lambda _: False)
+    control.close()
+    assert not is_free(journal)
+    control.close()
+    store(tmp_path / "nvme0.json", Model())
+    wait_for(lambda: is_free(journal))
+
+
+def test_lock_of_a_drive_that_has_answered_all_goes_at_once(tmp_path: Path) -> None:
+    journal = ChangeJournal(tmp_path / "state")
+    store(tmp_path / "nvme0.json", Model())
+    control = PowerStateControl(
+        DeviceWithTimeout(ModelDrive(tmp_path, "nvme0")), journal, run_id="run-1"
+    )
+    control.hold(needed=True)
+    assert not is_free(journal)
+    control.close()
+    assert is_free(journal)
+
+
+def test_command_by_another_handle_keeps_the_lock_too(tmp_path: Path) -> None:
+    journal = ChangeJournal(tmp_path / "state")
+    for name in ("nvme0", "nvme1"):
+        store(tmp_path / f"{name}.json", Model())
+    control = PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="run-1")
+    control.hold(needed=True, other_names=["nvme1"])
+    names = ("nvme0", "nvme1")
+    others = [DeviceWithTimeout(ModelDrive(tmp_path, name), limit_s=0.05) for name in names]
+    for other in others:
+        store(tmp_path / f"{other.name}.json", Model(hanging=(0x09,)))
+        with pytest.raises(PowerError, match="has not answered"):
+            other.submit(AdminCommand(name="change", opcode=SET_FEATURES, cdw10=0x02))
+    control.close()
+    for name in ("nvme0", "nvme1"):
+        assert not is_free(journal)
+        store(tmp_path / f"{name}.json", Model())
+    wait_for(lambda: is_free(journal))
+    for other in others:
+        other.close()
+
+
+def test_controllers_are_opened_with_patience_by_themselves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store(tmp_path / "nvme0.json", Model(hanging=(0x06,)))
+    monkeypatch.setattr(nvme_admin, "NvmeAdmin", lambda name: ModelDrive(tmp_path, name))
+    monkeypatch.setattr(nvme_admin, "CHANGE_LIMIT_S", 0.05)
+    journal = ChangeJournal(tmp_path / "state")
+    journal.write(LEFT)
+    here = PowerHost(journal=journal, list_names=lambda: ["nvme0"])
+    (leftover,) = recover_changes(here)
+    assert "nvme0 has not answered Identify Controller" in leftover.sentence
+    store(tmp_path / "nvme0.json", Model())
+
+
+def is_free(journal: ChangeJournal) -> bool:
+    try:
+        with journal.lock("MODEL0001", needed=True):
+            return True
+    except PowerError:
+        return False
+
+
+def test_controllers_of_this_host_have_serials() -> None:
+    for name in controllers_here():
+        assert serial_here(name)
+        assert holds_system_here(name) in (True, False, None)
+    assert serial_here("nvme99999") == "nvme99999"
+    assert holds_system_here("nvme99999") in (False, None)
