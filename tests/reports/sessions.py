@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.records import Scenario, make_run
 from wattload.core.record.run import Comparison, Interleave, RunRecord
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import Traces
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.effects import Effect
+from wattload.reports.stats.subject import make_subject
 
+Value = TypeVar("Value")
 EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
 BYTES = 3e9
 """What every run moves, whatever its rate."""
@@ -100,3 +104,26 @@ def against_itself(label: str, first: Sequence[float], second: Sequence[float]) 
         for half, rates in ((1, first), (2, second))
         for block, rate in enumerate(rates)
     ]
+
+
+def known(value: Value | None) -> Value:
+    """Return a value that is not missing."""
+    assert value is not None
+    return value
+
+
+def throughputs(runs: Sequence[Run], **keys: Any) -> list[Row]:
+    """Return the rows of the rate of all bytes, by point; ``keys`` as in ``make_subject``."""
+    subject = make_subject(runs, **keys)
+    (group,) = subject.groups
+    return [row for row in compare(subject, group) if "throughput" in row.quantity.key]
+
+
+def throughput(runs: Sequence[Run], **keys: Any) -> Row:
+    """Return the row of the rate of all bytes, at the first point."""
+    return throughputs(runs, **keys)[0]
+
+
+def effect_of(row: Row) -> Effect:
+    """Return the effect of a row that has one."""
+    return known(row.effect)

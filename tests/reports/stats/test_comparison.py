@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import statistics
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,15 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import arm, one, render_page, with_made_figures
 from tests.reports.parsing import Page
-from tests.reports.sessions import session, turn
+from tests.reports.sessions import effect_of, known, session, throughput, throughputs, turn
 from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run, load_runs
-from wattload.reports.sections.ratios import points_table
 from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.conditions import differences, different_work
-from wattload.reports.stats.subject import ARMS, Group, Subject, make_subject
+from wattload.reports.stats.subject import ARMS, Subject, make_subject
 from wattload.reports.stats.sweeps import points
-from wattload.results.quantity import TIMES
+from wattload.results.reading import judged
 
-FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
 UNMADE = Check(name="cold", verdict="not_checked", sentence="Nobody looked.", mandatory=True)
 UNPOWERED = Check(
     name="power_coverage", verdict="not_checked", sentence="No source.", mandatory=True
@@ -48,20 +46,9 @@ def test_five_runs_per_arm_and_a_clear_effect_are_called(arms: tuple[Run, ...]) 
     found = rows(make_subject(arms))
     rate, energy = found["throughput_bytes_per_s"], found["energy, train"]
     assert rate.call == "a"
-    assert rate.effect is not None
-    assert rate.effect.ratio == pytest.approx(0.4, rel=1e-3)
+    assert effect_of(rate).ratio == pytest.approx(0.4, rel=1e-3)
     assert energy.call == "a"
     assert found["rate per watt, train"].words == "see energy, train"
-
-
-def test_mean_power_is_shown_and_no_direction_of_it_is_better(arms: tuple[Run, ...]) -> None:
-    row = rows(make_subject(arms))["mean power, train"]
-    assert (row.call, row.reason) == ("barred", "neither direction is better")
-
-
-def test_figures_that_are_no_headlines_are_not_called(arms: tuple[Run, ...]) -> None:
-    row = rows(make_subject(arms))["train_s"]
-    assert (row.call, row.reason) == ("barred", "only headline figures get a verdict")
 
 
 def test_too_few_runs_are_never_called(arms: tuple[Run, ...]) -> None:
@@ -69,30 +56,7 @@ def test_too_few_runs_are_never_called(arms: tuple[Run, ...]) -> None:
     row = rows(make_subject(few))["throughput_bytes_per_s"]
     assert row.call == "barred"
     assert row.reason == "4 runs each; 5 needed"
-    assert row.effect is not None
-    assert row.effect.lower is None
-
-
-def test_equal_arms_show_no_difference(tmp_path: Path) -> None:
-    subject = folder_of(
-        tmp_path,
-        *five("A"),
-        *[replace(s, label="B", run_id=s.run_id + "b", order=s.order + 1) for s in five("A")],
-    )
-    row = rows(subject)["throughput_bytes_per_s"]
-    assert row.call == "none"
-    assert "below 1.0 %" in row.reason
-
-
-def test_a_run_with_a_failed_check_is_shown_and_not_compared(tmp_path: Path) -> None:
-    scenarios = five("A")
-    scenarios[2] = replace(scenarios[2], checks=(FAILED,))
-    subject = folder_of(tmp_path, *scenarios, *five("B"))
-    row = rows(subject)["throughput_bytes_per_s"]
-    assert [figure.valid for figure in row.figures["A"]] == [True, True, False, True, True]
-    assert row.spreads["A"] is not None
-    assert row.spreads["A"].count == 4
-    assert row.reason == "4 and 5 runs; 5 each needed"
+    assert effect_of(row).lower is None
 
 
 def test_a_mandatory_check_that_was_not_made_bars_a_run(tmp_path: Path) -> None:
@@ -100,12 +64,6 @@ def test_a_mandatory_check_that_was_not_made_bars_a_run(tmp_path: Path) -> None:
     assert make_subject([run]).faults(run) == (
         "the mandatory check cold is missing: Nobody looked.",
     )
-
-
-def test_an_unmade_check_that_is_not_mandatory_bars_nothing(tmp_path: Path) -> None:
-    run = one(tmp_path, arm("A", 0))
-    assert any(check.verdict == "not_checked" for check in run.record.checks)
-    assert make_subject([run]).faults(run) == ()
 
 
 def test_unmade_power_checks_bar_energy_and_not_throughput(tmp_path: Path) -> None:
@@ -125,22 +83,6 @@ def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, status: str, 
     assert fault == f"{words}: the run was interrupted"
 
 
-@pytest.mark.parametrize(
-    ("power", "words"),
-    [
-        ("declared", "declared in a data sheet or by the user"),
-        ("bounds", "bounds from power states"),
-        ("upper", "bounds from power states"),
-    ],
-)
-def test_weak_evidence_ranks_nothing_and_says_so(tmp_path: Path, power: str, words: str) -> None:
-    subject = folder_of(tmp_path, *five("A", power=power), *five("B"))
-    row = rows(subject)["energy, train"]
-    assert row.call == "barred"
-    assert row.reason.startswith(f"not comparable: {words}")
-    assert rows(subject)["throughput_bytes_per_s"].call == "a"
-
-
 def test_a_simulated_drive_is_not_compared_with_a_real_one(tmp_path: Path) -> None:
     subject = folder_of(tmp_path, *five("A", model="QEMU NVMe Ctrl"), *five("B"))
     row = rows(subject)["energy, train"]
@@ -148,34 +90,11 @@ def test_a_simulated_drive_is_not_compared_with_a_real_one(tmp_path: Path) -> No
     assert row.reason == "only some drives are simulated"
 
 
-def test_time_and_energy_of_other_bytes_are_not_called(tmp_path: Path) -> None:
-    longer = [replace(s, seconds=s.seconds * 1.05) for s in five("B")]
-    found = rows(folder_of(tmp_path, *five("A"), *longer))
-    assert found["energy, train"].reason.startswith("different bytes in train: 6.00")
-    assert found["throughput_bytes_per_s"].call == "a"
-
-
 def test_energy_of_all_phases_is_barred_with_any_of_them(tmp_path: Path) -> None:
     changes: dict[str, object] = {"workload": "checkpoint"}
     longer = [replace(s, seconds=s.seconds * 1.05) for s in five("B", **changes)]
     row = rows(folder_of(tmp_path, *five("A", **changes), *longer))["energy, all timed phases"]
     assert row.reason.startswith("different bytes in write")
-
-
-def test_other_work_bars_every_call(tmp_path: Path) -> None:
-    subject = folder_of(tmp_path, *five("A", scale="full"), *five("B"))
-    (group,) = subject.groups
-    assert different_work(group) == "different work: scale differs"
-    assert {row.call for row in compare(subject, group)} == {"barred", "derived"}
-
-
-def test_unequal_conditions_are_listed_and_equal_ones_are_not(arms: tuple[Run, ...]) -> None:
-    (group,) = make_subject(arms).groups
-    found = {item.name: item.values for item in differences(group)}
-    assert found == {
-        "serial": {"A": "SERIALA01", "B": "SERIALB01"},
-        "power state": {"A": "PS1", "B": "PS0"},
-    }
 
 
 @pytest.mark.parametrize(
@@ -230,19 +149,13 @@ def test_a_workload_that_one_arm_ran_is_not_compared(tmp_path: Path) -> None:
 
 
 FAST, SLOW = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9], [5e8, 5.05e8, 4.95e8, 5e8, 5.1e8]
-FAILED_CHECK = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
+FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
 
 
 def runs(**changes: Any) -> list[Run]:
     """Return five runs per arm, B's changed."""
     a = session({"A": FAST}, interleave="none")
     return [*a, *session({"B": SLOW}, interleave="none", **changes)]
-
-
-def throughput(made: list[Run], *, forced: bool = False, by: str = "label") -> Row:
-    subject = make_subject(made, by, forced=forced)
-    (group,) = subject.groups
-    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +205,7 @@ def test_another_data_set_is_refused() -> None:
 
 
 def test_runs_with_a_failed_check_count_only_where_forced() -> None:
-    made = runs(checks=(FAILED_CHECK,))
+    made = runs(checks=(FAILED,))
     refused = throughput(made)
     assert (refused.words, refused.effect) == ("inconclusive", None)
     let_through = throughput(made, forced=True)
@@ -303,8 +216,7 @@ def test_runs_with_a_failed_check_count_only_where_forced() -> None:
 def test_a_run_that_did_not_finish_counts_under_no_force() -> None:
     made = [*runs(), turn("B", 9, 5e8, status="aborted", interleave="none")]
     row = throughput(made, forced=True)
-    assert row.effect is not None
-    assert row.effect.count_b == 5
+    assert effect_of(row).count_b == 5
     assert row.forced == ""
 
 
@@ -312,12 +224,6 @@ def test_forcing_what_nothing_bars_changes_no_word() -> None:
     plain, forced = throughput(runs()), throughput(runs(), forced=True)
     assert forced.forced == ""
     assert (plain.call, plain.reason) == (forced.call, forced.reason)
-
-
-def test_force_makes_no_evidence_and_no_runs() -> None:
-    few = [run for run in runs(scale="full") if run.id[-1] in "012"]
-    row = throughput(few, forced=True)
-    assert (row.call, row.words) == ("barred", "inconclusive")
 
 
 def test_what_was_forced_stands_beside_every_call_it_lets_through() -> None:
@@ -342,7 +248,6 @@ def test_what_arms_are_told_apart_by_is_what_is_compared_and_no_other_work() -> 
     assert throughput(made, by="workload.workers").call == "a"
 
 
-AB = Group(workload="unet3d", arms={"A": (), "B": ()})
 RATIOS = {1: 1.0, 8: 1.1, 24: 2.0}
 NEAR = [1.0, 1.001, 0.999, 1.002, 1.0, 0.998]
 
@@ -364,21 +269,14 @@ def swept(ratios: dict[int, float] | None = None, runs: int = 6) -> list[Run]:
     ]
 
 
-def throughputs(runs: list[Run]) -> list[Row]:
-    subject = make_subject(runs)
-    (group,) = subject.groups
-    return [row for row in compare(subject, group) if "throughput" in row.quantity.key]
-
-
 def test_points_are_not_pooled() -> None:
     rows = throughputs(swept())
     assert [(row.axis, row.at) for row in rows] == [("workers", str(at)) for at in RATIOS]
     for row, (workers, ratio) in zip(rows, RATIOS.items(), strict=True):
-        assert row.effect is not None
-        assert abs(row.effect.ratio - ratio) < 1e-6
-        assert row.spreads["A"] is not None
-        assert row.spreads["A"].count == 6
-        assert abs(row.spreads["A"].median - workers * 1e8) < 1e6
+        assert abs(effect_of(row).ratio - ratio) < 1e-6
+        spread = known(row.spreads["A"])
+        assert spread.count == 6
+        assert abs(spread.median - workers * 1e8) < 1e6
     assert [row.call for row in rows] == ["none", "b", "b"]
 
 
@@ -388,7 +286,8 @@ def test_a_point_is_judged_alike_whether_it_is_asked_for_alone_or_with_the_other
     alone = [row for point in points(group) for row in compare(subject, point.group)]
     together = list(compare(subject, group))
     assert sorted(map(repr, alone)) == sorted(map(repr, together))
-    assert {row.effect.demand.family for row in together if row.effect and row.effect.demand} == {3}
+    demands = [effect_of(row).demand for row in together if row.effect]
+    assert {demand.family for demand in demands if demand} == {3}
 
 
 def test_the_more_points_are_called_the_surer_each_has_to_be() -> None:
@@ -411,9 +310,7 @@ def test_the_more_points_are_called_the_surer_each_has_to_be() -> None:
 
     (one,) = throughputs(runs(1))
     many = throughputs(runs(9))
-    assert one.effect is not None
-    assert one.effect.t is not None
-    assert one.effect.t.excludes_one()
+    assert known(effect_of(one).t).excludes_one()
     assert one.call == "b"
     assert {row.call for row in many} == {"none"}
     assert "(Holm, 9 comparisons) includes 1" in many[0].reason
@@ -426,17 +323,96 @@ def test_a_point_that_one_arm_ran_is_shown_and_not_called() -> None:
     assert {len(row.spreads) for row in rows} == {1, 2}
 
 
-def test_the_median_over_the_points_is_said_before_the_largest_of_them() -> None:
-    rows = throughputs(swept())
-    first = points_table(rows, AB).rows[0]
-    assert first[0].text == "median of 3 points"
-    assert first[3].text == f"B {statistics.median(RATIOS.values()):.2f}{TIMES}"
-    assert first[3].remark == "points: 1.00 to 2.00"
+CLOSE = [1.0, 1.004, 0.997, 1.002, 0.999, 1.001]
 
 
-def test_a_swept_page_has_a_table_per_figure_and_pools_nothing() -> None:
-    text = Page(render_page(swept())).text()
-    assert "throughput by workers (GB/s, higher is better)" in text
-    assert "median of 3 points" in text
-    assert "n = 18" not in text
-    assert "n = 6" in text
+@pytest.fixture
+def pairs() -> list[Run]:
+    """Six pairs in which A is 10 % ahead."""
+    return session({"A": [1.1e9 * x for x in CLOSE], "B": [1e9 * x for x in reversed(CLOSE)]})
+
+
+RATE = "throughput_bytes_per_s"
+UNCLOSED = "au_nominal"
+"""A headline figure that no other figure of a record can be held against."""
+
+
+def figure_of(runs: list[Run], key: str) -> Row:
+    return rows(make_subject(runs))[key]
+
+
+def changed(pairs: list[Run], index: int, **update: Any) -> list[Run]:
+    own = pairs[index]
+    other = replace(own, record=judged(own.record.model_copy(update=update)))
+    return [*pairs[:index], other, *pairs[index + 1 :]]
+
+
+def with_value(
+    pairs: list[Run], index: int, change: Callable[[float], float | None], key: str = UNCLOSED
+) -> list[Run]:
+    metrics = []
+    for metric in pairs[index].record.metrics:
+        if metric.name == key and metric.value is not None:
+            value = change(metric.value)
+            missing = {"value": "it was taken out"} if value is None else {}
+            metrics.append(metric.model_copy(update={"value": value, "missing": missing}))
+        else:
+            metrics.append(metric)
+    return changed(pairs, index, metrics=tuple(metrics))
+
+
+def test_labels_that_are_exchanged_turn_the_call(pairs: list[Run]) -> None:
+    turned = [
+        replace(
+            run, record=run.record.model_copy(update={"label": "BA"["AB".index(run.record.label)]})
+        )
+        for run in pairs
+    ]
+    row, other = throughput(pairs), throughput(turned)
+    assert (other.call, other.words) == ("b", "B is better")
+    assert effect_of(other).ratio == pytest.approx(1 / effect_of(row).ratio)
+
+
+def test_a_failed_check_takes_a_pair_away(pairs: list[Run]) -> None:
+    (first, *_) = pairs
+    found = throughput(changed(pairs, 0, checks=(*first.record.checks, FAILED)))
+    assert (effect_of(found).count_a, effect_of(found).pairs) == (5, 0)
+    twice = changed(pairs, 0, checks=(*first.record.checks, FAILED))
+    twice = changed(twice, 1, checks=(*first.record.checks, FAILED))
+    assert throughput(twice).words == "inconclusive"
+
+
+def test_a_figure_that_is_missing_is_no_zero(pairs: list[Run]) -> None:
+    row = figure_of(with_value(pairs, 0, lambda _: None), UNCLOSED)
+    assert effect_of(row).count_a == 5
+    assert known(row.spreads["A"]).minimum > 0
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_figure_that_is_not_positive_forms_no_ratio(pairs: list[Run], value: float) -> None:
+    row = throughput(with_value(pairs, 0, lambda _: value, RATE))
+    assert row.effect is None
+    assert row.reason == "no ratio: not every figure is positive"
+
+
+def test_a_share_of_nothing_has_a_difference(pairs: list[Run]) -> None:
+    idle = pairs
+    for index in range(6):
+        idle = with_value(idle, index, lambda _: 0.0)
+    row = figure_of(idle, UNCLOSED)
+    assert row.leader == "B"
+    assert row.centres["A"] == pytest.approx(0.0, abs=1e-9)
+    assert math.log(effect_of(row).ratio) == pytest.approx(row.centres["B"])
+
+
+def test_one_figure_made_ten_times_as_large_calls_nothing(pairs: list[Run]) -> None:
+    row = figure_of(with_value(pairs, 6, lambda value: value * 10), UNCLOSED)
+    assert row.call not in ("a", "b")
+    assert not effect_of(row).differs
+    assert known(row.spreads["B"]).gate == "unstable"
+
+
+def test_a_block_that_is_moved_breaks_its_pair(pairs: list[Run]) -> None:
+    place = pairs[0].record.comparison.model_copy(update={"block": 77})
+    row = throughput(changed(pairs, 0, comparison=place))
+    assert effect_of(row).pairs == 0

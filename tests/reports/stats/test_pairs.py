@@ -1,4 +1,4 @@
-"""Alternating runs are compared in pairs; without enough pairs there is no verdict."""
+"""Alternating runs are compared in pairs; a setting against itself sets the noise floor."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.reports.sessions import run, session, turn
+from tests.reports.sessions import (
+    against_itself,
+    effect_of,
+    known,
+    run,
+    session,
+    throughput,
+    turn,
+)
+from tests.reports.stats.test_effects import made
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord, RunStart
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import ratios_report
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.ratios import method
-from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.effects import REACH, between, drift, effect, first_arm
+from wattload.reports.sections.ratios import method, noise_section
+from wattload.reports.stats.comparison import compare, noise_floors, unused_sessions
+from wattload.reports.stats.effects import REACH, between, drift, first_arm
 from wattload.reports.stats.pairs import one_after_the_other, value_pairs
 from wattload.reports.stats.subject import make_subject
 
@@ -33,31 +42,22 @@ FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
 FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
 
 
-def throughput(runs: list[Run]) -> Row:
-    subject = make_subject(runs)
-    (group,) = subject.groups
-    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
-
-
 def test_what_drifts_under_both_arms_cancels_in_pairs() -> None:
     row = throughput(session({"A": FAST, "B": SLOW}))
-    assert row.effect is not None
-    assert row.effect.pairs == 6
+    assert effect_of(row).pairs == 6
     assert (row.call, row.words) == ("a", "A is better")
-    assert row.effect.ratio == pytest.approx(0.94, abs=0.002)
+    assert effect_of(row).ratio == pytest.approx(0.94, abs=0.002)
 
 
 def test_the_same_runs_in_no_pairs_show_nothing() -> None:
     row = throughput(session({"A": FAST, "B": SLOW}, interleave="none"))
-    assert row.effect is not None
-    assert row.effect.pairs == 0
+    assert effect_of(row).pairs == 0
     assert (row.call, row.words) == ("none", "inconclusive")
 
 
 def test_five_pairs_are_too_few_whatever_their_runs_would_say_by_themselves() -> None:
     row = throughput(session({"A": FAST[:5], "B": [each / 2 for each in SLOW[:5]]}))
-    assert row.effect is not None
-    assert (row.effect.pairs, row.effect.interval) == (0, None)
+    assert (effect_of(row).pairs, effect_of(row).interval) == (0, None)
     assert (row.call, row.words) == ("barred", "inconclusive")
     assert row.reason == "5 pairs; 6 needed"
 
@@ -92,8 +92,7 @@ def alone(label: str, count: int) -> list[Run]:
 def test_five_runs_per_arm_that_took_no_turns_stand_for_themselves_beside_a_short_session() -> None:
     few = session({"A": FLAT[:2], "B": [each * 0.9 for each in FLAT[:2]]})
     row = throughput([*few, *alone("A", 5), *alone("B", 5)])
-    assert row.effect is not None
-    assert (row.effect.pairs, row.effect.count_a) == (0, 7)
+    assert (effect_of(row).pairs, effect_of(row).count_a) == (0, 7)
     assert row.call == "a"
     assert throughput([*few, *alone("A", 5), *alone("B", 4)]).words == "inconclusive"
 
@@ -107,18 +106,16 @@ def test_arms_of_two_sessions_took_no_turns_with_each_other() -> None:
 def test_a_run_without_a_valid_partner_is_left_out_of_the_pairs() -> None:
     runs = session({"A": [*FAST, 0.6e9], "B": SLOW})
     row = throughput([*runs, turn("B", 6, 0.1e9, checks=(FAILED,))])
-    assert row.effect is not None
-    assert (row.effect.count_a, row.effect.count_b, row.effect.pairs) == (7, 6, 6)
-    assert row.effect.ratio == pytest.approx(0.94, abs=0.002)
+    assert (effect_of(row).count_a, effect_of(row).count_b, effect_of(row).pairs) == (7, 6, 6)
+    assert effect_of(row).ratio == pytest.approx(0.94, abs=0.002)
 
 
 def test_sessions_and_blocks_are_not_mixed_up() -> None:
     first = session({"A": FAST[:3], "B": SLOW[:3]})
     second = session({"A": FAST[3:], "B": SLOW[3:]}, session="s2")
     row = throughput([*second, *first])
-    assert row.effect is not None
-    assert row.effect.pairs == 6
-    assert row.effect.ratio == pytest.approx(0.94, abs=0.002)
+    assert effect_of(row).pairs == 6
+    assert effect_of(row).ratio == pytest.approx(0.94, abs=0.002)
 
 
 def test_of_two_runs_of_a_block_the_last_counts() -> None:
@@ -152,17 +149,15 @@ def test_runs_more_than_ten_minutes_apart_are_no_pair_but_for_the_wait_for_cooli
     gap_s: float, waited_s: float, pairs: int
 ) -> None:
     row = throughput(apart(session({"A": FAST, "B": SLOW}), gap_s, waited_s))
-    assert row.effect is not None
-    assert (row.effect.pairs, row.effect.parted) == (pairs, 0 if pairs else 6)
+    assert (effect_of(row).pairs, effect_of(row).parted) == (pairs, 0 if pairs else 6)
 
 
 def test_parted_pairs_are_judged_by_welch_and_the_row_says_so() -> None:
     row = throughput(apart(session({"A": FLAT, "B": [each * 1.2 for each in FLAT]}), 1e6))
-    assert row.effect is not None
     assert row.call == "b"
     reported = "the runs of 6 pairs were more than 600 s apart and count as single runs"
     assert row.reason.endswith(reported)
-    assert method(row.effect) == "6 and 6 runs, Welch's t, 6 pairs too far apart in time"
+    assert method(effect_of(row)) == "6 and 6 runs, Welch's t, 6 pairs too far apart in time"
 
 
 def test_what_drifted_in_the_week_between_the_runs_of_pairs_is_not_called_away() -> None:
@@ -184,8 +179,7 @@ def test_where_no_run_tells_the_gap_the_clocks_do() -> None:
         for each in session({"A": FAST, "B": SLOW})
     ]
     row = throughput(late)
-    assert row.effect is not None
-    assert (row.effect.pairs, row.effect.parted) == (0, 6)
+    assert (effect_of(row).pairs, effect_of(row).parted) == (0, 6)
 
 
 def test_warm_ups_make_no_arm_and_no_pair_and_stay_on_the_page() -> None:
@@ -195,8 +189,7 @@ def test_warm_ups_make_no_arm_and_no_pair_and_stay_on_the_page() -> None:
     assert subject.arms == ("A", "B")
     assert len(subject.runs) == 15
     row = throughput(runs)
-    assert row.spreads["A"] is not None
-    assert row.spreads["A"].maximum < 1.1e9
+    assert known(row.spreads["A"]).maximum < 1.1e9
 
 
 def test_forcing_lets_no_warm_up_in() -> None:
@@ -262,16 +255,14 @@ def test_what_drifts_may_bring_unlike_arms_together() -> None:
         logs = np.linspace(0, -0.04, 10) + random.normal(0, 0.001, 10) + np.repeat([0.0, 0.04], 5)
         values = np.exp(logs).tolist()
         began = ([60.0 * at for at in range(5)], [300 + 60.0 * at for at in range(5)])
-        found = effect(values[:5], values[5:], began=began)
-        assert found is not None
+        found = made(values[:5], values[5:], began=began)
         said += found.same
     assert said == 0
 
 
 def test_level_arms_in_sequence_may_still_be_the_same() -> None:
     still = [1.0, 1.0004, 0.9998, 1.0002, 0.9996]
-    found = effect(still, still, began=(FIRST, SECOND))
-    assert found is not None
+    found = made(still, still, began=(FIRST, SECOND))
     assert found.between.share > 0
     assert found.same
 
@@ -281,18 +272,15 @@ def test_a_host_that_drifts_makes_no_arm_better_though_one_ran_after_the_other()
     draws, total, called, blind = 300, 0.03, 0, 0
     for _ in range(draws):
         values = np.exp(np.linspace(0, total, 10) + random.normal(0, 0.005, 10)).tolist()
-        reported = effect(values[:5], values[5:], began=(FIRST, SECOND))
-        untold = effect(values[:5], values[5:])
-        assert reported is not None
-        assert untold is not None
+        reported = made(values[:5], values[5:], began=(FIRST, SECOND))
+        untold = made(values[:5], values[5:])
         called, blind = called + reported.differs, blind + untold.differs
     assert called / draws <= 0.06
     assert blind / draws > 0.5  # without the times it would be called
 
 
 def test_a_clear_difference_of_arms_in_sequence_is_still_called() -> None:
-    found = effect(LEVEL, [1.2 * each for each in LEVEL], began=(FIRST, SECOND))
-    assert found is not None
+    found = made(LEVEL, [1.2 * each for each in LEVEL], began=(FIRST, SECOND))
     assert found.differs
 
 
@@ -312,22 +300,15 @@ def started(run: Run, when: str) -> Run:
     return replace(run, record=run.record.model_copy(update={"started_utc": when}))
 
 
-def throughput_in_sequence(runs: list[Run]) -> Row:
-    subject = make_subject(runs)
-    (group,) = subject.groups
-    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
-
-
 DRIFTING = [1e9 * 1.006**at * noise for at, noise in enumerate([1.0, 1.001, 0.999, 1.0, 1.001] * 2)]
 
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_drift_over_the_session_is_not_called_and_the_row_says_why(late: int) -> None:
-    row = throughput_in_sequence(in_sequence(DRIFTING, late))
-    assert row.effect is not None
+    row = throughput(in_sequence(DRIFTING, late))
     assert (row.call, row.words) == ("none", "inconclusive")
-    assert row.effect.between.share > 0.01
-    assert row.reason.endswith(row.effect.between.words)
+    assert effect_of(row).between.share > 0.01
+    assert row.reason.endswith(effect_of(row).between.words)
 
 
 @pytest.mark.parametrize(("late", "share"), [(0, "all"), (1, "most")])
@@ -359,3 +340,139 @@ def test_a_record_whose_time_tells_no_moment_is_refused(text: str) -> None:
 def test_drift_is_the_same_up_and_down_and_nothing_for_one_run() -> None:
     assert drift([1.0, 1.0, 2.0, 2.0]) == pytest.approx(drift([2.0, 2.0, 1.0, 1.0])) == 1.0
     assert drift([5.0]) == 0.0
+
+
+WARMING = [each * (1 + 0.006 * at) for at, each in enumerate(FLAT)]
+
+
+def floor(runs: list[Run]) -> float:
+    return effect_of(throughput(runs)).floor
+
+
+def noisy(share: float, **changes: Any) -> list[Run]:
+    """Return a session of one setting whose second half is faster by a share."""
+    return [
+        turn("A", block, rate * (1 + share * half), session="aa", interleave="aa", half=half + 1,
+             **changes)
+        for half in (0, 1)
+        for block, rate in enumerate(FLAT)
+    ]  # fmt: skip
+
+
+def test_a_setting_against_itself_sets_the_floor_and_makes_no_arm() -> None:
+    better = [each * 1.03 for each in reversed(FLAT)]
+    runs = session({"A": FLAT, "B": better})
+    assert throughput(runs).call == "b"
+    subject = make_subject([*runs, *noisy(0.04)])
+    assert subject.arms == ("A", "B")
+    row = throughput([*runs, *noisy(0.04)])
+    assert effect_of(row).floor == pytest.approx(0.04, abs=1e-3)
+    assert effect_of(row).count_a == 6
+    assert row.call == "none"
+    assert "the effect is below 4.0 % (A/A runs of one setting)" in row.reason
+
+
+def test_the_floor_is_the_far_end_of_what_a_setting_showed() -> None:
+    second = [each * (1.02 + 0.02 * (-1) ** at) for at, each in enumerate(FLAT)]
+    subject = make_subject(against_itself("A", FLAT, second))
+    (found,) = [each for each in noise_floors(subject) if "throughput" in each.quantity.key]
+    assert found.effect.upper is not None
+    assert found.share == pytest.approx(found.effect.upper - 1)
+    assert found.share > found.effect.ratio - 1 + 0.01
+
+
+def test_a_quiet_setting_takes_nothing_from_what_the_arms_themselves_drift_by() -> None:
+    faster = [each * 1.2 for each in WARMING]
+    runs = session({"A": WARMING, "B": faster}, interleave="none")
+    assert floor(runs) > 0.01
+    assert floor([*runs, *noisy(0.0)]) == floor(runs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reported"),
+    [
+        ({"serial": "OTHER"}, "serial"),
+        ({"model": "RIVAL"}, "drive"),
+        ({"host": "otherbox"}, "host"),
+        ({"loader": "torch"}, "loader and loader.name"),
+        ({"scale": "full"}, "scale and scale.name"),
+        ({"path": "/mnt/other"}, "target.path"),
+        ({"settings": {"workload": {"workers": 8}}}, "workload.workers"),
+        ({"state": 1, "power": "measured"}, "power state"),
+    ],
+)
+def test_a_session_of_anything_else_raises_no_floor_and_is_listed(
+    changes: dict[str, Any], reported: str
+) -> None:
+    common: dict[str, Any] = {"virtual": False, "power": "measured"}
+    runs = session({"A": FLAT, "B": [each * 1.03 for each in FLAT]}, **common)
+    own, other = noisy(0.2, **common), noisy(0.2, **(common | changes))
+    assert floor([*runs, *own]) > 0.19
+    assert floor([*runs, *other]) == floor(runs)
+    subject = make_subject([*runs, *other])
+    ((found, reason),) = unused_sessions(subject)
+    assert found.session_id == "aa"
+    assert reason == f"it differs from the compared runs in {reported}"
+    section = noise_section(subject)
+    assert section is not None
+    assert f"unet3d, session aa: {reason}." in str(section.blocks[0])
+
+
+def test_a_session_of_either_arm_is_heard() -> None:
+    ours: dict[str, Any] = {"virtual": False, "power": "measured"}
+    runs = [
+        *session({"A": FLAT}, serial="SA", **ours),
+        *session({"B": [each * 1.03 for each in FLAT]}, serial="SB", **ours),
+    ]
+    for serial in ("SA", "SB"):
+        subject = make_subject([*runs, *noisy(0.2, serial=serial, **ours)])
+        assert unused_sessions(subject) == ()
+        assert floor(list(subject.runs)) > 0.19
+
+
+def test_a_session_of_two_settings_speaks_for_none() -> None:
+    runs = session({"A": FLAT, "B": FLAT}, virtual=False)
+    halves = noisy(0.2, virtual=False)
+    mixed = [*halves[:6], *noisy(0.2, virtual=False, serial="OTHER")[6:]]
+    assert floor([*runs, *mixed]) == 0.01
+    ((_, reason),) = unused_sessions(make_subject([*runs, *mixed]))
+    assert reason == "its own runs differ in serial"
+
+
+def test_a_session_of_another_point_says_nothing_of_this_one() -> None:
+    def at(workers: int, faster: float) -> list[Run]:
+        own = {"workload": {"workers": workers}}
+        return [
+            turn(label, block, rate * (faster if label == "B" else 1), settings=own,
+                 session=f"s{workers}", name=f"{label}-{workers}-{block}")
+            for label in "AB"
+            for block, rate in enumerate(FLAT)
+        ]  # fmt: skip
+
+    loud = noisy(0.2, settings={"workload": {"workers": 8}})
+    subject = make_subject([*at(1, 1.03), *at(8, 1.03), *loud])
+    (group,) = subject.groups
+    found = {
+        row.at: row.effect.floor
+        for row in compare(subject, group)
+        if "throughput" in row.quantity.key and row.effect
+    }
+    assert found["1"] == 0.01
+    assert found["8"] > 0.19
+
+
+def test_fewer_than_six_pairs_of_a_setting_with_itself_are_no_floor() -> None:
+    runs = [*session({"A": FLAT, "B": FLAT}), *against_itself("A", FLAT[:5], FLAT[:5])]
+    subject = make_subject(runs)
+    assert noise_floors(subject) == ()
+    ((_, reason),) = unused_sessions(subject)
+    assert reason == "it has fewer than 6 pairs"
+
+
+def test_a_setting_against_itself_alone_is_one_arm_with_its_floor() -> None:
+    subject = make_subject(against_itself("A", FLAT, [each * 1.02 for each in FLAT]))
+    assert subject.arms == ("A",)
+    (found,) = [each for each in noise_floors(subject) if "throughput" in each.quantity.key]
+    assert found.share == pytest.approx(0.02, abs=1e-3)
+    assert (found.workload, found.effect.pairs) == ("unet3d", 6)
+    assert unused_sessions(subject) == ()

@@ -12,7 +12,7 @@ from wattload.reports.runs.energy import SIMULATED, phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
-from wattload.reports.stats.sweeps import load_curves, panels, points, scalings
+from wattload.reports.stats.sweeps import load_curves, points, scalings
 
 PER_JOULE = "reads per joule, gpu_random_read"
 ENGINES = ("memory", "storage")
@@ -43,10 +43,6 @@ def test_without_storage_there_are_no_reads_per_joule(engine: str) -> None:
     assert PER_JOULE not in quantities(random_run(engine=engine).record)
 
 
-def test_without_power_there_are_no_reads_per_joule() -> None:
-    assert PER_JOULE not in quantities(random_run(has_power=False).record)
-
-
 def test_readings_of_a_simulated_drive_rank_nothing() -> None:
     run = simulated(random_run())
     _, figure = quantities(run.record)[PER_JOULE]
@@ -61,17 +57,6 @@ def test_reads_per_joule_ask_what_energy_costs_and_nothing_asks_it_twice() -> No
     assert asked["reads per joule"] == ""
     assert asked["reads_per_s"] == ""
     assert "rate per watt" not in asked
-
-
-def test_lists_of_targets_are_points_by_how_many_there_are() -> None:
-    subject = make_subject(target_sweep((1, 2, 14), repeats=1), "loader")
-    found = points(subject.groups[0])
-    assert [(point.axis, point.value, point.number) for point in found] == [
-        ("targets", "1", 1.0),
-        ("targets", "2", 2.0),
-        ("targets", "14", 14.0),
-    ]
-    assert found[2].words == "targets = 14"
 
 
 def test_lists_of_equal_length_stay_lists() -> None:
@@ -134,16 +119,6 @@ def test_requests_and_reads_of_drives_are_curves_over_the_same_reads_per_second(
     (rates,) = scalings(subject, subject.groups[0])
     assert reads.rate == requests.rate == rates.curves[0].places[0].middle
     assert reads.mean_s < requests.mean_s
-
-
-def test_two_settings_have_panels_along_the_one_that_counts() -> None:
-    runs = [
-        random_run(name=f"{pairs}-{size}", queue_pairs=pairs, block_bytes=size, repeat=place)
-        for place, (pairs, size) in enumerate((p, s) for p in (1, 8) for s in (512, 4096))
-    ]
-    found = panels(make_subject(runs, "loader").groups[0])
-    assert [panel.name.replace("\xa0", " ") for panel in found] == ["512 B blocks", "4 KiB blocks"]
-    assert {panel.points[0].axis for panel in found} == {"queue_pairs"}
 
 
 def test_runs_of_one_label_that_read_a_table_and_drives_are_two_arms() -> None:

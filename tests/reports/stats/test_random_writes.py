@@ -10,7 +10,6 @@ import pytest
 from tests.reports.random_writes import writes_run
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
-from wattload.core.record.run import Comparison
 from wattload.reports.runs.energy import phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import exclusions
@@ -18,7 +17,7 @@ from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import VerdictRow, first_screen
-from wattload.reports.stats.sweeps import load_curves, points, scalings
+from wattload.reports.stats.sweeps import load_curves, scalings
 
 A: dict[str, Any] = {"label": "A", "rate": 1.9e9, "serial": "SERIALA", "watts": 16.0}
 B: dict[str, Any] = {"label": "B", "rate": 1.3e9, "serial": "SERIALB", "watts": 15.0}
@@ -33,20 +32,6 @@ def pair(a: dict[str, Any], b: dict[str, Any]) -> Subject:
 def row_of(subject: Subject) -> VerdictRow:
     (row,) = first_screen(subject).rows
     return row
-
-
-def session(**changes: Any) -> list[Run]:
-    """Return eight pairs of alternating runs."""
-    runs = []
-    for block in range(8):
-        for order, arm in enumerate((A, B)):
-            own = arm | {"rate": arm["rate"] * (1 + 0.004 * ((3 * block + order) % 5))} | changes
-            place = Comparison(
-                session_id="s", arm=arm["label"], block=block, order=order, interleave="abba"
-            )
-            name = f"run-{arm['label']}-{block}"
-            runs.append(writes_run(name=name, seed=2 * block + order, comparison=place, **own))
-    return runs
 
 
 def test_what_may_be_overwritten_is_no_axis_of_a_sweep() -> None:
@@ -64,17 +49,6 @@ def test_drives_of_other_sizes_are_compared_by_their_steady_rates_alone() -> Non
     found = exclusions(fill, fill.groups[0])
     quantity, _ = quantities(fill.runs[0].record)["fill_seconds"]
     assert "different bytes in random_write" in found.reasons(quantity)[0]
-
-
-def test_pairs_in_turns_call_speed_and_energy_of_the_steady_state() -> None:
-    row = row_of(make_subject(session(condition="keep"), "label"))
-    assert row.speed is not None
-    assert row.energy is not None
-    assert (row.speed.winner, row.energy.winner) == ("A", "A")
-    assert row.energy.ratio == pytest.approx(15 / 1.3 / (16 / 1.9), rel=0.02)
-    assert row.energy.part == "steady state"
-    assert row.energies.title == "J per GB (steady)"
-    assert row.rates.title == "GB/s (steady)"
 
 
 def test_joules_per_gb_of_a_steady_state_are_of_its_window() -> None:
@@ -102,15 +76,6 @@ def test_the_joules_of_a_steady_state_have_no_better_direction() -> None:
     assert found["energy, steady"][0].better == "neither"
     assert found["rate per watt, steady"][0].asked_by == ""
     assert found["energy, random_write"][0].asked_by == "rate per watt, steady"
-
-
-def test_points_of_a_swept_rate_have_a_unit() -> None:
-    runs = [
-        writes_run(name=f"run-{limit}", seed=seed, limit_bytes_per_s=limit)
-        for seed, limit in enumerate((5e8, 1e9, None))
-    ]
-    found = points(make_subject(runs, "label").groups[0])
-    assert [at.value for at in found] == ["500\u00a0MB/s", "1.00\u00a0GB/s", "unlimited"]
 
 
 def with_latencies(run: Run) -> Run:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.records import Scenario, make_run
 from tests.reports.conftest import arm, one, render_page
+from tests.reports.sessions import known, run, session, turn
 from wattload.core.errors import ConfigError
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.core.record.run import RunRecord
@@ -17,6 +18,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import energy_blocks
 from wattload.reports.stats.settings import flat
 from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE, make_subject
+from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import MISSING
 
 
@@ -87,7 +89,7 @@ def test_a_list_is_one_value_and_a_mapping_is_not() -> None:
     assert dict(flat({"a": {"b": [1, 2], "c": None}})) == {"a.b": [1, 2], "a.c": None}
 
 
-def record(settings: tuple[PowerSettingRecord, ...] = (), **changes: Any) -> RunRecord:
+def powered(settings: tuple[PowerSettingRecord, ...] = (), **changes: Any) -> RunRecord:
     made, _ = make_run(Scenario(power="bounds", virtual=False, state=1))
     (state,) = made.power.states
     reported = state.model_copy(update={"settings": settings, **changes})
@@ -110,15 +112,15 @@ def power_arm(made: RunRecord) -> str:
 
 
 def test_state_that_was_set_is_the_arm() -> None:
-    assert power_arm(record()) == "PS1"
+    assert power_arm(powered()) == "PS1"
 
 
 def test_state_that_was_found_is_the_arm_of_a_run_that_set_none() -> None:
-    assert power_arm(record(requested=None, verified=None, before=2)) == "PS2"
+    assert power_arm(powered(requested=None, verified=None, before=2)) == "PS2"
 
 
 def test_state_that_a_drive_sleeps_in_is_no_arm() -> None:
-    made = record(requested=None, verified=None, before=2)
+    made = powered(requested=None, verified=None, before=2)
     (controller,) = made.controllers
     assert controller.facts.power_states is not None
     table = tuple(
@@ -133,7 +135,7 @@ def test_state_that_a_drive_sleeps_in_is_no_arm() -> None:
 
 
 def test_state_that_was_refused_is_no_arm() -> None:
-    assert power_arm(record(verified=None)) == UNKNOWN_STATE
+    assert power_arm(powered(verified=None)) == UNKNOWN_STATE
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_state_that_was_refused_is_no_arm() -> None:
 def test_other_caps_tell_arms_apart(
     option: str, name: str, verified: float | None, reported: str
 ) -> None:
-    made = record((setting(option, name, "W", verified),), requested=None, verified=None)
+    made = powered((setting(option, name, "W", verified),), requested=None, verified=None)
     assert power_arm(made) == reported
 
 
@@ -173,3 +175,111 @@ def _tables(blocks: Sequence[Block]) -> Iterator[Table]:
             yield block
         elif isinstance(block, Fold):
             yield from _tables(block.blocks)
+
+
+REAL: dict[str, Any] = {"power": "measured", "virtual": False}
+
+
+def paths(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, each arm on a path of its own."""
+    return [on(each, f"/mnt/{each.record.label}") for each in runs]
+
+
+def on(each: Run, path: str) -> Run:
+    """Return the run, configured with another path."""
+    config = {**each.record.config, "target": {"path": path}}
+    record = each.record.model_copy(update={"config": config})
+    return Run(record=record, traces=each.traces)
+
+
+TWELVE = paths(session({"A": [2e9] * 6, "B": [1e9] * 6}, **REAL))
+
+
+def stray(**changes: Any) -> Run:
+    """Return one more run of A."""
+    return run("stray", label="A", **{**REAL, "seed": 77, "order": 30, **changes})
+
+
+@pytest.mark.parametrize("path", ["/mnt/elsewhere", "/mnt/B"])
+@pytest.mark.parametrize("status", ["complete", "failed"])
+def test_a_run_on_another_path_is_named_and_the_others_are_compared(path: str, status: str) -> None:
+    subject = make_subject([*TWELVE, on(stray(status=status), path)])
+    screen = first_screen(subject)
+    (row,) = screen.rows
+    assert (known(row.speed).winner, row.at) == ("A", "")
+    (excluded,) = screen.excluded
+    reason = f"stray: target.path is {path}; it is /mnt/A in 6 other runs of A"
+    assert excluded.startswith(reason)
+    assert ("the run was interrupted" in excluded) == (status == "failed")
+
+
+def test_a_failed_run_makes_no_third_arm() -> None:
+    failed = run("failed", label="C", status="failed", **REAL)
+    subject = make_subject([*TWELVE, failed])
+    assert subject.arms == ("A", "B")
+    screen = first_screen(subject)
+    assert known(screen.rows[0].speed).winner == "A"
+    (excluded,) = screen.excluded
+    assert excluded.startswith("failed: no run of C is valid; ")
+    assert "the run was interrupted" in excluded
+
+
+def test_one_valid_run_of_a_third_arm_is_named_beside_two_full_arms() -> None:
+    subject = make_subject([*TWELVE, run("one", label="C", **REAL)])
+    assert subject.arms == ("A", "B")
+    assert subject.strays == {"one": "it is the only run of C"}
+
+
+def test_three_arms_of_one_run_each_stay() -> None:
+    subject = make_subject([run(name, label=name) for name in "ABC"])
+    assert (subject.arms, subject.strays) == (("A", "B", "C"), {})
+
+
+def test_all_runs_failed_stay_in_their_arms() -> None:
+    subject = make_subject([run(name, label=name, status="failed") for name in "AB"])
+    assert (subject.arms, subject.strays) == (("A", "B"), {})
+
+
+def test_points_that_both_arms_ran_are_no_strays() -> None:
+    def at(workers: int, count: int) -> list[Run]:
+        rates = {"A": [2e9] * count, "B": [1e9] * count}
+        settings = {"workload": {"workers": workers}}
+        return session(rates, session=f"s{workers}", settings=settings, **REAL)
+
+    subject = make_subject([*at(1, 6), *at(2, 1)])
+    assert subject.strays == {}
+    assert make_subject([*at(1, 6), *at(2, 1)[:1]]).strays
+
+
+def test_no_number_of_a_search_for_accelerators_is_a_stray() -> None:
+    searched = {"sweep": {"name": "accelerators"}}
+    full = [
+        run(f"{label}{n}", searched, label=label) for label in ("A-n1", "A-n2") for n in range(5)
+    ]
+    subject = make_subject([*full, run("one", searched, label="A-n4")])
+    assert subject.arms == ("A-n1", "A-n2", "A-n4")
+
+
+@pytest.mark.parametrize("change", [{"serial": "S9"}, {"host": "elsewhere"}])
+def test_a_run_on_another_drive_or_host_is_left_out_and_named(change: dict[str, str]) -> None:
+    odd = turn("A", 6, 2e9, **(REAL | {"serial": "SA"} | change))
+    arms = [
+        *session({"A": [2e9, 2.01e9, 1.99e9] * 2}, serial="SA", **REAL),
+        *session({"B": [1e9, 1.01e9, 0.99e9] * 2}, serial="SB", **REAL),
+    ]
+    subject = make_subject([*arms, odd])
+    assert list(subject.strays) == [odd.id]
+    assert f"{change.get('serial', '') or change['host']}; it is" in subject.strays[odd.id]
+
+
+def test_an_arm_of_failed_runs_with_other_settings_leaves_a_page_of_one() -> None:
+    valid = run("valid", label="A", **REAL)
+    failed = []
+    for number, share in enumerate((0.7, 0.86)):
+        each = run(f"failed-{number}", label="B", status="failed", **REAL)
+        config = {**each.record.config, "load": {"name": "busy", "cpu_share": share}}
+        record = each.record.model_copy(update={"config": config})
+        failed.append(Run(record=record, traces=each.traces))
+    screen = first_screen(make_subject([valid, *failed]))
+    assert screen.rows
+    assert len(screen.excluded) == len(failed)

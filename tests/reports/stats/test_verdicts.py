@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from tests.reports.sessions import against_itself, session
+from tests.reports.sessions import against_itself, effect_of, known, session, throughput
 from wattload.reports.blocks import Fold
 from wattload.reports.render.json_export import document
-from wattload.reports.runs.load import Run
 from wattload.reports.sections.method import comparison_rules
 from wattload.reports.sections.ratios import quantities_table
-from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import Group, make_subject
 
 NEAR = [1e9, 1.004e9, 0.997e9, 1.002e9, 0.999e9, 1.001e9]
 AB = Group(workload="unet3d", arms={"A": (), "B": ()})
-
-
-def throughput(runs: list[Run]) -> Row:
-    subject = make_subject(runs)
-    (group,) = subject.groups
-    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
 
 
 def test_arms_are_not_the_same_within_less_than_a_setting_differs_from_itself() -> None:
@@ -51,9 +44,7 @@ def test_equal_runs_that_are_too_few_for_several_calls_are_not_called() -> None:
         for workers in (1, 2)
     ]
     row = throughput([run for point in points for run in point])
-    assert row.effect is not None
-    assert row.effect.demand is not None
-    assert row.effect.demand.family > 1
+    assert known(effect_of(row).demand).family > 1
     assert (row.call, row.words) == ("none", "inconclusive")
     assert "too few runs without spread to reach" in row.reason
 
