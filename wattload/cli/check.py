@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from wattload.cli.terminal import printable
 from wattload.core.errors import CHECK_FAILED, ConfigError, RecordError, WattloadError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from wattload.core.mlperf import Judgement, Standing
     from wattload.core.record.energy import EnergyRecord
     from wattload.core.record.file import StoredRecord
@@ -156,7 +156,6 @@ def _show(
     judged: Sequence[Judged], left_out: Mapping[Path, str], recomputed: Sequence[Recomputed]
 ) -> None:
     from rich.console import Console
-    from rich.text import Text
 
     # Nothing is wrapped or cut: a name or a sentence stays in one piece, for grep as well.
     console = Console(highlight=False, soft_wrap=True)
@@ -186,8 +185,6 @@ def _show(
 
 def _unequal(judged: Sequence[Judged]) -> Iterator[Text]:
     """Yield a line per run: its outcome, and what else there is to know of it alone."""
-    from rich.text import Text
-
     for each in judged:
         record = each.run.record
         reason = "" if each.is_finished else f": {record.status_reason}"
@@ -228,10 +225,7 @@ def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[tupl
 
 def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
     """Return the line of equal checks: verdict, name, the runs that have it, and the sentence."""
-    from rich.text import Text
-
     _, check = rows[0]
-    verdict = check.verdict.replace("_", " ")
     runs = [run_id for run_id, _ in rows]
     which = ""
     if run_count > 1:
@@ -241,14 +235,16 @@ def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
     is_passed = check.verdict == "pass" and run_count > 1
     example = "e.g. " if len(sentences) > 1 else ""
     sentence = "" if is_passed else f": {example}{check.sentence}"
-    line = Text(f"{verdict:<12}", style=_STYLES[check.verdict])
-    return line.append(printable(f"{check.name}{which}{sentence}"), style="not bold default")
+    return _line(check.verdict, _STYLES, f"{check.name}{which}{sentence}")
+
+
+def _line(word: str, styles: Mapping[str, str], text: str) -> Text:
+    line = Text(f"{word.replace('_', ' '):<12}", style=styles[word])
+    return line.append(printable(text), style="not bold default")
 
 
 def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
     """Yield the findings of MLPerf's rules, each once, with the runs that it is about."""
-    from rich.text import Text
-
     ruled = [(each.run.id, each.mlperf) for each in judged if each.mlperf and each.is_finished]
     if not ruled:
         return
@@ -268,8 +264,7 @@ def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
         which = f" ({run_id})" if len(rows) == 1 else f" ({len(rows)} runs)"
         which = "" if len(rows) == len(ruled) else which
         sentence = f"e.g. {sentence}" if len({said for _, said in rows}) > 1 else sentence
-        line = Text(f"{standing.replace('_', ' '):<12}", style=_STANDINGS[standing])
-        yield line.append(printable(f"{rule}{which}: {sentence}"), style="not bold default")
+        yield _line(standing, _STANDINGS, f"{rule}{which}: {sentence}")
 
 
 ROUNDING = 1e-6

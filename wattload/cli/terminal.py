@@ -1,11 +1,7 @@
-"""What is printed on a terminal: aligned lines, wrapped, in colours that follow ``NO_COLOR``.
-
-On one that is not UTF-8, characters that it lacks are spelt in ASCII.
-"""
+"""What is printed on a terminal: aligned lines, wrapped, in colours that follow ``NO_COLOR``."""
 
 from __future__ import annotations
 
-import codecs
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,23 +14,6 @@ from wattload.core.host_paths import on_host
 LABEL_WIDTH = 12
 NARROWEST = 20
 """Texts are wrapped at this width even on a narrower terminal."""
-
-ERRORS = "wattload-ascii"
-
-SPELLINGS = {
-    "±": "+/-",
-    "≤": "<=",
-    "≥": ">=",
-    "÷": "/",
-    "×": "x",  # noqa: RUF001 - the sign is meant
-    "µ": "u",
-    "°": "deg ",
-    "–": "-",  # noqa: RUF001 - the dash is meant
-    "…": "...",
-    "→": "->",
-    "\u00a0": " ",
-    "\u202f": " ",
-}
 
 
 class Line(NamedTuple):
@@ -78,16 +57,8 @@ def report_command(paths: Iterable[Path]) -> str:
     return shlex.join(["wattload", "report", *(str(on_host(path)) for path in paths)])
 
 
-def spell_what_is_missing() -> None:
-    """Let standard output and error spell characters that their encoding lacks."""
-    codecs.register_error(ERRORS, _spelt)
+def replace_what_is_missing() -> None:
+    """Let standard output and error print ``?`` for characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(errors=ERRORS)
-
-
-def _spelt(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    return "".join(SPELLINGS.get(letter, "?") for letter in missing), error.end
+            stream.reconfigure(errors="replace")

@@ -1,24 +1,8 @@
 """The errors a user can meet, each with the exit status of the command line.
 
-::
-
-    WattloadError                       1
-    ├── ConfigError (ValueError)        2   a setting is unknown, of the wrong type or out of range
-    ├── TargetError (OSError)           2   the target is missing, full or read-only
-    ├── DataError (ValueError)          2   a data folder or file is truncated or corrupt
-    │   └── ForeignFileError            2   a file or folder is not ours to write
-    ├── RecordError (ValueError)        2   a run record can't be read
-    ├── MissingExtraError (ImportError) 2   an optional part of the distribution is not installed
-    ├── PowerError                      1   a power source or a power state failed
-    │   ├── PowerPermissionError (PermissionError)
-    │   ├── PowerDataLostError              a meter says that it dropped readings
-    │   └── PowerStateError             2   out of range, non-operational, or refused by the drive
-    └── RunError                        1   the run could not be finished
-        ├── MisplacedRecordError        1   a finished run's record is not in its folder
-        └── RankLostError               1   another rank of the run has ended
-
 A message is one or two sentences: what was wrong, the value, what is allowed and what to do.
- Only ``wattload.__main__`` turns an error into an exit status.
+Only ``wattload.__main__`` turns an error into an exit status. A fault of the host, which the kernel
+reports as an ``OSError`` or a ``MemoryError``, becomes one of them by ``host_fault``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -64,24 +64,15 @@ class BlockStat:
         return cls(read_ios=0, read_bytes=0, write_ios=0, write_bytes=0, busy_s=0.0, weighted_s=0.0)
 
     def __add__(self, other: BlockStat) -> BlockStat:
-        return BlockStat(
-            read_ios=self.read_ios + other.read_ios,
-            read_bytes=self.read_bytes + other.read_bytes,
-            write_ios=self.write_ios + other.write_ios,
-            write_bytes=self.write_bytes + other.write_bytes,
-            busy_s=self.busy_s + other.busy_s,
-            weighted_s=self.weighted_s + other.weighted_s,
-        )
+        added = asdict(other)
+        return BlockStat(**{name: value + added[name] for name, value in asdict(self).items()})
 
     def __sub__(self, earlier: BlockStat) -> BlockStat:
-        return BlockStat(
-            read_ios=self.read_ios - earlier.read_ios,
-            read_bytes=self.read_bytes - earlier.read_bytes,
-            write_ios=self.write_ios - earlier.write_ios,
-            write_bytes=self.write_bytes - earlier.write_bytes,
-            busy_s=_elapsed_s(earlier.busy_s, self.busy_s),
-            weighted_s=_elapsed_s(earlier.weighted_s, self.weighted_s),
-        )
+        before = asdict(earlier)
+        grown = {name: value - before[name] for name, value in asdict(self).items()}
+        grown["busy_s"] = _elapsed_s(earlier.busy_s, self.busy_s)
+        grown["weighted_s"] = _elapsed_s(earlier.weighted_s, self.weighted_s)
+        return BlockStat(**grown)
 
 
 def _elapsed_s(earlier_s: float, later_s: float) -> float:
