@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.child import scratch
 from benchmarks.engine import FIO, WRITE
-from benchmarks.files import scratch
 from benchmarks.measure import Comparison, Figures, Row, Way, fastest
 from benchmarks.wattload_run import Run
 from wattload.core.units import MIB

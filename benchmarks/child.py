@@ -1,16 +1,26 @@
-"""Child processes of benchmarks: their output, and what a run of I/O in one comes to."""
+"""Child processes of benchmarks and files on the target, and what a run of I/O comes to."""
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.measure import NotMeasuredError
+from wattload.core.io import IOKind, IOOrder
+from wattload.core.units import MIB
+from wattload.loaders.data.cold_cache import evict
 
 ROOT = Path(__file__).resolve().parents[1]
 PREFIX = "wattload: "
+_BLOCK_BYTES = 8 * MIB
 
 
 def output(
@@ -39,6 +49,19 @@ def output(
     return done.stdout
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What an engine does: move ``files`` in blocks of ``block_bytes`` for ``seconds``."""
+
+    kind: IOKind
+    order: IOOrder
+    files: Sequence[Path]
+    block_bytes: int
+    depth: int
+    seconds: float
+    direct: bool = True
+
+
 def io_figures(
     *, moved_bytes: float, operations: float, seconds: float, cpu_s: float
 ) -> dict[str, float]:
@@ -55,3 +78,34 @@ def own_cpu_s() -> float:
     """Return user and system seconds of all threads of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+@contextmanager
+def scratch(target: Path) -> Iterator[Path]:
+    """Hold a folder on the target; it is removed with all its files."""
+    with tempfile.TemporaryDirectory(prefix="wattload-bench-", dir=target) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def written_files(target: Path, count: int, size_bytes: int) -> Iterator[Sequence[Path]]:
+    """Hold ``count`` files of random bytes, durable and out of the page cache.
+
+    Every byte is written: a read of blocks that are only preallocated never reaches the drive, and
+    a write to them has to change the file system's map.
+    """
+    with scratch(target) as folder:
+        files = [folder / f"{number}.bin" for number in range(count)]
+        for number, path in enumerate(files):
+            _write(path, size_bytes, seed=number)
+        evict(files)
+        yield files
+
+
+def _write(path: Path, size_bytes: int, *, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        for start in range(0, size_bytes, _BLOCK_BYTES):
+            file.write(random.bytes(min(_BLOCK_BYTES, size_bytes - start)))
+        file.flush()
+        os.fsync(file.fileno())

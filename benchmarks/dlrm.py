@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.child import output
-from benchmarks.files import scratch
+from benchmarks.child import output, scratch
 from benchmarks.measure import Comparison, Figures, Row
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.arrow.config import Config as ArrowConfig

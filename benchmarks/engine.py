@@ -1,4 +1,4 @@
-"""The I/O engine against fio: sequential and random O_DIRECT I/O on the same files.
+"""The I/O engine against fio on the same files, and without a drive.
 
 Both sides first try their settings; the fastest of each are compared.
 """
@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks import engine_job, fio
-from benchmarks.files import written_files
-from benchmarks.measure import Comparison, Row, Way, fastest
+from benchmarks.child import written_files
+from benchmarks.measure import Comparison, Figures, NotMeasuredError, Row, Way, fastest
 from wattload.core.io import IOKind, IOOrder
-from wattload.core.units import KIB, MIB
+from wattload.core.units import GIB, KIB, MIB
+from wattload.loaders.data.cold_cache import resident_fraction
 
 FILE_COUNT = 4
 FILE_BYTES = 512 * MIB
@@ -49,34 +51,25 @@ class Case:
     goal: float | None = 0.98
 
     def ours(self, files: Sequence[Path]) -> list[engine_job.Job]:
-        return [
-            engine_job.Job(
-                kind=self.kind,
-                order=self.order,
-                files=files,
-                block_bytes=self.block_bytes,
-                depth=depth,
-                seconds=SECONDS,
-                direct=self.direct,
-            )
-            for depth in self.depths
-        ]
+        return [engine_job.Job(**self._task(files, depth)) for depth in self.depths]
 
     def fios(self, files: Sequence[Path]) -> list[fio.Job]:
         return [
-            fio.Job(
-                kind=self.kind,
-                order=self.order,
-                files=files,
-                block_bytes=self.block_bytes,
-                depth=depth,
-                batch=batch,
-                seconds=SECONDS,
-                direct=self.direct,
-            )
+            fio.Job(**self._task(files, depth), batch=batch)
             for depth in self.depths
             for batch in self.batches
         ]
+
+    def _task(self, files: Sequence[Path], depth: int) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "order": self.order,
+            "files": files,
+            "block_bytes": self.block_bytes,
+            "depth": depth,
+            "seconds": SECONDS,
+            "direct": self.direct,
+        }
 
 
 SEQUENTIAL = partial(Case, order=IOOrder.SEQUENTIAL, block_bytes=MIB, depths=DEPTHS, batches=(1, 8))
@@ -92,6 +85,18 @@ CASES = (
     RANDOM(name="random 4 KiB read, QD 32", kind=IOKind.READ, block_bytes=4 * KIB, depths=(32,)),
     RANDOM(name="random 4 KiB read, QD 128", kind=IOKind.READ, block_bytes=4 * KIB, depths=(128,)),
     RANDOM_WRITE,
+)
+
+HOT_BYTES = 256 * MIB
+RESIDENT_LEAST = 0.99
+"""A kernel that reclaims idle memory (DAMON) takes a page here and there, which does not matter."""
+HOT = RANDOM(
+    name="hot page cache, random 4 KiB read",
+    kind=IOKind.READ,
+    block_bytes=4 * KIB,
+    depths=(32, 128),
+    direct=False,
+    goal=None,
 )
 
 
@@ -142,3 +147,31 @@ def _verification(files: Sequence[Path]) -> Comparison:
         ),
         ways={"verified": replace(plain, is_verified=True), "not verified": plain},
     )
+
+
+def ceilings(target: Path) -> Iterator[Comparison]:
+    """Compare hot reads with fio's, then measure the engine on memory and on nothing."""
+    with written_files(target, 1, HOT_BYTES) as (path,):
+        path.read_bytes()
+
+        def resident(way: Way) -> Way:
+            return lambda: _resident(path, way())
+
+        yield against_fio(HOT, [path], resident)
+    for backend, goal in (("memory", None), ("null", 10.0)):
+        job = replace(
+            HOT.ours([Path(f"/{backend}")])[1], direct=True, backend=backend, nominal_bytes=GIB
+        )
+        yield Comparison(
+            rows=(operations_per_s(name=f"engine on {backend}, 4 KiB", goal=goal),),
+            ways={backend: job},
+            warm=True,
+            notes=[job.shown()],
+        )
+
+
+def _resident(path: Path, figures: Figures) -> Figures:
+    found = resident_fraction([path])
+    if found is None or found < RESIDENT_LEAST:
+        raise NotMeasuredError(f"the file left the page cache (resident: {found})")
+    return figures

@@ -9,32 +9,24 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.child import io_figures, output, own_cpu_s
+from benchmarks.child import Task, io_figures, output, own_cpu_s
 from benchmarks.devices import identity, size_of
 from benchmarks.measure import Figures
 from wattload.core.io import Allocation, Extent, IOKind, IOOrder, IOPlan, Stamps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What the engine does: move ``files`` in blocks of ``block_bytes`` for ``seconds``.
+class Job(Task):
+    """What our engine does.
 
     Files of a backend without a disk are only names, of ``nominal_bytes`` each; a block device is
     the only one of ``files``. With ``is_verified`` every block is compared with a stamp and its
     sum. With ``readings_s`` progress is read every so many seconds.
     """
 
-    kind: IOKind
-    order: IOOrder
-    files: Sequence[Path]
-    block_bytes: int
-    depth: int
-    seconds: float
-    direct: bool = True
     backend: str = "auto"
     nominal_bytes: int | None = None
     is_verified: bool = False

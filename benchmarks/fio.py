@@ -6,12 +6,11 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.child import io_figures, output
+from benchmarks.child import Task, io_figures, output
 from benchmarks.devices import size_of
 from benchmarks.measure import Figures, NotMeasuredError
 from wattload.core.io import IOKind, IOOrder
@@ -22,7 +21,7 @@ ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Task):
     """What fio does: the same as a plan of ours.
 
     ``batch`` is how many operations it submits and completes in one system call. ``files`` exist,
@@ -30,13 +29,6 @@ class Job:
     of them, preallocates so many bytes and writes them once, and it is removed afterwards.
     """
 
-    kind: IOKind
-    order: IOOrder
-    files: Sequence[Path]
-    block_bytes: int
-    depth: int
-    seconds: float
-    direct: bool = True
     batch: int = 1
     new_bytes: int | None = None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.files import scratch, written_files
+from benchmarks.child import scratch, written_files
 from benchmarks.fio import Job
 from benchmarks.measure import Comparison, Figures, NotMeasuredError, Row, Way
 from benchmarks.wattload_run import Run

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.files import scratch
+from benchmarks.child import scratch
 from benchmarks.measure import Comparison, Row
 from benchmarks.wattload_run import Run
 from wattload.core.units import KIB, MIB

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.child import output
+from benchmarks.child import output, scratch, written_files
 from benchmarks.engine import BATCHES
-from benchmarks.files import scratch, written_files
 from benchmarks.fio import Job
 from benchmarks.measure import Comparison, Figures, NotMeasuredError, Row, Way, fastest
 from benchmarks.wattload_run import Run

@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from benchmarks.child import written_files
 from benchmarks.devices import loop_device, watched, zram_device
 from benchmarks.engine import RANDOM_WRITE, against_fio, operations_per_s
-from benchmarks.files import written_files
 from benchmarks.measure import Comparison, NotMeasuredError, Row, absent
 from wattload.core.units import MIB
 

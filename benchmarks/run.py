@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,18 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
-    ceilings,
     checkpoint,
     dlrm,
     engine,
     gnn,
     gpu,
     gpu_queue,
-    harness,
-    host_load,
     random_write,
-    report,
-    sampler,
+    suite,
     unet3d,
 )
 from benchmarks.measure import (
@@ -35,28 +32,33 @@ from benchmarks.measure import (
     UNAVAILABLE,
     Comparison,
     Result,
+    Row,
     Verdict,
     absent,
 )
-from benchmarks.table import table
 
 Group = Callable[[Path], Iterator[Comparison]]
 
 GROUPS: dict[str, Group] = {
     "engine": engine.comparisons,
     "random_write": random_write.comparisons,
-    "ceilings": ceilings.comparisons,
+    "ceilings": engine.ceilings,
     "unet3d": unet3d.comparisons,
     "checkpoint": checkpoint.comparisons,
     "dlrm": dlrm.comparisons,
     "gpu": gpu.comparisons,
     "gpu_queue": gpu_queue.comparisons,
     "gnn": gnn.comparisons,
-    "load": host_load.comparisons,
-    "harness": harness.comparisons,
-    "sampler": sampler.comparisons,
-    "report": report.comparisons,
+    "load": suite.host_load,
+    "harness": suite.harness,
+    "sampler": suite.sampler,
+    "report": suite.report,
 }
+
+_HEAD = (
+    "| benchmark | median | 95 % interval | noise floor | goal | verdict | measured, medians |",
+    "|---|---|---|---|---|---|---|",
+)
 
 MISSED = (Verdict.MISSED, Verdict.WIDE)
 
@@ -124,6 +126,51 @@ def _legend(pairs: int) -> str:
         "- noise floor: half the interval of the yardstick against itself in the same rounds; "
         f"over {NOISE_LIMIT:.0%} there is no verdict"
     )
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return a table of all results, then their notes, each once."""
+    notes = dict.fromkeys(f"- {note}" for result in results for note in result.notes)
+    return "\n".join([*_HEAD, *map(_line, results), "", *notes])
+
+
+def _line(result: Result) -> str:
+    row, unit = result.row, "x" if result.is_ratio else result.row.unit
+    if result.missing is not None:
+        return f"| {row.name} | | | | {_goal(row)} | {result.verdict} | {result.missing} |"
+    measured = ", ".join(
+        f"{way} {statistics.median(values):.3g} {row.unit}"
+        for way, values in (result.measured or {}).items()
+    )
+    floor, bounds = result.noise_floor, result.interval
+    cells = (
+        row.name,
+        f"{result.median:.3g} {unit}",
+        f"{bounds.low:.3g} to {bounds.high:.3g}",
+        "" if floor is None else f"± {floor:.1%}",
+        _goal(row),
+        _verdict(result),
+        measured,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _goal(row: Row) -> str:
+    if row.goal is None:
+        return "none"
+    return f"{'≥' if row.sense == 'at_least' else '≤'} {row.goal:.3g}"
+
+
+def _verdict(result: Result) -> str:
+    """Return the verdict; if noise forbids one, also the side of the goal of the interval."""
+    if result.verdict is not Verdict.NOISY:
+        return str(result.verdict)
+    bounds, goal = result.interval, result.row.goal or 0.0
+    sides = [bounds.low >= goal, bounds.high <= goal]
+    if result.row.sense == "at_most":
+        sides.reverse()
+    side = "good side" if sides[0] else "bad side" if sides[1] else "both sides of the goal"
+    return f"{result.verdict} (noise over {NOISE_LIMIT:.0%}), {side}"
 
 
 def _keep(

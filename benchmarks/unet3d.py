@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import engine_job
-from benchmarks.files import scratch
+from benchmarks.child import scratch
 from benchmarks.measure import Comparison, Figures, NotMeasuredError, Row
 from benchmarks.wattload_run import Run
 from wattload.core.io import IOKind, IOOrder

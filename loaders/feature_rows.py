@@ -181,7 +181,10 @@ class GatherResult:
 
 
 class RowGatherer(Protocol):
-    """Open files and registered memory, ready to gather; used by one thread at a time."""
+    """Open files and registered memory, ready to gather; used by one thread at a time.
+
+    A subclass inherits the methods that do nothing: those without counts, mapped files or a cache.
+    """
 
     def path(self) -> DataPath:
         """Return the path of the bytes, what moves them, and the counts that prove it."""
@@ -189,18 +192,18 @@ class RowGatherer(Protocol):
 
     def count_anew(self) -> None:
         """Let the counts of ``path`` be those of the gathers from now on."""
-        ...
+        return
 
     def release_pages(self) -> None:
         """Let go of mapped pages of the page cache, which can't be evicted before."""
-        ...
+        return
 
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Hear of the rows of a later gather: of each gather once, in their order.
 
         A gatherer with a cache keeps rows that are needed again soon; the others ignore it.
         """
-        ...
+        return
 
     def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
         """Fill ``into`` with these rows, in their order; a number may come twice.

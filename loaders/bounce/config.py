@@ -19,7 +19,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.engine.library import IO_URING, choose_backend
-from wattload.loaders.gpu.limits import check_host
+from wattload.loaders.gpu.host import check_host
 from wattload.loaders.gpu.process import ENGINE, ProcessReader, Way
 
 THREAD, RING = "thread", "ring"

@@ -20,7 +20,7 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
-from wattload.loaders.gpu.limits import MOST_IO_KB, check_host, cufile_io_kb
+from wattload.loaders.gpu.host import MOST_IO_KB, check_host, cufile_io_kb
 from wattload.loaders.gpu.process import ENGINE, ProcessReader, Way
 
 DIRECT, AUTO = "direct", "auto"

@@ -12,45 +12,25 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError
-from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import PYTORCH, Requirement, require_installed
-from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
+from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import BatchSampler
-from wattload.loaders.mmap.config import Config as Mapped
-from wattload.loaders.mmap.native import ADVICE, THREAD_LIMIT
+from wattload.loaders.mmap.config import MappedRows
 
 DGL = Requirement(module="dgl", software="DGL", extra="dgl")
 _NO_BUILD_FROM = (3, 12)
 
 
 @dataclass(slots=True, kw_only=True)
-class Config:
+class Config(MappedRows):
     """Who touches the pages of features, and what the kernel is advised; both as loader=mmap."""
 
     name: ClassVar[str] = "dgl"
     requires: ClassVar[tuple[Requirement, ...]] = (PYTORCH, DGL)
-    fills_gpu: ClassVar[bool] = False
-    window_batches: ClassVar[int] = 0
 
     _target_: str = "wattload.loaders.dgl.config.Config"
-    threads: int | None = setting(
-        None,
-        "Threads that gather rows, with one page fault in flight each.",
-        least=1,
-        most=THREAD_LIMIT,
-        unset="one per CPU",
-    )
-    advice: str = setting(
-        "normal",
-        "What madvise says of the mapped files: random forbids read-ahead.",
-        choices=tuple(ADVICE),
-    )
-
-    def check(self) -> None:
-        """Raise ``ConfigError`` for a setting outside its range."""
-        check_settings(self, "loader")
 
     def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
         """Raise without DGL, or where the kernel does not count what storage read."""
@@ -61,14 +41,11 @@ class Config:
                 "use loader=mmap, which reads features as DGL's users do"
             )
         require_installed(self.requires, user="loader=dgl", alternative="loader=mmap")
-        self._mapped.check_feature_rows(plan, targets)
+        MappedRows.check_feature_rows(self, plan, targets)
 
     def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
         """Return DGL's copy of the sources of edges, 8 bytes each."""
         return FeatureMemory(working_bytes=8 * plan.edge_count)
-
-    def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
-        return self._mapped.row_gatherer(plan)
 
     def batch_sampler(
         self, topology: Topology, fanouts: Sequence[Sequence[int]], *, threads: int, seed: int
@@ -76,7 +53,3 @@ class Config:
         from wattload.loaders.dgl.sampler import DglSampler
 
         return DglSampler(topology, fanouts, threads=threads, seed=seed)
-
-    @property
-    def _mapped(self) -> Mapped:
-        return Mapped(threads=self.threads, advice=self.advice)

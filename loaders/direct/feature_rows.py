@@ -24,6 +24,7 @@ from wattload.loaders.feature_rows import (
     FeaturePlan,
     GatherResult,
     Memory,
+    RowGatherer,
     host_array,
     is_aligned,
     read_bytes_of,
@@ -41,8 +42,8 @@ def staging_bytes(plan: FeaturePlan) -> int:
     return min(plan.batch_rows, STAGED_ROWS) * most_bytes
 
 
-class DirectGatherer:
-    """An engine that reads listed blocks; implements ``RowGatherer``."""
+class DirectGatherer(RowGatherer):
+    """An engine that reads listed blocks."""
 
     def __init__(self, plan: FeaturePlan, *, backend: str, pollers: int) -> None:
         plan.check_files()
@@ -72,15 +73,6 @@ class DirectGatherer:
     def path(self) -> DataPath:
         """Return the path: O_DIRECT into the memory of the host, asked for by the CPU."""
         return self._engine.path()
-
-    def count_anew(self) -> None:
-        """Do nothing: the path has no counts."""
-
-    def release_pages(self) -> None:
-        """Do nothing: no file is mapped."""
-
-    def expect(self, rows: NDArray[np.uint64]) -> None:
-        """Do nothing: no row is kept."""
 
     def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
         """Read each row on its own; see ``RowGatherer.gather``."""

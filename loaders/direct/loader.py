@@ -16,14 +16,25 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.histogram import Histogram
-from wattload.core.io import Batch, DataPath, IOKind, TracedOperations, VerifiedSamples
+from wattload.core.io import (
+    Batch,
+    ByteCounter,
+    DataPath,
+    Extent,
+    IOKind,
+    IOPlan,
+    TracedOperations,
+    VerifiedSamples,
+)
 from wattload.core.units import NS_PER_S
-from wattload.loaders.aligned_io import aligned_buffers
+from wattload.loaders.aligned_io import aligned_buffers, direct_alignment, round_up
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import verify_file
 from wattload.loaders.direct.config import (
@@ -33,15 +44,191 @@ from wattload.loaders.direct.config import (
     slot_size_bytes,
     tensor_count,
 )
-from wattload.loaders.direct.reader import FileReader
-from wattload.loaders.operation_log import OperationLog
+from wattload.loaders.engine.engine import IOEngine, Ticket
+from wattload.loaders.engine.library import NULL
+from wattload.loaders.operation_log import OperationLog, Stretch
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
+
+REGION_BYTES_LIMIT = 1 << 30
+"""The most that the kernel registers in one piece."""
 
 Arrival = Callable[[Future[int]], None]
 """Called with the future of a file that was read or failed; its result is the bytes read."""
 
 Fetch = Callable[[int, NDArray[np.uint8], Arrival], None]
 """Begins to read the file of a sample into a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file that is being read: its future, and its place among all operations."""
+
+    ticket: Ticket
+    future: Future[int]
+    path: Path
+    size_bytes: int
+    stretch: Stretch
+
+
+class FileReader:
+    """Reads whole files by O_DIRECT into ``buffers``; ``close`` ends it.
+
+    ``buffers`` are all that files will be read into, or larger pieces that hold them: the engine
+    registers them once. One thread waits for the files, in the order in which they were submitted.
+    ``log`` keeps a sample of the reads.
+
+    With ``is_null`` the same engine uses I/O that takes no time and moves nothing. Direct I/O costs
+    the host no copy, so samples from memory need none in its place.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        buffers: Sequence[NDArray[np.uint8]],
+        log: OperationLog | None = None,
+        is_null: bool = False,
+    ) -> None:
+        config.check()
+        self._config = config
+        self._log = log or OperationLog(0)
+        # A large region serves as the slots, which stay unused.
+        slots_bytes = config.queue_depth * config.pollers * config.block_bytes
+        regions = _join_adjacent(buffers)
+        large = next((one for one in regions if one.nbytes >= slots_bytes), None)
+        self._engine = IOEngine(
+            backend=NULL if is_null else config.engine,
+            block_bytes=config.block_bytes,
+            depth=config.queue_depth,
+            pollers=config.pollers,
+            slots=large,
+            regions=[region for region in regions if region is not large],
+        )
+        self._latency = Histogram.of(())
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[_Read | None] = SimpleQueue()
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._complete_reads, name="direct-read", daemon=True
+        )
+        self._thread.start()
+
+    def submit(
+        self,
+        path: Path,
+        buffer: NDArray[np.uint8],
+        size_bytes: int,
+        *,
+        moved: ByteCounter | None = None,
+    ) -> Future[int]:
+        """Begin to read a file's first ``size_bytes`` into a buffer.
+
+        The future's result is ``size_bytes``; it raises what ``Ticket.result`` raises. ``moved`` is
+        called as in ``Engine.run``, on the thread that waits for the files.
+
+        Raises:
+            ConfigError: the buffer is not one of the reader's.
+            ValueError: the buffer does not fit direct I/O.
+            RuntimeError: the reader is closed.
+        """
+        alignment_bytes = direct_alignment(path)
+        _check_buffer(buffer, size_bytes, alignment_bytes)
+        if self._thread is None:
+            raise RuntimeError("the reader is closed")
+        future: Future[int] = Future()
+        future.set_running_or_notify_cancel()
+        if not size_bytes:
+            future.set_result(0)
+            return future
+        stretch = self._log.begin(-(-size_bytes // self._config.block_bytes))
+        plan = IOPlan(
+            kind=IOKind.READ,
+            extents=(Extent(path, 0, size_bytes),),
+            block_bytes=self._config.block_bytes,
+            depth=self._config.queue_depth,
+            trace_every=stretch.trace_every,
+        )
+        with self._lock:  # tickets are waited for in the order of the engine's queue
+            ticket = self._engine.submit(
+                plan,
+                destination=buffer[: round_up(size_bytes, alignment_bytes)],
+                moved=moved,
+                alignment_bytes=alignment_bytes,
+            )
+            self._queue.put(_Read(ticket, future, path, size_bytes, stretch))
+        return future
+
+    def path(self) -> DataPath:
+        """Return the requested path of the bytes, and what moves them."""
+        return self._engine.path()
+
+    def latency(self) -> Histogram:
+        """Return the latencies of the block reads of all finished files."""
+        return self._latency
+
+    def close(self) -> None:
+        """Finish submitted reads and end the engine; safe to call twice."""
+        if self._thread is None:
+            return
+        self._queue.put(None)
+        self._thread.join()
+        self._thread = None
+        self._engine.close()
+
+    def _complete_reads(self) -> None:
+        while (read := self._queue.get()) is not None:
+            try:
+                read.future.set_result(self._result(read))
+            except BaseException as error:  # raised by the future
+                read.future.set_exception(error)
+
+    def _result(self, read: _Read) -> int:
+        result = read.ticket.result()
+        if result.latency is not None:
+            self._latency = self._latency.merged(result.latency)
+        self._log.add(
+            read.stretch,
+            result.trace,
+            path=read.path,
+            size_bytes=read.size_bytes,
+            block_bytes=self._config.block_bytes,
+        )
+        return result.moved_bytes
+
+
+def _check_buffer(buffer: NDArray[np.uint8], size_bytes: int, alignment_bytes: int) -> None:
+    """Raise ``ValueError`` for a buffer that does not fit direct I/O of ``size_bytes``."""
+    if buffer.ctypes.data % alignment_bytes or not buffer.flags.c_contiguous:
+        raise ValueError(
+            f"the buffer must be contiguous and start at a multiple of {alignment_bytes}"
+        )
+    if buffer.nbytes < round_up(size_bytes, alignment_bytes):
+        raise ValueError(
+            f"the buffer must hold {size_bytes} bytes rounded up to {alignment_bytes}, "
+            f"got {buffer.nbytes} bytes"
+        )
+
+
+def _join_adjacent(buffers: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Return the buffers, with adjacent ones of the same memory joined.
+
+    An engine accepts about a thousand regions, and the kernel registers at most 1 GiB in one.
+    """
+    joined: list[tuple[int, NDArray[np.uint8]]] = []
+    for buffer in sorted(buffers, key=lambda one: one.ctypes.data):
+        start = buffer.ctypes.data
+        if joined and isinstance(buffer.base, np.ndarray):
+            first, before = joined[-1]
+            size_bytes = start + buffer.nbytes - first
+            if (
+                before.base is buffer.base
+                and start == first + before.nbytes
+                and size_bytes <= REGION_BYTES_LIMIT
+            ):
+                at = first - buffer.base.ctypes.data
+                joined[-1] = (first, buffer.base[at : at + size_bytes])
+                continue
+        joined.append((start, buffer))
+    return [memory for _, memory in joined]
 
 
 class _Assembly:
@@ -225,11 +412,6 @@ class Pass:
             assembly.verified.add(verified)
 
 
-def make_loader(config: Config, samples: SampleSet, on_read: ReadCounter) -> DirectSampleLoader:
-    """Return the loader of whole samples by O_DIRECT, its threads and buffers ready."""
-    return DirectSampleLoader(config, samples, on_read)
-
-
 class DirectSampleLoader:
     """Batches of samples read by ``FileReader``; passes no byte through the page cache."""
 
@@ -238,7 +420,9 @@ class DirectSampleLoader:
         self._samples = samples
         self._on_read = on_read
         self._pass: Pass | None = None
-        self._held = held_files(samples) if samples.in_memory else None
+        self._held: list[NDArray[np.uint8]] | None = None
+        if samples.in_memory:
+            self._held = [np.fromfile(path, dtype=np.uint8) for path in samples.paths]
         count = slot_count(config, samples)
         self._slots = aligned_buffers(count, slot_size_bytes(samples), SLOT_ALIGN_BYTES)
         self._tensors = [
@@ -322,6 +506,5 @@ class DirectSampleLoader:
         self._decoders.submit(then, done)
 
 
-def held_files(samples: SampleSet) -> Sequence[NDArray[np.uint8]]:
-    """Return the files' bytes, each of shape ``(file bytes,)``, read through the page cache."""
-    return [np.fromfile(path, dtype=np.uint8) for path in samples.paths]
+make_loader = DirectSampleLoader
+"""What ``samples.make_loader`` calls."""

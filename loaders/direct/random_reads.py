@@ -30,7 +30,7 @@ from wattload.loaders.block_reads import (
     ReadsWatch,
 )
 from wattload.loaders.engine.engine import SLICE_S, IOEngine, Ticket
-from wattload.loaders.gpu.native import failure_clause
+from wattload.loaders.gpu.failures import failure_clause
 
 _TRACE_EVERY = 1024
 

@@ -20,7 +20,7 @@ from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, aligned_buffer, round_u
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import bad_file_blocks
 from wattload.loaders.direct.config import Config
-from wattload.loaders.direct.reader import FileReader
+from wattload.loaders.direct.loader import FileReader
 
 SETTINGS_VARIABLE = "WATTLOAD_DLIO_READER"
 

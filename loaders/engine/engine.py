@@ -366,15 +366,11 @@ class IOEngine:
         check(plan, block_bytes=block_bytes, depth=depth, alignment_bytes=alignment_bytes)
         place = None if destination is None else self._place(destination, plan, alignment_bytes)
         data = encode(plan, alignment_bytes=alignment_bytes, direct=self._direct, destination=place)
-        job, error = ctypes.c_void_p(), library.Error()
+        job = ctypes.c_void_p()
         with self._lock:
             if self._handle is None:
                 raise RuntimeError("the engine is closed")
-            code = self._library.wl_job_submit(
-                self._handle, data, len(data), ctypes.byref(job), ctypes.byref(error)
-            )
-            if code != library.OK:
-                raise exception_of(error)
+            library.invoke("wl_job_submit", self._handle, data, len(data), ctypes.byref(job))
             ticket = Ticket(job, self._path, self._forget, moved=moved)
             self._tickets.add(ticket)
         return ticket
@@ -413,13 +409,7 @@ class IOEngine:
             regions=regions,
             backend=self._choice.name.encode(),
         )
-        handle, error = ctypes.c_void_p(), library.Error()
-        code = self._library.wl_engine_open(
-            ctypes.byref(setup), ctypes.byref(handle), ctypes.byref(error)
-        )
-        if code != library.OK:
-            raise exception_of(error)
-        return handle
+        return library.open_handle("wl_engine_open", setup)
 
     def _place(self, destination: NDArray[np.uint8], plan: IOPlan, alignment_bytes: int) -> Place:
         """Return the place of a destination; raises ``ConfigError`` outside the regions."""

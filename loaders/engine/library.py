@@ -10,7 +10,7 @@ import ctypes
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntFlag
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.aligned_io import refuses_direct
-from wattload.loaders.engine.header import constants, prototypes, struct
+from wattload.loaders.block_reads import ReadFile
+from wattload.loaders.engine.header import array_of, constants, prototypes, struct
 
 ABI = constants()["WL_ABI"]
 FILE_NAME = "libwattload_engine.so"
@@ -47,6 +48,8 @@ NO_GPU = constants()["WL_NO_GPU"]
 NOT_PINNED = constants()["WL_NOT_PINNED"]
 HANGS = constants()["WL_HANGS"]
 NO_OFFSET = (1 << 64) - 1
+TARGET_LIMIT = constants()["WL_MAPPED_TARGETS"]
+"""Most files of random reads."""
 
 AUTO = "auto"
 IO_URING = "io_uring"
@@ -70,6 +73,46 @@ def load() -> ctypes.CDLL:
         MissingExtraError: it was not built, can't be loaded, or has another interface version.
     """
     return load_from(library_path())
+
+
+def invoke(
+    name: str, *arguments: object, raises: Callable[[ctypes.Structure], Exception] | None = None
+) -> None:
+    """Call a function whose last argument is an error, and raise what it leaves there.
+
+    ``raises`` returns the exception for it, by default ``exception_of``.
+    """
+    error = Error()
+    if getattr(load(), name)(*arguments, ctypes.byref(error)) != OK:
+        raise (raises or exception_of)(error)
+
+
+def open_handle(
+    name: str,
+    setup: ctypes.Structure,
+    raises: Callable[[ctypes.Structure], Exception] | None = None,
+) -> c_void_p:
+    """Return the handle that a function opens for a setup; raises as ``invoke``."""
+    handle = c_void_p()
+    invoke(name, ctypes.byref(setup), ctypes.byref(handle), raises=raises)
+    return handle
+
+
+def target_array(files: Sequence[ReadFile]) -> ctypes.Array[ctypes.Structure]:
+    """Return files of random reads as the library takes them; keep it while the call lasts."""
+    return array_of(
+        "wl_queue_target",
+        (
+            (
+                os.fsencode(each.path),
+                each.size_bytes,
+                each.stamps.nonce,
+                each.stamps.word,
+                each.stamps.first_block,
+            )
+            for each in files
+        ),
+    )
 
 
 def trace_rows(function: Callable[..., Any], handle: object) -> NDArray[np.void]:
@@ -149,8 +192,6 @@ class BackendFlag(IntFlag):
 
     DISKLESS = constants()["WL_B_DISKLESS"]
     SYNC = constants()["WL_B_SYNC"]
-    FIXED_BUFFERS = constants()["WL_B_FIXED_BUFFERS"]
-    FIXED_FILES = constants()["WL_B_FIXED_FILES"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +205,10 @@ class BackendChoice:
 
 def backends() -> dict[str, BackendFlag]:
     """Return the flags of every backend of the library, by name, best first."""
-    return dict(_listed_backends())
+    found: dict[str, BackendFlag] = {}
+    while info := load().wl_backend(len(found)):
+        found[info.contents.name.decode()] = BackendFlag(info.contents.flags)
+    return found
 
 
 def backend_unavailable(name: str) -> str | None:
@@ -203,13 +247,6 @@ def fall_back(requested: str, reason: str) -> BackendChoice:
         )
     remark = f"io_uring can't run here ({reason}), so a thread pool with {PREAD} was used instead"
     return BackendChoice(PREAD, backends()[PREAD], (f"{remark}.",))
-
-
-def _listed_backends() -> Iterator[tuple[str, BackendFlag]]:
-    number = 0
-    while info := load().wl_backend(number):
-        yield info.contents.name.decode(), BackendFlag(info.contents.flags)
-        number += 1
 
 
 class UnavailableError(ConfigError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -69,12 +68,7 @@ class EngineLoad:
             thread_bytes=thread_bytes,
             cpus=self._cpus.ctypes.data,
         )
-        self._handle, error = c_void_p(), library.Error()
-        opened = library.load().wl_load_open(
-            ctypes.byref(setup), ctypes.byref(self._handle), ctypes.byref(error)
-        )
-        if opened != library.OK:
-            raise library.exception_of(error)
+        self._handle = library.open_handle("wl_load_open", setup)
 
     def set(self, mode: Mode, copy_bytes: int = 0, units: int = 0) -> None:
         """Change what the threads do, from their next chunk on.

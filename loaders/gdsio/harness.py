@@ -16,7 +16,7 @@ from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.gdsio.output import Totals, read_lines
-from wattload.loaders.gpu import nvidia_fs
+from wattload.loaders.gpu.cufile_paths import nvidia_fs_reads, nvidia_fs_version
 from wattload.loaders.launch import with_this_process
 
 DIRECT, THROUGH_CPU = 0, 2
@@ -81,11 +81,11 @@ class GdsioReader:
         self._folder.mkdir(parents=True, exist_ok=True)
         with open_folder(self._folder) as folder:
             folder.write(COMMAND, shlex.join(command) + "\n")
-        before = nvidia_fs.reads(self._roots)
+        before = nvidia_fs_reads(self._roots)
         watch.begin()
         cpu_s = self._execute(command)
         end_ns = time.monotonic_ns()
-        after = nvidia_fs.reads(self._roots)
+        after = nvidia_fs_reads(self._roots)
         log = self._folder / OUTPUT
         totals = Totals(read_lines(log.read_text(encoding="utf-8", errors="replace")))
         if not totals.operations:
@@ -93,7 +93,7 @@ class GdsioReader:
         watch.moved(totals.operations, totals.moved_bytes)
         watch.end(end_ns - round(totals.seconds * NS_PER_S), end_ns)
         driver_reads = None if before is None or after is None else after - before
-        version = nvidia_fs.version(self._roots)
+        version = nvidia_fs_version(self._roots)
         planned_bytes = sum(file.size_bytes for file in plan.files)
         return ReadResult(
             operations=totals.operations,

@@ -1,6 +1,6 @@
-"""The process that reads blocks; see ``serving.py`` for what it says and hears."""
+"""The process that reads blocks; see ``process.py`` for what it says and hears."""
 
-from wattload.loaders.gpu.serving import serve
+from wattload.loaders.gpu.process import serve
 
 if __name__ == "__main__":
     serve()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Mapping
+from ctypes import c_void_p
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError, WattloadError
@@ -12,7 +14,21 @@ from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.core.units import MIB, format_bytes
 from wattload.loaders.aligned_io import refuses_direct
 from wattload.loaders.engine import library
-from wattload.loaders.gpu.native import CUFILE_MEANINGS, NativeError
+
+CUFILE_BASE = 5000
+CUFILE_MEANINGS = {
+    5011: "an error of the CUDA driver",
+    5012: "an invalid device pointer",
+    5022: "an invalid argument",
+    5024: "the buffer is not registered",
+    5030: "an internal error",
+    5031: "no new file descriptor",
+    5036: "GPU memory could not be pinned",
+    5043: "out of memory",
+    5044: "an I/O error",
+    5048: "an internal error of nvidia-fs",
+    5050: "the limit of GPUDirect Storage",
+}
 
 NO_DRIVER = "install NVIDIA's driver, or in a container pass the GPU into it"
 
@@ -39,6 +55,39 @@ _REFUSALS = {
     "threads",
     5045: "a buffer can't be registered; use fewer threads or smaller blocks",
 }
+
+
+class NativeError(Exception):
+    """A call of the library failed; ``text`` is its clause. See ``wl_error`` for the fields."""
+
+    def __init__(
+        self, code: int, text: str, path: str = "", offset: int = 0, detail: int = 0
+    ) -> None:
+        super().__init__(code, text, path, offset, detail)  # which goes from process to process
+        self.code, self.text, self.path, self.offset, self.detail = code, text, path, offset, detail
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of(cls, error: ctypes.Structure) -> NativeError:
+        return cls(
+            code=int(error.code),
+            detail=int(error.detail),
+            offset=int(error.offset),
+            path=os.fsdecode(error.path),
+            text=error.text.decode("utf-8", "replace"),
+        )
+
+
+def invoke(name: str, *arguments: object) -> None:
+    """Call a function of the library as ``library.invoke``; raises ``NativeError``."""
+    library.invoke(name, *arguments, raises=NativeError.of)
+
+
+def open_handle(name: str, setup: ctypes.Structure) -> c_void_p:
+    """Return what a function opens for a setup; raises ``NativeError``."""
+    return library.open_handle(name, setup, raises=NativeError.of)
 
 
 def cufile_refusal(code: int, path: str) -> WattloadError:
@@ -136,3 +185,20 @@ def lost_error(error: NativeError, hang_s: float = 0.0) -> RunError:
         )
     reason = f" failed: {os.strerror(error.code)}" if error.code > 0 else ""
     return RunError(f"reads ended: {error.text}{reason}")
+
+
+def failure_clause(code: int) -> str:
+    """Return why a read failed, by its code: see ``wl_gpu_failure`` in the header.
+
+    cuFile's codes and their meanings are those of ``CUFILEOP_STATUS_ENTRIES`` in ``cufile.h``.
+    """
+    if code == errno.EPERM:  # pread has no such error; cuFile 1.15 has it for all without a code
+        return "an error without a code, which cuFile's log in the run's folder explains"
+    if code > 0:
+        return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
+    if code == library.SHORT_READ:
+        return "fewer bytes than requested"
+    if code < -CUFILE_BASE:
+        meaning = CUFILE_MEANINGS.get(-code)
+        return f"cuFile error {-code}" + (f": {meaning}" if meaning else "")
+    return "other errors"

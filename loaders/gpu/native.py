@@ -7,10 +7,9 @@ that opened it.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 from collections.abc import Callable
-from ctypes import c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import c_int32, c_uint32, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,51 +25,14 @@ from wattload.loaders.block_reads import ReadFailure, ReadPlan, ReadResult
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import array_of, constants, setup_of, struct
 from wattload.loaders.engine.library import OK, Error
+from wattload.loaders.gpu.failures import NativeError, failure_clause, invoke, open_handle
 
 READY, CHECKING, CHECKED, TIMED, OVER, DONE = range(6)
 """The stages of ``wl_gpu_progress``."""
 
-CUFILE_BASE = 5000
-CUFILE_MEANINGS = {
-    5011: "an error of the CUDA driver",
-    5012: "an invalid device pointer",
-    5022: "an invalid argument",
-    5024: "the buffer is not registered",
-    5030: "an internal error",
-    5031: "no new file descriptor",
-    5036: "GPU memory could not be pinned",
-    5043: "out of memory",
-    5044: "an I/O error",
-    5048: "an internal error of nvidia-fs",
-    5050: "the limit of GPUDirect Storage",
-}
-
 _GPU_LIMIT = 64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-
-
-class NativeError(Exception):
-    """A call of the library failed; ``text`` is its clause. See ``wl_error`` for the fields."""
-
-    def __init__(
-        self, code: int, text: str, path: str = "", offset: int = 0, detail: int = 0
-    ) -> None:
-        super().__init__(code, text, path, offset, detail)  # which goes from process to process
-        self.code, self.text, self.path, self.offset, self.detail = code, text, path, offset, detail
-
-    def __str__(self) -> str:
-        return self.text
-
-    @classmethod
-    def of(cls, error: ctypes.Structure) -> NativeError:
-        return cls(
-            code=int(error.code),
-            detail=int(error.detail),
-            offset=int(error.offset),
-            path=os.fsdecode(error.path),
-            text=error.text.decode("utf-8", "replace"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +64,8 @@ def cuda_gpus() -> tuple[str, list[tuple[str, str]]]:
     Raises:
         NativeError: there is no driver, or it refuses.
     """
-    gpus, error = (struct("wl_gpu") * _GPU_LIMIT)(), Error()
-    count, version = c_uint32(), c_int32()
-    code = library.load().wl_cuda_gpus(
-        gpus, _GPU_LIMIT, ctypes.byref(count), ctypes.byref(version), ctypes.byref(error)
-    )
-    if code != OK:
-        raise NativeError.of(error)
+    gpus, count, version = (struct("wl_gpu") * _GPU_LIMIT)(), c_uint32(), c_int32()
+    invoke("wl_cuda_gpus", gpus, _GPU_LIMIT, ctypes.byref(count), ctypes.byref(version))
     found = [(gpu.address.decode(), gpu.name.decode()) for gpu in gpus[: count.value]]
     return _version(version.value), found
 
@@ -188,21 +145,12 @@ def histogram_of(found: ctypes.Structure) -> Histogram:
 
 
 def failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
-    """Return the failed reads of a result."""
-    return tuple(
-        ReadFailure(reason=failure_clause(each.code), count=each.count)
-        for each in found.failures
-        if each.count
-    )
-
-
-def file_failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
-    """Return the failed reads of a result that knows their files and the first offset of each."""
+    """Return the failed reads of a result, with files and first offsets where it knows them."""
     return tuple(
         ReadFailure(
-            file=each.target,
+            file=getattr(each, "target", None),
             reason=failure_clause(each.code),
-            offset_bytes=each.offset,
+            offset_bytes=getattr(each, "offset", None),
             count=each.count,
         )
         for each in found.failures
@@ -251,12 +199,7 @@ class Reads:
             gpus=places,
         )
         self._uses_cufile, self._file_count = way == "cufile", len(plan.files)
-        self._reads, error = c_void_p(), Error()
-        code = library.load().wl_gpu_open(
-            ctypes.byref(setup), ctypes.byref(self._reads), ctypes.byref(error)
-        )
-        if code != OK:
-            raise NativeError.of(error)
+        self._reads = open_handle("wl_gpu_open", setup)
 
     def software(self) -> dict[str, str]:
         """Return the versions of CUDA and of cuFile, if that reads."""
@@ -278,10 +221,8 @@ class Reads:
         Raises:
             NativeError: CUDA failed, such as by the loss of a GPU.
         """
-        found, error = struct("wl_gpu_result")(), Error()
-        code = library.load().wl_gpu_run(self._reads, ctypes.byref(found), ctypes.byref(error))
-        if code != OK:
-            raise NativeError.of(error)
+        found = struct("wl_gpu_result")()
+        invoke("wl_gpu_run", self._reads, ctypes.byref(found))
         file_operations = (c_uint64 * self._file_count)()
         library.load().wl_gpu_file_operations(self._reads, file_operations)
         own: dict[str, int] = {}
@@ -331,20 +272,3 @@ def allowed_cpus(node: int | None, roots: Roots = LIVE) -> list[int]:
         return sorted(parse_cpus(cpus_of_node(node, roots)) & os.sched_getaffinity(0))
     except OSError:
         return []
-
-
-def failure_clause(code: int) -> str:
-    """Return why a read failed, by its code: see ``wl_gpu_failure`` in the header.
-
-    cuFile's codes and their meanings are those of ``CUFILEOP_STATUS_ENTRIES`` in ``cufile.h``.
-    """
-    if code == errno.EPERM:  # pread has no such error; cuFile 1.15 has it for all without a code
-        return "an error without a code, which cuFile's log in the run's folder explains"
-    if code > 0:
-        return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
-    if code == library.SHORT_READ:
-        return "fewer bytes than requested"
-    if code < -CUFILE_BASE:
-        meaning = CUFILE_MEANINGS.get(-code)
-        return f"cuFile error {-code}" + (f": {meaning}" if meaning else "")
-    return "other errors"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from wattload.core.errors import ConfigError, TargetError
+from wattload.core.errors import ConfigError, NoGpuError, TargetError
 from wattload.core.host.cgroups import memory_limit_bytes
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
@@ -21,24 +21,29 @@ from wattload.core.sysfs import LIVE
 from wattload.core.units import MIB, format_bytes
 from wattload.core.workload import Requirement
 from wattload.loaders.block_reads import WARP, Ability, BlockReader, Pattern, ReadPlan
-from wattload.loaders.engine.library import IO_URING, choose_backend
-from wattload.loaders.engine.targets import TARGET_LIMIT
+from wattload.loaders.engine.library import IO_URING, TARGET_LIMIT, choose_backend
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, read_bytes_of
-from wattload.loaders.gpu.limits import check_locked
-from wattload.loaders.gpu.native import NativeError
+from wattload.loaders.gpu.failures import NativeError
+from wattload.loaders.gpu.host import check_locked
 from wattload.loaders.gpu.process import ProcessReader
-from wattload.loaders.gpu_queue.failures import DRIVER, no_gpu, rows_error
 from wattload.loaders.gpu_queue.feature_rows import (
-    QUEUE_PAIRS,
     SET_ROWS,
     QueueGatherer,
-    RowsSetup,
     compiled_rows,
+    rows_error,
 )
-from wattload.loaders.gpu_queue.reader import probe, queue_way
-from wattload.loaders.gpu_queue.reads import MEMORY, NULL, STORAGE, QueueSetup
+from wattload.loaders.gpu_queue.native import ROW_PAIRS, RowsSetup
+from wattload.loaders.gpu_queue.reads import (
+    MEMORY,
+    NULL,
+    STORAGE,
+    QueueSetup,
+    check_gpu,
+    queue_way,
+)
 
 GPU, CPU = "gpu", "cpu"
+DRIVER = "/dev/nvidiactl"
 MOST_POLLERS = 256
 DEFAULT_POLLERS = 4
 """By default no more pollers than this, however many drives there are."""
@@ -163,14 +168,14 @@ class Config:
         self.check()
         self._check_cache(plan)
         if self.fills_gpu and (not plan.gpus or not Path(DRIVER).exists()):
-            raise no_gpu()
+            raise _no_gpu()
         self._check_sizes(plan)
         if self.engine == STORAGE:
             choose_backend(IO_URING)
             for target in targets:
                 _require_direct(target)
         if self.fills_gpu:
-            probe(plan, self.queue_setup(plan))
+            check_gpu(plan, self.queue_setup(plan))
 
     def block_read_bytes(self, plan: ReadPlan) -> int:
         """Return the size of rings, slots and the table; of requesters on the CPU their blocks too.
@@ -183,7 +188,7 @@ class Config:
             len(plan.files) * rings_bytes
             + self._slots_bytes(plan)
             + output_bytes
-            + (self.table_bytes)
+            + self.table_bytes
         )
 
     def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
@@ -195,7 +200,7 @@ class Config:
         self.check()
         self._check_rows(plan)
         if self.fills_gpu and (plan.gpu is None or not Path(DRIVER).exists()):
-            raise no_gpu()
+            raise _no_gpu()
         self._check_row_memory(plan)
         choose_backend(IO_URING)
         for target in targets:
@@ -215,9 +220,7 @@ class Config:
         setup = self.rows_setup(plan)
         slots_bytes = self._row_slots_bytes(plan)
         rings_bytes = (
-            len(plan.files)
-            * QUEUE_PAIRS
-            * (_power_of_2(plan.outstanding) * PLACE_BYTES + PAIR_BYTES)
+            len(plan.files) * ROW_PAIRS * (_power_of_2(plan.outstanding) * PLACE_BYTES + PAIR_BYTES)
         )
         index_bytes = 4 * plan.row_count
         pages_bytes = setup.cache_rows * (plan.row_bytes + WORD_BYTES)
@@ -242,7 +245,7 @@ class Config:
         share = self.cache_share
         if share is None:
             share = DEFAULT_CACHE_SHARE if self.fills_gpu else 0.0
-        pairs = QUEUE_PAIRS * len(plan.files)
+        pairs = ROW_PAIRS * len(plan.files)
         folders = {path.parent for path in plan.paths}
         return RowsSetup(
             pollers=self.pollers or min(len(folders), DEFAULT_POLLERS, pairs),
@@ -286,24 +289,23 @@ class Config:
             raise ConfigError(
                 f"loader=gpu_queue reads from at most {TARGET_LIMIT} files, got {len(plan.files)}"
             )
-        pairs = QUEUE_PAIRS * len(plan.files)
-        if self.pollers is not None and self.pollers > pairs:
+        self._check_pollers(ROW_PAIRS, len(plan.files), "")
+
+    def _check_pollers(self, pairs: int, files: int, more: str) -> None:
+        if self.pollers is not None and self.pollers > pairs * files:
             raise ConfigError(
-                f"loader.pollers must be at most {pairs}, {QUEUE_PAIRS} for each of "
-                f"{len(plan.files)} files, got {self.pollers}"
+                f"loader.pollers must be at most {pairs * files}, {pairs} queue pairs for each of "
+                f"{files} files, got {self.pollers}: one poller serves a pair; use fewer "
+                f"pollers{more}"
             )
 
     def _check_row_memory(self, plan: FeaturePlan) -> None:
         """Raise for more host memory than the cgroup has; the workload checks its own budget."""
         memory = self.feature_bytes(plan)
-        needed_bytes = memory.host_rows_bytes + memory.working_bytes
-        limit_bytes, _ = memory_limit_bytes(LIVE)
-        if limit_bytes is not None and needed_bytes > limit_bytes:
-            raise ConfigError(
-                f"loader=gpu_queue takes {format_bytes(needed_bytes)} of host memory, the memory "
-                f"limit of the cgroup is {format_bytes(limit_bytes)}: use a smaller "
-                "loader.host_share or fewer outstanding reads"
-            )
+        _check_memory(
+            memory.host_rows_bytes + memory.working_bytes,
+            "a smaller loader.host_share or fewer outstanding reads",
+        )
         check_locked(self._row_slots_bytes(plan), "use fewer outstanding reads")
 
     @staticmethod
@@ -361,13 +363,7 @@ class Config:
                 f"loader=gpu_queue reads from at most {TARGET_LIMIT} targets per process, got "
                 f"{count}; use more processes with mpirun"
             )
-        pairs = plan.queue_pairs * count
-        if self.pollers is not None and self.pollers > pairs:
-            raise ConfigError(
-                f"loader.pollers must be at most {pairs}, the queue pairs of a process "
-                f"({plan.queue_pairs} per target), got {self.pollers}: one poller serves a pair; "
-                "use fewer pollers, or more workload.queue_pairs"
-            )
+        self._check_pollers(plan.queue_pairs, count, ", or more workload.queue_pairs")
         blocks = self.table_bytes // plan.block_bytes
         warps = plan.per_file // WARP
         if self.engine != STORAGE and plan.pattern == Pattern.REGIONS and blocks < warps:
@@ -376,21 +372,34 @@ class Config:
                 f"has {blocks} of {plan.block_bytes} bytes; use a larger loader.table_bytes or "
                 "fewer workload.requesters"
             )
-        needed_bytes = self.block_read_bytes(plan)
-        limit_bytes, _ = memory_limit_bytes(LIVE)
-        if limit_bytes is not None and needed_bytes > limit_bytes:
-            raise ConfigError(
-                f"the queue takes {format_bytes(needed_bytes)} of host memory, the memory limit of "
-                f"the cgroup is {format_bytes(limit_bytes)}: use fewer workload.requesters, fewer "
-                "or smaller queue pairs (workload.queue_pairs, workload.queue_size), or a smaller "
-                "loader.table_bytes"
-            )
+        _check_memory(
+            self.block_read_bytes(plan),
+            "fewer workload.requesters, fewer or smaller queue pairs (workload.queue_pairs, "
+            "workload.queue_size), or a smaller loader.table_bytes",
+        )
         if self.engine == STORAGE:
             check_locked(self._slots_bytes(plan), "use fewer workload.requesters")
 
     @staticmethod
     def _slots_bytes(plan: ReadPlan) -> int:
         return plan.in_flight * plan.read_bytes
+
+
+def _no_gpu() -> NoGpuError:
+    return NoGpuError(
+        f"loader=gpu_queue needs an NVIDIA GPU and {DRIVER} is missing; loader.requester=cpu runs "
+        "the same queue from CPU threads, and every page says so"
+    )
+
+
+def _check_memory(needed_bytes: int, less: str) -> None:
+    """Raise for more host memory than the cgroup has, and name what takes less."""
+    limit_bytes, _ = memory_limit_bytes(LIVE)
+    if limit_bytes is not None and needed_bytes > limit_bytes:
+        raise ConfigError(
+            f"loader=gpu_queue takes {format_bytes(needed_bytes)} of host memory, the memory limit "
+            f"of the cgroup is {format_bytes(limit_bytes)}: use {less}"
+        )
 
 
 def _require_direct(target: Target) -> None:

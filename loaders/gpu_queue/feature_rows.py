@@ -14,14 +14,15 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError, RunError
+from wattload.core.errors import ConfigError, DataError, RunError
 from wattload.core.io import DataPath, MemoryRegion, PathCounts
+from wattload.core.units import format_bytes
 from wattload.loaders.direct.feature_rows import DirectGatherer
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import AUTO
@@ -30,22 +31,19 @@ from wattload.loaders.feature_rows import (
     FeaturePlan,
     GatherResult,
     Memory,
+    RowGatherer,
     read_bytes_of,
 )
-from wattload.loaders.gpu.failures import lost_error
-from wattload.loaders.gpu.native import NativeError, histogram_of
-from wattload.loaders.gpu_queue import native
-from wattload.loaders.gpu_queue.failures import rows_error
-from wattload.loaders.gpu_queue.native_rows import Rows, RowsFile
-from wattload.loaders.gpu_queue.reader import counted
-from wattload.loaders.gpu_queue.reads import HANG_S
+from wattload.loaders.gpu.failures import NativeError, lost_error, opening_error
+from wattload.loaders.gpu.native import histogram_of
+from wattload.loaders.gpu_queue.native import Rows, RowsSetup, architecture
+from wattload.loaders.gpu_queue.reads import counted
 
 PULL_S = 0.2
 """How long pulls out of host memory are timed, before time starts."""
-QUEUE_PAIRS = 8
-"""Of each file."""
 SET_ROWS = 16
 """Pages of a set of the cache, of a row each."""
+_LESS = "use a smaller loader.host_share or fewer outstanding reads"
 FILL_ROWS = 65_536
 """Rows that are read into host memory at a time."""
 
@@ -55,20 +53,8 @@ _COUNTS = ("kept", "hits", "merged", "asked", "bypassed", "delivered", "taken", 
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowsSetup:
-    """How rows are gathered; ``fault`` is what pollers do wrong in tests (``native.FAULTS``)."""
-
-    pollers: int
-    requester_threads: int
-    host_rows: int
-    cache_rows: int
-    fault: str = "none"
-    hang_s: float = HANG_S
-
-
-class QueueGatherer:
-    """A queue with its pollers, a host buffer and a cache; implements ``RowGatherer``."""
+class QueueGatherer(RowGatherer):
+    """A queue with its pollers, a host buffer and a cache."""
 
     def __init__(self, plan: FeaturePlan, setup: RowsSetup, *, needs_gpu: bool) -> None:
         """Open and register everything, read the rows to keep, and time pulls.
@@ -134,9 +120,6 @@ class QueueGatherer:
     def count_anew(self) -> None:
         """Let the counts of ``path`` be those of the gathers from now on."""
         self._counts.clear()
-
-    def release_pages(self) -> None:
-        """Do nothing: no file is mapped."""
 
     def expect(self, rows: NDArray[np.uint64]) -> None:
         """Keep the pages of these rows until their gather; nothing without a cache."""
@@ -284,35 +267,8 @@ class QueueGatherer:
 
 
 def _open(plan: FeaturePlan, setup: RowsSetup, gpu: str | None) -> Rows:
-    image = None
     try:
-        if gpu is not None:
-            image = compiled_rows(gpu)
-        return Rows(
-            files=[
-                RowsFile(
-                    path=str(file.path),
-                    row_count=file.row_count,
-                    first_row=file.first_row,
-                    offset_bytes=file.offset_bytes,
-                )
-                for file in plan.files
-            ],
-            row_count=plan.row_count,
-            row_bytes=plan.row_bytes,
-            outstanding=plan.outstanding,
-            batch_rows=plan.batch_rows,
-            is_striped=plan.is_striped,
-            queue_pairs=QUEUE_PAIRS,
-            pollers=setup.pollers,
-            requester_threads=setup.requester_threads,
-            kept_rows=setup.host_rows,
-            cache_rows=setup.cache_rows,
-            fault=setup.fault,
-            hang_s=setup.hang_s,
-            gpu=gpu,
-            image=image,
-        )
+        return Rows(plan, setup, gpu, None if gpu is None else compiled_rows(gpu))
     except NativeError as error:
         raise rows_error(error, remedy=plan.remedy) from error
 
@@ -326,4 +282,24 @@ def compiled_rows(gpu: str) -> bytes:
     from wattload.loaders.gpu_queue import kernels
 
     program = kernels.Program.packaged(kernels.FEATURE_ROWS)
-    return kernels.compiled(native.architecture(gpu), program)
+    return kernels.compiled(architecture(gpu), program)
+
+
+def rows_error(error: NativeError, *, remedy: str) -> Exception:
+    """Return the exception for a queue of rows of features that could not be opened.
+
+    ``remedy`` says what to do about a damaged file.
+    """
+    if error.code == library.OTHER_SIZE:
+        return DataError(f"{error.path} is {error.offset} bytes long, fewer than planned; {remedy}")
+    if error.code == library.GPU_MEMORY:
+        return ConfigError(
+            f"the GPU has no {format_bytes(error.offset)} free for {error.text}: use a smaller "
+            "loader.cache_share, smaller batches or a smaller graph"
+        )
+    if error.code == library.NOT_PINNED:
+        return ConfigError(
+            f"{format_bytes(error.offset)} of host memory can't be pinned ({error.text}): {_LESS}, "
+            "or raise ulimit -l and the memory limit of the cgroup"
+        )
+    return opening_error(error, {}, _LESS)

@@ -1,16 +1,21 @@
-"""Reads through the queue, in the process of the reader: requesters of a GPU or of the CPU."""
+"""Reads through the queue: in their process, and from the side of the run (``queue_way``).
+
+Requesters are threads of a GPU or of the CPU; see ``loaders/gpu/process.py`` for the process.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from wattload.core.errors import RunError
 from wattload.core.histogram import Histogram, lower_end_ns, upper_end_ns
-from wattload.core.io import PathCounts
+from wattload.core.io import DataPath, PathCounts
 from wattload.core.units import NS_PER_S
 from wattload.loaders.block_reads import (
     LEAST_CLOCK_STEPS,
@@ -18,27 +23,31 @@ from wattload.loaders.block_reads import (
     ReadPlan,
     ReadResult,
 )
-from wattload.loaders.engine.targets import Target
 from wattload.loaders.gpu.native import (
     Progress,
     allowed_cpus,
     cuda_gpus,
-    file_failures_of,
+    failures_of,
     histogram_of,
 )
+from wattload.loaders.gpu.process import NAME, Child, Request, Way, environment_of, opened_error
 from wattload.loaders.gpu_queue import native
-from wattload.loaders.gpu_queue.native import Queue
+from wattload.loaders.gpu_queue.native import HANG_S, Queue
 
 STORAGE, MEMORY, NULL = "storage", "memory", "null"
 CEILING_S = 0.3
 """How long each ceiling is measured before the timed reads."""
-HANG_S = 10.0
-"""Without any answer for so long, a drive or a poller hangs."""
 SAMPLE_EVERY = 64
 """One request in so many is timed until its block is delivered."""
 TRACE_EVERY = 1024
 TRACED_ROWS = 16_384
 """Most traced reads that a record keeps."""
+MODULE = "wattload.loaders.gpu_queue.reads"
+PROBE_S = 60.0
+LESS = (
+    "use fewer workload.requesters, or a smaller workload.block_bytes, loader.table_bytes or "
+    "loader.cache_bytes"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +80,7 @@ class QueueReads:
         self._gpu = gpu
         self._queue = Queue(
             engine=setup.engine,
-            targets=[
-                Target(
-                    str(file.path),
-                    file.size_bytes,
-                    file.stamps.nonce,
-                    file.stamps.word,
-                    file.stamps.first_block,
-                )
-                for file in plan.files
-            ],
+            files=plan.files,
             block_bytes=plan.block_bytes,
             read_bytes=plan.read_bytes,
             requesters=plan.per_file,
@@ -142,7 +142,7 @@ class QueueReads:
             else None,
             counts=self._counts(found),
             drive_bytes=None if is_from_drives else 0,
-            failures=file_failures_of(found),
+            failures=failures_of(found),
             compared_bytes=found.compared_bytes,
             bad_blocks=found.bad_blocks,
             wrong_blocks=found.wrong,
@@ -231,3 +231,70 @@ def _from_buckets(counts: np.ndarray) -> Histogram:
         int(counts[bucket]) * (low + high) for bucket, (low, high) in zip(used, ends, strict=True)
     )
     return Histogram(counts, sum_ns // 2, ends[0][0], ends[-1][1])
+
+
+def check_gpu(plan: ReadPlan, setup: QueueSetup) -> None:
+    """Compile the kernels for the GPU of a plan, and find room for a cache, in its own process.
+
+    Raises:
+        ConfigError: CUDA does not show the GPU, the driver is too old, or the GPU's memory is too
+            small for the cache.
+        MissingExtraError: the compiler of CUDA's runtime is not installed.
+        RunError: the process ended, or did not answer.
+    """
+    without_files = replace(setup, engine=MEMORY)
+    child = Child(Request(MODULE, (plan, without_files), is_probe=True), environment_of())
+    try:
+        message = child.receive(PROBE_S)
+    finally:
+        child.close()
+    if message is None:
+        raise RunError(
+            f"{NAME} did not answer in {PROBE_S:.0f} s; check the GPU with nvidia-smi and the "
+            "kernel log"
+        )
+    if message.kind == "error":
+        raise opened_error(message.value, plan, LESS)
+
+
+def queue_way(plan: ReadPlan, setup: QueueSetup) -> Way:
+    """Return how a queue reads, for ``ProcessReader``."""
+    gpu = next(iter(plan.gpus), None)
+    who = f"GPU {gpu}" if gpu else counted(setup.requester_threads, "CPU thread")
+    if setup.cache_bytes:
+        who += f" with a cache of {setup.cache_bytes} bytes"
+    pollers = counted(setup.pollers, "poller")
+    source = {
+        "storage": f"{pollers} with io_uring and O_DIRECT",
+        "memory": f"{pollers}, blocks of a table of {setup.table_bytes} bytes",
+        "null": f"{pollers}, nothing delivered",
+    }
+    path = DataPath(
+        data_path="host_memory" if setup.engine == STORAGE else "no_storage",
+        path_requested="gpu_pull" if gpu else "cpu_queue",
+        engine=f"{plan.in_flight} requests in flight by {who}, {source[setup.engine]}",
+        remarks=tuple(_remarks(plan, setup)),
+    )
+    return Way(module=MODULE, arguments=(setup,), path=path, less=LESS, hang_s=setup.hang_s)
+
+
+def _remarks(plan: ReadPlan, setup: QueueSetup) -> Iterator[str]:
+    spinning = setup.pollers + (0 if plan.gpus else setup.requester_threads)
+    cpu_count = len(allowed_cpus(plan.files[0].node) or os.sched_getaffinity(0))
+    if spinning > cpu_count:
+        yield (
+            f"{spinning} threads spin on {counted(cpu_count, 'CPU')}: rates and ceilings are "
+            "those of threads that wait for a CPU. Use fewer loader.pollers or "
+            "loader.requester_threads, or more CPUs."
+        )
+    if not plan.gpus:
+        yield "Requests came from threads of the CPU (loader.requester=cpu), not of a GPU."
+    if setup.engine != STORAGE:
+        yield (
+            f"No storage was read (loader.engine={setup.engine}): rates are those of the queue "
+            "and the link, not of a drive."
+        )
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -43,8 +43,15 @@ from wattload.loaders.data.data_folder import (
 )
 from wattload.loaders.data.stamped_files import unfinished_bytes
 from wattload.loaders.feature_rows import REMEDY, FeatureFile
-from wattload.loaders.graph.shapes import WIDTH, GraphShape
-from wattload.loaders.graph.synthetic import CLASSES, SAMPLES, VERSION, SyntheticGraph, derived_seed
+from wattload.loaders.graph.synthetic import (
+    CLASSES,
+    SAMPLES,
+    VERSION,
+    WIDTH,
+    GraphShape,
+    SyntheticGraph,
+    derived_seed,
+)
 
 ROW_BYTES = WIDTH * 4
 CHUNK_BYTES = 8 * MIB

@@ -37,8 +37,7 @@ from wattload.loaders.engine import library
 from wattload.loaders.engine.header import struct
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.files import ROW_BYTES, Topology
-from wattload.loaders.graph.shapes import WIDTH, GraphShape, NodeType, Relation
-from wattload.loaders.graph.synthetic import CLASSES
+from wattload.loaders.graph.synthetic import CLASSES, WIDTH, GraphShape, NodeType, Relation
 
 _TYPES = ("paper", "author", "fos", "institute")
 _RELATIONS = (

@@ -19,8 +19,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.units import format_bytes
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import check_fanouts, largest_counts
-from wattload.loaders.graph.shapes import GraphShape
-from wattload.loaders.graph.synthetic import draw_number
+from wattload.loaders.graph.synthetic import GraphShape, draw_number
 
 _NEW = 1 << 30
 """From here on a place in a table is the number of an edge instead of a node's place."""

@@ -19,7 +19,7 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, require_installed
 from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
-from wattload.loaders.gpu.limits import check_host, cufile_io_kb
+from wattload.loaders.gpu.host import check_host, cufile_io_kb
 from wattload.loaders.gpu.process import ProcessReader, Way
 
 CONFIGURATION = "cufile.json"

@@ -27,7 +27,8 @@ from wattload.loaders.block_reads import ReadFailure, ReadFile, ReadPlan, ReadRe
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import struct
 from wattload.loaders.gpu import native
-from wattload.loaders.gpu.native import NativeError, Progress, allowed_cpus
+from wattload.loaders.gpu.failures import NativeError, failure_clause
+from wattload.loaders.gpu.native import Progress, allowed_cpus
 from wattload.loaders.stamps import bad_blocks
 
 _PATTERN = 0xA5
@@ -218,7 +219,7 @@ class KvikioReads:
                 **self._library_counts(),
             ),
             failures=tuple(
-                ReadFailure(reason=native.failure_clause(code), count=count)
+                ReadFailure(reason=failure_clause(code), count=count)
                 for code, count in failures.most_common()
             ),
             compared_bytes=sum(reader.compared_bytes for reader in readers),

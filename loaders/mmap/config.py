@@ -18,25 +18,26 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.engine import library
-from wattload.loaders.engine.targets import TARGET_LIMIT
+from wattload.loaders.engine.library import TARGET_LIMIT
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
-from wattload.loaders.mmap.native import ADVICE, THREAD_LIMIT
-from wattload.loaders.mmap.reader import MappedReader, storage_read_bytes
+from wattload.loaders.mmap.reader import (
+    ADVICE,
+    THREAD_LIMIT,
+    MappedReader,
+    storage_read_bytes,
+)
 
 
 @dataclass(slots=True, kw_only=True)
-class Config:
-    """Who touches the pages, and what the kernel is advised."""
+class MappedRows:
+    """Who touches the pages, and what the kernel is advised, of any loader that maps features."""
 
-    name: ClassVar[str] = "mmap"
-    requires: ClassVar[tuple[Requirement, ...]] = ()
     fills_gpu: ClassVar[bool] = False
     window_batches: ClassVar[int] = 0
 
-    _target_: str = "wattload.loaders.mmap.config.Config"
     threads: int | None = setting(
         None,
-        "Threads that read, with one block in flight each.",
+        "Threads that read, with one page fault in flight each.",
         least=1,
         most=THREAD_LIMIT,
         unset="one per CPU",
@@ -50,6 +51,35 @@ class Config:
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
         check_settings(self, "loader")
+
+    def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
+        """Raise where the kernel does not count what storage read."""
+        self.check()
+        _require_storage_count()
+
+    def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
+        """Return nothing: the page cache is no memory of a gatherer."""
+        return FeatureMemory()
+
+    def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
+        """Return the gatherer of rows by PyTorch over mapped files."""
+        from wattload.loaders.mmap.feature_rows import MappedGatherer
+
+        return MappedGatherer(plan, threads=self.thread_count, advice=self.advice)
+
+    @property
+    def thread_count(self) -> int:
+        return self.threads or len(os.sched_getaffinity(0))
+
+
+@dataclass(slots=True, kw_only=True)
+class Config(MappedRows):
+    """The settings of loader=mmap."""
+
+    name: ClassVar[str] = "mmap"
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+
+    _target_: str = "wattload.loaders.mmap.config.Config"
 
     @property
     def abilities(self) -> Ability:
@@ -68,30 +98,11 @@ class Config:
 
     def block_read_bytes(self, plan: ReadPlan) -> int:
         """Return the size of a block for each thread; the page cache is no memory of a reader."""
-        return self._thread_count * plan.block_bytes
+        return self.thread_count * plan.block_bytes
 
     def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader of mapped files; nothing is kept in ``folder``."""
-        return MappedReader(plan, threads=self._thread_count, advice=self.advice)
-
-    def check_feature_rows(self, plan: FeaturePlan, targets: Sequence[Target]) -> None:
-        """Raise where the kernel does not count what storage read."""
-        self.check()
-        _require_storage_count()
-
-    def feature_bytes(self, plan: FeaturePlan) -> FeatureMemory:
-        """Return nothing: the page cache is no memory of a gatherer."""
-        return FeatureMemory()
-
-    def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
-        """Return the gatherer of rows by PyTorch over mapped files."""
-        from wattload.loaders.mmap.feature_rows import MappedGatherer
-
-        return MappedGatherer(plan, threads=self._thread_count, advice=self.advice)
-
-    @property
-    def _thread_count(self) -> int:
-        return self.threads or len(os.sched_getaffinity(0))
+        return MappedReader(plan, threads=self.thread_count, advice=self.advice)
 
 
 def _require_storage_count() -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -22,19 +22,53 @@ from numpy.typing import NDArray
 
 from wattload.core.io import DataPath
 from wattload.loaders.aligned_io import round_up
+from wattload.loaders.engine import library
+from wattload.loaders.engine.header import array_of
 from wattload.loaders.feature_rows import (
     FeatureFile,
     FeaturePlan,
     GatherResult,
     Memory,
+    RowGatherer,
     host_array,
 )
-from wattload.loaders.mmap.native import guarded
-from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
+from wattload.loaders.mmap.reader import (
+    major_faults,
+    mapped_path,
+    storage_read_bytes,
+)
 
 
-class MappedGatherer:
-    """Mapped files and the threads of PyTorch; implements ``RowGatherer``."""
+@dataclass(slots=True)
+class Guard:
+    """After the block, ``fault`` is the mapping and offset of the first failed read, or ``None``.
+
+    The mapping holds zeros from then on.
+    """
+
+    fault: tuple[int, int] | None = None
+
+
+@contextmanager
+def guarded(mappings: Sequence[tuple[int, int]]) -> Iterator[Guard]:
+    """Keep failed reads of mapped files from ending this process; see ``wl_guard_begin``.
+
+    Args:
+        mappings: address and size in bytes of each mapped file, 64 at most.
+    """
+    found = Guard()
+    library.invoke("wl_guard_begin", array_of("wl_mapping", mappings), len(mappings))
+    try:
+        yield found
+    finally:
+        address = library.load().wl_guard_end()
+        for number, (start, size_bytes) in enumerate(mappings):
+            if start <= address < start + size_bytes:
+                found.fault = number, address - start
+
+
+class MappedGatherer(RowGatherer):
+    """Mapped files and the threads of PyTorch; the kernel decides what the page cache keeps."""
 
     def __init__(self, plan: FeaturePlan, *, threads: int, advice: str) -> None:
         self._plan = plan
@@ -42,30 +76,19 @@ class MappedGatherer:
         self._advice = advice
         self._memories = [_mapped(plan, file, advice) for file in plan.files]
         self._tensors = list(map(self._rows, plan.files, self._memories))
-        self._path = DataPath(
-            data_path="page_cache",
-            path_requested="page_cache",
-            engine=f"page faults of {threads} thread{'s' * (threads > 1)} of PyTorch "
-            f"{torch.__version__}, madvise "
-            f"{'MADV_RANDOM' if advice == 'random' else 'MADV_NORMAL'}; into host memory",
-            remarks=read_ahead_remarks(plan.paths),
+        self._path = mapped_path(
+            plan.paths, threads, advice, user=f" of PyTorch {torch.__version__}"
         )
 
     def path(self) -> DataPath:
         """Return the path, with the read-ahead of the drives in its remarks."""
         return self._path
 
-    def count_anew(self) -> None:
-        """Do nothing: the path has no counts."""
-
-    def expect(self, rows: NDArray[np.uint64]) -> None:
-        """Do nothing: the kernel decides what the page cache keeps."""
-
     def gather(self, rows: NDArray[np.uint64], into: Memory) -> GatherResult:
         """Index the mapped files; see ``RowGatherer.gather``."""
         self._plan.check_gather(rows, into)
         start_ns, start_cpu_s = time.monotonic_ns(), time.process_time()
-        faults, storage_bytes = _major_faults(), storage_read_bytes()
+        faults, storage_bytes = major_faults(), storage_read_bytes()
         with _threads(self._threads), guarded(self._mappings()) as guard:
             self._index(rows, host_array(into))
         if guard.fault is not None:
@@ -80,7 +103,7 @@ class MappedGatherer:
             start_ns=start_ns,
             end_ns=time.monotonic_ns(),
             cpu_s=time.process_time() - start_cpu_s,
-            major_faults=_major_faults() - faults,
+            major_faults=major_faults() - faults,
         )
 
     def release_pages(self) -> None:
@@ -147,7 +170,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _major_faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

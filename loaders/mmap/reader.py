@@ -16,17 +16,21 @@ import os
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from ctypes import c_void_p
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattload.core.io import DataPath
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.loaders.aligned_io import round_down
 from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
-from wattload.loaders.engine.targets import Target
-from wattload.loaders.gpu.native import file_failures_of, histogram_of
-from wattload.loaders.mmap.native import Mapped
+from wattload.loaders.engine import library
+from wattload.loaders.engine.header import setup_of, struct
+from wattload.loaders.gpu.native import failures_of, histogram_of
 
+ADVICE = {"normal": 0, "random": 1}
+PATTERNS = {"uniform": 0, "regions": 1}
+THREAD_LIMIT = 1024
 SAMPLE_EVERY = 64
 TRACE_EVERY = 1024
 _SLICE_S = 0.05
@@ -41,8 +45,7 @@ class _Counts:
 
     @classmethod
     def now(cls) -> _Counts:
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-        return cls(storage_read_bytes(), faults)
+        return cls(storage_read_bytes(), major_faults())
 
 
 class MappedReader:
@@ -56,34 +59,27 @@ class MappedReader:
             DataError: a file is shorter than planned.
         """
         self._plan = plan
-        self._mapped = Mapped(
-            targets=[
-                Target(
-                    str(file.path),
-                    round_down(file.size_bytes, plan.read_bytes),
-                    file.stamps.nonce,
-                    file.stamps.word,
-                    file.stamps.first_block,
-                )
-                for file in plan.files
-            ],
+        self._in_flight = min(threads, plan.in_flight)
+        files = [
+            replace(file, size_bytes=round_down(file.size_bytes, plan.read_bytes))
+            for file in plan.files
+        ]
+        setup = setup_of(
+            "wl_mapped_setup",
             threads=threads,
             block_bytes=plan.block_bytes,
             requesters=plan.per_file,
-            pattern=plan.pattern.value,
-            advice=advice,
+            pattern=PATTERNS[plan.pattern],
+            advice=ADVICE[advice],
             sample_every=SAMPLE_EVERY,
             trace_every=TRACE_EVERY,
-            seed=plan.seed,
+            seed=plan.seed & (1 << 64) - 1,
+            targets=library.target_array(files),
+            target_count=len(files),
         )
-        count = self._in_flight = min(threads, plan.in_flight)
-        self._path = DataPath(
-            data_path="page_cache",
-            path_requested="page_cache",
-            engine=f"page faults of {count} thread{'s' * (count > 1)}, madvise "
-            f"{'MADV_RANDOM' if advice == 'random' else 'MADV_NORMAL'}; into host memory",
-            remarks=read_ahead_remarks([file.path for file in plan.files]),
-        )
+        self._library = library.load()
+        self._mapped: c_void_p | None = library.open_handle("wl_mapped_open", setup)
+        self._path = mapped_path([file.path for file in files], self._in_flight, advice)
 
     def path(self) -> DataPath:
         """Return the path, with the read-ahead of the drives in its remarks."""
@@ -93,7 +89,7 @@ class MappedReader:
         """Read for the planned time; ``watch`` counts the bytes that came from storage."""
         watch.begin()
         start_cpu_s, before = time.process_time(), _Counts.now()
-        self._mapped.start()
+        library.invoke("wl_mapped_start", self._mapped)
         result, after = self._follow(watch, before)
         cpu_s = time.process_time() - start_cpu_s
         watch.end(result.start_ns, result.end_ns)
@@ -101,7 +97,9 @@ class MappedReader:
 
     def close(self) -> None:
         """End the threads and unmap the files; safe to call twice."""
-        self._mapped.close()
+        if self._mapped is not None:
+            self._library.wl_mapped_close(self._mapped)
+            self._mapped = None
 
     def _follow(self, watch: ReadsWatch, before: _Counts) -> tuple[ctypes.Structure, _Counts]:
         """Report the reads until their time is over; return the figures and the last counts."""
@@ -109,10 +107,12 @@ class MappedReader:
         reads, storage_bytes = 0, before.storage_bytes
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(left_s, _SLICE_S))
-            now, now_bytes = self._mapped.reads(), storage_read_bytes()
+            now, now_bytes = self._library.wl_mapped_reads(self._mapped), storage_read_bytes()
             watch.moved(now - reads, now_bytes - storage_bytes)
             reads, storage_bytes = now, now_bytes
-        result, after = self._mapped.finish(), _Counts.now()
+        result = struct("wl_mapped_result")()
+        self._library.wl_mapped_finish(self._mapped, ctypes.byref(result))
+        after = _Counts.now()
         watch.moved(result.operations - reads, after.storage_bytes - storage_bytes)
         return result, after
 
@@ -126,7 +126,7 @@ class MappedReader:
             end_ns=result.end_ns,
             cpu_s=cpu_s,
             latency=histogram_of(result.latencies) if any(result.latencies.counts) else None,
-            failures=file_failures_of(result),
+            failures=failures_of(result),
             wrong_blocks=result.wrong,
             first_wrong=(result.wrong_target, result.wrong_offset) if result.wrong else None,
             compared_bytes=result.operations * self._plan.block_bytes,
@@ -135,8 +135,24 @@ class MappedReader:
             touched_pages=result.operations * max(self._plan.block_bytes // mmap.PAGESIZE, 1),
             major_faults=after.major_faults - before.major_faults,
             in_flight=self._in_flight,
-            trace=self._mapped.trace(),
+            trace=library.trace_rows(self._library.wl_mapped_trace, self._mapped),
         )
+
+
+def mapped_path(paths: Sequence[Path], threads: int, advice: str, *, user: str = "") -> DataPath:
+    """Return the path of bytes that threads, of a library if named, get by page faults."""
+    return DataPath(
+        data_path="page_cache",
+        path_requested="page_cache",
+        engine=f"page faults of {threads} thread{'s' * (threads > 1)}{user}, madvise "
+        f"{'MADV_RANDOM' if advice == 'random' else 'MADV_NORMAL'}; into host memory",
+        remarks=read_ahead_remarks(paths),
+    )
+
+
+def major_faults() -> int:
+    """Return the page faults of this process that have waited for a drive."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def storage_read_bytes(roots: Roots = LIVE) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import engine, engine_job, random_write
+from benchmarks.child import written_files
 from benchmarks.devices import loop_device, watched
-from benchmarks.files import written_files
 from benchmarks.measure import NotMeasuredError, Verdict
 from benchmarks.wattload_run import Run
 from wattload.core.io import IOKind

@@ -23,7 +23,7 @@ from benchmarks.measure import (
     rounds,
     turned,
 )
-from benchmarks.table import table
+from benchmarks.run import table
 
 SEVEN = (0.971, 0.98, 0.99, 1.0, 1.01, 1.02, 1.029)
 RATE = Row(name="read ÷ fio", figure="rate", unit="GB/s", scale=1e-9, goal=0.98)

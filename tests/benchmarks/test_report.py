@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import suite
 from benchmarks.measure import NotMeasuredError
 from wattload.reports.runs.load import load_runs
 from wattload.reports.stats.subject import make_subject
 
 
 def test_every_copy_is_a_valid_run_of_its_own(tmp_path: Path) -> None:
-    report.write_runs(tmp_path, 8)
+    suite.write_runs(tmp_path, 8)
     runs = load_runs([tmp_path])
     subject = make_subject(runs)
     assert len({run.id for run in runs}) == 8
@@ -24,4 +24,4 @@ def test_every_copy_is_a_valid_run_of_its_own(tmp_path: Path) -> None:
 
 def test_a_report_that_fails_has_no_cost(tmp_path: Path) -> None:
     with pytest.raises(NotMeasuredError, match="status 3"):
-        report._cost([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none")
+        suite._cost([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none")

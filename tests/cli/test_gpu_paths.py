@@ -12,7 +12,7 @@ from wattload.cli.doctor import Finding, Verdict, gpu_path_findings, gpu_queue_f
 from wattload.core import workload
 from wattload.core.errors import ConfigError
 from wattload.core.sysfs import Roots
-from wattload.loaders.gpu.probe import Probe, ProbedGpu
+from wattload.loaders.gpu.host import Probe, ProbedGpu
 
 __all__ = ["stub_environment", "stub_libraries", "stubs"]
 

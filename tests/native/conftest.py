@@ -1,4 +1,4 @@
-"""The engine built with sanitizers, once per test run."""
+"""The engine built with sanitizers, once per test run and sanitizer, and programs with it."""
 
 from __future__ import annotations
 
@@ -7,52 +7,45 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.driver import ADDRESS, THREAD, Driver, build_library, build_program
+from tests.native.driver import SANITIZERS, Build, Driver, build_library, build_program
 
 
 @pytest.fixture(scope="session")
-def checked_objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The engine with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    return build_library(tmp_path_factory.mktemp("address"), ADDRESS)
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Builds a program of this folder with a sanitizer.
+
+    With the arguments ``unusable`` the program ends with status 2; where they are given and it does
+    not, the sanitizer does not run here, and the test is skipped.
+    """
+    objects: dict[str, list[Path]] = {}
+
+    def make(sanitizer: str, *mains: str, unusable: tuple[str, ...] | None = None) -> Path:
+        flags = SANITIZERS[sanitizer]
+        if sanitizer not in objects:
+            objects[sanitizer] = build_library(tmp_path_factory.mktemp(sanitizer), flags)
+        folder = tmp_path_factory.mktemp(Path(mains[0]).stem)
+        program = build_program(folder, flags, mains, *objects[sanitizer])
+        if unusable is not None:
+            tried = subprocess.run(
+                [program, *unusable], capture_output=True, text=True, check=False
+            )
+            if tried.returncode != 2:
+                pytest.skip(f"the sanitizer does not run here: {tried.stderr.strip()[:200]}")
+        return program
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def checked_program(checked_objects: list[Path]) -> Path:
-    """The program with both of them."""
-    return build_program(checked_objects[0].parent, ADDRESS, ["drive.c"], *checked_objects)
+def checked_program(build: Build) -> Path:
+    """The program that runs plans, with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return build("address", "drive.c")
 
 
 @pytest.fixture(scope="session")
-def fuzz_program(checked_objects: list[Path]) -> Path:
-    """The fuzz of the parser, with our own driver."""
-    mains = ["fuzz_main.c", "fuzz_plan.c"]
-    return build_program(checked_objects[0].parent, ADDRESS, mains, *checked_objects)
-
-
-@pytest.fixture(scope="session")
-def fuzz_rows_program(checked_objects: list[Path]) -> Path:
-    """The fuzz of Criteo's rows, with our own driver."""
-    mains = ["fuzz_rows.c", "fuzz_main.c"]
-    return build_program(checked_objects[0].parent, ADDRESS, mains, *checked_objects)
-
-
-@pytest.fixture(scope="session")
-def blocks_program(checked_objects: list[Path]) -> Path:
-    """What prints the blocks of single operations."""
-    return build_program(checked_objects[0].parent, ADDRESS, ["blocks.c"], *checked_objects)
-
-
-@pytest.fixture(scope="session")
-def same_synthetic_program(checked_objects: list[Path]) -> Path:
-    """The comparison of both builds of the generator."""
-    return build_program(checked_objects[0].parent, ADDRESS, ["same_synthetic.c"], *checked_objects)
-
-
-@pytest.fixture(scope="session")
-def threads_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def threads_program(build: Build) -> Path:
     """The program with ThreadSanitizer, where it runs."""
-    folder = tmp_path_factory.mktemp("thread")
-    program = build_program(folder, THREAD, ["drive.c"], *build_library(folder, THREAD))
+    program = build("thread", "drive.c")
     tried = subprocess.run([program, "backend=null"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"ThreadSanitizer does not run here: {tried.stderr.strip()[:200]}")

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.driver import SANITIZERS, sanitized_program
+from tests.native.driver import SANITIZERS, Build
 
 TWICE = -2
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(request: pytest.FixtureRequest, build: Build) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp("batches")
-    return sanitized_program(folder, request.param, "draw_batches.c")
+    return build(request.param, "draw_batches.c", unusable=())
 
 
 def test_threads_draw_alike_and_end_together_after_an_error(program: Path) -> None:

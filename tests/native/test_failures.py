@@ -49,16 +49,6 @@ def test_a_file_that_ends_too_early_is_an_error_where_it_ends(
     assert job["text"] == "read: the file ends before the extent"
 
 
-@through_files
-def test_a_missing_file_is_named(driver: Driver, tmp_path: Path, backend: str) -> None:
-    there = tmp_path / "there"
-    there.write_bytes(bytes(BLOCK))
-    plan = Plan(paths=[there, tmp_path / "none"], extents=[(0, 0, BLOCK), (1, 0, BLOCK)])
-    job = driver.run(plan, backend=backend).job
-    assert (job["code"], job["path"]) == (ENOENT, str(tmp_path / "none"))
-    assert job["text"] == "open: No such file or directory"
-
-
 def test_links_and_pipes_are_refused(driver: Driver, tmp_path: Path) -> None:
     link, pipe, file = tmp_path / "link", tmp_path / "pipe", tmp_path / "file"
     file.write_bytes(bytes(BLOCK))
@@ -67,11 +57,6 @@ def test_links_and_pipes_are_refused(driver: Driver, tmp_path: Path) -> None:
     for path, kind, code in [(link, 0, ELOOP), (pipe, 0, EINVAL), (pipe, WRITE, ENXIO)]:
         plan = Plan(paths=[path], extents=[(0, 0, BLOCK)], kind=kind, flags=0)
         assert driver.run(plan).job["code"] == code
-
-
-def test_o_direct_that_is_refused_is_said_to_be(driver: Driver) -> None:
-    plan = Plan(paths=[Path("/proc/self/status")], extents=[(0, 0, BLOCK)])
-    assert driver.run(plan).job["code"] == NOT_DIRECT
 
 
 @through_files

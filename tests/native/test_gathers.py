@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.native.driver import SANITIZERS, sanitized_program
+from tests.native.driver import SANITIZERS, Build
 
 ROWS, BATCH = 2048, 3000
 NONE, LOST = 0, 1
@@ -16,10 +16,9 @@ HANGS = -19
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(request: pytest.FixtureRequest, build: Build) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp("gathers")
-    return sanitized_program(folder, request.param, "gather_rows.c")
+    return build(request.param, "gather_rows.c", unusable=())
 
 
 @pytest.mark.parametrize(("threads", "fault", "code"), [(1, NONE, 0), (4, LOST, HANGS)])

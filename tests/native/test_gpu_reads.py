@@ -12,17 +12,16 @@ import pytest
 
 from tests.loaders.gpu.conftest import build_stubs
 from tests.loaders.gpu.plans import stamped_file
-from tests.native.driver import SANITIZERS, sanitized_program
+from tests.native.driver import SANITIZERS, Build
 
 WAYS = {"bounce": 0, "ring": 1, "cufile": 2}
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(request: pytest.FixtureRequest, build: Build) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp("gpu")
-    program = sanitized_program(folder, request.param, "read_gpu.c")
-    build_stubs(folder)
+    program = build(request.param, "read_gpu.c", unusable=())
+    build_stubs(program.parent)
     return program
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.native.driver import COMMON, SOURCES, STRICT, Driver, compiler
+from tests.native.driver import COMMON, SOURCES, STRICT, Build, Driver, compiler
 from tests.native.plans import (
     CHECK,
     DESTINATION,
@@ -129,11 +129,10 @@ def test_an_empty_plan_is_done_at_once(driver: Driver) -> None:
         assert (job["code"], job["operations"], job["bytes"]) == (0, 0, 0)
 
 
-def test_mutated_plans_do_no_harm(fuzz_program: Path, tmp_path: Path) -> None:
+def test_mutated_plans_do_no_harm(build: Build, tmp_path: Path) -> None:
     files = [str(file) for file in write_seeds(tmp_path / "corpus", plans())]
-    ran = subprocess.run(
-        [str(fuzz_program), str(RUNS), *files], capture_output=True, text=True, check=False
-    )
+    program = build("address", "fuzz_main.c", "fuzz_plan.c")
+    ran = subprocess.run([program, str(RUNS), *files], capture_output=True, text=True, check=False)
     assert not ran.returncode, ran.stderr
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.driver import SANITIZERS, sanitized_program
+from tests.native.driver import SANITIZERS, Build
 from tests.stamped import stamps_of
 from wattload.core.io import BlockIdentity
 
@@ -20,10 +20,9 @@ HANGS = -19
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(request: pytest.FixtureRequest, build: Build) -> Path:
     """The program, with the sanitizers of addresses or of threads."""
-    folder = tmp_path_factory.mktemp("queue")
-    return sanitized_program(folder, request.param, "run_queue.c", "none=0")
+    return build(request.param, "run_queue.c", unusable=("none=0",))
 
 
 @pytest.fixture(scope="session")

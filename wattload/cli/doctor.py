@@ -47,8 +47,8 @@ from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
 from wattload.core.units import format_bytes
 from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
-from wattload.loaders.gpu.paths_here import PathName, paths_here
-from wattload.loaders.gpu.probe import Probe, probe
+from wattload.loaders.gpu.cufile_paths import PathName, paths_here
+from wattload.loaders.gpu.host import Probe, probe
 from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal

@@ -10,7 +10,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.host.gpus import check_names, named_gpus
 from wattload.core.settings import check_settings, setting
 from wattload.loaders.graph.sampler import FANOUT_LIMIT, THREAD_LIMIT
-from wattload.loaders.graph.shapes import SHAPES, GraphShape
+from wattload.loaders.graph.synthetic import SHAPES, GraphShape
 
 SERIAL, AHEAD = "serial", "ahead"
 AUTO, TORCH, EMULATED = "auto", "torch", "emulated"

@@ -16,7 +16,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.files import GraphFiles, Topology
-from wattload.loaders.graph.shapes import SHAPES, GraphShape
+from wattload.loaders.graph.synthetic import SHAPES, GraphShape
 from wattload.workloads.gnn.config import Config
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from wattload.core.host.gpus import Gpu
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureLoaderConfig, FeatureMemory, FeaturePlan, Memory
 from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
-from wattload.loaders.graph.seeds import TrainingSeeds
+from wattload.loaders.graph.sampler import TrainingSeeds
 from wattload.workloads.gnn.config import AHEAD, CPU, Config
 from wattload.workloads.gnn.dataset import expected_counts
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from wattload.core.errors import ConfigError
 from wattload.loaders.graph.sampler import SampledBatch
-from wattload.loaders.graph.shapes import WIDTH, GraphShape
+from wattload.loaders.graph.synthetic import WIDTH, GraphShape
 
 _FLOAT_BYTES = 4
 

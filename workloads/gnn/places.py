@@ -23,8 +23,7 @@ from wattload.core.units import format_bytes
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.feature_rows import FeatureFile, FeaturePlan, Memory
 from wattload.loaders.graph.files import ROW_BYTES
-from wattload.loaders.graph.shapes import WIDTH, GraphShape
-from wattload.loaders.graph.synthetic import SyntheticGraph
+from wattload.loaders.graph.synthetic import WIDTH, GraphShape, SyntheticGraph
 from wattload.workloads.gnn.steps import Drawn
 
 if TYPE_CHECKING:

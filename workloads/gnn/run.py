@@ -32,8 +32,7 @@ from wattload.loaders.engine.library import MEMORY
 from wattload.loaders.feature_rows import GatherResult, read_bytes_of
 from wattload.loaders.feature_rows import Memory as RowMemory
 from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
-from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig
-from wattload.loaders.graph.seeds import most_drawn
+from wattload.loaders.graph.sampler import BatchSampler, Sampler, SamplingLoaderConfig, most_drawn
 from wattload.loaders.graph.torch_sampler import TorchSampler, fits
 from wattload.results.gnn.facts import (
     PHASE,

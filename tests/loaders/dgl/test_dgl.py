@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from tests.contracts.feature_rows import FeatureRowsContract, write_rows
-from tests.loaders.graph.sampling import SEED, edges_of, homogeneous, reference, synthetic
-from tests.loaders.graph.shapes import SMALL
+from tests.loaders.graph.sampling import SEED, SMALL, edges_of, homogeneous, reference, synthetic
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.loaders.dgl.config import Config
 from wattload.loaders.feature_rows import FeatureMemory

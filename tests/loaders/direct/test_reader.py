@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.engine import open_descriptors
-from wattload.core.errors import DataError, TargetError
+from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.loaders.aligned_io import aligned_buffer, aligned_buffers, round_up
 from wattload.loaders.direct.config import Config
-from wattload.loaders.direct.reader import FileReader
+from wattload.loaders.direct.loader import FileReader
 from wattload.loaders.engine.library import backend_unavailable
 
 
@@ -111,7 +111,7 @@ def test_reader_reads_the_first_part_of_a_longer_file(config: Config, tmp_path: 
     path = tmp_path / "file"
     path.write_bytes(os.urandom(100_000))
     buffer = aligned_buffer(8192)
-    reader = FileReader(config)
+    reader = FileReader(config, buffers=[buffer])
     assert reader.submit(path, buffer, 5000).result() == 5000
     assert reader.submit(path, buffer, 0).result() == 0
     reader.close()
@@ -119,8 +119,8 @@ def test_reader_reads_the_first_part_of_a_longer_file(config: Config, tmp_path: 
 
 
 def test_reader_refuses_buffers_that_do_not_fit(config: Config, tmp_path: Path) -> None:
-    reader = FileReader(config)
     buffer = aligned_buffer(8192)
+    reader = FileReader(config, buffers=[buffer])
     with pytest.raises(ValueError, match="must hold 4097 bytes"):
         reader.submit(tmp_path / "f", buffer[:4096], 4097)
     with pytest.raises(ValueError, match="must be contiguous"):
@@ -132,30 +132,17 @@ def test_reader_refuses_buffers_that_do_not_fit(config: Config, tmp_path: Path) 
 
 
 def test_a_file_system_without_direct_io_is_the_tickets_error(config: Config) -> None:
-    reader = FileReader(config)
+    buffer = aligned_buffer(4096)
+    reader = FileReader(config, buffers=[buffer])
     with pytest.raises(TargetError, match="refuses O_DIRECT"):
-        reader.submit(Path("/proc/self/status"), aligned_buffer(4096), 100).result()
+        reader.submit(Path("/proc/self/status"), buffer, 100).result()
     reader.close()
 
 
-def test_a_buffer_that_nobody_named_is_taken_between_files(tmp_path: Path) -> None:
+def test_a_buffer_that_is_not_the_readers_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(os.urandom(100_000))
-    reader = FileReader(Config(block_bytes=64 << 10, queue_depth=2))
-    for _ in range(3):
-        buffer = aligned_buffer(102_400)
-        assert reader.submit(path, buffer, 100_000).result() == 100_000
-        assert buffer[:100_000].tobytes() == path.read_bytes()
-    reader.close()
-
-
-def test_a_buffer_that_nobody_named_is_refused_while_others_are_read_into(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(64 << 20))
-    buffers = [aligned_buffer(64 << 20), aligned_buffer(4096)]
-    reader = FileReader(Config(block_bytes=4096, queue_depth=1), buffers=buffers[:1])
-    ticket = reader.submit(path, buffers[0], 64 << 20)
-    with pytest.raises(ValueError, match="pass all buffers with buffers="):
-        reader.submit(path, buffers[1], 4096)
-    assert ticket.result() == 64 << 20
+    path.write_bytes(os.urandom(4096))
+    reader = FileReader(Config(block_bytes=4096, queue_depth=1), buffers=[aligned_buffer(4096)])
+    with pytest.raises(ConfigError, match="not in any of the engine's regions"):
+        reader.submit(path, aligned_buffer(4096), 4096)
     reader.close()

@@ -158,15 +158,6 @@ def test_a_discarded_plan_keeps_its_last_reading(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_direct_reads_leave_the_page_cache_cold(engine: IOEngine, tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20))
-    evict([path])
-    result = engine.run(plan("read", Extent(path, 0, 1 << 20)))
-    assert result.path.path_requested == "o_direct"
-    assert resident_fraction([path]) == 0.0
-
-
 def test_without_direct_files_pass_through_the_page_cache(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(1 << 20))
@@ -195,25 +186,6 @@ def test_plans_in_a_queue_keep_their_own_results(engine: IOEngine, tmp_path: Pat
         assert ticket.progress() == (0, 0) or ticket.progress()[0] <= result.moved_bytes
     with pytest.raises(FileNotFoundError, match="open failed"):
         bad.result()
-
-
-def test_listed_blocks_come_in_their_order(engine: IOEngine, tmp_path: Path) -> None:
-    contents = [os.urandom(40 * BLOCK), os.urandom(30 * BLOCK)]
-    paths = [tmp_path / "a", tmp_path / "b"]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content)
-    numbers = np.random.default_rng(1).integers(0, 70, 500).astype(np.uint64)
-    memory = aligned_buffer(len(numbers) * BLOCK)
-    reader = IOEngine(block_bytes=BLOCK, depth=DEPTH, pollers=2, regions=[memory])
-    extents = [Extent(path, 0, len(each)) for path, each in zip(paths, contents, strict=True)]
-    before = open_descriptors()
-    for each, destination in ((reader, memory), (engine, None)):
-        listed = replace(plan("read", *extents), blocks=numbers)
-        assert each.run(listed, destination=destination).moved_bytes == memory.nbytes
-    blocks = np.frombuffer(b"".join(contents), dtype=np.uint8).reshape(-1, BLOCK)
-    assert np.array_equal(memory.reshape(-1, BLOCK), blocks[numbers.astype(int)])
-    assert open_descriptors() == before
-    reader.close()
 
 
 @pytest.mark.parametrize(

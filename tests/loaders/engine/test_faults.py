@@ -27,7 +27,7 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Extent, Stamps
 from wattload.loaders.aligned_io import aligned_buffer, direct_alignment
 from wattload.loaders.direct.config import Config
-from wattload.loaders.direct.reader import FileReader
+from wattload.loaders.direct.loader import FileReader
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import backend_unavailable, library_path
 

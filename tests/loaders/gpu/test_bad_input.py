@@ -23,7 +23,7 @@ from wattload.core.sysfs import Roots
 from wattload.loaders.block_reads import ReadPlan
 from wattload.loaders.bounce.config import Config as Bounce
 from wattload.loaders.cufile.config import Config as CuFile
-from wattload.loaders.gpu import limits, probe, process
+from wattload.loaders.gpu import host, process
 
 Stubs = Callable[..., None]
 AUTO = CuFile(mode="auto")
@@ -105,28 +105,28 @@ def test_without_a_driver(
     with pytest.raises(ConfigError, match=sentence):
         read(Bounce(), plan, tmp_path)
     with pytest.raises(ConfigError, match=sentence):
-        probe.probe()
+        host.probe()
     (tmp_path / "libcuda.so.1").symlink_to(stub_libraries / "libcuda.so.1")
     with pytest.raises(ConfigError, match=r"^cuFile is not installed \(libcufile.so.0\)"):
         read(AUTO, plan, tmp_path)
-    assert "not installed" in str(probe.probe().cufile_refusal)
+    assert "not installed" in str(host.probe().cufile_refusal)
 
 
 def test_the_probe_says_what_is_there(stubs: Stubs) -> None:
     stubs(STUB_CUDA_GPUS="2", STUB_CUFILE_VERSION="1200")
-    found = probe.probe()
+    found = host.probe()
     assert [gpu.address for gpu in found.gpus] == ["0000:65:00.0", "0000:66:00.0"]
     assert (found.cuda, found.cufile, found.cufile_refusal) == ("13.0", "1.20", None)
     stubs(STUB_CUFILE_OPEN_ERROR="5001")
-    refused = probe.probe()
+    refused = host.probe()
     assert refused.cufile == "1.20"
     assert "(5001): nvidia-fs is not loaded" in str(refused.cufile_refusal)
 
 
 def test_a_cufile_that_hangs(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     stubs(STUB_CUFILE_HANG="driver_open", STUB_CUFILE_VERSION="1200")
-    monkeypatch.setattr(probe, "TIMEOUT_S", 4.0)
-    found = probe.probe()
+    monkeypatch.setattr(host, "TIMEOUT_S", 4.0)
+    found = host.probe()
     assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 4 s")
     assert found.gpus
     assert not children(MODULE)
@@ -217,20 +217,20 @@ def roots(tmp_path: Path) -> Roots:
 
 
 def test_limits_of_the_host(plan: ReadPlan, roots: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits.check_limits(plan, ring=True, roots=roots)
+    host.check_limits(plan, ring=True, roots=roots)
     many = replace(plan, in_flight=2048)
     with pytest.raises(ConfigError, match=r"^2048 threads, pids.max is 1024 and 30 are in use: "):
-        limits.check_limits(many, roots=roots)
+        host.check_limits(many, roots=roots)
     (roots.sys / "fs/cgroup/pids.max").write_text("max\n")
-    limits.check_limits(many, roots=roots)
+    host.check_limits(many, roots=roots)
     # The limit of a process that may not lock memory binds the ring only.
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8 << 20, 8 << 20))
     large = replace(plan, in_flight=64, block_bytes=1 << 20)
-    limits.check_limits(large, roots=roots)
+    host.check_limits(large, roots=roots)
     with pytest.raises(ConfigError, match=r"^RLIMIT_MEMLOCK 8 MiB, .* buffers of 64 MiB: raise"):
-        limits.check_limits(large, ring=True, roots=roots)
+        host.check_limits(large, ring=True, roots=roots)
     (roots.proc / "self/status").write_text("CapEff:\t0000000000004000\n")
-    limits.check_limits(large, ring=True, roots=roots)
+    host.check_limits(large, ring=True, roots=roots)
     (roots.sys / "fs/cgroup/memory.max").write_text("60000000\n")
     with pytest.raises(ConfigError, match=r"buffers of 67.11 MB for 64 threads, the memory limit"):
-        limits.check_limits(large, roots=roots)
+        host.check_limits(large, roots=roots)

@@ -1,6 +1,6 @@
 """Runs one queue with requesters on a GPU and prints what came of it, as JSON.
 
-``python -m tests.loaders.gpu_queue.queue_process JSON`` takes the arguments of ``Queue``, with
+``python -m tests.loaders.gpu_queue.queue_process JSON`` takes the arguments of ``queue_of``, with
 ``targets`` as lists. In addition, ``ordinal`` is the number of the GPU, ``truncate`` the size to
 which the first target is cut once it is open, and ``stop_s`` when another thread ends the run. It
 is a process of its own because a driver of CUDA is loaded once. With ``EMULATED_CUDA`` set there is
@@ -16,9 +16,8 @@ import threading
 import time
 from typing import Any
 
-from wattload.loaders.engine.targets import Target
+from tests.loaders.gpu_queue.plans import queue_file, queue_of
 from wattload.loaders.gpu_queue.kernels import compiled
-from wattload.loaders.gpu_queue.native import Queue
 
 
 def gpu_here(ordinal: int) -> tuple[str, bytes]:
@@ -55,10 +54,10 @@ def gpus_in_use() -> list[int]:
 
 def main(options: dict[str, Any]) -> dict[str, Any]:
     """Run it."""
-    targets = [Target(*each) for each in options.pop("targets")]
+    targets = [queue_file(*each) for each in options.pop("targets")]
     cut_bytes, stop_s = options.pop("truncate", None), options.pop("stop_s", None)
     gpu, image = gpu_here(options.pop("ordinal", 0))
-    queue = Queue(targets=targets, gpu=gpu, image=image, **options)
+    queue = queue_of(targets, gpu=gpu, image=image, **options)
     if cut_bytes is not None:
         os.truncate(targets[0].path, cut_bytes)
     if stop_s is None:

@@ -25,7 +25,8 @@ from tests.loaders.gpu_queue.queue_process import gpu_here
 from wattload.core.errors import ConfigError
 from wattload.core.io import MemoryKind, MemoryRegion
 from wattload.loaders.gpu_queue import feature_rows, kernels
-from wattload.loaders.gpu_queue.feature_rows import QueueGatherer, RowsSetup
+from wattload.loaders.gpu_queue.feature_rows import QueueGatherer
+from wattload.loaders.gpu_queue.native import RowsSetup
 
 
 class GpuMemory:

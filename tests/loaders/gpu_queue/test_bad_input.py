@@ -19,8 +19,7 @@ from tests.loaders.gpu.children import children, mark
 from tests.workloads.gpu_read.asking import target_at
 from wattload.core.errors import ConfigError, NoGpuError, RunError, TargetError
 from wattload.loaders.block_reads import Pattern, ReadPlan
-from wattload.loaders.gpu_queue.config import Config
-from wattload.loaders.gpu_queue.failures import DRIVER
+from wattload.loaders.gpu_queue.config import DRIVER, Config
 
 __all__ = ["mark"]
 
@@ -52,7 +51,7 @@ def test_more_pollers_than_pairs(plan: ReadPlan) -> None:
     config = Config(requester="cpu", pollers=3)
     with pytest.raises(
         ConfigError,
-        match=r"at most 2, the queue pairs of a process .*, got 3: .* more workload.queue_pairs",
+        match=r"at most 2, 2 queue pairs for each of 1 files, got 3: .* more workload.queue_pairs",
     ):
         config.check_block_reads(plan, [])
     both = replace(plan, files=plan.files * 2, in_flight=128)
@@ -106,7 +105,7 @@ def test_a_target_without_o_direct(plan: ReadPlan, tmp_path: Path) -> None:
 
 def test_memory_that_may_not_be_locked(plan: ReadPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
-    monkeypatch.setattr("wattload.loaders.gpu.limits._may_lock", lambda _: False)
+    monkeypatch.setattr("wattload.loaders.gpu.host._may_lock", lambda _: False)
     large = replace(plan, in_flight=4096, queue_size=4096)
     sentence = r"^RLIMIT_MEMLOCK 1 MiB, .* buffers of 2 MiB: .* ulimit -l 2048, or use fewer work"
     with pytest.raises(ConfigError, match=sentence):

@@ -25,7 +25,8 @@ from wattload.core.errors import ConfigError, NoGpuError, RunError
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.feature_rows import FeatureFile, FeaturePlan
 from wattload.loaders.gpu_queue.config import Config
-from wattload.loaders.gpu_queue.feature_rows import QueueGatherer, RowsSetup
+from wattload.loaders.gpu_queue.feature_rows import QueueGatherer
+from wattload.loaders.gpu_queue.native import RowsSetup
 
 
 class TestThreads(FeatureRowsContract):
@@ -176,7 +177,7 @@ def with_offset(plan: FeaturePlan) -> FeaturePlan:
         ({"cache_bytes": 65_536}, None, "a cache is in the memory of a GPU"),
         ({"host_share": 1.5}, None, "loader.host_share must be 0 to 1, got 1.5"),
         ({"engine": "memory"}, None, "loader.engine=memory reads no storage"),
-        ({"pollers": 9}, None, "must be at most 8, 8 for each of 1 files, got 9"),
+        ({"pollers": 9}, None, "must be at most 8, 8 queue pairs for each of 1 files, got 9"),
         ({}, with_offset, "multiples of 16: got 4096 bytes from 100 on in .*features-0.bin"),
         ({}, lambda plan: replace(plan, row_bytes=100), "rows of multiples of 512 bytes"),
         ({}, lambda plan: replace(plan, row_count=1 << 31), "fewer than 2147483647 rows"),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.loaders.gpu_queue.clock_cache import ClockCache, zipf_rounds
+from tests.loaders.gpu_queue.plans import NONCE, UNIT
 from wattload.core.io import BlockIdentity
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import HANGS
@@ -22,7 +23,6 @@ from wattload.loaders.stamps import seal
 
 ROOT = Path(__file__).parents[3]
 FILE_BYTES = 1 << 20
-NONCE, UNIT = 7, 512
 HAS_GPU = Path("/dev/nvidiactl").exists()
 
 Run = Callable[..., dict[str, Any]]
@@ -47,13 +47,10 @@ def start(
     environment: dict[str, str], *targets: list[Any], prefix: tuple[str, ...] = (), **changes: Any
 ) -> dict[str, Any]:
     """Return what a queue in a process of its own printed."""
-    options = {
-        "engine": "storage", "targets": targets, "requesters": 64, "queue_pairs": 2,
-        "queue_size": 64, "pollers": 1, "duration_s": 0.05, "table_bytes": 1 << 20, "seed": 3,
-    }  # fmt: skip
+    options = {"targets": targets, **changes}
     module = "tests.loaders.gpu_queue.queue_process"
     done = subprocess.run(
-        [*prefix, sys.executable, "-m", module, json.dumps(options | changes)],
+        [*prefix, sys.executable, "-m", module, json.dumps(options)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -66,7 +63,7 @@ def stamped_file(path: Path, word: int = 1) -> list[Any]:
     content = np.random.default_rng(word).integers(0, 256, FILE_BYTES, dtype=np.uint8)
     seal(content, BlockIdentity(NONCE, word), first_block=9, unit_bytes=UNIT)
     path.write_bytes(content.tobytes())
-    return [str(path), FILE_BYTES, NONCE, word, 9]
+    return [str(path), FILE_BYTES, word, 9]
 
 
 @pytest.fixture

@@ -19,17 +19,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.loaders.faults import BROKEN_FROM_BYTES, breaking_file
+from tests.loaders.gpu_queue.plans import NONCE, UNIT, queue_file, queue_of
 from wattload.core.io import BlockIdentity
+from wattload.loaders.block_reads import ReadFile
 from wattload.loaders.engine import library
-from wattload.loaders.engine.targets import Target
-from wattload.loaders.gpu.native import NativeError, block_numbers
-from wattload.loaders.gpu_queue.native import Queue
+from wattload.loaders.gpu.failures import NativeError
+from wattload.loaders.gpu.native import block_numbers
 from wattload.loaders.stamps import seal
 
 MIB = 1 << 20
 FILE_BYTES = MIB
-NONCE = 7
-UNIT = 512
 SPARSE_BYTES = 1 << 40
 EDGE_NS = 5 * 10**6
 """A poller's CPU time is read a little before and after its requests."""
@@ -54,24 +53,20 @@ def stamped(word: int, size: int = FILE_BYTES, first_block: int = 0) -> NDArray[
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> list[Target]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[ReadFile]:
     """Three files with stamps of their own."""
     folder = tmp_path_factory.mktemp("files")
     targets = []
     for word in range(3):
         path = folder / f"{word}"
         path.write_bytes(stamped(word, first_block=100 * word).tobytes())
-        targets.append(Target(str(path), FILE_BYTES, NONCE, word, 100 * word))
+        targets.append(queue_file(path, FILE_BYTES, word, 100 * word))
     return targets
 
 
-def run(targets: Sequence[Target], **changes: Any) -> Outcome:
+def run(targets: Sequence[ReadFile], **changes: Any) -> Outcome:
     """Run a small queue with requesters on the CPU."""
-    values: dict[str, Any] = {
-        "engine": "storage", "requesters": 64, "queue_pairs": 2, "queue_size": 64, "pollers": 1,
-        "duration_s": 0.05, "table_bytes": MIB, "seed": 3,
-    }  # fmt: skip
-    queue = Queue(targets=targets, **values | changes)
+    queue = queue_of(targets, **changes)
     try:
         queue.start()
         result, error = queue.run()
@@ -79,7 +74,7 @@ def run(targets: Sequence[Target], **changes: Any) -> Outcome:
             result,
             error,
             [queue.target(number) for number in range(len(targets))],
-            [queue.poller(number) for number in range((values | changes)["pollers"])],
+            [queue.poller(number) for number in range(changes.get("pollers", 1))],
             queue.trace(),
         )
     finally:
@@ -112,7 +107,7 @@ def geometries(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=25, deadline=None)
 @given(geometry=geometries())
 def test_every_request_is_answered_once_with_its_own_block(
-    files: list[Target], geometry: dict[str, Any]
+    files: list[ReadFile], geometry: dict[str, Any]
 ) -> None:
     numbers = dict(geometry)
     targets = files[: numbers.pop("targets")]
@@ -135,12 +130,12 @@ def test_every_request_is_answered_once_with_its_own_block(
 
 
 @pytest.fixture(scope="module")
-def sparse(tmp_path_factory: pytest.TempPathFactory) -> Target:
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> ReadFile:
     """A file of so many blocks, all holes, that no two lanes draw the same one."""
     path = tmp_path_factory.mktemp("sparse") / "file"
     path.touch()
     os.truncate(path, SPARSE_BYTES)
-    return Target(str(path), SPARSE_BYTES, NONCE, 0, 0)
+    return queue_file(path, SPARSE_BYTES, 0)
 
 
 def assert_next_of_a_lane(
@@ -165,7 +160,7 @@ def assert_next_of_a_lane(
 @pytest.mark.parametrize(("block", "read"), [(512, 512), (512, 4096), (4096, 4096)])
 @pytest.mark.parametrize("number", [0, (1 << 32) - 3])
 def test_reads_are_those_of_seed_and_requester(
-    sparse: Target, pattern: str, block: int, read: int, number: int
+    sparse: ReadFile, pattern: str, block: int, read: int, number: int
 ) -> None:
     found = run(
         [sparse] * 3, requesters=32, queue_size=32, pattern=pattern, block_bytes=block,
@@ -179,7 +174,7 @@ def test_reads_are_those_of_seed_and_requester(
         assert_next_of_a_lane(blocks, target, SPARSE_BYTES // block, number=number)
 
 
-def test_a_warp_reads_its_own_region(sparse: Target) -> None:
+def test_a_warp_reads_its_own_region(sparse: ReadFile) -> None:
     warps, count = 3, SPARSE_BYTES // 512 // 3
     found = run(
         [sparse],
@@ -198,13 +193,13 @@ def test_a_warp_reads_its_own_region(sparse: Target) -> None:
 
 
 def test_null_delivers_no_byte_and_opens_no_file(tmp_path: Path) -> None:
-    found = run([Target(str(tmp_path / "none"), MIB, NONCE, 1)], engine="null")
+    found = run([queue_file(tmp_path / "none", MIB, 1)], engine="null")
     assert found.error is None
     assert found.result.operations > 0
     assert found.result.delivered == found.result.compared_bytes == 0
 
 
-def test_the_queue_alone_is_measured_before(files: list[Target]) -> None:
+def test_the_queue_alone_is_measured_before(files: list[ReadFile]) -> None:
     result = run(files[:1], ceiling_s=0.05).result
     assert result.null_requests / result.null_ns > result.requests / (
         result.end_ns - result.start_ns
@@ -213,7 +208,7 @@ def test_the_queue_alone_is_measured_before(files: list[Target]) -> None:
     assert result.pull_requests == result.pull_ns == 0
 
 
-def test_latencies_are_those_of_all_reads_and_of_some_requests(files: list[Target]) -> None:
+def test_latencies_are_those_of_all_reads_and_of_some_requests(files: list[ReadFile]) -> None:
     result, _, (target,), _, _ = run(files[:1], sample_every=4)
     mean_ns = target.latencies.sum_ns / target.operations
     assert 0 < target.latencies.min_ns <= mean_ns <= target.latencies.max_ns
@@ -221,7 +216,7 @@ def test_latencies_are_those_of_all_reads_and_of_some_requests(files: list[Targe
 
 
 @pytest.mark.parametrize("engine", ["storage", "memory", "null"])
-def test_a_lost_answer_hangs(files: list[Target], engine: str) -> None:
+def test_a_lost_answer_hangs(files: list[ReadFile], engine: str) -> None:
     began = time.monotonic()
     result, error, *_ = run(files[:2], engine=engine, fault="lost", hang_s=0.3, duration_s=1)
     assert time.monotonic() - began < 4
@@ -229,7 +224,7 @@ def test_a_lost_answer_hangs(files: list[Target], engine: str) -> None:
     assert error.code == library.HANGS
     assert result.unanswered > 0
     assert error.offset <= result.unanswered
-    assert error.path in {*(each.path for each in files[:2] if engine == "storage"), ""}
+    assert error.path in {*(str(each.path) for each in files[:2] if engine == "storage"), ""}
     assert (error.path == "") == (engine != "storage")
     assert result.requests == result.answered + result.unanswered
     assert result.delivered + result.wrong <= result.answered
@@ -237,20 +232,20 @@ def test_a_lost_answer_hangs(files: list[Target], engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["storage", "memory", "null"])
 @pytest.mark.parametrize("pollers", [1, 3])
-def test_a_target_that_hangs_is_named(files: list[Target], engine: str, pollers: int) -> None:
+def test_a_target_that_hangs_is_named(files: list[ReadFile], engine: str, pollers: int) -> None:
     result, error, ends, *_ = run(
         files, engine=engine, pollers=pollers, fault="silent", hang_s=0.3, duration_s=30
     )
     assert error is not None
     assert (error.code, error.offset) == (library.HANGS, 64)
-    assert error.path == (files[-1].path if engine == "storage" else "")
+    assert error.path == (str(files[-1].path) if engine == "storage" else "")
     assert result.unanswered == 64
     assert all(each.operations > 1000 for each in ends[:-1])
 
 
 @pytest.mark.parametrize("engine", ["storage", "memory", "null"])
 def test_an_answer_that_counts_twice_is_seen_in_the_counts(
-    files: list[Target], engine: str
+    files: list[ReadFile], engine: str
 ) -> None:
     result, error, *_ = run(files[:1], engine=engine, fault="twice", duration_s=1)
     assert error is None
@@ -259,7 +254,9 @@ def test_an_answer_that_counts_twice_is_seen_in_the_counts(
 
 
 @pytest.mark.parametrize(("block", "read"), [(512, 512), (512, 4096)])
-def test_a_swapped_answer_is_seen_in_the_stamps(files: list[Target], block: int, read: int) -> None:
+def test_a_swapped_answer_is_seen_in_the_stamps(
+    files: list[ReadFile], block: int, read: int
+) -> None:
     result, error, *_ = run(
         files[:2], fault="swapped", duration_s=1, block_bytes=block, read_bytes=read
     )
@@ -275,7 +272,7 @@ def test_a_changed_block_is_named(tmp_path: Path) -> None:
     content = stamped(1, size)
     content[30 * UNIT] ^= 1
     (tmp_path / "file").write_bytes(content.tobytes())
-    result = run([Target(str(tmp_path / "file"), size, NONCE, 1)], duration_s=0.5).result
+    result = run([queue_file(tmp_path / "file", size, 1)], duration_s=0.5).result
     assert result.wrong > 0
     assert (result.wrong_target, result.wrong_offset) == (0, 30 * UNIT)
 
@@ -284,7 +281,7 @@ def test_bytes_behind_the_stamp_are_compared_in_the_last_blocks(tmp_path: Path) 
     content = stamped(1).reshape(-1, UNIT)
     content[:, 200] ^= 1
     (tmp_path / "file").write_bytes(content.tobytes())
-    result = run([Target(str(tmp_path / "file"), FILE_BYTES, NONCE, 1)]).result
+    result = run([queue_file(tmp_path / "file", FILE_BYTES, 1)]).result
     assert result.wrong == 0
     assert result.bad_blocks == result.compared_bytes // UNIT == 64
 
@@ -293,7 +290,7 @@ def test_bytes_behind_the_stamp_are_compared_in_the_last_blocks(tmp_path: Path) 
 def test_reads_that_fail_are_counted_and_the_others_end(tmp_path: Path, pollers: int) -> None:
     size = 24 * MIB
     with breaking_file(tmp_path, size, stamped(1, size).tobytes()) as path:
-        result, error, *_ = run([Target(str(path), size, NONCE, 1)], pollers=pollers, queue_pairs=4)
+        result, error, *_ = run([queue_file(path, size, 1)], pollers=pollers, queue_pairs=4)
     assert error is None
     assert result.failed > 0
     assert result.delivered > 0
@@ -308,18 +305,18 @@ def test_reads_that_fail_are_counted_and_the_others_end(tmp_path: Path, pollers:
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReadFile]:
     """A file with stamps of which reads fail from some block on, with EIO."""
     size = 24 * MIB
     content = stamped(1, size).tobytes()
     with breaking_file(tmp_path_factory.mktemp("broken"), size, content) as path:
-        yield Target(str(path), size, NONCE, 1)
+        yield queue_file(path, size, 1)
 
 
 @settings(max_examples=25, deadline=None)
 @given(geometry=geometries(), place=st.integers(0, 2), size_mib=st.integers(20, 24))
 def test_errors_in_random_slots_are_counted_once_and_for_their_file(
-    files: list[Target], broken: Target, geometry: dict[str, Any], place: int, size_mib: int
+    files: list[ReadFile], broken: ReadFile, geometry: dict[str, Any], place: int, size_mib: int
 ) -> None:
     numbers = {**geometry, "engine": "storage"}
     targets = files[: numbers.pop("targets")]
@@ -340,13 +337,10 @@ def test_errors_in_random_slots_are_counted_once_and_for_their_file(
     assert len(trace) == result.operations, "what failed is not traced"
 
 
-def test_a_read_past_the_end_is_short(files: list[Target], tmp_path: Path) -> None:
+def test_a_read_past_the_end_is_short(files: list[ReadFile], tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(stamped(1).tobytes())
-    queue = Queue(
-        engine="storage", targets=[files[0], Target(str(path), FILE_BYTES, NONCE, 1)],
-        requesters=64, queue_size=64, duration_s=0.05, table_bytes=MIB,
-    )  # fmt: skip
+    queue = queue_of([files[0], queue_file(path, FILE_BYTES, 1)])
     os.truncate(path, FILE_BYTES // 2)
     try:
         queue.start()
@@ -362,8 +356,8 @@ def test_a_read_past_the_end_is_short(files: list[Target], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("engine", ["storage", "null"])
-def test_stop_ends_a_run_within_a_second(files: list[Target], engine: str) -> None:
-    queue = Queue(engine=engine, targets=files[:2], duration_s=600, ceiling_s=600, pollers=2)
+def test_stop_ends_a_run_within_a_second(files: list[ReadFile], engine: str) -> None:
+    queue = queue_of(files[:2], engine=engine, duration_s=600, ceiling_s=600, pollers=2)
     stopped_s = []
 
     def stop() -> None:
@@ -384,11 +378,11 @@ def test_stop_ends_a_run_within_a_second(files: list[Target], engine: str) -> No
     assert result.requests == result.answered
 
 
-def test_a_queue_that_never_ran_is_closed(files: list[Target]) -> None:
-    Queue(engine="storage", targets=files, duration_s=1, pollers=4).close()
+def test_a_queue_that_never_ran_is_closed(files: list[ReadFile]) -> None:
+    queue_of(files, pollers=4).close()
 
 
-def test_more_requesters_than_a_ring_has_places_starve_no_target(files: list[Target]) -> None:
+def test_more_requesters_than_a_ring_has_places_starve_no_target(files: list[ReadFile]) -> None:
     """One poller, and as many requesters as it takes entries from the kernel's largest ring."""
     found = run(
         files, requesters=16384, queue_size=16384, queue_pairs=1, duration_s=0.3, hang_s=3,
@@ -418,15 +412,15 @@ def test_more_requesters_than_a_ring_has_places_starve_no_target(files: list[Tar
     ],
 )  # fmt: skip
 def test_numbers_that_do_not_fit_are_refused(
-    files: list[Target], changes: dict[str, Any], text: str
+    files: list[ReadFile], changes: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(NativeError, match=text) as refused:
         run(files[:1], **changes)
     assert refused.value.code == library.BAD_SETUP
 
 
-def test_a_file_that_is_shorter_than_planned_is_refused(files: list[Target]) -> None:
-    target = Target(files[0].path, FILE_BYTES + 512, NONCE, 0)
+def test_a_file_that_is_shorter_than_planned_is_refused(files: list[ReadFile]) -> None:
+    target = queue_file(files[0].path, FILE_BYTES + 512, 0)
     with pytest.raises(NativeError) as refused:
         run([target])
     assert (refused.value.code, refused.value.offset) == (library.OTHER_SIZE, FILE_BYTES)
@@ -434,5 +428,5 @@ def test_a_file_that_is_shorter_than_planned_is_refused(files: list[Target]) -> 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NativeError) as refused:
-        run([Target(str(tmp_path / "none"), FILE_BYTES, NONCE, 0)])
+        run([queue_file(tmp_path / "none", FILE_BYTES, 0)])
     assert (refused.value.code, refused.value.path) == (errno.ENOENT, str(tmp_path / "none"))

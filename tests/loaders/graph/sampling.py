@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.loaders.graph.shapes import SMALL
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import Batch
-from wattload.loaders.graph.shapes import GraphShape, NodeType, Relation
-from wattload.loaders.graph.synthetic import SyntheticGraph
+from wattload.loaders.graph.synthetic import GraphShape, NodeType, Relation, SyntheticGraph
 
 WORD = (1 << 64) - 1
 SEED = 11
+SMALL = GraphShape(
+    "small",
+    (NodeType("paper", 1000), NodeType("author", 37)),
+    (Relation(1, "writes", 0, 5003, 90, 700), Relation(0, "rev_writes", 1, 5003, 700, 90)),
+)
+"""A graph of two types that is written in a moment."""
 
 
 def draw(seed: int, number: int) -> int:

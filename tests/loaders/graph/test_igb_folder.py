@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.loaders.graph.igb_folder import IgbFolder
-from wattload.loaders.graph.shapes import GraphShape
+from wattload.loaders.graph.synthetic import GraphShape
 
 PAPERS, AUTHORS, FOS, INSTITUTES = 9, 5, 4, 2
 COUNTS = {"paper": PAPERS, "author": AUTHORS, "fos": FOS, "institute": INSTITUTES}

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.loaders.graph.sampling import draw
-from tests.loaders.graph.shapes import SMALL
+from tests.loaders.graph.sampling import SMALL, draw
 from wattload.core.errors import ConfigError
-from wattload.loaders.graph.shapes import SHAPES
-from wattload.loaders.graph.synthetic import SyntheticGraph, degree_steps
+from wattload.loaders.graph.synthetic import SHAPES, SyntheticGraph, degree_steps
 
 SEED = 7
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.loaders.graph.sampling import SEED, edges_of, homogeneous, reference, synthetic
-from tests.loaders.graph.shapes import SMALL
+from tests.loaders.graph.sampling import SEED, SMALL, edges_of, homogeneous, reference, synthetic
 from wattload.core.errors import ConfigError
-from wattload.loaders.graph.sampler import Batch, SampledEdges, Sampler
-from wattload.loaders.graph.seeds import TrainingSeeds
-from wattload.loaders.graph.shapes import SHAPES
+from wattload.loaders.graph.sampler import Batch, SampledEdges, Sampler, TrainingSeeds
+from wattload.loaders.graph.synthetic import SHAPES
 from wattload.loaders.graph.torch_sampler import DeviceBatch, TorchSampler
 
 DEVICES = [

@@ -16,8 +16,8 @@ from wattload.core.workload import Accelerator, Communicator, Device, Outcome
 from wattload.loaders.direct.config import Config as Direct
 from wattload.loaders.feature_rows import FeatureLoaderConfig
 from wattload.loaders.gpu_queue.config import Config as Queue
-from wattload.loaders.graph import shapes
-from wattload.loaders.graph.shapes import GraphShape, NodeType, Relation
+from wattload.loaders.graph import synthetic
+from wattload.loaders.graph.synthetic import GraphShape, NodeType, Relation
 from wattload.loaders.mmap.config import Config as Mapped
 from wattload.results.facts import Run
 from wattload.results.figures import evaluated
@@ -52,7 +52,7 @@ LOADERS: dict[str, FeatureLoaderConfig] = {
 
 @pytest.fixture(autouse=True)
 def small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(shapes.SHAPES, "igb_tiny", SMALL)
+    monkeypatch.setitem(synthetic.SHAPES, "igb_tiny", SMALL)
 
 
 def workload_of(loader: FeatureLoaderConfig | None = None, **settings: Any) -> Gnn:

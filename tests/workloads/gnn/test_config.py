@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from wattload.core.errors import ConfigError
-from wattload.loaders.graph.shapes import SHAPES
+from wattload.loaders.graph.synthetic import SHAPES
 from wattload.workloads.gnn.config import Config
 from wattload.workloads.gnn.dataset import expected_counts
 

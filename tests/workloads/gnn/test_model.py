@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.loaders.graph.shapes import SMALL
+from tests.loaders.graph.sampling import SMALL
 from wattload.core.errors import ConfigError
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import Batch, SampledEdges, Sampler, largest_counts
-from wattload.loaders.graph.shapes import GraphShape, NodeType, Relation
-from wattload.loaders.graph.synthetic import CLASSES, SyntheticGraph
+from wattload.loaders.graph.synthetic import CLASSES, GraphShape, NodeType, Relation, SyntheticGraph
 from wattload.workloads.gnn.model import GraphSage, Trainer
 
 FANOUTS = [[4, 3], [2, 9], [5, 6]]

@@ -22,7 +22,7 @@ from tests.workloads.gnn.making import (
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Queue
-from wattload.loaders.graph import shapes
+from wattload.loaders.graph import synthetic
 from wattload.loaders.graph.synthetic import SyntheticGraph
 from wattload.results.gnn.facts import PLACES
 from wattload.workloads.gnn.training import CpuTraining
@@ -44,7 +44,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     """An outcome by each loader, and one of steps ahead, of the same files."""
     context = context_of(tmp_path_factory.mktemp("outcomes"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(shapes.SHAPES, "igb_tiny", SMALL)
+        patched.setitem(synthetic.SHAPES, "igb_tiny", SMALL)
         found = {name: made(workload_of(loader), context) for name, loader in LOADERS.items()}
         found["ahead"] = made(workload_of(overlap="ahead"), context)
     return found

@@ -15,7 +15,7 @@ from wattload.core.workload import Accelerator, Communicator
 from wattload.loaders.block_reads import BlockReader, ReadPlan
 from wattload.loaders.gpu.process import ProcessReader
 from wattload.loaders.gpu_queue.config import Config as Loader
-from wattload.loaders.gpu_queue.reader import queue_way
+from wattload.loaders.gpu_queue.reads import queue_way
 from wattload.workloads.gpu_read.config import Config
 from wattload.workloads.gpu_read.workload import GpuRead
 

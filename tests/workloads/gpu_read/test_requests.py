@@ -22,8 +22,8 @@ from tests.workloads.gpu_read.asking import (
 from tests.workloads.gpu_read.outcome import followed, made, read_by
 from wattload.core.errors import ConfigError, DataError, RunError
 from wattload.core.workload import Outcome
+from wattload.loaders.gpu_queue.config import DRIVER
 from wattload.loaders.gpu_queue.config import Config as Loader
-from wattload.loaders.gpu_queue.failures import DRIVER
 from wattload.results.gpu_read.figures import seen_in_flight
 from wattload.workloads.gpu_read.config import Files
 from wattload.workloads.gpu_read.workload import GpuRead

@@ -11,7 +11,7 @@ import pytest
 
 from tests.run.running import launched, record_of, run, until
 from wattload.core.record.run import RunRecord
-from wattload.loaders.gpu_queue.failures import DRIVER
+from wattload.loaders.gpu_queue.config import DRIVER
 from wattload.results.gpu_read.facts import Run
 from wattload.results.gpu_read.figures import bottleneck, seen_in_flight
 from wattload.results.reading import judged, run_of

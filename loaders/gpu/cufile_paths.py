@@ -1,8 +1,9 @@
-"""Which of cuFile's paths this host has, and what each other one lacks.
+"""Which of cuFile's paths this host has, what each other one lacks, and what nvidia-fs counts.
 
-The requirements are those of NVIDIA's guides: GDS configuration, GDS support for NVMe by PCI
-P2PDMA, and troubleshooting (sections 14 and 16). All of them are necessary and together they are
-not sufficient: only the counters of a run prove the path that its bytes took.
+nvidia-fs is the kernel module of GPUDirect Storage. The requirements are those of NVIDIA's guides:
+GDS configuration, GDS support for NVMe by PCI P2PDMA, and troubleshooting (sections 14 and 16). All
+of them are necessary and together they are not sufficient: only the counters of a run prove the
+path that its bytes took.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Literal
 
 from wattload.core.storage.controllers import list_controllers
 from wattload.core.sysfs import LIVE, Roots, read_text
-from wattload.loaders.gpu import nvidia_fs
 
 PathName = Literal["compat", "nvidia-fs", "PCI P2PDMA"]
 
@@ -30,6 +30,35 @@ _KEYS_STEP = (
     f">> {_MODPROBE}'"
 )
 _MULTIPATH_STEP = f"sudo sh -c 'echo options nvme_core multipath=N >> {_MODPROBE}'"
+
+_STATS, _VERSION = "driver/nvidia-fs/stats", "driver/nvidia-fs/version"
+_READS = re.compile(r"^Reads\s*:.*?\bok=(\d+)", re.MULTILINE)
+"""``Reads : n=1279109 ok=1279109 err=0 readMiB=...`` (NVIDIA's GDS troubleshooting guide)."""
+_ENABLED = "module/nvidia_fs/parameters/rw_stats_enabled"
+
+
+def _is_loaded(roots: Roots) -> bool:
+    return (roots.proc / _STATS).exists()
+
+
+def _is_counting(roots: Roots) -> bool:
+    """Return whether nvidia-fs counts reads, by its parameter ``rw_stats_enabled``."""
+    return _text(roots, "sys", _ENABLED) not in ("", "0", "N")
+
+
+def nvidia_fs_version(roots: Roots = LIVE) -> str | None:
+    """Return the version of nvidia-fs, such as ``2.26``; ``None`` without it."""
+    found = re.search(r"\d+(\.\d+)+", _text(roots, "proc", _VERSION))
+    return found[0] if found else None
+
+
+def nvidia_fs_reads(roots: Roots = LIVE) -> int | None:
+    """Return the reads that nvidia-fs completed since it was loaded, for all processes.
+
+    ``None`` where it is not loaded or does not count.
+    """
+    found = _READS.search(_text(roots, "proc", _STATS))
+    return int(found[1]) if found and _is_counting(roots) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +112,7 @@ def _compat(roots: Roots) -> Iterator[Lack]:
 
 
 def _nvidia_fs(roots: Roots) -> Iterator[Lack]:
-    if not nvidia_fs.is_loaded(roots):
+    if not _is_loaded(roots):
         step = "sudo modprobe nvidia-fs"
         if not _has_module("nvidia-fs", roots):
             step = "sudo apt-get install nvidia-gds"
@@ -93,7 +122,7 @@ def _nvidia_fs(roots: Roots) -> Iterator[Lack]:
 
 
 def _uncounted(roots: Roots) -> Iterator[Lack]:
-    if nvidia_fs.is_loaded(roots) and not nvidia_fs.is_counting(roots):
+    if _is_loaded(roots) and not _is_counting(roots):
         yield Lack(
             "nvidia-fs does not count reads: rw_stats_enabled is 0",
             "sudo sh -c 'echo 1 > /sys/module/nvidia_fs/parameters/rw_stats_enabled'",

@@ -1,7 +1,8 @@
-"""The cache by its setting, on an emulated GPU: counts, proofs and refusals."""
+"""Whole readers on an emulated GPU: its cache (counts, proofs, refusals) and its clock."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from tests.loaders.block_plans import plan_of, stamped_file
 from tests.loaders.gpu_queue.emulated_gpu import ADDRESS, MEMORY_BYTES, install
 from tests.loaders.gpu_queue.plans import read
 from wattload.core.errors import ConfigError
-from wattload.loaders.block_reads import ReadPlan
+from wattload.loaders.block_reads import ReadPlan, ReadResult
 from wattload.loaders.gpu_queue.config import MOST_CACHED_BLOCKS, Config
 
 FILE_BYTES = 1 << 16
+STEP_NS = 10**7
+Made = Callable[..., ReadResult]
 
 
 @pytest.fixture
@@ -118,3 +121,37 @@ def test_blocks_that_the_cache_could_not_tell_apart(plan: ReadPlan) -> None:
     Config(cache_bytes=8192, engine="memory").check_block_reads(large, [])
     fitting = replace(plan, files=(first, replace(second, size_bytes=most_bytes)))
     Config(cache_bytes=8192).check_block_reads(fitting, [])
+
+
+@pytest.fixture
+def made(plan: ReadPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Makes reads by the emulated GPU, whose clock may have steps."""
+
+    def run(step_ns: int, **settings: Any) -> ReadResult:
+        monkeypatch.setenv("EMULATED_CLOCK_STEP_NS", str(step_ns))
+        return read(plan, tmp_path, requester="gpu", **settings)[0]
+
+    return run
+
+
+@pytest.mark.parametrize("settings", [{}, {"engine": "memory"}, {"cache_bytes": 1 << 18}])
+def test_latencies_of_few_steps_are_not_known(made: Made, settings: dict[str, Any]) -> None:
+    result = made(STEP_NS, **settings)
+    assert result.operations > 0
+    assert result.clock_step_ns is not None
+    assert result.clock_step_ns % STEP_NS == 0
+    assert result.latency is None
+    assert "the GPU's clock has steps of 10000000 ns: fewer than 20" in result.latency_missing
+
+
+def test_latencies_of_many_steps_are_known(made: Made) -> None:
+    result = made(1)
+    assert result.latency is not None
+    assert result.latency_missing == ""
+    assert 0 < (result.clock_step_ns or 0) < 10**5
+
+
+def test_without_a_gpu_there_is_no_step(tmp_path: Path) -> None:
+    result, _ = read(plan_of(stamped_file(tmp_path / "file")), tmp_path)
+    assert result.clock_step_ns is None
+    assert result.latency is not None
