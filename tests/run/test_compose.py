@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
 from wattload.run.compose import compose, groups, options, values_by_scale
-from wattload.run.config import RunConfig
+from wattload.run.config import RunConfig, override_of
 from wattload.run.folder import ascii_name, new_run_id
-from wattload.run.overrides import override_of
 
 TARGET = "target.path=/mnt/nvme"
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,8 @@ from wattload.core.errors import ConfigError
 from wattload.core.settings import shown, unit_of
 from wattload.core.storage.targets import TargetKind
 from wattload.core.workload import Accelerator, Workload
-from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
+from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig, quote_text
 from wattload.run.host_load.config import LOADS
-from wattload.run.overrides import quote_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

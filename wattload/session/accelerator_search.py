@@ -17,9 +17,8 @@ from wattload.core.record.run import Comparison
 from wattload.core.workload import Communicator
 from wattload.results.reading import read_judged
 from wattload.run.compose import compose, workload_class
-from wattload.run.config import RunConfig
+from wattload.run.config import RunConfig, override_of
 from wattload.run.lifecycle import preview_run
-from wattload.run.overrides import override_of
 from wattload.run.process import ProcessContext
 from wattload.session.schedule import (
     Point,

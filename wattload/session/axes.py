@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from wattload.core.errors import ConfigError
 from wattload.run.compose import groups, has_setting
-from wattload.run.overrides import override_of, plain_text, quote_text
+from wattload.run.config import override_of, plain_text, quote_text
 
 GROUPS = ("target", "power", "loader")
 """The groups of settings whose swept values are compared with each other."""

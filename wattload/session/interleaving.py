@@ -30,8 +30,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S
 from wattload.run.compose import compose
-from wattload.run.config import RunConfig, TargetConfig
-from wattload.run.overrides import override_of, plain_text
+from wattload.run.config import RunConfig, TargetConfig, override_of, plain_text
 from wattload.run.process import ProcessContext
 from wattload.session.axes import Axis, axis_names, fitting, makes_arms, product
 from wattload.session.schedule import (
