@@ -18,6 +18,7 @@ from wattload.reports.render.json_export import plain
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.ratios import points_table, quantities_table
+from wattload.reports.stats.bars import Bar, Bars
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.effects import Effect
@@ -26,8 +27,6 @@ from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 from wattload.reports.stats.summary import (
     Answer,
-    Bar,
-    Bars,
     FirstScreen,
     VerdictRow,
     drive_limits,
@@ -338,7 +337,7 @@ def _drive_limits(subject: Subject) -> Iterator[str]:
     """Yield from which point of each sweep on the drive is the limit."""
     for group in subject.groups:
         if limits := drive_limits(subject, group):
-            sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
+            sentences = " ".join(limits)
             yield _markdown_text(f"{workload_title(group.workload)}: {sentences}")
 
 

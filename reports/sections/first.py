@@ -30,10 +30,11 @@ from wattload.reports.sections.caveats import has_complete, limits_notices
 from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
+from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
-from wattload.reports.stats.summary import Answer, Bars, FirstScreen, Scatter, VerdictRow
+from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.quantity import MISSING, Scale, counted, listed, number, one_unit

@@ -50,10 +50,11 @@ from wattload.reports.sections.ratios import (
 )
 from wattload.reports.sections.shapes import closing_blocks, opening_blocks, over_time_figures
 from wattload.reports.sections.wording import anchor, sentence_of, unique
+from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
-from wattload.reports.stats.summary import Bars, drive_limits, point_rows, rate_scale
+from wattload.reports.stats.summary import drive_limits, point_rows, rate_scale
 from wattload.reports.stats.sweeps import (
     LoadCurves,
     Point,
@@ -253,7 +254,7 @@ def _curves(
         ]
     blocks: list[Block] = [*figures]
     if count == 1 and (limits := drive_limits(subject, group)):
-        sentences = " ".join(dict.fromkeys(each.sentence for each in limits))
+        sentences = " ".join(limits)
         blocks.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
     if count > PANELS_MAX:
         yield from (Fold(each.title, [each.table], data=True) for each in figures)

@@ -11,30 +11,43 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any, Literal
 
-from wattload.core.power import Scope
-from wattload.core.record.results import NO_SENSOR, Better, Check
+from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.core.units import GB, MB, Unit
+from wattload.core.units import Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
-    OTHER_SCOPES,
-    amount_of,
     has_failed_sensor,
     is_simulated,
-    phase_energies,
-    scope_energy_j,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import leading, overlap, stretches
-from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.runs.phases import leading
+from wattload.reports.stats.bars import (
+    NO_VALID_RUN,
+    NOT_MEASURED,
+    Bar,
+    Bars,
+    Place,
+    activity,
+    counted_bytes,
+    device_bars,
+    efficiency_bars,
+    energy_bars,
+    letter_of,
+    moved_bytes,
+    page_scale,
+    phase_names,
+    place_of,
+    rate_bars,
+    scale_of_rates,
+    work_of_all,
+)
+from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.conditions import (
     changed_together,
     compared_group,
     differences,
-    different_bytes,
     different_loads,
     different_work,
     has_excluded_energy,
@@ -45,33 +58,24 @@ from wattload.reports.stats.conditions import (
     slow_link,
 )
 from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
-from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
-from wattload.reports.stats.sweeps import Point, points, scalings
+from wattload.reports.stats.sweeps import points, scalings
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 from wattload.results.facts import Run as WorkloadRun
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.labels import ACTIVITIES, label, workload_title
+from wattload.results.labels import label, workload_title
 from wattload.results.quantity import (
-    MISSING,
-    TIMES,
     UNIT_SPACE,
     Scale,
     counted,
     duration,
-    interval_text,
     listed,
-    number,
     percent,
     percentages,
     quantity,
-    scale_for,
 )
 from wattload.results.reading import run_of, view_named, view_of
 from wattload.results.view import Limit
-
-NOT_MEASURED = "not measured"
-_NO_VALID_RUN = "no valid run"
 
 _INVENTED = "rates and watts are invented, no verdict"
 
@@ -81,76 +85,12 @@ _LIMITED = re.compile(",|:")
 _NAME_MAX = 40
 """Characters of a check's name on the first screen."""
 
-_VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
-"""What happens to the bytes of a phase."""
-
-_MILLION = 1e6
 
 _AS_FAST, _BETTER = "as fast", "better"
 """How an effect in favour of the better arm is worded, for rates and for shares."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One valid run's figure, and whether the mean of its arm includes it."""
-
-    value: float
-    in_mean: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One arm's bar, in the unit of its chart: ``value`` is the estimator that the ratio divides.
-
-    ``marks`` are the figures of the valid runs, of which there are ``run_count``; a run whose
-    energy is excluded has no mark. A figure known as bounds has ``value`` ``None`` and its ends in
-    ``lower`` and ``upper``. ``letter`` is empty beyond the last letter.
-    """
-
-    arm: str
-    letter: str
-    value: float | None
-    marks: tuple[Mark, ...] = ()
-    run_count: int = 0
-    lower: float | None = None
-    upper: float | None = None
-
-    @property
-    def mean_count(self) -> int:
-        return sum(mark.in_mean for mark in self.marks)
-
-    @property
-    def text(self) -> str:
-        """The figure as printed on the bar: ``10.6``, ``≤ 0.5`` or a dash."""
-        if self.value is not None:
-            return number(self.value, 3)
-        if self.upper is None:
-            return MISSING
-        return interval_text(self.lower, self.upper, Scale(1, ""), 3)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
-    """A quantity of one workload, arm by arm; ``title`` is its unit with the basis.
-
-    ``missing`` is why no arm has a figure; empty if one has.
-    """
-
-    title: str
-    better: Better
-    bars: tuple[Bar, ...]
-    missing: str = ""
-
-    @property
-    def has_figure(self) -> bool:
-        """Whether an arm has a figure or bounds of one."""
-        return any(bar.value is not None or bar.upper is not None for bar in self.bars)
-
-    def of(self, arm: str) -> Bar | None:
-        return next((bar for bar in self.bars if bar.arm == arm), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,118 +302,15 @@ class FirstScreen:
     no_power: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The unit of work that an energy is divided by, and how many of them each run did."""
-
-    name: str = "job"
-    count: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """The point of a workload that the first screen shows.
-
-    ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
-    one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
-    known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
-    bytes, or if the size of the job means nothing: ``work``, the unit of work of an energy, is then
-    ``None``. ``energy`` itself is the rate per watt in a stretch of a phase.
-    """
-
-    group: Group
-    compared: Group
-    every: tuple[Mapping[str, Row], ...]
-    rows: Mapping[str, Row]
-    rate: Row | None
-    energy: Row | None
-    per_watt: Row | None
-    phase: str
-    energy_phase: str
-    work: _Work | None
-    at: str
-
-    @property
-    def records(self) -> list[RunRecord]:
-        return [run.record for run in self.compared.runs]
-
-    @property
-    def is_split(self) -> bool:
-        """Whether the rate is only of a part of the job."""
-        names = _phase_names(self.records)
-        return self.phase != ALL_PHASES and (len(names) > 1 or self.is_stretch)
-
-    @property
-    def is_stretch(self) -> bool:
-        """Whether the rate is of a stretch of a phase, such as a steady state."""
-        return any(each.name == self.phase for record in self.records for each in stretches(record))
-
-    def part(self, phase: str) -> str:
-        """Return what a figure is of, ``writing only`` or ``write + read``.
-
-        It is empty for a job that is not split.
-        """
-        if not self.is_split:
-            return ""
-        if phase == ALL_PHASES:
-            return " + ".join(map(label, _phase_names(self.records)))
-        if self.is_stretch:
-            return f"{label(phase)} state"
-        return f"{_activity(phase)} only"
-
-    def based(self, unit: str, phase: str, per: str = "") -> str:
-        """Return a unit with the bytes that it is of, such as ``GB/s written``."""
-        if verb := _VERBS.get(phase):
-            return f"{unit} {verb}{per}"
-        return f"{unit}{per} ({label(phase)})" if self.is_split else f"{unit}{per}"
-
-    def per_work(self, unit: str) -> str:
-        """Return the unit of an energy per unit of work, such as ``Wh per checkpoint written``."""
-        title = f"{unit} per {(self.work or _Work()).name}"
-        if not self.is_split:
-            return title
-        if self.energy_phase == ALL_PHASES:
-            return f"{title}, all I/O"
-        return self.based(title, self.energy_phase)
-
-    @property
-    def is_per_work(self) -> bool:
-        """Whether energies of GPUs and nodes are per unit of work, and not per GB or per reads."""
-        return view_named(self.group.workload).has_size
-
-    @property
-    def is_of_amount(self) -> bool:
-        """Whether energies are of what a joule pays for, as their bytes mean little."""
-        is_counted = view_named(self.group.workload).joule is not None
-        return is_counted and not self.is_per_work
-
-    @property
-    def per_amount(self) -> str:
-        """The unit of an energy of a workload without a size."""
-        joule = view_named(self.group.workload).joule
-        if joule is not None and self.is_of_amount:
-            return f"µJ per {joule.one}"
-        return self.based("J per GB", self.energy_phase)
-
-    def letter(self, arm: str) -> str:
-        return _letter(self.group.page or tuple(self.group.arms), arm)
-
-
-def _per_joule(workload: str) -> str:
-    """Return the name of what a joule pays for, if that is not bytes."""
-    joule = view_named(workload).joule
-    return f"{joule.many} per joule" if joule is not None else ""
-
-
 @cache_by_identity
 def first_screen(subject: Subject) -> FirstScreen:
     """Return the first screen of a page; no run needs to be valid."""
-    places = [_place(subject, group) for group in subject.groups]
+    places = [place_of(subject, group) for group in subject.groups]
     rows, energy_scale = _verdict_rows(subject, places)
     missing = [row.energies.missing for row in rows]
     records = [run.record for run in subject.runs]
     return FirstScreen(
-        arms=tuple((_letter(subject.arms, arm), arm) for arm in subject.arms),
+        arms=tuple((letter_of(subject.arms, arm), arm) for arm in subject.arms),
         rows=rows,
         excluded=tuple(
             f"{run.id}: {_why_excluded(subject, run)}"
@@ -498,59 +335,45 @@ def first_screen(subject: Subject) -> FirstScreen:
 
 def point_rows(subject: Subject, group: Group) -> tuple[VerdictRow, ...]:
     """Return a row for each point of a group's sweep, in their order."""
-    rows, _ = _verdict_rows(subject, [_place(subject, at.group) for at in points(group)])
+    rows, _ = _verdict_rows(subject, [place_of(subject, at.group) for at in points(group)])
     return rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriveLimit:
-    """From which point of a sweep on the drive limits an arm's rate; ``None`` if not at its end.
+def drive_limits(subject: Subject, group: Group) -> list[str]:
+    """Return sentences on which arms the drive limits, from which point of a sweep on.
 
-    ``sentence`` names all arms of which the same is true.
+    They are of sweeps over a count; other groups have none.
     """
-
-    arm: str
-    axis: str
-    first: str | None
-    sentence: str
-
-
-def drive_limits(subject: Subject, group: Group) -> tuple[DriveLimit, ...]:
-    """Return this for each arm of a sweep over a number, nothing for other groups."""
     if not any(found.is_count for found in scalings(subject, group)):
-        return ()
+        return []
     found, rows = points(group), point_rows(subject, group)
     axis, last = label(found[0].axis), found[-1].value
-    begins = {}
-    for arm in group.arms:
+    arms: dict[int, list[str]] = {}
+    for letter, arm in zip(group.letters, group.arms, strict=True):
         others = [place for place, at in enumerate(rows) if arm not in at.drive_limited]
-        begins[arm] = others[-1] + 1 if others else 0
-    limits = []
-    for arm, begin in begins.items():
-        pairs = zip(group.letters, begins.items(), strict=True)
-        alike = [named(letter, each) for letter, (each, own) in pairs if own == begin]
-        which = listed(alike) if len(group.arms) > 1 else "the rate"
-        first = found[begin].value if begin < len(found) else None
+        arms.setdefault(others[-1] + 1 if others else 0, []).append(named(letter, arm))
+    sentences = []
+    for begin, names in arms.items():
+        which = listed(names) if len(group.arms) > 1 else "the rate"
         if begin == 0:
-            sentence = f"The drive limits {which} at every point."
-        elif first is not None:
-            sentence = f"The drive limits {which} from {axis} = {first} on."
+            sentences.append(f"The drive limits {which} at every point.")
+        elif begin < len(found):
+            sentences.append(f"The drive limits {which} from {axis} = {found[begin].value} on.")
         else:
-            sentence = f"The drive is not shown to limit {which} up to {axis} = {last}."
-        limits.append(DriveLimit(arm=arm, axis=found[0].axis, first=first, sentence=sentence))
-    return tuple(limits)
+            sentences.append(f"The drive is not shown to limit {which} up to {axis} = {last}.")
+    return sentences
 
 
 def _verdict_rows(
-    subject: Subject, places: Sequence[_Place]
+    subject: Subject, places: Sequence[Place]
 ) -> tuple[tuple[VerdictRow, ...], Scale]:
     """Return rows whose energies have the same unit, and its scale."""
-    energies = _page_scale(
+    energies = page_scale(
         [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
     )
     is_mixed = not _scale(places)
     rows = (
-        _verdict_row(subject, place, _rate_scale(place), energies, is_mixed=is_mixed)
+        _verdict_row(subject, place, scale_of_rates(place), energies, is_mixed=is_mixed)
         for place in places
     )
     return tuple(rows), energies
@@ -558,23 +381,10 @@ def _verdict_rows(
 
 def rate_scale(subject: Subject, group: Group) -> Scale:
     """Return the scale of every rate of a workload: use it with ``quantity.one_unit``."""
-    return _rate_scale(_place(subject, group))
+    return scale_of_rates(place_of(subject, group))
 
 
-def _rate_scale(place: _Place) -> Scale:
-    key = place.rate.quantity.key if place.rate is not None else ""
-    rows = [(rows[key], 1.0) for rows in place.every if key in rows]
-    is_of_bytes = place.rate is not None and place.rate.quantity.unit is Unit.BYTES_PER_SECOND
-    if not is_of_bytes or not any(row.centres and any(row.centres.values()) for row, _ in rows):
-        rows = [(row, 1.0) for rows in place.every for row in rows.values()]
-    if not any(row.quantity.unit is Unit.BYTES_PER_SECOND for row, _ in rows):
-        phases = (phase for record in place.records for phase in leading(record))
-        moved = (each.moved_bytes / each.active_s for each in phases if each.active_s > 0)
-        return scale_for(Unit.BYTES_PER_SECOND, *moved)  # charts over time have one all the same
-    return _page_scale(rows, Unit.BYTES_PER_SECOND)
-
-
-def _scale(places: Sequence[_Place]) -> str:
+def _scale(places: Sequence[Place]) -> str:
     """Return the scale of all workloads; empty if they differ."""
     scales = {place.group.runs[0].record.workload.scale for place in places}
     return scales.pop() if len(scales) == 1 else ""
@@ -600,7 +410,7 @@ def _why_excluded(subject: Subject, run: Run) -> str:
     return "; ".join(reason.rstrip(".") for reason in shown)
 
 
-def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
+def _warnings(subject: Subject, places: Sequence[Place]) -> Iterator[str]:
     """Yield drives in slow slots, and arms that differ in more ways."""
     yield from _slow_links(subject)
     for compared in (place.compared for place in places if place.compared.is_pair):
@@ -630,7 +440,7 @@ def _slow_links(subject: Subject) -> Iterator[str]:
     for run in (run for group in subject.groups for run in group.runs):
         arm = subject.arm(run)
         for slow in filter(None, map(slow_link, run.record.controllers)):
-            arms.setdefault(slow, []).append(named(_letter(subject.arms, arm), arm))
+            arms.setdefault(slow, []).append(named(letter_of(subject.arms, arm), arm))
     for slow, names in arms.items():
         known = list(dict.fromkeys(names))
         of = f" of {listed(known)}" if len(subject.arms) > 1 else ""
@@ -639,7 +449,7 @@ def _slow_links(subject: Subject) -> Iterator[str]:
         yield f"PCIe link{of}: {slow}."
 
 
-def _failed(subject: Subject, places: Sequence[_Place]) -> tuple[FailedCheck, ...]:
+def _failed(subject: Subject, places: Sequence[Place]) -> tuple[FailedCheck, ...]:
     """Return the failed checks of all runs without those of sensors that rows name."""
     in_rows = {
         run.id
@@ -687,133 +497,12 @@ def _short(run: str) -> str:
     return run.rpartition("-")[2]
 
 
-def _letter(arms: Sequence[str], arm: str) -> str:
-    """Return the letter of an arm; empty if there are more arms than letters."""
-    return LETTERS[arms.index(arm)] if len(arms) <= len(LETTERS) else ""
-
-
-def _place(subject: Subject, group: Group) -> _Place:
-    """Return the point that stands for a workload.
-
-    Of a sweep it is the point with the median ratio of the rates, so that every figure of a row is
-    of one point; without ratios it is the point with the highest rate.
-    """
-    parts = points(group)
-    every = tuple({row.quantity.key: row for row in compare(subject, part.group)} for part in parts)
-    rates = [_rate_row(list(rows.values())) for rows in every]
-    ratios = sorted(
-        (row.effect.ratio, index)
-        for index, row in enumerate(rates)
-        if row is not None and row.effect is not None
-    )
-    index = (
-        ratios[(len(ratios) - 1) // 2][1]
-        if ratios
-        else max(range(len(parts)), key=lambda each: _highest(rates[each]))
-    )
-    compared, rows = compared_group(subject, parts[index].group), every[index]
-    phase = _phase(rates[index], [run.record for run in compared.runs])
-    energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
-    of_joule = _per_joule(group.workload) or "rate per watt"
-    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
-    if energy is not None and energy.quantity.better == "neither":
-        energy = per_watt
-    return _Place(
-        group=group,
-        compared=compared,
-        every=every,
-        rows=rows,
-        rate=rates[index],
-        energy=energy,
-        per_watt=per_watt,
-        phase=phase,
-        energy_phase=energy_phase,
-        work=_work(compared, energy_phase) if view_named(group.workload).has_size else None,
-        at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
-    )
-
-
-def _rate_row(rows: Sequence[Row]) -> Row | None:
-    """Return the row of the first headline rate, or else of the first headline but energy."""
-    heads = [row for row in rows if row.quantity.headline and row.quantity.better != "neither"]
-    speeds = [row for row in heads if not row.quantity.is_energy]
-    rates = [row for row in speeds if row.quantity.unit is Unit.BYTES_PER_SECOND]
-    return next(iter(rates or speeds), None)
-
-
-def _highest(row: Row | None) -> float:
-    known = [spread.median for spread in row.spreads.values() if spread] if row else []
-    return max(known, default=-math.inf)
-
-
-def _phase(rate: Row | None, records: Sequence[RunRecord]) -> str:
-    """Return the phase that the rate is of; of a rate without one, all timed phases."""
-    if rate is not None and rate.quantity.phase:
-        return rate.quantity.phase
-    names = _phase_names(records)
-    return names[0] if len(names) == 1 else ALL_PHASES
-
-
-def _activity(phase: str) -> str:
-    return ACTIVITIES.get(phase) or label(phase)
-
-
-def _phase_names(records: Sequence[RunRecord]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(phase.name for record in records for phase in leading(record)))
-
-
-def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
-    if not point.axis:
-        return ""
-    here = point.words
-    if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
-        return f"{here}, 1 of {counted(point_count, 'point')}"
-    ends = sorted(map(rate.in_favour, ratios))
-    unit = "" if rate.quantity.is_share else TIMES
-    ends_text = rate.quantity.ends_text(ends[0], ends[-1])
-    over = f"over {counted(len(ratios), 'point')} {ends_text}{unit}"
-    return f"shown: {here}, the point of the median ratio; {over}"
-
-
-def _work(compared: Group, phase: str) -> _Work | None:
-    """Return the unit of work of a phase; ``None`` if the runs did different work in it."""
-    different = different_bytes(compared)
-    found = {_work_of(run.record, phase) for run in compared.runs}
-    is_same = phase not in different and not (phase == ALL_PHASES and different)
-    if not found:
-        return _Work()
-    return found.pop() if is_same and len(found) == 1 else None
-
-
-def _work_of(record: RunRecord, phase: str) -> _Work:
-    """Return a unit of work and how many a run did, or else the job."""
-    names = [each.name for each in leading(record) if _is_in(each.name, phase)]
-    own, run = view_of(record).work, run_of(record)
-    if own is not None and run is not None and (work := own(run, names)) is not None:
-        return _Work(*work)
-    return _Work()
-
-
-def _page_scale(rows: Sequence[tuple[Row | None, float]], unit: Unit) -> Scale:
-    """Return one scale for a quantity of all workloads: it has one unit on the page."""
-    ends = [
-        end / count
-        for row, count in rows
-        if row is not None and row.quantity.unit is unit
-        for figures in row.figures.values()
-        for figure in figures
-        for end in (figure.value, figure.upper)
-        if end is not None
-    ]
-    return scale_for(unit, *ends)
-
-
 def _verdict_row(
-    subject: Subject, place: _Place, rate_scale: Scale, energy_scale: Scale, *, is_mixed: bool
+    subject: Subject, place: Place, rate_scale: Scale, energy_scale: Scale, *, is_mixed: bool
 ) -> VerdictRow:
     arms = tuple(place.group.arms)
     limits = {arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms}
-    rates, energies = _rates(place, rate_scale), _energies(place, energy_scale)
+    rates, energies = rate_bars(place, rate_scale), energy_bars(place, energy_scale)
     is_pair = place.group.is_pair
     is_ranked = len(arms) > 2  # noqa: PLR2004 - two have a winner
     compared = compared_group(subject, place.group)
@@ -835,8 +524,8 @@ def _verdict_row(
         energy=_answer("energy", place, place.energy, energies.missing) if is_pair else None,
         rates=rates,
         energies=energies,
-        efficiencies=_efficiencies(place, energies.missing),
-        devices=tuple(_devices(place, energy_scale)),
+        efficiencies=efficiency_bars(place, energies.missing),
+        devices=tuple(device_bars(place, energy_scale)),
         limits={arm: found.text for arm, found in limits.items()},
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
         ranking=_ranking(rates) if is_ranked and not barred else (),
@@ -867,7 +556,7 @@ def _unlike(compared: Group) -> str:
     return f"not comparable: {from_memory}" if from_memory else ""
 
 
-def _paths(subject: Subject, place: _Place) -> str:
+def _paths(subject: Subject, place: Place) -> str:
     """Return what sets the arms apart, at the point that is shown or over all."""
     view = view_named(place.group.workload)
     if view.arms is None:
@@ -886,7 +575,7 @@ def _runs_of(records: Sequence[RunRecord]) -> list[WorkloadRun[Any]]:
     return [run for run in map(run_of, records) if run is not None]
 
 
-def _times(place: _Place) -> str:
+def _times(place: Place) -> str:
     """Return how long the job took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
     name, words = view_named(place.group.workload).times
     row = place.rows.get(name)
@@ -901,7 +590,7 @@ def _times(place: _Place) -> str:
     return f"{words} {', '.join(texts)}" if texts else ""
 
 
-def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
+def _shared_limit(place: Place, of_arms: Mapping[str, Limit]) -> str:
     """Return what limits every arm where that is not a drive: ``both limited by the host``.
 
     A workload may name the limit of each arm.
@@ -921,7 +610,7 @@ def _shared_limit(place: _Place, of_arms: Mapping[str, Limit]) -> str:
     return f"both {words.pop()}"
 
 
-def _scatter(place: _Place) -> Scatter | None:
+def _scatter(place: Place) -> Scatter | None:
     """Return the arm and figure whose runs scatter most, and the run that is farthest away."""
     found = [
         (spread.cv, name, arm, spread, row)
@@ -948,7 +637,7 @@ def _scatter(place: _Place) -> Scatter | None:
     )
 
 
-def _sensor(subject: Subject, place: _Place) -> str:
+def _sensor(subject: Subject, place: Place) -> str:
     """Return in which runs the check of the energy's sensor failed, and whether it counts.
 
     Of several runs the row's counts say how many are excluded.
@@ -965,7 +654,7 @@ def _sensor(subject: Subject, place: _Place) -> str:
     return f"{FAILED_SENSOR}{place_words}; its energy {'is excluded' if is_excluded else 'counts'}"
 
 
-def _counts(subject: Subject, place: _Place, *every: Bars) -> str:
+def _counts(subject: Subject, place: Place, *every: Bars) -> str:
     """Return the number of runs in the means where it is not all: ``energy: n = 6 of 8``."""
     parts = []
     for name, bars in zip(("rate", "energy"), every, strict=True):
@@ -989,7 +678,7 @@ def _ranking(rates: Bars) -> tuple[str, ...]:
     return tuple(arm for _, arm in known)
 
 
-def _detail(place: _Place, *, with_scale: bool) -> str:
+def _detail(place: Place, *, with_scale: bool) -> str:
     """Return accelerators, ranks and the size of a unit of work; the scale before them if asked."""
     record = place.group.runs[0].record
     workload = record.workload
@@ -1005,18 +694,15 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
     if workload.rank_count > 1:
         parts.append(counted(workload.rank_count, "rank"))
-    moved = [
-        sum(each.moved_bytes for each in leading(record) if _is_in(each.name, place.phase))
-        for record in place.records
-    ]
-    work = _work(place.compared, place.phase)
+    moved = [moved_bytes(record, place.phase) for record in place.records]
+    work = work_of_all(place.compared, place.phase)
     if moved and moved[0] and work is not None:
         each = place.based(quantity(moved[0] / work.count, Unit.BYTES, 3), place.phase)
         parts.append(f"{_rate_bytes(place, moved[0])}{each} per {work.name}")
     return ", ".join(parts)
 
 
-def _rate_bytes(place: _Place, moved_bytes: int) -> str:
+def _rate_bytes(place: Place, moved_bytes: int) -> str:
     """Return the bytes that the rate counts, where these are not all that moved."""
     record, row = place.records[0], place.rate
     metric = record.metric(row.quantity.key) if row is not None else None
@@ -1028,173 +714,14 @@ def _rate_bytes(place: _Place, moved_bytes: int) -> str:
     if math.isclose(rate_bytes, moved_bytes, rel_tol=0.01):
         return ""
     text = quantity(rate_bytes / place.work.count, Unit.BYTES, 3)
-    return f"{text} {_counted_bytes(row.quantity.label)}, "
+    return f"{text} {counted_bytes(row.quantity.label)}, "
 
 
-def _counted_bytes(label: str) -> str:
-    """Return which bytes a rate counts, by its label: ``of TSV``."""
-    return f"of {label.removesuffix(' rate')}"
-
-
-def _is_in(name: str, phase: str) -> bool:
-    return phase in (name, ALL_PHASES, "")
-
-
-def _rates(place: _Place, scale: Scale) -> Bars:
-    row, missing = place.rate, _NO_VALID_RUN
-    if row is None:
-        return _bars(place, None, "rate", scale, missing)
-    notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
-    if notes:
-        missing = notes[0].rstrip(".")
-    if row.quantity.unit is Unit.BYTES_PER_SECOND:
-        title = place.based(scale.unit, place.phase)
-        if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
-            title = f"{scale.unit} {_counted_bytes(row.quantity.label)}"
-        return _bars(place, row, title, scale, missing)
-    own = _page_scale([(row, 1.0)], row.quantity.unit)
-    if row.quantity.key in (titles := view_named(place.group.workload).rate_titles):
-        title = titles[row.quantity.key].format(unit=own.unit, prefix=own.unit.removesuffix("/s"))
-        return _bars(place, row, title.strip(), own, missing)
-    return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
-
-
-def _energies(place: _Place, scale: Scale) -> Bars:
-    """Return energies per unit of work; per byte, or per read, if runs did different work."""
-    missing = _no_energy(place)
-    if place.work is not None:
-        own = Scale(scale.factor * place.work.count, "")
-        return _bars(place, place.energy, place.per_work(scale.unit), own, missing)
-    amount = _MILLION if place.is_of_amount else GB
-    made = _bars(place, place.per_watt, place.per_amount, Scale(1.0, ""), missing)
-    bars = tuple(
-        replace(
-            bar,
-            value=amount / bar.value if bar.value else None,
-            marks=tuple(
-                replace(mark, value=amount / mark.value) for mark in bar.marks if mark.value
-            ),
-        )
-        for bar in made.bars
-    )
-    return replace(made, better="lower", bars=bars)
-
-
-def _efficiencies(place: _Place, missing: str) -> Bars:
-    """Return what a joule pays for: bytes as MB/s per W, random reads, or rows."""
-    per_joule = _per_joule(place.group.workload)
-    if not per_joule:
-        title = place.based("MB/s", place.energy_phase, " per W")
-        return _bars(place, place.per_watt, title, Scale(float(MB), ""), missing)
-    scale = _page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
-    what = per_joule.removesuffix(" per joule")
-    title = f"{scale.unit.removesuffix('/J')} {what} per J".strip()
-    return _bars(place, place.per_watt, title, scale, missing)
-
-
-def _bars(place: _Place, row: Row | None, title: str, scale: Scale, missing: str) -> Bars:
-    """Return a row's bars; ``missing`` is the reason if it has no figure."""
-    bars = tuple(_bar(place, row, arm, scale) for arm in place.group.arms) if row else ()
-    better: Better = row.quantity.better if row is not None else "neither"
-    found = Bars(title=title, better=better, bars=bars)
-    return found if found.has_figure else replace(found, missing=missing)
-
-
-def _bar(place: _Place, row: Row, arm: str, scale: Scale) -> Bar:
-    figures = [each for each in row.figures.get(arm, ()) if each.valid]
-    known = [(each.value, each.in_mean) for each in figures if each.value is not None]
-    values = [value for value, _ in known]
-    centre = row.centres.get(arm)
-    if centre is None and values:
-        centre = median(values)
-    lowers = [each.lower for each in figures if each.lower is not None]
-    uppers = [each.upper for each in figures if each.upper is not None]
-    return Bar(
-        arm=arm,
-        letter=place.letter(arm),
-        value=None if centre is None else scale.shown(centre),
-        marks=tuple(Mark(scale.shown(value), in_mean) for value, in_mean in known),
-        run_count=len(place.compared.arms.get(arm, ())),
-        lower=scale.shown(min(lowers)) if lowers else None,
-        upper=scale.shown(max(uppers)) if uppers else None,
-    )
-
-
-def _no_energy(place: _Place) -> str:
-    powers = [record.power for record in place.records]
-    if not powers:
-        return _NO_VALID_RUN
-    if place.energy is not None and not any(
-        figure.valid for figures in place.energy.figures.values() for figure in figures
-    ):
-        return "excluded: checks of power failed or were not made"
-    instead = next((served_of(each).instead for each in place.records), "")
-    if instead or all(power.requested == "none" for power in powers):
-        return f"{NOT_MEASURED}: {instead or 'power=none'}"
-    if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
-        energies = [
-            energy
-            for record in place.records
-            for energy in phase_energies(record)
-            if _is_in(energy.phase, place.energy_phase) and energy.reason
-        ]
-        if energies:
-            return f"{NOT_MEASURED}: {energies[0].reason.partition(';')[0].rstrip('.')}"
-        if place.energy_phase == ALL_PHASES and any(
-            overlap(leading(each)) for each in place.records
-        ):
-            return f"{NOT_MEASURED}: the phases overlap in time"
-    return f"{NOT_MEASURED}: {NO_SENSOR}"
-
-
-def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
-    """Yield the energies of GPUs and of whole nodes, which are never added to those of drives."""
-    for scope, name in OTHER_SCOPES.items():
-        marks = {
-            arm: [
-                shown
-                for run in place.compared.arms.get(arm, ())
-                if (shown := _device_energy(place, run.record, scope, scale)) is not None
-            ]
-            for arm in place.group.arms
-        }
-        if any(marks.values()):
-            bars = tuple(
-                Bar(
-                    arm=arm,
-                    letter=place.letter(arm),
-                    value=math.exp(mean_log(own)) if own else None,
-                    marks=tuple(map(Mark, own)),
-                    run_count=len(own),
-                )
-                for arm, own in marks.items()
-            )
-            per = place.per_work(scale.unit) if place.is_per_work else place.per_amount
-            title = f"{name}, {per}"
-            yield Bars(title=title, better="lower", bars=bars)
-
-
-def _device_energy(place: _Place, record: RunRecord, scope: Scope, scale: Scale) -> float | None:
-    """Return a scope's energy per unit of work, in J per GB, or in µJ per random read."""
-    energy_j = scope_energy_j(record, scope, place.energy_phase)
-    if energy_j is None:
-        return None
-    if place.is_per_work:
-        return energy_j / (scale.factor * (place.work or _Work()).count)
-    if place.is_of_amount:
-        amount = amount_of(record, place.energy_phase)
-        return energy_j / amount * _MILLION if amount else None
-    moved = sum(
-        each.moved_bytes for each in leading(record) if _is_in(each.name, place.energy_phase)
-    )
-    return energy_j / moved * GB if moved else None
-
-
-def _answer(question: Question, place: _Place, row: Row | None, missing: str) -> Answer:
+def _answer(question: Question, place: Place, row: Row | None, missing: str) -> Answer:
     """Return the answer at a place; over a sweep no point may contradict a winner."""
     if row is None or missing:
         verdict, colon, reason = missing.partition(": ")
-        if not colon and missing != _NO_VALID_RUN:
+        if not colon and missing != NO_VALID_RUN:
             verdict, reason = NOT_MEASURED, missing
         return Answer(question=question, outcome="missing", verdict=verdict, reason=reason)
     arms = tuple(place.group.arms)
@@ -1204,7 +731,7 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
         answer(question, row, arms, shown),
         part=place.part(phase),
         parts=tuple(
-            replace(answer(question, each, arms), part=_activity(each.quantity.phase))
+            replace(answer(question, each, arms), part=activity(each.quantity.phase))
             for each in _other_parts(question, place, phase)
         ),
     )
@@ -1217,11 +744,11 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
     return replace(found, outcome="inconclusive", winner=None, verdict=INCONCLUSIVE, reason=counts)
 
 
-def _other_parts(question: Question, place: _Place, phase: str) -> Iterator[Row]:
+def _other_parts(question: Question, place: Place, phase: str) -> Iterator[Row]:
     """Yield the rows that answer the question of other phases than ``phase``."""
     unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
     is_split = place.is_split and not place.is_stretch
-    for name in _phase_names(place.records) if is_split else ():
+    for name in phase_names(place.records) if is_split else ():
         found = (
             row
             for row in place.rows.values()

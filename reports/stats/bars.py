@@ -1,0 +1,499 @@
+"""The point of a workload that the first screen shows, and the bars of its figures.
+
+Every figure is taken from the rows of the comparison at that point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wattload.core.power import Scope
+from wattload.core.record.results import NO_SENSOR, Better
+from wattload.core.record.run import RunRecord
+from wattload.core.units import GB, MB, Unit
+from wattload.reports.runs.energy import (
+    ALL_PHASES,
+    OTHER_SCOPES,
+    amount_of,
+    phase_energies,
+    scope_energy_j,
+)
+from wattload.reports.runs.phases import leading, overlap, stretches
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
+from wattload.reports.stats.effects import mean_log
+from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.sweeps import Point, points
+from wattload.results.labels import ACTIVITIES, label
+from wattload.results.quantity import (
+    MISSING,
+    TIMES,
+    Scale,
+    counted,
+    interval_text,
+    number,
+    scale_for,
+)
+from wattload.results.reading import run_of, view_named, view_of
+
+NOT_MEASURED = "not measured"
+
+NO_VALID_RUN = "no valid run"
+
+_VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
+"""What happens to the bytes of a phase."""
+
+_MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One valid run's figure, and whether the mean of its arm includes it."""
+
+    value: float
+    in_mean: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One arm's bar, in the unit of its chart: ``value`` is the estimator that the ratio divides.
+
+    ``marks`` are the figures of the valid runs, of which there are ``run_count``; a run whose
+    energy is excluded has no mark. A figure known as bounds has ``value`` ``None`` and its ends in
+    ``lower`` and ``upper``. ``letter`` is empty beyond the last letter.
+    """
+
+    arm: str
+    letter: str
+    value: float | None
+    marks: tuple[Mark, ...] = ()
+    run_count: int = 0
+    lower: float | None = None
+    upper: float | None = None
+
+    @property
+    def mean_count(self) -> int:
+        return sum(mark.in_mean for mark in self.marks)
+
+    @property
+    def text(self) -> str:
+        """The figure as printed on the bar: ``10.6``, ``≤ 0.5`` or a dash."""
+        if self.value is not None:
+            return number(self.value, 3)
+        if self.upper is None:
+            return MISSING
+        return interval_text(self.lower, self.upper, Scale(1, ""), 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """A quantity of one workload, arm by arm; ``title`` is its unit with the basis.
+
+    ``missing`` is why no arm has a figure; empty if one has.
+    """
+
+    title: str
+    better: Better
+    bars: tuple[Bar, ...]
+    missing: str = ""
+
+    @property
+    def has_figure(self) -> bool:
+        """Whether an arm has a figure or bounds of one."""
+        return any(bar.value is not None or bar.upper is not None for bar in self.bars)
+
+    def of(self, arm: str) -> Bar | None:
+        return next((bar for bar in self.bars if bar.arm == arm), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The unit of work that an energy is divided by, and how many of them each run did."""
+
+    name: str = "job"
+    count: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The point of a workload that the first screen shows.
+
+    ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
+    one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
+    known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
+    bytes, or if the size of the job means nothing: ``work``, the unit of work of an energy, is then
+    ``None``. ``energy`` itself is the rate per watt in a stretch of a phase.
+    """
+
+    group: Group
+    compared: Group
+    every: tuple[Mapping[str, Row], ...]
+    rows: Mapping[str, Row]
+    rate: Row | None
+    energy: Row | None
+    per_watt: Row | None
+    phase: str
+    energy_phase: str
+    work: Work | None
+    at: str
+
+    @property
+    def records(self) -> list[RunRecord]:
+        return [run.record for run in self.compared.runs]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the rate is only of a part of the job."""
+        names = phase_names(self.records)
+        return self.phase != ALL_PHASES and (len(names) > 1 or self.is_stretch)
+
+    @property
+    def is_stretch(self) -> bool:
+        """Whether the rate is of a stretch of a phase, such as a steady state."""
+        return any(each.name == self.phase for record in self.records for each in stretches(record))
+
+    def part(self, phase: str) -> str:
+        """Return what a figure is of, ``writing only`` or ``write + read``.
+
+        It is empty for a job that is not split.
+        """
+        if not self.is_split:
+            return ""
+        if phase == ALL_PHASES:
+            return " + ".join(map(label, phase_names(self.records)))
+        if self.is_stretch:
+            return f"{label(phase)} state"
+        return f"{activity(phase)} only"
+
+    def based(self, unit: str, phase: str, per: str = "") -> str:
+        """Return a unit with the bytes that it is of, such as ``GB/s written``."""
+        if verb := _VERBS.get(phase):
+            return f"{unit} {verb}{per}"
+        return f"{unit}{per} ({label(phase)})" if self.is_split else f"{unit}{per}"
+
+    def per_work(self, unit: str) -> str:
+        """Return the unit of an energy per unit of work, such as ``Wh per checkpoint written``."""
+        title = f"{unit} per {(self.work or Work()).name}"
+        if not self.is_split:
+            return title
+        if self.energy_phase == ALL_PHASES:
+            return f"{title}, all I/O"
+        return self.based(title, self.energy_phase)
+
+    @property
+    def is_per_work(self) -> bool:
+        """Whether energies of GPUs and nodes are per unit of work, and not per GB or per reads."""
+        return view_named(self.group.workload).has_size
+
+    @property
+    def is_of_amount(self) -> bool:
+        """Whether energies are of what a joule pays for, as their bytes mean little."""
+        is_counted = view_named(self.group.workload).joule is not None
+        return is_counted and not self.is_per_work
+
+    @property
+    def per_amount(self) -> str:
+        """The unit of an energy of a workload without a size."""
+        joule = view_named(self.group.workload).joule
+        if joule is not None and self.is_of_amount:
+            return f"µJ per {joule.one}"
+        return self.based("J per GB", self.energy_phase)
+
+    def letter(self, arm: str) -> str:
+        return letter_of(self.group.page or tuple(self.group.arms), arm)
+
+
+def scale_of_rates(place: Place) -> Scale:
+    key = place.rate.quantity.key if place.rate is not None else ""
+    rows = [(rows[key], 1.0) for rows in place.every if key in rows]
+    is_of_bytes = place.rate is not None and place.rate.quantity.unit is Unit.BYTES_PER_SECOND
+    if not is_of_bytes or not any(row.centres and any(row.centres.values()) for row, _ in rows):
+        rows = [(row, 1.0) for rows in place.every for row in rows.values()]
+    if not any(row.quantity.unit is Unit.BYTES_PER_SECOND for row, _ in rows):
+        phases = (phase for record in place.records for phase in leading(record))
+        moved = (each.moved_bytes / each.active_s for each in phases if each.active_s > 0)
+        return scale_for(Unit.BYTES_PER_SECOND, *moved)  # charts over time have one all the same
+    return page_scale(rows, Unit.BYTES_PER_SECOND)
+
+
+def letter_of(arms: Sequence[str], arm: str) -> str:
+    """Return the letter of an arm; empty if there are more arms than letters."""
+    return LETTERS[arms.index(arm)] if len(arms) <= len(LETTERS) else ""
+
+
+def place_of(subject: Subject, group: Group) -> Place:
+    """Return the point that stands for a workload.
+
+    Of a sweep it is the point with the median ratio of the rates, so that every figure of a row is
+    of one point; without ratios it is the point with the highest rate.
+    """
+    parts = points(group)
+    every = tuple({row.quantity.key: row for row in compare(subject, part.group)} for part in parts)
+    rates = [_rate_row(list(rows.values())) for rows in every]
+    ratios = sorted(
+        (row.effect.ratio, index)
+        for index, row in enumerate(rates)
+        if row is not None and row.effect is not None
+    )
+    index = (
+        ratios[(len(ratios) - 1) // 2][1]
+        if ratios
+        else max(range(len(parts)), key=lambda each: _highest(rates[each]))
+    )
+    compared, rows = compared_group(subject, parts[index].group), every[index]
+    phase = _phase(rates[index], [run.record for run in compared.runs])
+    energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
+    joule = view_named(group.workload).joule
+    of_joule = "rate per watt" if joule is None else f"{joule.many} per joule"
+    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
+    if energy is not None and energy.quantity.better == "neither":
+        energy = per_watt
+    return Place(
+        group=group,
+        compared=compared,
+        every=every,
+        rows=rows,
+        rate=rates[index],
+        energy=energy,
+        per_watt=per_watt,
+        phase=phase,
+        energy_phase=energy_phase,
+        work=work_of_all(compared, energy_phase) if view_named(group.workload).has_size else None,
+        at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
+    )
+
+
+def _rate_row(rows: Sequence[Row]) -> Row | None:
+    """Return the row of the first headline rate, or else of the first headline but energy."""
+    heads = [row for row in rows if row.quantity.headline and row.quantity.better != "neither"]
+    speeds = [row for row in heads if not row.quantity.is_energy]
+    rates = [row for row in speeds if row.quantity.unit is Unit.BYTES_PER_SECOND]
+    return next(iter(rates or speeds), None)
+
+
+def _highest(row: Row | None) -> float:
+    known = [spread.median for spread in row.spreads.values() if spread] if row else []
+    return max(known, default=-math.inf)
+
+
+def _phase(rate: Row | None, records: Sequence[RunRecord]) -> str:
+    """Return the phase that the rate is of; of a rate without one, all timed phases."""
+    if rate is not None and rate.quantity.phase:
+        return rate.quantity.phase
+    names = phase_names(records)
+    return names[0] if len(names) == 1 else ALL_PHASES
+
+
+def activity(phase: str) -> str:
+    return ACTIVITIES.get(phase) or label(phase)
+
+
+def phase_names(records: Sequence[RunRecord]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(phase.name for record in records for phase in leading(record)))
+
+
+def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
+    if not point.axis:
+        return ""
+    here = point.words
+    if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
+        return f"{here}, 1 of {counted(point_count, 'point')}"
+    ends = sorted(map(rate.in_favour, ratios))
+    unit = "" if rate.quantity.is_share else TIMES
+    ends_text = rate.quantity.ends_text(ends[0], ends[-1])
+    over = f"over {counted(len(ratios), 'point')} {ends_text}{unit}"
+    return f"shown: {here}, the point of the median ratio; {over}"
+
+
+def work_of_all(compared: Group, phase: str) -> Work | None:
+    """Return the unit of work of a phase; ``None`` if the runs did different work in it."""
+    different = different_bytes(compared)
+    found = {_work_of(run.record, phase) for run in compared.runs}
+    is_same = phase not in different and not (phase == ALL_PHASES and different)
+    if not found:
+        return Work()
+    return found.pop() if is_same and len(found) == 1 else None
+
+
+def _work_of(record: RunRecord, phase: str) -> Work:
+    """Return a unit of work and how many a run did, or else the job."""
+    names = [each.name for each in leading(record) if is_in(each.name, phase)]
+    own, run = view_of(record).work, run_of(record)
+    if own is not None and run is not None and (work := own(run, names)) is not None:
+        return Work(*work)
+    return Work()
+
+
+def page_scale(rows: Sequence[tuple[Row | None, float]], unit: Unit) -> Scale:
+    """Return one scale for a quantity of all workloads: it has one unit on the page."""
+    ends = [
+        end / count
+        for row, count in rows
+        if row is not None and row.quantity.unit is unit
+        for figures in row.figures.values()
+        for figure in figures
+        for end in (figure.value, figure.upper)
+        if end is not None
+    ]
+    return scale_for(unit, *ends)
+
+
+def counted_bytes(label: str) -> str:
+    """Return which bytes a rate counts, by its label: ``of TSV``."""
+    return f"of {label.removesuffix(' rate')}"
+
+
+def is_in(name: str, phase: str) -> bool:
+    return phase in (name, ALL_PHASES, "")
+
+
+def rate_bars(place: Place, scale: Scale) -> Bars:
+    row, missing = place.rate, NO_VALID_RUN
+    if row is None:
+        return _bars(place, None, "rate", scale.shown, missing)
+    notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
+    if notes:
+        missing = notes[0].rstrip(".")
+    if row.quantity.unit is Unit.BYTES_PER_SECOND:
+        title = place.based(scale.unit, place.phase)
+        if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
+            title = f"{scale.unit} {counted_bytes(row.quantity.label)}"
+        return _bars(place, row, title, scale.shown, missing)
+    own = page_scale([(row, 1.0)], row.quantity.unit)
+    if row.quantity.key in (titles := view_named(place.group.workload).rate_titles):
+        title = titles[row.quantity.key].format(unit=own.unit, prefix=own.unit.removesuffix("/s"))
+        return _bars(place, row, title.strip(), own.shown, missing)
+    title = ", ".join(filter(None, (row.quantity.label, own.unit)))
+    return _bars(place, row, title, own.shown, missing)
+
+
+def energy_bars(place: Place, scale: Scale) -> Bars:
+    """Return energies per unit of work; per byte, or per read, if runs did different work."""
+    missing, work = _no_energy(place), place.work
+    if work is not None:
+        title = place.per_work(scale.unit)
+        return _bars(
+            place, place.energy, title, lambda value: scale.shown(value / work.count), missing
+        )
+    amount = _MILLION if place.is_of_amount else GB
+    per_watt, title = place.per_watt, place.per_amount
+    made = _bars(place, per_watt, title, lambda value: amount / value, missing)
+    return replace(made, better="lower")
+
+
+def efficiency_bars(place: Place, missing: str) -> Bars:
+    """Return what a joule pays for: bytes as MB/s per W, random reads, or rows."""
+    joule = view_named(place.group.workload).joule
+    if joule is None:
+        title = place.based("MB/s", place.energy_phase, " per W")
+        return _bars(place, place.per_watt, title, lambda value: value / MB, missing)
+    scale = page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
+    title = f"{scale.unit.removesuffix('/J')} {joule.many} per J".strip()
+    return _bars(place, place.per_watt, title, scale.shown, missing)
+
+
+def _bars(
+    place: Place, row: Row | None, title: str, shown: Callable[[float], float], missing: str
+) -> Bars:
+    """Return a row's bars; ``missing`` is the reason if it has no figure.
+
+    ``shown`` returns a figure in the unit of the bars.
+    """
+    bars = tuple(_bar(place, row, arm, shown) for arm in place.group.arms) if row else ()
+    better: Better = row.quantity.better if row is not None else "neither"
+    found = Bars(title=title, better=better, bars=bars)
+    return found if found.has_figure else replace(found, missing=missing)
+
+
+def _bar(place: Place, row: Row, arm: str, shown: Callable[[float], float]) -> Bar:
+    figures = [each for each in row.figures.get(arm, ()) if each.valid]
+    spread, centre = row.spreads.get(arm), row.centres.get(arm)
+    if centre is None and spread is not None:
+        centre = spread.median
+    lowers = [each.lower for each in figures if each.lower is not None]
+    uppers = [each.upper for each in figures if each.upper is not None]
+    return Bar(
+        arm=arm,
+        letter=place.letter(arm),
+        value=None if centre is None else shown(centre),
+        marks=tuple(
+            Mark(shown(each.value), each.in_mean) for each in figures if each.value is not None
+        ),
+        run_count=len(place.compared.arms.get(arm, ())),
+        lower=shown(min(lowers)) if lowers else None,
+        upper=shown(max(uppers)) if uppers else None,
+    )
+
+
+def _no_energy(place: Place) -> str:
+    powers = [record.power for record in place.records]
+    if not powers:
+        return NO_VALID_RUN
+    if place.energy is not None and not any(
+        figure.valid for figures in place.energy.figures.values() for figure in figures
+    ):
+        return "excluded: checks of power failed or were not made"
+    instead = next((served_of(each).instead for each in place.records), "")
+    if instead or all(power.requested == "none" for power in powers):
+        return f"{NOT_MEASURED}: {instead or 'power=none'}"
+    if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
+        energies = [
+            energy
+            for record in place.records
+            for energy in phase_energies(record)
+            if is_in(energy.phase, place.energy_phase) and energy.reason
+        ]
+        if energies:
+            return f"{NOT_MEASURED}: {energies[0].reason.partition(';')[0].rstrip('.')}"
+        if place.energy_phase == ALL_PHASES and any(
+            overlap(leading(each)) for each in place.records
+        ):
+            return f"{NOT_MEASURED}: the phases overlap in time"
+    return f"{NOT_MEASURED}: {NO_SENSOR}"
+
+
+def device_bars(place: Place, scale: Scale) -> Iterator[Bars]:
+    """Yield the energies of GPUs and of whole nodes, which are never added to those of drives."""
+    for scope, name in OTHER_SCOPES.items():
+        marks = {
+            arm: [
+                shown
+                for run in place.compared.arms.get(arm, ())
+                if (shown := _device_energy(place, run.record, scope, scale)) is not None
+            ]
+            for arm in place.group.arms
+        }
+        if any(marks.values()):
+            bars = tuple(
+                Bar(
+                    arm=arm,
+                    letter=place.letter(arm),
+                    value=math.exp(mean_log(own)) if own else None,
+                    marks=tuple(map(Mark, own)),
+                    run_count=len(own),
+                )
+                for arm, own in marks.items()
+            )
+            per = place.per_work(scale.unit) if place.is_per_work else place.per_amount
+            title = f"{name}, {per}"
+            yield Bars(title=title, better="lower", bars=bars)
+
+
+def _device_energy(place: Place, record: RunRecord, scope: Scope, scale: Scale) -> float | None:
+    """Return a scope's energy per unit of work, in J per GB, or in µJ per random read."""
+    energy_j = scope_energy_j(record, scope, place.energy_phase)
+    if energy_j is None:
+        return None
+    if place.is_per_work:
+        return energy_j / (scale.factor * (place.work or Work()).count)
+    if place.is_of_amount:
+        amount = amount_of(record, place.energy_phase)
+        return energy_j / amount * _MILLION if amount else None
+    moved = moved_bytes(record, place.energy_phase)
+    return energy_j / moved * GB if moved else None
+
+
+def moved_bytes(record: RunRecord, phase: str) -> int:
+    return sum(each.moved_bytes for each in leading(record) if is_in(each.name, phase))
