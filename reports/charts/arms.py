@@ -28,7 +28,7 @@ from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
-from wattload.reports.stats.sweeps import Point, points
+from wattload.reports.stats.sweeps import points
 from wattload.results.labels import label, workload_title
 from wattload.results.quantity import (
     MISSING,
@@ -120,48 +120,85 @@ def _panel_title(quantity: Quantity, scale: Scale) -> str:
     return f"{quantity.label}, {scale.unit}".removesuffix(", ") + f" {arrow}".rstrip()
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The quantities at one point of a sweep, and the runs of each arm there.
+
+    ``value`` is that of the swept setting, empty without a sweep. The runs give the reason where an
+    arm has no figure and others do.
+    """
+
+    value: str
+    rows: Sequence[Row]
+    runs: Mapping[str, Sequence[Run]]
+
+
 def arms_figure(
     name: str,
     subject: str,
-    rows: Sequence[Row],
-    runs: Mapping[str, Sequence[Run]],
+    places: Sequence[Place],
     letters: Sequence[str] = LETTERS,
+    axis: str = "",
 ) -> Figure | None:
     """Return a panel per quantity, each from zero on its own axis; ``None`` without any figure.
 
     Args:
         name: unique on the page.
         subject: what the title begins with.
-        rows: one for each quantity.
-        runs: those of each arm; they give the reason where an arm has no figure and others do.
+        places: one, or the points of a sweep, each of which has a group of bars.
         letters: those of the arms, in their order.
+        axis: the swept setting, in words.
     """
-    drawn = [entry for entry in rows if largest(entry) is not None]
+    rows: dict[str, dict[str, Row]] = {}
+    for place in places:
+        for entry in place.rows:
+            rows.setdefault(entry.quantity.key, {})[place.value] = entry
+    drawn = [
+        own for own in rows.values() if any(largest(each) is not None for each in own.values())
+    ]
     if not drawn:
         return None
+    arms = list(places[0].runs)
     panels = []
-    for entry in drawn:
-        scale = scale_for(entry.quantity.unit, largest(entry))
-        arms = zip(letters, runs.items(), strict=False)
-        bars = [checked_range(arm_bar(entry, letter, *own)) for letter, own in arms]
-        if len(runs) == 1:
-            bars = [replace(bar, label="") for bar in bars]
-        panels.append(bars_svg(_panel_title(entry.quantity, scale), bars, scale))
+    for own in drawn:
+        scale = _scale(own)
+        bars: list[Bar] = []
+        for place in places:
+            pairs = zip(letters, place.runs.items(), strict=False)
+            found = [arm_bar(own.get(place.value), letter, *of_arm) for letter, of_arm in pairs]
+            if len(arms) == 1:
+                found = [replace(bar, label="") for bar in found]
+            found[0] = replace(found[0], heading=f"{axis} {place.value}".strip())
+            bars += map(checked_range, found)
+        quantity = next(iter(own.values())).quantity
+        panels.append(bars_svg(_panel_title(quantity, scale), bars, scale))
+    every = [entry for own in drawn for entry in own.values()]
+    caption = _caption(every, [runs for place in places for runs in place.runs.values()])
+    title = f"{subject}: {'arm by arm' if len(arms) > 1 else 'every run'}"
+    if axis:
+        caption = f"A group of bars for each value of {axis}. {caption}"
+        title = f"{subject} by {axis}"
     return Figure(
         name=name,
-        title=f"{subject}: arm by arm" if len(runs) > 1 else f"{subject}: every run",
+        title=title,
         svg="".join(panels),
-        caption=forced_caption(_caption(drawn, runs), forced_clause(drawn)),
-        table=_table(rows, runs),
-        legend=arms_legend(list(runs), letters),
+        caption=forced_caption(caption, forced_clause(every)),
+        table=_table(list(rows.values()), arms, axis),
+        legend=arms_legend(arms, letters),
     )
 
 
-def _caption(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> str:
+def _scale(own: Mapping[str, Row]) -> Scale:
+    """Return the scale of a quantity's rows, by place."""
+    ends = [end for entry in own.values() if (end := largest(entry)) is not None]
+    return scale_for(next(iter(own.values())).quantity.unit, max(ends, default=None))
+
+
+def _caption(drawn: Sequence[Row], runs: Sequence[Sequence[Run]]) -> str:
     parts = ["↑ higher is better, ↓ lower is better."]
     if any(entry.quantity.unit is Unit.JOULES for entry in drawn):
         parts.append("Energies are of a whole run.")
-    if any(len(of_arm) > 1 for of_arm in runs.values()):
+    if any(len(own) > 1 for own in runs):
         parts.append("Bars are geometric means of valid runs, as in the ratios. A dot is one run.")
     known = [f for entry in drawn for own in entry.figures.values() for f in own if f.value]
     if any(f.valid and not f.in_mean for f in known):
@@ -172,41 +209,24 @@ def _caption(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _table(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> Table:
+def _table(rows: Sequence[Mapping[str, Row]], arms: Sequence[str], axis: str) -> Table:
     lines = []
-    for entry in rows:
-        scale = scale_for(entry.quantity.unit, largest(entry))
-        for arm in runs:
-            for figure in entry.figures.get(arm, ()):
-                shown = scaled(figure.value, scale)
-                if figure.value is None and figure.upper is not None:
-                    shown = interval_text(figure.lower, figure.upper, scale)
-                lines.append(
-                    row(
-                        entry.quantity.label,
-                        scale.unit,
-                        arm,
-                        shown,
-                        "yes" if figure.valid else "no",
-                        figure.note,
-                    )
-                )
-    titles = columns("quantity", "unit", "arm", "#figure", "valid", "remark")
-    return Table(columns=titles, rows=lines, caption="Every run's figure")
-
-
-@dataclass(frozen=True, slots=True)
-class _Swept:
-    """One quantity at every point of a sweep; ``rows`` and ``groups`` are by the point's value."""
-
-    quantity: Quantity
-    rows: dict[str, Row]
-    groups: Mapping[str, Group]
-
-    @property
-    def scale(self) -> Scale:
-        ends = [end for entry in self.rows.values() if (end := largest(entry)) is not None]
-        return scale_for(self.quantity.unit, max(ends, default=None))
+    for own in rows:
+        scale = _scale(own)
+        for value, entry in own.items():
+            for arm in arms:
+                for figure in entry.figures.get(arm, ()):
+                    shown = scaled(figure.value, scale)
+                    if figure.value is None and figure.upper is not None:
+                        shown = interval_text(figure.lower, figure.upper, scale)
+                    names = [entry.quantity.label, scale.unit, *([value] if axis else []), arm]
+                    lines.append(row(*names, shown, "yes" if figure.valid else "no", figure.note))
+    titles = ["quantity", "unit", *([f"#{axis}"] if axis else []), "arm"]
+    return Table(
+        columns=columns(*titles, "#figure", "valid", "remark"),
+        rows=lines,
+        caption="Every run's figure",
+    )
 
 
 def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
@@ -216,74 +236,26 @@ def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     instead, and energies are those of the whole job where it has one.
     """
     found = points(group)
-    swept = _swept(subject, found) if len(found) > 1 else []
-    if not swept:
+    if len(found) < 2:  # noqa: PLR2004 - no sweep
         return None
-    axis = label(found[0].axis)
-    panels = []
-    for each in swept:
-        bars = []
-        for point in found:
-            arms = zip(group.letters, group.arms, strict=True)
-            entry = each.rows.get(point.value)
-            own = [
-                checked_range(arm_bar(entry, letter, arm, point.group.arms.get(arm, ())))
-                for letter, arm in arms
-            ]
-            bars += [replace(own[0], heading=f"{axis} {point.value}"), *own[1:]]
-        panels.append(bars_svg(_panel_title(each.quantity, each.scale), bars, each.scale))
-    rows = [entry for each in swept for entry in each.rows.values()]
-    caption = f"A group of bars for each value of {axis}. {_caption(rows, group.arms)}"
-    return Figure(
-        name=name,
-        title=f"{workload_title(group.workload)} by {axis}",
-        svg="".join(panels),
-        caption=forced_caption(caption.rstrip(), forced_clause(rows)),
-        table=_sweep_table(swept, found, group, axis),
-        legend=arms_legend(list(group.arms), group.letters),
-    )
-
-
-def _swept(subject: Subject, found: Sequence[Point]) -> list[_Swept]:
-    by_key: dict[str, _Swept] = {}
-    groups = {point.value: point.group for point in found}
     has_curves = all(point.number is not None for point in found)
-    for point in found:
-        for entry in compare(subject, point.group):
-            own = entry.quantity
-            is_curve = has_curves and own.unit in _RATES
-            is_drawn = own.headline and own.better != "neither" and entry.call != "derived"
-            if largest(entry) is None or is_curve or not is_drawn:
-                continue
-            by_key.setdefault(own.key, _Swept(own, {}, groups)).rows[point.value] = entry
-    return list(by_key.values())
-
-
-def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, axis: str) -> Table:
-    lines = []
-    for each in swept:
-        for point in found:
-            entry = each.rows.get(point.value)
-            for arm in group.arms:
-                figures = entry.figures.get(arm, ()) if entry else ()
-                values = [
-                    scaled(figure.value, each.scale) + (" (excluded)" * (not figure.valid))
-                    for figure in figures
-                    if figure.value is not None
-                ]
-                ratio = entry.ratio_words(entry.effect.ratio) if entry and entry.effect else MISSING
-                lines.append(
-                    row(
-                        each.quantity.label,
-                        each.scale.unit,
-                        point.value,
-                        arm,
-                        "; ".join(values) or MISSING,
-                        ratio if group.is_pair and arm == list(group.arms)[-1] else "",
-                    )
-                )
-    titles = columns("quantity", "unit", f"#{axis}", "arm", "every run", "#ratio")
-    return Table(columns=titles, rows=lines, caption=f"Every figure by {axis}")
+    places = [
+        Place(
+            point.value,
+            [
+                entry
+                for entry in compare(subject, point.group)
+                if entry.quantity.headline
+                and entry.quantity.better != "neither"
+                and entry.call != "derived"
+                and not (has_curves and entry.quantity.unit in _RATES)
+            ],
+            {arm: point.group.arms.get(arm, ()) for arm in group.arms},
+        )
+        for point in found
+    ]
+    title, axis = workload_title(group.workload), label(found[0].axis)
+    return arms_figure(name, title, places, group.letters, axis)
 
 
 def stages_figure(

@@ -13,17 +13,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wattload.core.errors import RecordError
-from wattload.core.record.file import SealState, StoredRecord
+from wattload.core.record.file import SealState
+from wattload.core.record.results import Metric
+from wattload.core.record.run import RunRecord
 from wattload.reports.render.page import policy, style_sheet, template
-from wattload.reports.runs.energy import energy_text
+from wattload.reports.runs.energy import Energy, energy_text
 from wattload.reports.runs.load import readable_records
 from wattload.reports.runs.redact import Masker
 from wattload.reports.runs.search import record_fault, search_records
 from wattload.reports.sanitize import file_name
-from wattload.reports.sections.runs import Line, line_of
+from wattload.reports.sections.runs import first_figures, row_energy
 from wattload.reports.sections.wording import moment
 from wattload.reports.stats.conditions import conditions
-from wattload.reports.stats.subject import UNKNOWN_STATE
+from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE
 from wattload.results.labels import label
 from wattload.results.quantity import MINUS, MISSING, UNIT_SPACE, counted, number, quantity
 from wattload.results.reading import read_judged
@@ -80,12 +82,12 @@ class IndexRow:
 class _Seen:
     """What a later run of the same workload and label is compared with."""
 
-    line: Line
+    record: RunRecord
     conditions: Mapping[str, str]
 
     @property
     def arm(self) -> tuple[str, str]:
-        return self.line.workload, self.line.label
+        return self.record.workload.name, self.record.label
 
 
 def render_index(folder: Path, *, output: Path, redact: bool = False) -> str:
@@ -151,7 +153,7 @@ def _changes(every: Sequence[_Seen]) -> dict[int, Field]:
     """Return for each run what changed since the run of its arm that began before it."""
     found: dict[int, Field] = {}
     last: dict[tuple[str, str], _Seen] = {}
-    for seen in sorted(every, key=lambda each: (each.line.started_utc, each.line.run_id)):
+    for seen in sorted(every, key=lambda each: (each.record.started_utc, each.record.run_id)):
         before = last.get(seen.arm)
         found[id(seen)] = Field(text="first run") if before is None else _change(before, seen)
         last[seen.arm] = seen
@@ -160,12 +162,14 @@ def _changes(every: Sequence[_Seen]) -> dict[int, Field]:
 
 def _change(before: _Seen, after: _Seen) -> Field:
     """Return by how much the first figure and the energy changed, and which conditions did."""
+    pairs = zip(first_figures(before.record)[:1], first_figures(after.record)[:1], strict=False)
     figures = [
         f"{label(new.name, new.unit)} {_percent(old.value, new.value)}"
-        for old, new in zip(before.line.figures[:1], after.line.figures[:1], strict=False)
+        for old, new in pairs
         if old.name == new.name and old.value and new.value
     ]
-    old_j, new_j = (each.line.energy and each.line.energy.energy_j for each in (before, after))
+    energies = [row_energy(each.record) for each in (before, after)]
+    old_j, new_j = (energy and energy.energy_j for energy in energies)
     if old_j and new_j:
         figures.append(f"energy {_percent(old_j, new_j)}")
     names = dict.fromkeys([*before.conditions, *after.conditions])
@@ -201,9 +205,8 @@ def _row(
         name, link = record.run_id, ""
     else:
         record, link = stored.record, _link(file.parent, output)
-    line = line_of(record)
-    row = IndexRow(name=name, link=link, fields=_fields(line, stored))
-    return row, _Seen(line=line, conditions=conditions(record))
+    row = IndexRow(name=name, link=link, fields=_fields(record, stored.seal))
+    return row, _Seen(record=record, conditions=conditions(record))
 
 
 def _unreadable_row(
@@ -223,36 +226,38 @@ def _link(folder: Path, output: Path) -> str:
     return quote(os.fsencode(place) + (b"" if page.is_file() else b"/"))
 
 
-def _fields(line: Line, stored: StoredRecord) -> tuple[Field, ...]:
+def _fields(record: RunRecord, seal: SealState) -> tuple[Field, ...]:
+    state = ARMS["power_state"](record)
     return (
-        Field(text=moment(line.started_utc).removesuffix(" UTC"), key=line.started_utc),
-        *(Field(text=text) for text in (line.workload, line.label, line.drive)),
-        Field(text="unknown" if line.state == UNKNOWN_STATE else line.state),
-        Field(text=line.scale),
-        _status(line, stored.seal),
-        _checks(line),
-        _figures(line),
-        _energy(line),
+        Field(text=moment(record.started_utc).removesuffix(" UTC"), key=record.started_utc),
+        Field(text=record.workload.name),
+        Field(text=record.label),
+        Field(text=ARMS["target"](record)),
+        Field(text="unknown" if state == UNKNOWN_STATE else state),
+        Field(text=record.workload.scale),
+        _status(record, seal),
+        _checks(record),
+        _figures(first_figures(record)),
+        _energy(row_energy(record)),
     )
 
 
-def _status(line: Line, seal: SealState) -> Field:
+def _status(record: RunRecord, seal: SealState) -> Field:
     if seal == "broken":
-        return Field(text=line.status, remark="edited after the run", tone="bad")
-    tone = "good" if line.status == "complete" else "bad"
-    return Field(text=line.status, tone=tone)
+        return Field(text=record.status, remark="edited after the run", tone="bad")
+    return Field(text=record.status, tone="good" if record.status == "complete" else "bad")
 
 
-def _checks(line: Line) -> Field:
-    names = ", ".join(name.replace("_", " ") for name in line.failed)
-    count = len(line.failed)
-    return Field(text=str(count), key=str(count), remark=names, tone="bad" if count else "")
+def _checks(record: RunRecord) -> Field:
+    failed = [each.name.replace("_", " ") for each in record.checks if each.fails_run]
+    count = str(len(failed))
+    return Field(text=count, key=count, remark=", ".join(failed), tone="bad" if failed else "")
 
 
-def _figures(line: Line) -> Field:
-    if not line.figures:
+def _figures(figures: Sequence[Metric]) -> Field:
+    if not figures:
         return Field(text=MISSING)
-    first, *others = line.figures
+    first, *others = figures
     return Field(
         text=quantity(first.value, first.unit),
         key="" if first.value is None else repr(first.value),
@@ -265,8 +270,7 @@ def _figures(line: Line) -> Field:
     )
 
 
-def _energy(line: Line) -> Field:
-    energy = line.energy
+def _energy(energy: Energy | None) -> Field:
     if energy is None:
         return Field(text=MISSING, remark="no timed phase finished")
     text = energy_text(energy)

@@ -18,15 +18,14 @@ from wattload.reports.blocks import Section
 from wattload.reports.charts.themes import style_rules
 from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
-from wattload.reports.sections.checks import trust_section
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.sections.first import byline, failed_check, first_section, heading, title
-from wattload.reports.sections.method import method_section
 from wattload.reports.sections.power import cumulative_section, states_section
-from wattload.reports.sections.provenance import inputs_section
+from wattload.reports.sections.provenance import inputs_section, method_section
 from wattload.reports.sections.ratios import noise_section
 from wattload.reports.sections.runs import runs_section
+from wattload.reports.sections.trust import trust_section
 from wattload.reports.sections.wording import sentence_of
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject

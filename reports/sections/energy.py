@@ -15,7 +15,16 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.run import RunRecord
 from wattload.core.units import TB, Unit
-from wattload.reports.blocks import Block, Cell, Fold, Paragraph, Table, columns, listing, row
+from wattload.reports.blocks import (
+    Block,
+    Cell,
+    Fold,
+    Paragraph,
+    Table,
+    columns,
+    listing,
+    row,
+)
 from wattload.reports.runs.energy import (
     SOFT_BOUND,
     energy_text,
@@ -24,7 +33,15 @@ from wattload.reports.runs.energy import (
     sources_of,
 )
 from wattload.reports.runs.load import Run
-from wattload.results.quantity import MISSING, Scale, number, percent, quantity, whole, with_unit
+from wattload.results.quantity import (
+    MISSING,
+    Scale,
+    number,
+    percent,
+    quantity,
+    whole,
+    with_unit,
+)
 
 MLPERF_LIMIT = 0.01
 """MLPerf Power admits meters of 1 % or less; ours is the whole figure's uncertainty at k = 2."""

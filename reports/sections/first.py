@@ -26,8 +26,8 @@ from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.sanitize import shortened
-from wattload.reports.sections.caveats import has_complete, limits_notices
 from wattload.reports.sections.shapes import over_time_figures
+from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
 from wattload.reports.stats.bars import Bars

@@ -1,24 +1,33 @@
-"""Energy over the page: cumulative energy by arm, power states, and temperatures."""
+"""Power over a page: cumulative energy by arm, power states and temperatures; and of whole runs.
+
+A run has power outside of its phases: the whole run by source, and idle before and after it.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment, PollingCost
 from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
+    Cell,
     FigureRow,
     Paragraph,
     Section,
     Table,
     columns,
+    listing,
     row,
 )
 from wattload.reports.charts.arms import observed_states, states_figure
 from wattload.reports.charts.timeline import energy_figure
 from wattload.reports.runs.compact import highest_temperature_k
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.energy import evidence_words, source_facts
 from wattload.reports.sections.first import tracks_of, with_choice
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
 from wattload.reports.sections.wording import anchor, unique
@@ -26,7 +35,15 @@ from wattload.reports.stats.conditions import compared_group, is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
-from wattload.results.quantity import MISSING, listed
+from wattload.results.quantity import MISSING, counted, listed, percent, quantity
+
+_INTEGRATING = "integral"
+"""The kind of sensor that integrates power itself, from start to stop."""
+_POWER_DIGITS = 6
+"""Decimals of watts: no sensor resolves less than 1 µW, and rounding errors are below that."""
+
+Key = tuple[str, str, str, Moment]
+"""Host, device, source, and which of the idle baselines."""
 
 
 def cumulative_section(subject: Subject) -> Section | None:
@@ -132,3 +149,190 @@ def _median_k(runs: Sequence[Run]) -> float | None:
 
 def _celsius(kelvin: float | None) -> str:
     return MISSING if kelvin is None else f"{kelvin + ABSOLUTE_ZERO_C:g} °C"
+
+
+def whole_tables(record: RunRecord) -> list[Table]:
+    """Return power of the whole run and of its idle times; empty where nothing is recorded."""
+    tables = (whole_run_table(record), idle_table(record), hosts_table(record))
+    return [table for table in tables if table is not None]
+
+
+def whole_run_table(record: RunRecord) -> Table | None:
+    """Return the energy of the whole run by source, compared with the device's own integral."""
+    energies = record.power.whole_run
+    if not energies:
+        return None
+    own = {
+        (each.host, each.device): each
+        for each in energies
+        if (facts := source_facts(record, each)) and facts.sensor.kind == _INTEGRATING
+    }
+    return listing(
+        "Energy of the whole run by source",
+        energies,
+        {
+            "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
+            "#window": lambda each: quantity(each.seconds, Unit.SECONDS),
+            "#energy, gross": lambda each: Cell(
+                quantity(each.energy_j, Unit.JOULES), remark=each.missing.get("energy_j", "")
+            ),
+            "#uncertainty, k = 2": lambda each: Cell(
+                quantity(each.uncertainty_j, Unit.JOULES), remark=_no_uncertainty(each)
+            ),
+            "#difference from own count": lambda each: _difference_from_own(
+                each, own.get((each.host, each.device))
+            ),
+            "#mean power": lambda each: quantity(each.mean_w, Unit.WATTS),
+            "#coverage": lambda each: Cell(
+                percent(each.coverage), remark=counted(each.sample_count, "sample")
+            ),
+            "evidence": lambda each: evidence_words(record, each),
+        },
+        "All figures of a device cover one window, from the sampler's start to its end, with the "
+        "idle time before and after the phases. What a device integrates itself (a drive by "
+        "feature 25h) is never split into phases; the other figures are for comparison. No total "
+        "includes any of them.",
+    )
+
+
+def _no_uncertainty(energy: EnergyRecord) -> str:
+    """Return why an uncertainty is missing, unless the energy is missing for the same reason."""
+    reason = energy.missing.get("uncertainty_j", "")
+    return "" if reason == energy.missing.get("energy_j") else reason
+
+
+def _difference_from_own(energy: EnergyRecord, own: EnergyRecord | None) -> Cell:
+    """Return the difference between a figure and the device's own integral."""
+    if own is energy:
+        return Cell("own count", "quiet")
+    if own is None or not own.energy_j or energy.energy_j is None:
+        return Cell(MISSING)
+    difference_j = energy.energy_j - own.energy_j
+    sign = "+" if difference_j > 0 else ""
+    share = percent(difference_j / own.energy_j)
+    return Cell(f"{sign}{share}", remark=f"{sign}{quantity(difference_j, Unit.JOULES, 3)}")
+
+
+def idle_table(record: RunRecord) -> Table | None:
+    """Return idle power before and after the run, polled and quiet, and what polling costs."""
+    pairs: defaultdict[Key, dict[bool, IdleRecord]] = defaultdict(dict)
+    for idle in record.power.idle:
+        pairs[idle.host, idle.device, idle.source, idle.moment][idle.polled] = idle
+    if not pairs:
+        return None
+    costs = {(c.host, c.device, c.source, c.moment): c for c in record.power.polling}
+    known = {
+        key: pair
+        for key, pair in pairs.items()
+        if any(idle.mean_w is not None for idle in pair.values())
+    }
+    reasons: dict[str, str] = {}
+    for key, pair in pairs.items():
+        for idle in pair.values() if key not in known else ():
+            reasons.setdefault(idle.source, idle.missing["mean_w"])
+    without = "".join(f" No figure from {source}: {reason}." for source, reason in reasons.items())
+    titles = columns(
+        "device", "when", "#polled", "#quiet", "#polled - quiet", "power state", "evidence"
+    )
+    return Table(
+        columns=titles,
+        rows=[_idle_row(record, pair, costs.get(key)) for key, pair in known.items()],
+        caption="Idle power, and the effect of polling on it",
+        note=(
+            "Polled: while the sampler reads. Quiet: nothing was sent to the drive until one read "
+            f"at the end.{without}"
+        ),
+    )
+
+
+def _idle_row(
+    record: RunRecord, pair: Mapping[bool, IdleRecord], cost: PollingCost | None
+) -> tuple[Cell, ...]:
+    some = next(iter(pair.values()))
+    polled = pair.get(True)
+    return row(
+        Cell(some.device, remark=some.source),
+        f"{some.moment} the run",
+        _mean(polled),
+        _mean(pair.get(False)),
+        _difference(pair, cost),
+        _idle_state(polled),
+        evidence_words(record, some),
+    )
+
+
+def _mean(idle: IdleRecord | None) -> Cell:
+    if idle is None:
+        return Cell(MISSING, remark="not measured")
+    if idle.mean_w is None:
+        return Cell(MISSING, remark=idle.missing["mean_w"])
+    seconds = quantity(idle.seconds, Unit.SECONDS, 3)
+    remark = f"{seconds}, {counted(idle.sample_count, 'sample')}"
+    return Cell(quantity(idle.mean_w, Unit.WATTS), remark=remark)
+
+
+def _difference(pair: Mapping[bool, IdleRecord], cost: PollingCost | None) -> Cell:
+    """Return polled minus quiet; a reason that another cell of the row has is not repeated."""
+    if cost is None:
+        return Cell(MISSING, remark="" if len(pair) == 1 else "not computed")
+    if cost.difference_w is None:
+        reason = cost.missing["difference_w"]
+        shown = {idle.missing.get("mean_w") for idle in pair.values()}
+        return Cell(MISSING, remark="" if reason in shown else reason)
+    return Cell(quantity(round(cost.difference_w, _POWER_DIGITS), Unit.WATTS))
+
+
+def _idle_state(polled: IdleRecord | None) -> Cell:
+    """Return the power state, if it did not change, and the drive's temperature."""
+    if polled is None or polled.power_state is None:
+        return Cell(MISSING, remark="" if polled is None else polled.missing["power_state"])
+    kelvin = polled.temperature_k
+    remark = "" if kelvin is None else f"{kelvin + ABSOLUTE_ZERO_C:g} °C"
+    return Cell(f"PS{polled.power_state}", remark=remark)
+
+
+def hosts_table(record: RunRecord) -> Table | None:
+    """Return how long each host's drives were sampled at idle, and which readings were lost.
+
+    A host without any of that is left out.
+    """
+    hosts = [
+        host
+        for host in record.power.hosts
+        if any((host.idle_s, host.idle_after_s, host.quiet_s, host.tail_s))
+        or host.lost
+        or host.data_lost
+    ]
+    if not hosts:
+        return None
+    return listing(
+        "Sampling of each host's drives",
+        hosts,
+        {
+            "host": lambda each: Cell(each.host, remark=each.choice if len(hosts) > 1 else ""),
+            "#quiet": lambda each: _length(each.quiet_s),
+            "#idle before": lambda each: _length(each.idle_s),
+            "#tail": lambda each: Cell(
+                quantity(each.tail_s, Unit.SECONDS, 3),
+                remark="not sampled, or it did not end" if each.tail_s is None else "",
+            ),
+            "#idle after": lambda each: _length(each.idle_after_s),
+            "sampler": lambda each: (
+                Cell("lost", "bad", remark=each.lost) if each.lost else Cell("completed", "good")
+            ),
+            "dropped readings": _dropped,
+        },
+    )
+
+
+def _dropped(host: HostPower) -> Cell:
+    if not host.data_lost:
+        return Cell("none reported")
+    count = counted(len(host.data_lost), "meter")
+    return Cell(f"by {count}", "bad", remark="; ".join(host.data_lost))
+
+
+def _length(seconds: float) -> Cell:
+    if not seconds:
+        return Cell(MISSING, remark="not measured")
+    return Cell(quantity(seconds, Unit.SECONDS, 3))

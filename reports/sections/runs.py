@@ -1,16 +1,11 @@
-"""The runs of a page: each from headlines to record, folded if several; of many, a row each.
-
-A run includes its power outside the phases: the whole run by source, and idle before and after it.
-"""
+"""The runs of a page: each from headlines to record, folded if several; of many, a row each."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment, PollingCost
-from wattload.core.record.results import Metric
+from wattload.core.record.phase import IoCounter
+from wattload.core.record.results import Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import (
@@ -26,28 +21,31 @@ from wattload.reports.blocks import (
     listing,
     row,
 )
+from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.charts.scatter import make_scatter, scatter_figure
 from wattload.reports.charts.timeline import make_track, power_figure, rate_figure
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import DETAILED_RUNS, Run
+from wattload.reports.runs.phases import Phase, depth, parents, phases_of
 from wattload.reports.runs.timeline import make_timeline
-from wattload.reports.sections.checks import check_blocks
-from wattload.reports.sections.energy import energy_blocks, evidence_words, source_facts
-from wattload.reports.sections.figures import figures_tables, latency_tables, phases_tables
-from wattload.reports.sections.machine import ABSOLUTE_ZERO_C, machine_blocks
+from wattload.reports.sections.energy import energy_blocks
+from wattload.reports.sections.machine import machine_blocks
+from wattload.reports.sections.power import whole_tables
 from wattload.reports.sections.provenance import reproduce_blocks
+from wattload.reports.sections.trust import check_blocks
 from wattload.reports.sections.wording import anchor, letter_of, moment, run_badges, sentence_of
-from wattload.reports.stats.subject import ARMS, Subject
+from wattload.reports.stats.subject import Subject
 from wattload.results.labels import label
-from wattload.results.quantity import MISSING, counted, percent, quantity
-
-_INTEGRATING = "integral"
-"""The kind of sensor that integrates power itself, from start to stop."""
-_POWER_DIGITS = 6
-"""Decimals of watts: no sensor resolves less than 1 µW, and rounding errors are below that."""
-
-Key = tuple[str, str, str, Moment]
-"""Host, device, source, and which of the idle baselines."""
+from wattload.results.quantity import (
+    DIRECTIONS,
+    MISSING,
+    block_text,
+    counted,
+    cpu_per_byte,
+    number,
+    quantity,
+    whole,
+)
 
 FIGURES_MAX = 2
 """The most headline figures in a run's row; the record has all."""
@@ -55,193 +53,6 @@ FIGURES_MAX = 2
 _COLUMNS = columns("run", "arm", "started", "status", "#headline figures", "#energy")
 _LABEL_COLUMNS = 3
 """The columns after the first that are left out if all runs have the same there."""
-
-
-def whole_tables(record: RunRecord) -> list[Table]:
-    """Return power of the whole run and of its idle times; empty where nothing is recorded."""
-    tables = (whole_run_table(record), idle_table(record), hosts_table(record))
-    return [table for table in tables if table is not None]
-
-
-def whole_run_table(record: RunRecord) -> Table | None:
-    """Return the energy of the whole run by source, compared with the device's own integral."""
-    energies = record.power.whole_run
-    if not energies:
-        return None
-    own = {
-        (each.host, each.device): each
-        for each in energies
-        if (facts := source_facts(record, each)) and facts.sensor.kind == _INTEGRATING
-    }
-    return listing(
-        "Energy of the whole run by source",
-        energies,
-        {
-            "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
-            "#window": lambda each: quantity(each.seconds, Unit.SECONDS),
-            "#energy, gross": lambda each: Cell(
-                quantity(each.energy_j, Unit.JOULES), remark=each.missing.get("energy_j", "")
-            ),
-            "#uncertainty, k = 2": lambda each: Cell(
-                quantity(each.uncertainty_j, Unit.JOULES), remark=_no_uncertainty(each)
-            ),
-            "#difference from own count": lambda each: _difference_from_own(
-                each, own.get((each.host, each.device))
-            ),
-            "#mean power": lambda each: quantity(each.mean_w, Unit.WATTS),
-            "#coverage": lambda each: Cell(
-                percent(each.coverage), remark=counted(each.sample_count, "sample")
-            ),
-            "evidence": lambda each: evidence_words(record, each),
-        },
-        "All figures of a device cover one window, from the sampler's start to its end, with the "
-        "idle time before and after the phases. What a device integrates itself (a drive by "
-        "feature 25h) is never split into phases; the other figures are for comparison. No total "
-        "includes any of them.",
-    )
-
-
-def _no_uncertainty(energy: EnergyRecord) -> str:
-    """Return why an uncertainty is missing, unless the energy is missing for the same reason."""
-    reason = energy.missing.get("uncertainty_j", "")
-    return "" if reason == energy.missing.get("energy_j") else reason
-
-
-def _difference_from_own(energy: EnergyRecord, own: EnergyRecord | None) -> Cell:
-    """Return the difference between a figure and the device's own integral."""
-    if own is energy:
-        return Cell("own count", "quiet")
-    if own is None or not own.energy_j or energy.energy_j is None:
-        return Cell(MISSING)
-    difference_j = energy.energy_j - own.energy_j
-    sign = "+" if difference_j > 0 else ""
-    share = percent(difference_j / own.energy_j)
-    return Cell(f"{sign}{share}", remark=f"{sign}{quantity(difference_j, Unit.JOULES, 3)}")
-
-
-def idle_table(record: RunRecord) -> Table | None:
-    """Return idle power before and after the run, polled and quiet, and what polling costs."""
-    pairs: defaultdict[Key, dict[bool, IdleRecord]] = defaultdict(dict)
-    for idle in record.power.idle:
-        pairs[idle.host, idle.device, idle.source, idle.moment][idle.polled] = idle
-    if not pairs:
-        return None
-    costs = {(c.host, c.device, c.source, c.moment): c for c in record.power.polling}
-    known = {
-        key: pair
-        for key, pair in pairs.items()
-        if any(idle.mean_w is not None for idle in pair.values())
-    }
-    reasons: dict[str, str] = {}
-    for key, pair in pairs.items():
-        for idle in pair.values() if key not in known else ():
-            reasons.setdefault(idle.source, idle.missing["mean_w"])
-    without = "".join(f" No figure from {source}: {reason}." for source, reason in reasons.items())
-    titles = columns(
-        "device", "when", "#polled", "#quiet", "#polled - quiet", "power state", "evidence"
-    )
-    return Table(
-        columns=titles,
-        rows=[_idle(record, pair, costs.get(key)) for key, pair in known.items()],
-        caption="Idle power, and the effect of polling on it",
-        note=(
-            "Polled: while the sampler reads. Quiet: nothing was sent to the drive until one read "
-            f"at the end.{without}"
-        ),
-    )
-
-
-def _idle(
-    record: RunRecord, pair: Mapping[bool, IdleRecord], cost: PollingCost | None
-) -> tuple[Cell, ...]:
-    some = next(iter(pair.values()))
-    polled = pair.get(True)
-    return row(
-        Cell(some.device, remark=some.source),
-        f"{some.moment} the run",
-        _mean(polled),
-        _mean(pair.get(False)),
-        _difference(pair, cost),
-        _state(polled),
-        evidence_words(record, some),
-    )
-
-
-def _mean(idle: IdleRecord | None) -> Cell:
-    if idle is None:
-        return Cell(MISSING, remark="not measured")
-    if idle.mean_w is None:
-        return Cell(MISSING, remark=idle.missing["mean_w"])
-    seconds = quantity(idle.seconds, Unit.SECONDS, 3)
-    remark = f"{seconds}, {counted(idle.sample_count, 'sample')}"
-    return Cell(quantity(idle.mean_w, Unit.WATTS), remark=remark)
-
-
-def _difference(pair: Mapping[bool, IdleRecord], cost: PollingCost | None) -> Cell:
-    """Return polled minus quiet; a reason that another cell of the row has is not repeated."""
-    if cost is None:
-        return Cell(MISSING, remark="" if len(pair) == 1 else "not computed")
-    if cost.difference_w is None:
-        reason = cost.missing["difference_w"]
-        shown = {idle.missing.get("mean_w") for idle in pair.values()}
-        return Cell(MISSING, remark="" if reason in shown else reason)
-    return Cell(quantity(round(cost.difference_w, _POWER_DIGITS), Unit.WATTS))
-
-
-def _state(polled: IdleRecord | None) -> Cell:
-    """Return the power state, if it did not change, and the drive's temperature."""
-    if polled is None or polled.power_state is None:
-        return Cell(MISSING, remark="" if polled is None else polled.missing["power_state"])
-    kelvin = polled.temperature_k
-    remark = "" if kelvin is None else f"{kelvin + ABSOLUTE_ZERO_C:g} °C"
-    return Cell(f"PS{polled.power_state}", remark=remark)
-
-
-def hosts_table(record: RunRecord) -> Table | None:
-    """Return how long each host's drives were sampled at idle, and which readings were lost.
-
-    A host without any of that is left out.
-    """
-    hosts = [
-        host
-        for host in record.power.hosts
-        if any((host.idle_s, host.idle_after_s, host.quiet_s, host.tail_s))
-        or host.lost
-        or host.data_lost
-    ]
-    if not hosts:
-        return None
-    return listing(
-        "Sampling of each host's drives",
-        hosts,
-        {
-            "host": lambda each: Cell(each.host, remark=each.choice if len(hosts) > 1 else ""),
-            "#quiet": lambda each: _length(each.quiet_s),
-            "#idle before": lambda each: _length(each.idle_s),
-            "#tail": lambda each: Cell(
-                quantity(each.tail_s, Unit.SECONDS, 3),
-                remark="not sampled, or it did not end" if each.tail_s is None else "",
-            ),
-            "#idle after": lambda each: _length(each.idle_after_s),
-            "sampler": lambda each: (
-                Cell("lost", "bad", remark=each.lost) if each.lost else Cell("completed", "good")
-            ),
-            "dropped readings": _dropped,
-        },
-    )
-
-
-def _dropped(host: HostPower) -> Cell:
-    if not host.data_lost:
-        return Cell("none reported")
-    count = counted(len(host.data_lost), "meter")
-    return Cell(f"by {count}", "bad", remark="; ".join(host.data_lost))
-
-
-def _length(seconds: float) -> Cell:
-    if not seconds:
-        return Cell(MISSING, remark="not measured")
-    return Cell(quantity(seconds, Unit.SECONDS, 3))
 
 
 def runs_section(subject: Subject) -> Section:
@@ -371,71 +182,199 @@ def _duration(run: Run) -> str:
     return f"{(last - first) / NS_PER_S:.1f} s from first to last phase"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One run in a table: ``failed`` names failed checks, ``figures`` are its first headlines."""
-
-    run_id: str
-    started_utc: str
-    workload: str
-    label: str
-    drive: str
-    state: str
-    scale: str
-    status: str
-    failed: tuple[str, ...]
-    figures: tuple[Metric, ...]
-    energy: Energy | None
+def first_figures(record: RunRecord) -> list[Metric]:
+    """Return the first headline figures of a run, which are in its row."""
+    return [each for each in record.metrics if each.headline][:FIGURES_MAX]
 
 
-def line_of(record: RunRecord, failed: Sequence[str] = ()) -> Line:
-    """Return a run's line.
-
-    Args:
-        record: that of the run.
-        failed: names of failed checks that are not in the record.
-    """
-    energies = phase_energies(record)
-    return Line(
-        run_id=record.run_id,
-        started_utc=record.started_utc,
-        workload=record.workload.name,
-        label=record.label,
-        drive=ARMS["target"](record),
-        state=ARMS["power_state"](record),
-        scale=record.workload.scale,
-        status=record.status,
-        failed=(*(each.name for each in record.checks if each.fails_run), *failed),
-        figures=tuple(each for each in record.metrics if each.headline)[:FIGURES_MAX],
-        energy=whole_energy(record) or (energies[0] if energies else None),
-    )
+def row_energy(record: RunRecord) -> Energy | None:
+    """Return the energy of all timed phases of a run, or else of the first one."""
+    return whole_energy(record) or next(iter(phase_energies(record)), None)
 
 
 def _row(subject: Subject, run: Run) -> tuple[Cell, ...]:
-    line, is_detailed = line_of(run.record), len(subject.runs) <= DETAILED_RUNS
-    figures = [f"{label(m.name, m.unit)} {quantity(m.value, m.unit)}" for m in line.figures]
+    record, is_detailed = run.record, len(subject.runs) <= DETAILED_RUNS
+    figures = [
+        f"{label(m.name, m.unit)} {quantity(m.value, m.unit)}" for m in first_figures(record)
+    ]
     return row(
-        Cell(line.run_id, anchor="" if is_detailed else anchor("run", line.run_id)),
+        Cell(run.id, anchor="" if is_detailed else anchor("run", run.id)),
         subject.arm(run),
-        moment(line.started_utc),
-        _status(line, subject.faults(run)),
+        moment(record.started_utc),
+        _status(record, subject.faults(run)),
         ", ".join(figures) or MISSING,
-        _energy(line),
+        _energy(row_energy(record)),
     )
 
 
-def _status(line: Line, faults: tuple[str, ...]) -> Cell:
+def _status(record: RunRecord, faults: tuple[str, ...]) -> Cell:
     """Return how a run ended and whether it is compared, with the first reason if not."""
     if faults:
         more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
         return Cell("", "bad", "not valid", f"{faults[0].rstrip('.')}{more}")
-    return Cell("", "good", line.status)
+    return Cell("", "good", record.status)
 
 
-def _energy(line: Line) -> Cell:
+def _energy(energy: Energy | None) -> Cell:
     """Return a run's energy with its evidence, or why there is none."""
-    if line.energy is None:
+    if energy is None:
         return Cell(MISSING, "open", remark="no timed phase finished")
-    text = energy_text(line.energy)
-    words = line.energy.reason if text == MISSING else line.energy.words
-    return Cell(text, "" if line.energy.ranks else "quiet", remark=words)
+    text = energy_text(energy)
+    words = energy.reason if text == MISSING else energy.words
+    return Cell(text, "" if energy.ranks else "quiet", remark=words)
+
+
+def figures_tables(run: Run) -> list[Table]:
+    """Return a run's own figures: headlines, latencies and others."""
+    metrics = run.record.metrics
+    heads = [metric for metric in metrics if metric.headline]
+    latencies = [m for m in metrics if not m.headline and "latency" in m.name]
+    rest = [m for m in metrics if not m.headline and "latency" not in m.name]
+    named = (("Headline figures", heads), ("Latencies", latencies), ("Other figures", rest))
+    return [_figures_table(caption, found) for caption, found in named if found]
+
+
+def _figures_table(caption: str, metrics: Sequence[Metric]) -> Table:
+    return listing(
+        caption,
+        metrics,
+        {
+            "figure": lambda each: label(each.name, each.unit),
+            "#value": lambda each: quantity(each.value, each.unit),
+            "phase": lambda each: each.phase,
+            "better": lambda each: DIRECTIONS[each.better],
+            "meaning, or why it is missing": lambda each: each.missing.get("value", each.meaning),
+        },
+    )
+
+
+def latency_tables(run: Run) -> list[Table]:
+    """Return a run's latency percentiles; empty for a run whose loader measured none."""
+    rows = [
+        row
+        for merged in run.record.merged_latencies
+        for row in (merged, *_parts(run.record, merged))
+    ]
+    if not rows:
+        return []
+    percentiles = [f"#{words}" for words in PERCENTILES.values()]
+    titles = ("phase", "operation", "#count", "#mean", *percentiles, "#max")
+    return [
+        Table(
+            columns=columns(*titles),
+            rows=[_latency_row(found, run.record.workload.rank_count) for found in rows],
+            caption="Latency of single operations",
+            note="From the submission of an operation until its completion is seen, with queueing. "
+            f"Percentiles are up to 1/64 too high; {MISSING}: too few operations.",
+        )
+    ]
+
+
+def _parts(record: RunRecord, merged: Latency) -> Sequence[Latency]:
+    """Return the rows of single ranks that were merged, if there are several."""
+    key = (merged.phase, merged.kind, merged.operation_bytes)
+    own = [row for row in record.latencies if (row.phase, row.kind, row.operation_bytes) == key]
+    return own if len(own) > 1 else ()
+
+
+def _latency_row(found: Latency, rank_count: int) -> tuple[Cell, ...]:
+    return row(
+        Cell(found.phase, remark=_ranks(found, rank_count)),
+        f"{found.kind} {block_text(found.operation_bytes)}",
+        whole(found.count),
+        quantity(found.mean_s, Unit.SECONDS),
+        *(quantity(found.percentiles_s[name], Unit.SECONDS) for name in PERCENTILES),
+        quantity(found.max_s, Unit.SECONDS),
+    )
+
+
+def _ranks(found: Latency, rank_count: int) -> str:
+    """Return which ranks made the operations; empty where there is one rank."""
+    if rank_count == 1:
+        return ""
+    every = len(found.ranks) == rank_count
+    return "all ranks" if every else f"rank {', '.join(map(str, found.ranks))}"
+
+
+def phases_tables(run: Run) -> list[Table]:
+    """Return a run's phases and counters; empty for a run without a phase."""
+    phases = phases_of(run.record)
+    if not phases:
+        return []
+    counters = run.record.counters
+    return [_phases(run.record, phases), *([_counters(run.record, counters)] if counters else [])]
+
+
+def _phases(record: RunRecord, phases: Sequence[Phase]) -> Table:
+    above = parents(record)
+    return listing(
+        "Phases",
+        phases,
+        {
+            "phase": lambda each: Cell(
+                "· " * depth(each.name, above) + each.name, remark="" if each.timed else "untimed"
+            ),
+            "#first start to last end": lambda each: quantity(each.seconds, Unit.SECONDS),
+            "#active": lambda each: quantity(each.active_s, Unit.SECONDS),
+            "#read": lambda each: quantity(each.read_bytes or None, Unit.BYTES),
+            "#written": lambda each: quantity(each.written_bytes or None, Unit.BYTES),
+            "#bytes ÷ active": lambda each: quantity(
+                _quotient(each.moved_bytes, each.active_s), Unit.BYTES_PER_SECOND
+            ),
+            "#operations": lambda each: whole(each.operations),
+            "#CPU time per GB": lambda each: cpu_per_byte(each.cpu_s, each.moved_bytes),
+            "#ranks": lambda each: Cell(whole(each.rank_count), remark=_spread(each)),
+        },
+        "The workload counts bytes as they move. Active is the time during which any rank was in "
+        "the phase.",
+    )
+
+
+def _spread(phase: Phase) -> str:
+    return f"{quantity(phase.spread_s, Unit.SECONDS, 2)} apart" if phase.rank_count > 1 else ""
+
+
+def _quotient(part: float, total: float) -> float | None:
+    return part / total if part and total else None
+
+
+def _counters(record: RunRecord, counters: Sequence[IoCounter]) -> Table:
+    return listing(
+        "Device counters",
+        counters,
+        {
+            "phase": lambda each: each.phase,
+            "device": lambda each: each.device,
+            "#read": lambda each: quantity(each.read_bytes, Unit.BYTES),
+            "#written": lambda each: quantity(each.written_bytes, Unit.BYTES),
+            "#device ÷ workload": lambda each: _ratio(record, each),
+            "#mean request": lambda each: quantity(_request_bytes(each), Unit.BYTES),
+            "#mean queue depth": _depth,
+        },
+        "Mean queue depth is weighted time ÷ busy time of the block layer.",
+    )
+
+
+def _ratio(record: RunRecord, counter: IoCounter) -> str:
+    moved_bytes = sum(
+        window.read_bytes + window.written_bytes
+        for window in record.windows
+        if (window.name, window.host) == (counter.phase, counter.host)
+    )
+    if counter.read_bytes is None or counter.written_bytes is None or not moved_bytes:
+        return MISSING
+    return number((counter.read_bytes + counter.written_bytes) / moved_bytes)
+
+
+def _request_bytes(counter: IoCounter) -> float | None:
+    bytes_ = (counter.read_bytes, counter.written_bytes)
+    operations = (counter.read_operations, counter.write_operations)
+    if None in bytes_ or None in operations:
+        return None
+    return _quotient(sum(filter(None, bytes_)), sum(filter(None, operations)))
+
+
+def _depth(counter: IoCounter) -> str:
+    if not counter.busy_s or counter.weighted_s is None:
+        return MISSING
+    return number(counter.weighted_s / counter.busy_s, 3)

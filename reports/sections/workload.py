@@ -21,7 +21,13 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.charts.arms import arms_figure, parts_figures, stages_figure, sweep_figure
+from wattload.reports.charts.arms import (
+    Place,
+    arms_figure,
+    parts_figures,
+    stages_figure,
+    sweep_figure,
+)
 from wattload.reports.charts.captions import forced_caption, forced_clause
 from wattload.reports.charts.lines import (
     Progression,
@@ -185,9 +191,9 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
         if entry.quantity.better != "neither"
         and (entry.call != "derived" or (entry.quantity.unit is Unit.JOULES and not is_per_gb))
     ]
-    if figure := arms_figure(
-        f"{name}-arms", workload_title(group.workload), directed, group.arms, group.letters
-    ):
+    places = [Place("", directed, group.arms)]
+    title = workload_title(group.workload)
+    if figure := arms_figure(f"{name}-arms", title, places, group.letters):
         yield figure
 
 

@@ -13,7 +13,7 @@ from tests.reports.sessions import session
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
-from wattload.reports.charts.arms import arm_bar, arms_figure
+from wattload.reports.charts.arms import Place, arm_bar, arms_figure
 from wattload.reports.charts.themes import light
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
@@ -34,7 +34,7 @@ def figure(runs: Sequence[Run], *, forced: bool = False) -> Figure:
     subject = make_subject(runs, forced=forced)
     (group,) = subject.groups
     rows = [row for row in compare(subject, group) if row.quantity.headline]
-    found = arms_figure("c", "x", rows, group.arms)
+    found = arms_figure("c", "x", [Place("", rows, group.arms)])
     assert found is not None
     return found
 

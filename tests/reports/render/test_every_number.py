@@ -20,7 +20,7 @@ from wattload.reports.blocks import Facts, Fold, Paragraph, Section
 from wattload.reports.claims.papers import papers
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.method import comparison_rules, method_section
+from wattload.reports.sections.provenance import comparison_rules, method_section
 from wattload.reports.stats.subject import Subject, make_subject
 
 NEAR = [1.0, 1.0041, 0.9973, 1.0019, 0.9988, 1.0007, 1.0032, 0.9961]

@@ -16,7 +16,7 @@ from wattload.reports.runs import load
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import load_runs
 from wattload.reports.sections import runs as run_section
-from wattload.reports.sections.checks import trust_section
+from wattload.reports.sections.trust import trust_section
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 

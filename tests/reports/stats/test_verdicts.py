@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.reports.sessions import against_itself, effect_of, known, session, throughput
 from wattload.reports.blocks import Fold
 from wattload.reports.render.json_export import document
-from wattload.reports.sections.method import comparison_rules
+from wattload.reports.sections.provenance import comparison_rules
 from wattload.reports.sections.ratios import quantities_table
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import Group, make_subject
