@@ -138,7 +138,7 @@ POWER_LIMIT = Feature(
     identifier=features.POWER_LIMIT,
     name="power limit",
     unit="W",
-    dwords=tuple(features.LimitDword),
+    dwords=features.LIMIT_DWORDS,
     decode=lambda value: decode_power(value).watts,
 )
 
@@ -400,7 +400,7 @@ def _plan_dssd_power(device: AdminDevice, controller: Controller, watts: int) ->
 
 def _plan_limit(device: AdminDevice, controller: Controller, limit_w: float) -> Plan:
     """Return the change of the power limit, feature 23h."""
-    if not controller.power_limit:
+    if not controller.capabilities.power_limit:
         raise PowerStateError(
             f"{device.name} ({controller.serial}) has no power limit (bit 20 of CTRATT is 0); use "
             "power.state or power.dssd_watts"
@@ -414,7 +414,7 @@ def _plan_limit(device: AdminDevice, controller: Controller, limit_w: float) -> 
 
 def _plan_transitions(device: AdminDevice, controller: Controller, *, enabled: bool) -> Plan:
     """Return the switch of autonomous transitions; their table is not changed."""
-    if not controller.apst_supported:
+    if not controller.capabilities.autonomous_transitions:
         raise PowerStateError(
             f"{device.name} ({controller.serial}) has no autonomous power state transitions "
             "(APST); leave power.apst unset"

@@ -13,7 +13,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
-from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, AdminDevice, fetch
 from wattload.power.nvme.fields import ScaledPower, decode_power, require_bytes
 
@@ -25,9 +24,12 @@ APST_BYTES = 256
 _MS_PER_S = 1000
 
 POWER_LIMIT = 0x23
+LIMIT_DWORDS = (11, 13)
+"""The dwords of Set Features 23h with the limit, on which published sources disagree: the
+neighbouring features 24h and 25h use dword 11, nvme-cli writes dword 13. A limit counts as set only
+after ``read_power_limit`` has returned it."""
 POWER_THRESHOLD = 0x24
 DSSD_POWER_STATE = 0xC7
-_LARGEST_TYPE = 0xF
 THERMAL_MANAGEMENT = 0x10
 _HIGHEST_K = 0xFFFF
 TIMESTAMP = 0x0E
@@ -119,42 +121,26 @@ def read_write_cache(device: AdminDevice) -> bool:
     return bool(fetch(device, get_command(VOLATILE_WRITE_CACHE)).result & 1)
 
 
-def read_background_power(device: AdminDevice, select: Select = Select.CURRENT) -> bool:
+def read_background_power(device: AdminDevice) -> bool:
     """Return whether the drive may exceed a non-operational state's power (NOPPME, feature 11h)."""
-    return bool(fetch(device, get_command(NON_OPERATIONAL_POWER, select)).result & 1)
+    return bool(fetch(device, get_command(NON_OPERATIONAL_POWER)).result & 1)
 
 
 def read_transitions(device: AdminDevice) -> AutonomousTransitions:
-    """Return when the drive changes power state autonomously; refused if it cannot."""
-    completion = fetch(device, get_command(AUTONOMOUS_TRANSITIONS))
-    return decode_transitions(completion.result, completion.data)
+    """Return when the drive changes power state autonomously; refused if it cannot.
 
-
-def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
-    """Return the APST table: 32 entries of 8 bytes, target in bits 7:3, idle ms in bits 31:8.
-
-    An entry with an idle time of 0 is disabled.
+    The APST table has 32 entries of 8 bytes, target in bits 7:3, idle ms in bits 31:8. An entry
+    with an idle time of 0 is disabled.
     """
-    if len(data) != APST_BYTES:
-        raise PowerError(f"the APST table has {APST_BYTES} bytes, got {len(data)}")
+    completion = fetch(device, get_command(AUTONOMOUS_TRANSITIONS))
+    require_bytes(completion.data, APST_BYTES, "the APST table")
     rules = []
-    for state, entry in enumerate(struct.unpack("<32Q", data)):
+    for state, entry in enumerate(struct.unpack("<32Q", completion.data)):
         idle_ms = entry >> 8 & 0xFFFFFF
         if idle_ms:
             target, idle_s = entry >> 3 & 0x1F, idle_ms / _MS_PER_S
             rules.append(Transition(state=state, target=target, idle_s=idle_s))
-    return AutonomousTransitions(enabled=bool(result & 1), transitions=tuple(rules))
-
-
-class LimitDword(IntEnum):
-    """The dword of Set Features 23h with the limit, on which published sources disagree.
-
-    The neighbouring features 24h and 25h use dword 11; nvme-cli writes dword 13. A limit counts as
-    set only after ``read_power_limit`` has returned it.
-    """
-
-    CDW11 = 11
-    CDW13 = 13
+    return AutonomousTransitions(enabled=bool(completion.result & 1), transitions=tuple(rules))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,34 +148,23 @@ class PowerThreshold:
     """Feature 24h: above ``power`` the drive reports an event, if ``event_enabled``."""
 
     power: ScaledPower
-    measurement_type: int
     event_enabled: bool
 
 
-def read_power_limit(device: AdminDevice, select: Select = Select.CURRENT) -> ScaledPower:
+def read_power_limit(device: AdminDevice) -> ScaledPower:
     """Return feature 23h; its ``watts`` are ``None`` if the drive is not limited."""
-    return decode_power(fetch(device, get_command(POWER_LIMIT, select)).result)
+    return decode_power(fetch(device, get_command(POWER_LIMIT)).result)
 
 
-def read_power_threshold(device: AdminDevice, select: Select = Select.CURRENT) -> PowerThreshold:
-    """Return feature 24h."""
-    return decode_power_threshold(fetch(device, get_command(POWER_THRESHOLD, select)).result)
+def read_power_threshold(device: AdminDevice) -> PowerThreshold:
+    """Return feature 24h: power in bits 17:0, event enable in bit 31."""
+    result = fetch(device, get_command(POWER_THRESHOLD)).result
+    return PowerThreshold(power=decode_power(result), event_enabled=bool(result >> 31 & 1))
 
 
-def decode_power_threshold(result: int) -> PowerThreshold:
-    """Return power (bits 17:0), type (bits 23:20) and event enable (bit 31) of feature 24h."""
-    return PowerThreshold(
-        power=decode_power(result),
-        measurement_type=result >> 20 & _LARGEST_TYPE,
-        event_enabled=bool(result >> 31 & 1),
-    )
-
-
-def read_dssd_power_w(
-    device: AdminDevice, select: Select = Select.CURRENT, *, uuid_index: int = 0
-) -> int:
+def read_dssd_power_w(device: AdminDevice, *, uuid_index: int) -> int:
     """Return feature C7h, the power cap in whole watts; see ``read_ocp_uuid_index``."""
-    command = get_command(DSSD_POWER_STATE, select, uuid_index=uuid_index)
+    command = get_command(DSSD_POWER_STATE, uuid_index=uuid_index)
     return decode_dssd_power_w(fetch(device, command).result)
 
 
@@ -198,31 +173,14 @@ def decode_dssd_power_w(result: int) -> int:
     return result & 0xFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThermalManagement:
-    """Temperatures in kelvin, ``None`` for a threshold that is off.
+def read_thermal_thresholds_k(device: AdminDevice) -> tuple[int | None, int | None]:
+    """Return TMT1 and TMT2 in kelvin (feature 10h), ``None`` for one that is off.
 
-    From ``light_k`` (TMT1) the drive throttles with little effect on performance, from ``heavy_k``
-    (TMT2) regardless of performance.
+    From TMT1 on the drive throttles with little effect on performance, from TMT2 on regardless of
+    performance. Refused by drives without it.
     """
-
-    light_k: int | None
-    heavy_k: int | None
-
-
-def read_thermal_management(
-    device: AdminDevice, select: Select = Select.CURRENT
-) -> ThermalManagement:
-    """Return feature 10h; refused by drives without it."""
-    completion = fetch(device, get_command(THERMAL_MANAGEMENT, select))
-    return decode_thermal_management(completion.result)
-
-
-def decode_thermal_management(result: int) -> ThermalManagement:
-    """Return TMT1 (bits 31:16) and TMT2 (bits 15:0) of feature 10h."""
-    return ThermalManagement(
-        light_k=result >> 16 & _HIGHEST_K or None, heavy_k=result & _HIGHEST_K or None
-    )
+    result = fetch(device, get_command(THERMAL_MANAGEMENT)).result
+    return result >> 16 & _HIGHEST_K or None, result & _HIGHEST_K or None
 
 
 def read_timestamp(device: AdminDevice) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from wattload.core.errors import PowerError
-from wattload.core.record.target import PowerStateFacts
+from wattload.core.record.target import PowerCapabilities, PowerStateFacts
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, AdminDevice, fetch
 from wattload.power.nvme.fields import require_bytes, scaled_watts, text, u16, u32, u128
 
@@ -45,14 +45,9 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """The fields of Identify Controller; temperatures in kelvin.
+    """The fields of Identify Controller.
 
     ``controller_id`` (CNTLID) distinguishes the controllers of one drive, which share its serial.
-
-    ``permissive_mode`` (NOPSPM) means that feature 11h exists. ``unlimited_power_w`` (MUP) is the
-    maximum of power state 0 without a power limit. ``power_sample_interval_s`` (IPMSR) is the
-    longest time between two of the drive's own power samples, and ``longest_measurement_minutes``
-    (MSMT) the longest stop time that feature 25h accepts.
     """
 
     vendor_id: int
@@ -62,12 +57,7 @@ class Controller:
     firmware: str
     version: str
     power_states: tuple[PowerStateFacts, ...]
-    apst_supported: bool
-    warning_temperature_k: int | None
-    critical_temperature_k: int | None
-    thermal_management: bool
-    lowest_managed_temperature_k: int | None
-    highest_managed_temperature_k: int | None
+    capabilities: PowerCapabilities
     capacity_bytes: int | None
     unallocated_bytes: int | None
     volatile_write_cache: bool
@@ -76,13 +66,6 @@ class Controller:
     supported_pages_log: bool
     endurance_groups: bool
     uuid_list: bool
-    permissive_mode: bool
-    power_limit: bool
-    power_measurement: bool
-    voltage_measurement: bool
-    unlimited_power_w: float | None
-    power_sample_interval_s: float | None
-    longest_measurement_minutes: int | None
 
     def state(self, index: int) -> PowerStateFacts | None:
         """Return the descriptor of a power state, or ``None`` if the drive does not have it."""
@@ -119,47 +102,38 @@ def decode_controller(data: bytes) -> Controller:
         firmware=text(data, 64, 8),
         version=f"{version >> 16}.{version >> 8 & 0xFF}.{version & 0xFF}",
         power_states=_states(data),
-        apst_supported=bool(data[265] & 1),
+        capabilities=_capabilities(data),
         capacity_bytes=capacity or None,
         unallocated_bytes=u128(data, 296) if capacity else None,
         volatile_write_cache=bool(data[525] & 1),
         selects_features=bool(u16(data, 520) >> 4 & 1),
         effects_log=bool(data[261] >> 1 & 1),
         supported_pages_log=bool(data[261] >> 5 & 1),
-        **_temperatures(data),
-        **_attributes(u32(data, 96)),
-        **_measurement(data),
+        endurance_groups=bool(u32(data, 96) >> 4 & 1),
+        uuid_list=bool(u32(data, 96) >> 9 & 1),
     )
 
 
-def _temperatures(data: bytes) -> dict[str, Any]:
-    managed = bool(u16(data, 322) & 1)
-    return {
-        "warning_temperature_k": u16(data, 266) or None,
-        "critical_temperature_k": u16(data, 268) or None,
-        "thermal_management": managed,
-        "lowest_managed_temperature_k": (u16(data, 324) or None) if managed else None,
-        "highest_managed_temperature_k": (u16(data, 326) or None) if managed else None,
-    }
-
-
-def _attributes(bits: int) -> dict[str, bool]:
-    return {
-        "permissive_mode": bool(bits >> 1 & 1),
-        "endurance_groups": bool(bits >> 4 & 1),
-        "uuid_list": bool(bits >> 9 & 1),
-        "power_limit": bool(bits >> 20 & 1),
-        "power_measurement": bool(bits >> 21 & 1),
-        "voltage_measurement": bool(bits >> 22 & 1),
-    }
-
-
-def _measurement(data: bytes) -> dict[str, Any]:
-    return {
+def _capabilities(data: bytes) -> PowerCapabilities:
+    attributes = u32(data, 96)
+    manages_heat = bool(u16(data, 322) & 1)
+    values: dict[str, Any] = {
+        "autonomous_transitions": bool(data[265] & 1),
+        "permissive_mode": bool(attributes >> 1 & 1),
+        "power_limit": bool(attributes >> 20 & 1),
+        "power_measurement": bool(attributes >> 21 & 1),
+        "voltage_measurement": bool(attributes >> 22 & 1),
+        "thermal_management": manages_heat,
         "unlimited_power_w": scaled_watts(u16(data, 390), data[385] & 3),
         "power_sample_interval_s": _sample_interval_s(data[392], data[393]),
         "longest_measurement_minutes": u16(data, 394) or None,
+        "warning_temperature_k": u16(data, 266) or None,
+        "critical_temperature_k": u16(data, 268) or None,
+        "lowest_managed_temperature_k": (u16(data, 324) or None) if manages_heat else None,
+        "highest_managed_temperature_k": (u16(data, 326) or None) if manages_heat else None,
     }
+    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
+    return PowerCapabilities(**values, missing=missing)
 
 
 def decode_power_state(data: bytes, index: int) -> PowerStateFacts:
@@ -244,17 +218,13 @@ def identify_namespace(device: AdminDevice, namespace: int) -> Namespace:
 
 
 def active_namespaces(device: AdminDevice) -> tuple[int, ...]:
-    """Return the identifiers of the controller's active namespaces, ascending; at most 1024."""
+    """Return the identifiers of the controller's active namespaces, ascending; at most 1024.
+
+    The list ends at the first 0.
+    """
     command = identify_command(_CNS_ACTIVE_NAMESPACES, "Identify Active Namespaces")
-    return decode_active_namespaces(fetch(device, command).data)
-
-
-def decode_active_namespaces(data: bytes) -> tuple[int, ...]:
-    """Return the identifiers in a list of 4096 bytes, which ends at the first 0."""
-    require_bytes(data, IDENTIFY_BYTES, "Identify Active Namespaces")
-    identifiers = struct.unpack("<1024I", data)
-    end = identifiers.index(0) if 0 in identifiers else len(identifiers)
-    return identifiers[:end]
+    identifiers = struct.unpack("<1024I", fetch(device, command).data)
+    return identifiers[: identifiers.index(0)] if 0 in identifiers else identifiers
 
 
 def decode_namespace(data: bytes) -> Namespace:

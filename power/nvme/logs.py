@@ -182,13 +182,8 @@ def decode_freezing_commands(data: bytes) -> frozenset[int]:
 
 
 def read_firmware_slot(device: AdminDevice) -> int | None:
-    """Return the slot of the active firmware, 1 to 7; ``None`` if not reported."""
-    return decode_firmware_slot(fetch(device, log_command(FIRMWARE_LOG, LOG_BYTES)).data)
-
-
-def decode_firmware_slot(data: bytes) -> int | None:
-    """Return Active Firmware Info bits 2:0, ``None`` for 0."""
-    return data[0] & 7 or None
+    """Return the slot of the active firmware, 1 to 7 (AFI, bits 2:0); ``None`` if not reported."""
+    return fetch(device, log_command(FIRMWARE_LOG, LOG_BYTES)).data[0] & 7 or None
 
 
 def read_supported_pages(device: AdminDevice, controller: Controller) -> frozenset[int] | None:

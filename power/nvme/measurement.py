@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wattload.core.errors import PowerError
+from wattload.core.power import PowerBin
 from wattload.power.nvme.admin import AdminDevice, fetch, log_command
-from wattload.power.nvme.features import Select, get_command
+from wattload.power.nvme.features import get_command
 from wattload.power.nvme.fields import ScaledPower, decode_power, u16, u32
 
 POWER_MEASUREMENT = 0x25
@@ -35,16 +36,7 @@ class MeasurementSetting:
     """The value of feature 25h; ``stop_after_minutes`` is ``None`` without a stop time."""
 
     active: bool
-    measurement_type: int
     stop_after_minutes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramBin:
-    """The number of interval measurements from ``lower_w`` up to the next bin."""
-
-    lower_w: float | None
-    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +50,8 @@ class PowerMeasurementLog:
 
     ``average`` and ``maximum`` carry their step; their ``watts`` are ``None`` while ``count`` is 0.
     ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100; a 0 in an empty
-    log is ``None``. ``histogram`` is ``None`` if only the header was read, and empty if the drive
-    does not keep one.
+    log is ``None``. ``histogram`` has the bins that state their threshold, in ascending
+    order; it is ``None`` if only the header was read, and empty if the drive does not keep one.
     """
 
     generation: int
@@ -71,22 +63,17 @@ class PowerMeasurementLog:
     average: ScaledPower
     maximum: ScaledPower
     error_percent: int | None
-    histogram: tuple[HistogramBin, ...] | None
+    histogram: tuple[PowerBin, ...] | None
 
 
-def read_measurement_setting(
-    device: AdminDevice, select: Select = Select.CURRENT
-) -> MeasurementSetting:
-    """Return the value of feature 25h; refused by drives without power measurement."""
-    return decode_measurement_setting(fetch(device, get_command(POWER_MEASUREMENT, select)).result)
+def read_measurement_setting(device: AdminDevice) -> MeasurementSetting:
+    """Return action (bits 3:0) and stop time (bits 31:16) of feature 25h.
 
-
-def decode_measurement_setting(result: int) -> MeasurementSetting:
-    """Return action (bits 3:0), type (bits 7:4) and stop time (bits 31:16) of feature 25h."""
+    Refused by drives without power measurement.
+    """
+    result = fetch(device, get_command(POWER_MEASUREMENT)).result
     return MeasurementSetting(
-        active=result & 0xF == START,
-        measurement_type=result >> 4 & 0xF,
-        stop_after_minutes=result >> 16 & 0xFFFF or None,
+        active=result & 0xF == START, stop_after_minutes=result >> 16 & 0xFFFF or None
     )
 
 
@@ -156,15 +143,18 @@ def decode_power_measurement(data: bytes) -> PowerMeasurementLog:
             f"the power measurement log with {count} bins must have at least {end} bytes, got "
             f"{len(data)}"
         )
-    bins = tuple(_bin_at(data, at) for at in range(HEADER_BYTES, end, stride or 1))
-    return replace(header, histogram=bins)
+    starts = range(HEADER_BYTES, end, stride or 1)
+    bins = [each for start in starts if (each := _bin_at(data, start)) is not None]
+    return replace(header, histogram=tuple(sorted(bins, key=lambda each: each.lower_w)))
 
 
-def _bin_at(data: bytes, offset: int) -> HistogramBin:
+def _bin_at(data: bytes, offset: int) -> PowerBin | None:
+    """Return a bin of the histogram, ``None`` if it does not state its threshold."""
     lower = decode_power(u32(data, offset + 4))
     # Unlike a measured power, a threshold may be 0 W: that of the first bin is.
     is_zero = lower.value == 0 and lower.step_w is not None
-    return HistogramBin(lower_w=0.0 if is_zero else lower.watts, count=u32(data, offset))
+    lower_w = 0.0 if is_zero else lower.watts
+    return None if lower_w is None else PowerBin(lower_w=lower_w, count=u32(data, offset))
 
 
 def _read(device: AdminDevice, size_bytes: int) -> bytes:

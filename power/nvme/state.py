@@ -6,15 +6,13 @@ counts from sysfs. Each field has either a value or the reason why it is missing
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from wattload.core.base_models import Observed
 from wattload.core.errors import PowerError
 from wattload.core.record.target import (
     ADMIN_QUEUE_FIELDS,
-    PowerCapabilities,
     SmartState,
 )
 from wattload.power.nvme.admin import AdminDevice
@@ -24,7 +22,7 @@ from wattload.power.nvme.features import (
     is_saveable,
     read_background_power,
     read_power_state,
-    read_thermal_management,
+    read_thermal_thresholds_k,
     read_transitions,
     read_write_cache,
 )
@@ -43,7 +41,6 @@ from wattload.power.nvme.logs import (
     read_smart,
 )
 
-ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
 Reasons = dict[str, str]
 
@@ -79,9 +76,8 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     gathered.add("unallocated_bytes", lambda: controller.unallocated_bytes, no_capacity)
     _gather_namespaces(device, controller, gathered)
     _gather_features(device, controller, gathered)
-    _gather_thermal(device, controller, gathered)
-    _gather_throttling(device, controller, gathered)
-    gathered.add("smart", lambda: _observed(SmartState, read_smart(device)))
+    gathered.add_all(_THROTTLE_FIELDS, lambda: _throttling(device, controller))
+    gathered.add("smart", lambda: _smart_state(device))
     return gathered.fields, gathered.missing
 
 
@@ -101,15 +97,22 @@ class Gathered:
         self, name: str, read: Callable[[], object], absent: str = "the drive reports none"
     ) -> None:
         """Add what ``read`` returns; for ``None`` or a refusal add a reason."""
+        self.add_all((name,), lambda: (read(),), absent)
+
+    def add_all(
+        self, names: Sequence[str], read: Callable[[], Sequence[object]], absent: str = ""
+    ) -> None:
+        """Add the values that ``read`` returns for these names, as ``add`` does for one."""
         try:
-            value = read()
+            values = read()
         except PowerError as error:
-            self.missing[name] = str(error)
+            self.missing.update(dict.fromkeys(names, str(error)))
             return
-        if value is None:
-            self.missing[name] = absent
-        else:
-            self.fields[name] = value
+        for name, value in zip(names, values, strict=True):
+            if value is None:
+                self.missing[name] = absent
+            else:
+                self.fields[name] = value
 
 
 def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
@@ -164,51 +167,48 @@ def _gather_features(device: AdminDevice, controller: Controller, gathered: Gath
         lambda: _selected_state(device, controller, Select.SAVED),
         "the drive can't save a power state",
     )
-    if not controller.apst_supported:
-        gathered.fields["apst_enabled"] = False
-        gathered.missing["apst_table"] = "the drive has no autonomous transitions"
-        return
-    try:
-        apst = read_transitions(device)
-    except PowerError as error:
-        gathered.missing.update(apst_enabled=str(error), apst_table=str(error))
-        return
-    gathered.fields["apst_enabled"] = apst.enabled
-    gathered.fields["apst_table"] = tuple(
+    gathered.add_all(
+        ("apst_enabled", "apst_table"),
+        lambda: _transitions(device, controller),
+        "the drive has no autonomous transitions",
+    )
+    gathered.add(
+        "background_power",
+        lambda: read_background_power(device) if controller.capabilities.permissive_mode else None,
+        "the drive has no permissive mode",
+    )
+    gathered.add_all(
+        ("thermal_light_k", "thermal_heavy_k"),
+        lambda: _thermal_thresholds_k(device, controller),
+        "the threshold is disabled",
+    )
+
+
+def _transitions(
+    device: AdminDevice, controller: Controller
+) -> tuple[bool, tuple[str, ...] | None]:
+    """Return whether autonomous transitions are enabled, and their rules."""
+    if not controller.capabilities.autonomous_transitions:
+        return False, None
+    apst = read_transitions(device)
+    return apst.enabled, tuple(
         f"from PS{rule.state} to PS{rule.target} after {rule.idle_s:g} s idle"
         for rule in apst.transitions
     )
 
 
-def _gather_thermal(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
-    """Add the drive's thermal thresholds, and whether it may exceed its sleeping power."""
-    if controller.permissive_mode:
-        gathered.add("background_power", lambda: read_background_power(device))
-    else:
-        gathered.missing["background_power"] = "the drive has no permissive mode"
-    names = ("thermal_light_k", "thermal_heavy_k")
-    if not controller.thermal_management:
-        unsupported = "the drive has no host controlled thermal management"
-        gathered.missing.update(dict.fromkeys(names, unsupported))
-        return
-    try:
-        thermal = read_thermal_management(device)
-    except PowerError as error:
-        gathered.missing.update(dict.fromkeys(names, str(error)))
-        return
-    gathered.add("thermal_light_k", lambda: thermal.light_k, "the threshold is disabled")
-    gathered.add("thermal_heavy_k", lambda: thermal.heavy_k, "the threshold is disabled")
+def _thermal_thresholds_k(
+    device: AdminDevice, controller: Controller
+) -> tuple[int | None, int | None]:
+    if not controller.capabilities.thermal_management:
+        raise PowerError("the drive has no host controlled thermal management")
+    return read_thermal_thresholds_k(device)
 
 
-def _gather_throttling(device: AdminDevice, controller: Controller, gathered: Gathered) -> None:
-    """Add OCP's throttling counters, which include throttling without a host threshold."""
-    try:
-        log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
-    except PowerError as error:
-        gathered.missing.update(dict.fromkeys(_THROTTLE_FIELDS, str(error)))
-        return
-    gathered.add("throttle_events", lambda: log.throttle_events)
-    gathered.add("throttle_status", lambda: log.throttle_status)
+def _throttling(device: AdminDevice, controller: Controller) -> tuple[int, int]:
+    """Return OCP's throttling counters, which include throttling without a host threshold."""
+    log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
+    return log.throttle_events, log.throttle_status
 
 
 def _selected_state(device: AdminDevice, controller: Controller, select: Select) -> int | None:
@@ -219,16 +219,7 @@ def _selected_state(device: AdminDevice, controller: Controller, select: Select)
     return read_power_state(device, select)
 
 
-def power_capabilities(controller: Controller) -> PowerCapabilities:
-    """Return the power and thermal capabilities of Identify Controller for the record."""
-    return _observed(
-        PowerCapabilities, controller, autonomous_transitions=controller.apst_supported
-    )
-
-
-def _observed(model: type[ObservedT], source: object, **others: object) -> ObservedT:
-    """Return a record's model from the fields of the same names, with reasons for ``None``."""
-    names = model.model_fields.keys() - {"missing", *others}
-    fields = {name: getattr(source, name) for name in names} | others
-    missing = {name: "the drive reports 0" for name, value in fields.items() if value is None}
-    return model(**fields, missing=missing)
+def _smart_state(device: AdminDevice) -> SmartState:
+    values = asdict(read_smart(device))
+    missing = {name: "the drive reports 0" for name, value in values.items() if value is None}
+    return SmartState(**values, missing=missing)

@@ -20,7 +20,6 @@ from wattload.power.control.power_settings import POWER_STATE, Saved, read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state
 from wattload.power.nvme.state import (
-    power_capabilities,
     read_state,
     unreadable_state,
 )
@@ -119,7 +118,7 @@ class Drive:
             missing=missing,
             nvme_version=controller.version,
             power_states=controller.power_states,
-            power=power_capabilities(controller),
+            power=controller.capabilities,
         )
 
     def restore(self) -> None:

@@ -198,7 +198,7 @@ class NvmeSource(NvmeTier):
 
 def _is_autonomous(admin: AdminDevice, controller: Controller) -> bool:
     """Return whether the drive may change its state autonomously; true if unknown."""
-    if not controller.apst_supported:
+    if not controller.capabilities.autonomous_transitions:
         return False
     try:
         return read_transitions(admin).enabled
@@ -299,7 +299,7 @@ class IntervalPowerSource(NvmeTier):
 
     def _first_log(self) -> SmartLog:
         """Return a log with power in it, waiting if the drive samples power but has no mean yet."""
-        samples_power = self._drive.controller.power_sample_interval_s is not None
+        samples_power = self._drive.controller.capabilities.power_sample_interval_s is not None
         deadline_s = time.monotonic() + (FIRST_MEAN_S if samples_power else 0.0)
         while True:
             reading = self._drive.smart.take(self)
@@ -318,7 +318,7 @@ class IntervalPowerSource(NvmeTier):
         return max(step_w, _COARSE_W)
 
     def _describe(self, error_percent: float | None) -> str:
-        interval_s = self._drive.controller.power_sample_interval_s
+        interval_s = self._drive.controller.capabilities.power_sample_interval_s
         often = "" if interval_s is None else f", taken every {interval_s:g} s or more often"
         stated = "error not stated"
         if error_percent is not None:

@@ -173,9 +173,9 @@ class SharedDrive:
         controller = self._controller = identify_controller(admin)
         self._freezing = read_freezing_commands(admin, controller)
         self.measurement = None
-        if controller.power_measurement:
+        if controller.capabilities.power_measurement:
             self.measurement = timed(lambda: read_measurement_header(admin)).value
-        self.is_estimated = controller.power_measurement and (
+        self.is_estimated = controller.capabilities.power_measurement and (
             self.measurement is None or self.measurement.estimated
         )
         try:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.core.power import Evidence, Integral, PowerBin, WindowEnergy
+from wattload.core.power import Evidence, Integral, WindowEnergy
 from wattload.core.units import NS_PER_S
 from wattload.power.control.change import Change, check_no_system
 from wattload.power.control.host import HoldsSystem
@@ -194,7 +194,7 @@ class PowerMeasurementSource(NvmeTier):
     def _check_available(self) -> None:
         """Raise ``PowerError`` if the drive can't measure, or another of its controllers does."""
         device, controller = self._drive.device, self._drive.controller
-        if not controller.power_measurement:
+        if not controller.capabilities.power_measurement:
             raise PowerError(
                 f"{device.name} has no power measurement of its own (bit 21 of CTRATT, NVMe 2.3)"
             )
@@ -303,7 +303,7 @@ def window_energy(
         uncovered_s=max(0.0, seconds - log.count * INTERVAL_S),
         max_w=log.maximum.watts,
         reason=trouble and f"{source}: {trouble}",
-        histogram=() if trouble else _bins(log),
+        histogram=() if trouble else log.histogram or (),
     )
 
 
@@ -328,13 +328,3 @@ def _trouble(answers: Answers, seconds: float) -> str:
         ): drift_s > max(COUNT_TOLERANCE, CLOCK_TOLERANCE * seconds),
     }
     return next((trouble for trouble, is_so in troubles.items() if is_so), "")
-
-
-def _bins(log: PowerMeasurementLog) -> tuple[PowerBin, ...]:
-    """Return the bins that state their threshold, in ascending order."""
-    found = [
-        PowerBin(lower_w=each.lower_w, count=each.count)
-        for each in log.histogram or ()
-        if each.lower_w is not None
-    ]
-    return tuple(sorted(found, key=lambda each: each.lower_w))

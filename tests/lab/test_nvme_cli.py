@@ -65,7 +65,7 @@ def test_identity_and_power_states_agree(device: NvmeAdmin) -> None:
     told, ours = told_by_json("id-ctrl", device), identify_controller(device)
     assert (told["vid"], told["sn"].strip()) == (ours.vendor_id, ours.serial)
     assert (told["mn"].strip(), told["fr"].strip()) == (ours.model, ours.firmware)
-    assert bool(told["ctratt"] >> 21 & 1) is ours.power_measurement
+    assert bool(told["ctratt"] >> 21 & 1) is ours.capabilities.power_measurement
     assert told["npss"] + 1 == len(ours.power_states)
     for theirs, state in zip(told["psds"], ours.power_states, strict=False):
         assert round((state.entry_latency_s or 0) * 1e6) == theirs["entry_lat"]

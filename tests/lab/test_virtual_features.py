@@ -51,10 +51,10 @@ def log_by_nvme_cli(admin: NvmeAdmin, page: int, size_bytes: int) -> bytes:
 
 def test_the_drive_says_what_it_can(admin: NvmeAdmin) -> None:
     told = identify_controller(admin)
-    assert told.power_measurement
-    assert told.power_limit
-    assert told.thermal_management
-    assert told.power_sample_interval_s == pytest.approx(0.001)
+    assert told.capabilities.power_measurement
+    assert told.capabilities.power_limit
+    assert told.capabilities.thermal_management
+    assert told.capabilities.power_sample_interval_s == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize("state", [1, 2, 0])

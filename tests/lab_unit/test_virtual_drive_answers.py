@@ -66,8 +66,8 @@ def test_power_states_are_read_as_designed(admin: VirtualAdmin) -> None:
         assert told.operational == true.operational
         assert told.entry_latency_s == pytest.approx(true.entry_us / 1e6)
         assert told.exit_latency_s == pytest.approx(true.exit_us / 1e6)
-    assert controller.power_measurement
-    assert controller.power_limit
+    assert controller.capabilities.power_measurement
+    assert controller.capabilities.power_limit
     assert controller.selects_features
     assert read_freezing_commands(admin, controller) == frozenset()
     assert read_firmware_slot(admin) == 1

@@ -35,7 +35,7 @@ from wattload.power.config import HwmonConfig
 from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
 from wattload.power.nvme.logs import SmartLog, read_ocp_smart, read_smart
-from wattload.power.nvme.state import power_capabilities, read_state
+from wattload.power.nvme.state import read_state
 from wattload.power.nvme.vendor import find_vendor_page
 from wattload.power.sources.hwmon import find_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
@@ -299,7 +299,7 @@ def view_controller(
                 {
                     "nvme_version": controller.version,
                     "power_states": controller.power_states,
-                    "power": power_capabilities(controller),
+                    "power": controller.capabilities,
                 },
             )
             telemetry = tuple(_telemetry(device, controller, read_smart(device)))
@@ -324,9 +324,9 @@ def _telemetry(device: AdminDevice, controller: Controller, smart: SmartLog) -> 
         yield "interval power (SMART)"
     if smart.lifetime_energy_wh is not None:
         yield "lifetime energy (SMART)"
-    if controller.power_measurement:
+    if controller.capabilities.power_measurement:
         yield "power measurement (log 25h)"
-    if controller.power_limit:
+    if controller.capabilities.power_limit:
         yield "power limit (feature 23h)"
     if _has_ocp_power(device, controller):
         yield "average power in whole watts (OCP log C0h)"

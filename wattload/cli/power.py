@@ -267,7 +267,7 @@ def _default(device: AdminDevice, controller: Controller) -> int | None:
 
 
 def _transitions(device: AdminDevice, controller: Controller) -> str | None:
-    if not controller.apst_supported:
+    if not controller.capabilities.autonomous_transitions:
         return None
     table = read_transitions(device)
     rules = ", ".join(
@@ -282,13 +282,13 @@ def _dssd_watts(device: AdminDevice, controller: Controller) -> int | None:
 
 
 def _limit_w(device: AdminDevice, controller: Controller) -> float | None:
-    if not controller.power_limit:
+    if not controller.capabilities.power_limit:
         raise PowerError("the drive has no power limit")
     return read_power_limit(device).watts
 
 
 def _threshold(device: AdminDevice, controller: Controller) -> str | None:
-    if not controller.power_measurement:
+    if not controller.capabilities.power_measurement:
         raise PowerError(_NO_MEASUREMENT)
     threshold = read_power_threshold(device)
     if threshold.power.watts is None:
@@ -298,7 +298,7 @@ def _threshold(device: AdminDevice, controller: Controller) -> str | None:
 
 
 def _measures(device: AdminDevice, controller: Controller) -> str:
-    if not controller.power_measurement:
+    if not controller.capabilities.power_measurement:
         raise PowerError(_NO_MEASUREMENT)
     setting = read_measurement_setting(device)
     if not setting.active:

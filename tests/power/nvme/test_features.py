@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.features import (
+    AutonomousTransitions,
     PowerThreshold,
     Select,
-    decode_power_threshold,
-    decode_thermal_management,
-    decode_transitions,
     get_command,
     is_saveable,
     read_background_power,
@@ -23,8 +21,9 @@ from wattload.power.nvme.features import (
     read_power_limit,
     read_power_state,
     read_power_threshold,
-    read_thermal_management,
+    read_thermal_thresholds_k,
     read_timestamp,
+    read_transitions,
     set_command,
 )
 from wattload.power.nvme.fields import ScaledPower, decode_power, encode_power, scaled_watts
@@ -81,8 +80,12 @@ def test_select_stands_in_bits_10_to_8() -> None:
     assert get_command(0x0C).data_bytes == 256
 
 
+def transitions(result: int, table: bytes) -> AutonomousTransitions:
+    return read_transitions(Answers(features={(0x0C, 0): (result, table)}))
+
+
 def test_transition_without_idle_time_is_off() -> None:
-    table = decode_transitions(0, struct.pack("<Q", 0xC818).ljust(256, b"\0"))
+    table = transitions(0, struct.pack("<Q", 0xC818).ljust(256, b"\0"))
     assert not table.enabled
     assert len(table.transitions) == 1
     assert (table.transitions[0].target, table.transitions[0].idle_s) == (3, 0.2)
@@ -90,7 +93,7 @@ def test_transition_without_idle_time_is_off() -> None:
 
 def test_cut_table_is_refused() -> None:
     with pytest.raises(PowerError, match="256 bytes, got 8"):
-        decode_transitions(1, bytes(8))
+        transitions(1, bytes(8))
 
 
 POWERS = st.builds(ScaledPower, value=st.integers(0, 0xFFFF), scale=st.integers(0, 3))
@@ -107,8 +110,8 @@ def test_table_of_transitions_comes_back_whatever_reserved_bits_say(
     words = [target << 3 | idle << 8 for target, idle in entries]
     clean = struct.pack("<32Q", *words)
     noisy = struct.pack("<32Q", *(word | low | high << 32 for word in words))
-    table = decode_transitions(enabled | 0xFFFF_FFFE, noisy)
-    assert table == decode_transitions(int(enabled), clean)
+    table = transitions(enabled | 0xFFFF_FFFE, noisy)
+    assert table == transitions(int(enabled), clean)
     # A target without an idle time means nothing.
     rules = [(rule.state, rule.target, round(rule.idle_s * 1000)) for rule in table.transitions]
     assert rules == [(at, target, idle) for at, (target, idle) in enumerate(entries) if idle]
@@ -145,9 +148,8 @@ def test_background_power_comes_back(allowed: bool) -> None:
 @given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
 def test_thermal_thresholds_come_back(light: int, heavy: int) -> None:
     raw = light << 16 | heavy
-    setting = decode_thermal_management(raw)
-    assert (setting.light_k, setting.heavy_k) == (light or None, heavy or None)
-    assert read_thermal_management(Answers(features={(0x10, 0): (raw, b"")})) == setting
+    device = Answers(features={(0x10, 0): (raw, b"")})
+    assert read_thermal_thresholds_k(device) == (light or None, heavy or None)
 
 
 @settings(deadline=None)
@@ -158,9 +160,8 @@ def test_timestamp_comes_back(ms: int, origin: int, stopped: bool, high: int) ->
 
 
 def test_limit_of_0_is_none() -> None:
-    device = Answers(features={(0x23, 0): (0, b""), (0x23, 1): (900 | 2 << 16, b"")})
-    assert read_power_limit(device).watts is None
-    assert read_power_limit(device, Select.DEFAULT).watts == 9.0
+    assert read_power_limit(Answers(features={(0x23, 0): (0, b"")})).watts is None
+    assert read_power_limit(Answers(features={(0x23, 0): (900 | 2 << 16, b"")})).watts == 9.0
 
 
 @settings(deadline=None)
@@ -168,10 +169,9 @@ def test_limit_of_0_is_none() -> None:
 def test_threshold_comes_back(
     power: ScaledPower, kind: int, event: bool, low: int, high: int
 ) -> None:
-    threshold = PowerThreshold(power=power, measurement_type=kind, event_enabled=event)
-    raw = power.value | power.scale << 16 | kind << 20 | event << 31
-    assert decode_power_threshold(raw | low << 18 | high << 24) == threshold
-    assert read_power_threshold(Answers(features={(0x24, 0): (raw, b"")})) == threshold
+    raw = power.dword | low << 18 | kind << 20 | high << 24 | event << 31
+    threshold = read_power_threshold(Answers(features={(0x24, 0): (raw, b"")}))
+    assert threshold == PowerThreshold(power=power, event_enabled=event)
 
 
 @settings(deadline=None)

@@ -13,7 +13,6 @@ from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import (
     active_namespaces,
-    decode_active_namespaces,
     decode_controller,
     decode_namespace,
     decode_power_state,
@@ -116,11 +115,12 @@ def test_capabilities_are_single_bits(
         "supported_pages_log": (lpa, 5),
         "selects_features": (oncs, 4),
         "volatile_write_cache": (vwc, 0),
-        "apst_supported": (apsta, 0),
+        "autonomous_transitions": (apsta, 0),
         "thermal_management": (hctma, 0),
     }
     for name, (word, bit) in bits.items():
-        assert getattr(controller, name) is bool(word & 1 << bit), name
+        owner = controller if hasattr(controller, name) else controller.capabilities
+        assert getattr(owner, name) is bool(word & 1 << bit), name
 
 
 @settings(deadline=None)
@@ -143,16 +143,17 @@ def test_figures_of_the_controller_come_back_and_0_is_not_reported(
             ver=major << 16 | minor << 8 | tertiary,
         )
     )  # fmt: skip
-    assert controller.warning_temperature_k == (wctemp or None)
-    assert controller.critical_temperature_k == (cctemp or None)
-    assert controller.lowest_managed_temperature_k == (mntmt or None if managed else None)
-    assert controller.highest_managed_temperature_k == (mxtmt or None if managed else None)
+    reported = controller.capabilities
+    assert reported.warning_temperature_k == (wctemp or None)
+    assert reported.critical_temperature_k == (cctemp or None)
+    assert reported.lowest_managed_temperature_k == (mntmt or None if managed else None)
+    assert reported.highest_managed_temperature_k == (mxtmt or None if managed else None)
     assert controller.capacity_bytes == (tnvmcap or None)
     assert controller.unallocated_bytes == (unvmcap if tnvmcap else None)
-    assert controller.unlimited_power_w == power(mup, mupa & 3)
+    assert reported.unlimited_power_w == power(mup, mupa & 3)
     interval_s = pytest.approx(srv * 10.0 ** (srs - 7)) if srv and 1 <= srs <= 5 else None
-    assert controller.power_sample_interval_s == interval_s
-    assert controller.longest_measurement_minutes == (msmt or None)
+    assert reported.power_sample_interval_s == interval_s
+    assert reported.longest_measurement_minutes == (msmt or None)
     assert controller.vendor_id == vid
     assert controller.controller_id == cntlid
     assert controller.version == f"{major}.{minor}.{tertiary}"
@@ -221,7 +222,7 @@ def test_list_of_namespaces_ends_at_the_first_zero() -> None:
     listed = packing.words({0: 3, 1: 5, 3: 9}, 1024, 4096)
     assert active_namespaces(Answers(identify={2: listed})) == (3, 5)
     full = packing.words({index: index + 1 for index in range(1024)}, 1024, 4096)
-    assert decode_active_namespaces(full) == tuple(range(1, 1025))
+    assert active_namespaces(Answers(identify={2: full})) == tuple(range(1, 1025))
 
 
 def test_block_of_an_impossible_size_is_an_error() -> None:

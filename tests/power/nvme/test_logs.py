@@ -14,13 +14,13 @@ from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import log_command
 from wattload.power.nvme.identify import decode_controller, decode_uuid_list, read_ocp_uuid_index
 from wattload.power.nvme.logs import (
-    decode_firmware_slot,
     decode_freezing_commands,
     decode_ocp_smart,
     decode_smart,
     decode_supported_pages,
     is_ocp_smart,
     media_counter,
+    read_firmware_slot,
     read_freezing_commands,
     read_group_media_bytes,
     read_ocp_smart,
@@ -283,5 +283,5 @@ def test_long_logs_and_specific_identifiers_use_dword_11() -> None:
 
 
 def test_firmware_slot_is_the_active_one() -> None:
-    assert decode_firmware_slot(b"\x32") == 2
-    assert decode_firmware_slot(b"\x30") is None
+    assert read_firmware_slot(Answers(logs={0x03: b"\x32"})) == 2
+    assert read_firmware_slot(Answers(logs={0x03: b"\x30"})) is None

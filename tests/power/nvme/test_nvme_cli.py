@@ -18,7 +18,7 @@ from wattload.power.nvme.features import (
     is_saveable,
     read_background_power,
     read_power_state,
-    read_thermal_management,
+    read_thermal_thresholds_k,
     read_transitions,
     read_write_cache,
 )
@@ -124,18 +124,18 @@ def test_identify_controller_agrees(cli: Cli) -> None:
     version = printed["ver"]
     assert f"{version >> 16}.{version >> 8 & 255}.{version & 255}" == ours.version
     attributes = printed["ctratt"]
-    assert bool(attributes >> 20 & 1) is ours.power_limit
-    assert bool(attributes >> 21 & 1) is ours.power_measurement
-    assert bool(attributes >> 1 & 1) is ours.permissive_mode
+    assert bool(attributes >> 20 & 1) is ours.capabilities.power_limit
+    assert bool(attributes >> 21 & 1) is ours.capabilities.power_measurement
+    assert bool(attributes >> 1 & 1) is ours.capabilities.permissive_mode
     assert printed["npss"] + 1 == len(ours.power_states)
-    assert bool(printed["apsta"] & 1) is ours.apst_supported
-    assert printed["wctemp"] == (ours.warning_temperature_k or 0)
-    assert printed["cctemp"] == (ours.critical_temperature_k or 0)
+    assert bool(printed["apsta"] & 1) is ours.capabilities.autonomous_transitions
+    assert printed["wctemp"] == (ours.capabilities.warning_temperature_k or 0)
+    assert printed["cctemp"] == (ours.capabilities.critical_temperature_k or 0)
     assert int(printed["tnvmcap"]) == (ours.capacity_bytes or 0)
-    assert bool(printed["hctma"] & 1) is ours.thermal_management
-    if ours.thermal_management:
-        assert printed["mntmt"] == ours.lowest_managed_temperature_k
-        assert printed["mxtmt"] == ours.highest_managed_temperature_k
+    assert bool(printed["hctma"] & 1) is ours.capabilities.thermal_management
+    if ours.capabilities.thermal_management:
+        assert printed["mntmt"] == ours.capabilities.lowest_managed_temperature_k
+        assert printed["mxtmt"] == ours.capabilities.highest_managed_temperature_k
 
 
 @on(*DRIVES)
@@ -230,9 +230,9 @@ def test_power_management_agrees(cli: Cli) -> None:
 @on(*with_feature(0x10))
 def test_thermal_thresholds_agree(cli: Cli) -> None:
     text = cli.text("get-feature", "-f", "0x10", "-n", "1", "-H")
-    ours = read_thermal_management(cli.dump.device())
+    light_k, heavy_k = read_thermal_thresholds_k(cli.dump.device())
     printed = [int(kelvin) for kelvin in re.findall(r"\(TMT[12]\) : (\d+) Kelvin", text)]
-    assert printed == [ours.light_k or 0, ours.heavy_k or 0]
+    assert printed == [light_k or 0, heavy_k or 0]
 
 
 @on(*with_feature(0x11))

@@ -16,7 +16,6 @@ from wattload.core.errors import PowerError
 from wattload.core.record.target import ControllerState
 from wattload.power.nvme.identify import decode_controller, decode_power_state
 from wattload.power.nvme.state import (
-    power_capabilities,
     read_state,
     unreadable_state,
 )
@@ -152,7 +151,7 @@ def test_thermal_thresholds_and_background_power_are_read_where_the_drive_has_th
 
 def test_capabilities_say_what_is_not_reported() -> None:
     rich = decode_controller(packing.controller(ctratt=1 << 21, mup=2800, mupa=2, msmt=60))
-    facts = power_capabilities(rich)
+    facts = rich.capabilities
     assert (facts.power_measurement, facts.power_limit) == (True, False)
     assert (facts.unlimited_power_w, facts.longest_measurement_minutes) == (28.0, 60)
     assert facts.missing["power_sample_interval_s"] == "the drive reports 0"
