@@ -30,6 +30,7 @@ from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
+from wattload.reports.stats.bars import Bar as ArmBar
 from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.confidence import EVIDENCE
@@ -289,7 +290,7 @@ def _limits(row: VerdictRow) -> str:
     )
 
 
-def _spread(bar: summary.Bar) -> str:
+def _spread(bar: ArmBar) -> str:
     if len(bar.marks) < 2:  # noqa: PLR2004 - one run has no spread
         return ""
     values = [mark.value for mark in bar.marks]
