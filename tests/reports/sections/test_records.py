@@ -33,7 +33,8 @@ from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.energy import energy_blocks, power_table
 from wattload.reports.sections.machine import machine_blocks
-from wattload.reports.sections.runs import figures_tables, phases_tables, whole_tables
+from wattload.reports.sections.power import whole_tables
+from wattload.reports.sections.runs import figures_tables, phases_tables
 from wattload.reports.sections.wording import target_words
 from wattload.results.quantity import number
 
