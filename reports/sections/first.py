@@ -29,13 +29,11 @@ from wattload.reports.sanitize import shortened
 from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
-from wattload.reports.stats import summary
-from wattload.reports.stats.bars import Bar as ArmBar
 from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
-from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow
+from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.quantity import MISSING, Scale, counted, listed, number, one_unit
@@ -257,7 +255,9 @@ def _figure(bars: Bars) -> Finding:
     known = bars.bars[0] if bars.bars else None
     if known is None or (known.value is None and known.upper is None):
         return Finding(text=MISSING, remark=bars.missing, tone="quiet")
-    return Finding(text=f"{known.text} {bars.title}", remark=_spread(known))
+    return Finding(
+        text=f"{known.text} {bars.title}", remark=_spread([mark.value for mark in known.marks])
+    )
 
 
 def _energy(row: VerdictRow) -> Finding:
@@ -290,12 +290,11 @@ def _limits(row: VerdictRow) -> str:
     )
 
 
-def _spread(bar: ArmBar) -> str:
-    if len(bar.marks) < 2:  # noqa: PLR2004 - one run has no spread
+def _spread(values: Sequence[float]) -> str:
+    if len(values) < 2:  # noqa: PLR2004 - one run has no spread
         return ""
-    values = [mark.value for mark in bar.marks]
     shown = [number(end, 3) for end in (min(values), max(values))]
-    return f"{len(bar.marks)} runs, {' to '.join(shown)}"
+    return f"{len(values)} runs, {' to '.join(shown)}"
 
 
 def _panels(row: VerdictRow, *, has_energy: bool) -> str:
@@ -440,21 +439,17 @@ def _with_source(figure: Figure | None, tracks: Sequence[Track]) -> Figure | Non
 
 def _over_time(subject: Subject) -> Block | None:
     workload, what = drawn_first(subject)
-    title = workload_title(workload)
-    for group in subject.groups:
-        if group.workload == workload:
-            tracks = tracks_of(subject, group)
-            if what == OWN:
-                with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
-                    figures = over_time_figures(subject, group, "first-rate", title, tracks)
-                chosen = with_choice(figures[0], subject, group, tracks, is_first=True)
-                return FigureRow([chosen or figures[0], *figures[1:]])
-            if what == "power":
-                figure = _with_source(
-                    power_figure("first-power", f"Power during {title}", tracks), tracks
-                )
-            else:
-                with one_unit(Unit.BYTES_PER_SECOND, summary.rate_scale(subject, group)):
-                    figure = rate_figure("first-rate", f"Rate during {title}", tracks)
+    group = next((group for group in subject.groups if group.workload == workload), None)
+    if group is None:
+        return None
+    title, tracks = workload_title(workload), tracks_of(subject, group)
+    if what == "power":
+        figure = _with_source(power_figure("first-power", f"Power during {title}", tracks), tracks)
+        return with_choice(figure, subject, group, tracks, is_first=True)
+    with one_unit(Unit.BYTES_PER_SECOND, rate_scale(subject, group)):
+        if what != OWN:
+            figure = rate_figure("first-rate", f"Rate during {title}", tracks)
             return with_choice(figure, subject, group, tracks, is_first=True)
-    return None
+        first, *others = over_time_figures(subject, group, "first-rate", title, tracks)
+    chosen = with_choice(first, subject, group, tracks, is_first=True)
+    return FigureRow([chosen or first, *others])
