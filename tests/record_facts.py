@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from wattload.core.record.phase import PhaseSpan
@@ -25,7 +25,7 @@ CHECKPOINT_SETTINGS: dict[str, Any] = {
 }
 
 
-def checkpoint_facts(spans: Sequence[PhaseSpan]) -> Mapping[str, Any]:
+def checkpoint_facts(spans: Sequence[PhaseSpan]) -> CheckpointFacts:
     """Return the facts of one checkpoint, on a host that writes and reads 100 GB/s."""
     written = [span for span in spans if span.name == WRITE_PHASE]
     read = [span for span in spans if span.name == READ_PHASE]
@@ -43,7 +43,7 @@ def checkpoint_facts(spans: Sequence[PhaseSpan]) -> Mapping[str, Any]:
         )
         for save, load in zip(written, read, strict=True)
     ]
-    facts = CheckpointFacts(
+    return CheckpointFacts(
         settings=CheckpointSettings.model_validate(CHECKPOINT_SETTINGS),
         model_ranks=8,
         model_bytes=8 * total_bytes,
@@ -60,4 +60,3 @@ def checkpoint_facts(spans: Sequence[PhaseSpan]) -> Mapping[str, Any]:
             write_bytes_per_s=1e11, read_bytes_per_s=1e11, generator_bytes_per_s=1e11
         ),
     )
-    return facts.model_dump(mode="json")

@@ -1,85 +1,11 @@
-"""Metrics and checks of made-up runs."""
+"""The checks that made-up runs store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from wattload.core.record.phase import PhaseWindow
-from wattload.core.record.results import Check, Metric
-from wattload.core.units import Unit
-
-if TYPE_CHECKING:
-    from tests.records import Scenario
-
-
-def metrics(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[Metric]:
-    """Return a rate and a time per timed phase, and what a workload adds; none that facts give."""
-    found: list[Metric] = []
-    if scenario.workload in ("checkpoint", "dlrm"):
-        return found
-    for window in windows:
-        if not window.timed:
-            continue
-        moved_bytes = window.read_bytes + window.written_bytes
-        kind = {"write": "write", "read": "read", "train": "throughput"}.get(window.name)
-        found.append(
-            Metric(
-                name=f"{kind or f'throughput_{window.name}'}_bytes_per_s",
-                value=moved_bytes / window.seconds,
-                unit=Unit.BYTES_PER_SECOND,
-                better="higher",
-                meaning=f"Bytes that moved in {window.name}, divided by its seconds.",
-                phase=window.name,
-                headline=True,
-            )
-        )
-        found.append(
-            Metric(
-                name=f"{window.name}_s",
-                value=window.seconds,
-                unit=Unit.SECONDS,
-                better="lower",
-                meaning=f"From the first start to the last end of {window.name}.",
-                phase=window.name,
-            )
-        )
-    if scenario.workload == "unet3d":
-        found += _unet3d_metrics(scenario)
-    return found
-
-
-def _unet3d_metrics(scenario: Scenario) -> list[Metric]:
-    utilisation = min(0.98, scenario.rate_bytes_per_s / 2.1e9)
-    return [
-        Metric(
-            name="au_nominal",
-            value=utilisation,
-            unit=Unit.FRACTION,
-            better="higher",
-            meaning="Steps times nominal step time, divided by the wall time of the same window.",
-            phase="train",
-            headline=True,
-        ),
-        Metric(
-            name="batch_latency_p50_s",
-            value=0.21 / utilisation,
-            unit=Unit.SECONDS,
-            better="lower",
-            meaning="Half of the batches came within this time.",
-            phase="train",
-        ),
-        Metric(
-            name="batch_latency_p99_s",
-            value=None,
-            unit=Unit.SECONDS,
-            better="lower",
-            meaning="99 of 100 batches came within this time.",
-            phase="train",
-            missing={"value": "1000 batches are the least for a p99; this run had 112"},
-        ),
-    ]
-
+from wattload.core.record.results import Check
 
 COLD = {"resident_bytes": 0, "total_bytes": 4_104_817_584}
 WRITTEN = {"file_count": 8, "unwritten_bytes": 0}

@@ -60,7 +60,7 @@ def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
     ]
     if scenario.workload == "unet3d":
         steps.append(("warm_up", False, 2.0, rate, 0.0, True))
-        steps.append(("train", True, scenario.seconds, rate, 0.0, True))
+        steps.append(("read", True, scenario.seconds, rate, 0.0, True))
     elif scenario.workload == "checkpoint":
         steps.append(("write", True, scenario.seconds, 0.0, rate, False))
         steps.append(("read", True, scenario.seconds * 0.6, rate * 1.5, 0.0, False))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests import record_machine, record_power
 from tests.record_facts import CHECKPOINT_SETTINGS, checkpoint_facts
-from tests.record_figures import checks, metrics
+from tests.record_figures import checks
 from tests.record_machine import read
 from tests.record_traces import (
     Bins,
@@ -27,6 +27,7 @@ from tests.record_traces import (
     throughput_table,
     write_table,
 )
+from tests.training import training_facts
 from wattload.core.io import DataPath
 from wattload.core.record.file import write_record
 from wattload.core.record.host import RankRecord
@@ -41,10 +42,21 @@ from wattload.core.record.phase import (
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.results.dlrm import DlrmFacts, DlrmSettings, PhaseWork
+from wattload.results.facts import Facts, Run
 from wattload.results.reading import metrics_of
+from wattload.results.unet3d.facts import TrainingFacts
 
 WorkloadName = Literal["unet3d", "checkpoint", "dlrm"]
-SETTINGS: Mapping[str, dict[str, Any]] = {"checkpoint": CHECKPOINT_SETTINGS, "dlrm": {"rounds": 1}}
+SETTINGS: Mapping[WorkloadName, dict[str, Any]] = {
+    "unet3d": {
+        "record_mean_bytes": 146_600_628,
+        "record_divisor": 1,
+        "batch_samples": 7,
+        "epochs": 1,
+    },
+    "checkpoint": CHECKPOINT_SETTINGS,
+    "dlrm": {"rounds": 1},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +86,9 @@ class Scenario:
     limits: Sequence[str] = ()
     remarks: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Other facts of dlrm than those that follow from the above."""
+    """Other facts than those that follow from the above."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other settings of the workload."""
 
 
 def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
@@ -150,13 +164,20 @@ def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCoun
 def _facts(
     scenario: Scenario, spans: Sequence[PhaseSpan], windows: Sequence[PhaseWindow]
 ) -> Mapping[str, Any]:
-    """Return the facts that there are; a conversion waits for storage half of the time."""
-    if scenario.workload == "checkpoint":
-        return checkpoint_facts(spans)
-    if scenario.workload != "dlrm":
-        return {}
-    timed = [window for window in windows if window.timed]
-    facts = DlrmFacts(
+    """Return the facts that agree with the spans."""
+    facts: Facts
+    if scenario.workload == "unet3d":
+        facts = training_facts(spans)
+    elif scenario.workload == "checkpoint":
+        facts = checkpoint_facts(spans)
+    else:
+        facts = _conversion_facts(scenario, [window for window in windows if window.timed])
+    return {**facts.model_dump(mode="json"), **scenario.facts}
+
+
+def _conversion_facts(scenario: Scenario, timed: Sequence[PhaseWindow]) -> DlrmFacts:
+    """Return the facts of a conversion that waits for storage half of the time."""
+    return DlrmFacts(
         settings=DlrmSettings(rounds=1),
         workers=1,
         tsv_bytes=timed[0].read_bytes,
@@ -180,7 +201,6 @@ def _facts(
             for window in timed
         },
     )
-    return {**facts.model_dump(mode="json"), **scenario.facts}
 
 
 def _workload(
@@ -225,7 +245,6 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
         **_machine(scenario, windows[-1].end_ns + 3_000_000_000),
         workload=_workload(scenario, spans, windows),
         spans=tuple(spans),
-        metrics=tuple(metrics(scenario, windows)),
         counters=tuple(_counters(scenario, windows)),
         power=power,
         checks=(*checks(scenario.workload, windows), *scenario.checks),
@@ -237,6 +256,18 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
         "throughput": throughput_table(bins, scenario.host, scenario.ranks),
         "power": samples,
     }
+
+
+def training_record(facts: TrainingFacts, scenario: Scenario) -> RunRecord:
+    """Return the record of a scenario with these facts and their settings."""
+    own = replace(
+        scenario, facts=facts.model_dump(mode="json"), settings=facts.settings.model_dump()
+    )
+    return make_run(own)[0]
+
+
+def run_of_facts(facts: TrainingFacts) -> Run[TrainingFacts]:
+    return Run(make_run(Scenario())[0], facts)
 
 
 def _header(scenario: Scenario) -> dict[str, Any]:
@@ -256,7 +287,12 @@ def _header(scenario: Scenario) -> dict[str, Any]:
             f"label={scenario.label}",
         ),
         "config": {
-            "workload": {"file_count": 28, "batch_size": 7} | SETTINGS.get(scenario.workload, {}),
+            "workload": {
+                "file_count": 28,
+                "batch_size": 7,
+                **SETTINGS[scenario.workload],
+                **scenario.settings,
+            },
             "loader": {"name": scenario.loader, "depth": 8},
             "target": {"path": scenario.path},
             "scale": {"name": scenario.scale},

@@ -1,19 +1,17 @@
-"""Made-up runs of unet3d: facts of epochs whose steps are given, and records with them."""
+"""Made-up facts of unet3d: epochs whose steps are given, or that agree with spans."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from tests.records import Scenario, make_run
-from wattload.core.record.run import RunRecord
-from wattload.results.facts import Run
-from wattload.results.reading import metrics_of
+from wattload.core.record.phase import PhaseSpan
+from wattload.core.units import NS_PER_S
 from wattload.results.unet3d.facts import (
     BARRIER,
     COMPUTE,
     LOAD,
+    PHASE,
     REST,
     ProgramEpoch,
     TrainingFacts,
@@ -91,33 +89,27 @@ def program_epoch(**changes: Any) -> ProgramEpoch:
     return ProgramEpoch(**{**reported, **changes})
 
 
-def run_of_facts(facts: TrainingFacts) -> Run[TrainingFacts]:
-    record, _ = make_run(Scenario())
-    return Run(record, facts)
+def training_facts(spans: Sequence[PhaseSpan]) -> TrainingFacts:
+    """Return the facts of one epoch that agree with its spans, one on each rank.
 
-
-def training_record(facts: TrainingFacts, scenario: Scenario, **changes: Any) -> RunRecord:
-    """Return a record with these facts and the figures that follow from them."""
-    made, _ = make_run(scenario)
-    # The phase that unet3d is measured by.
-    record = RunRecord.model_validate_json(re.sub(r'\btrain"', 'read"', made.model_dump_json()))
-    settings = {**facts.settings.model_dump(), "_target_": "x"}
-    record = record.model_copy(
-        update={
-            "workload": record.workload.model_copy(update={"facts": facts.model_dump(mode="json")}),
-            "config": {**record.config, "workload": settings},
-            **changes,
-        }
+    Its accelerators read 10 GB/s if they never wait.
+    """
+    epochs = []
+    for span in (span for span in spans if span.name == PHASE):
+        seconds = (span.end_ns - span.start_ns) / NS_PER_S
+        steps = max(2, round(span.read_bytes / (BATCH * RECORD_BYTES)))
+        compute_s = min(0.1, 0.9 * seconds / steps)
+        epochs.append(
+            epoch(
+                [seconds / steps - compute_s] * steps,
+                [compute_s] * steps,
+                duration_s=seconds,
+                read_bytes=span.read_bytes,
+            )
+        )
+    return facts_of(
+        *([each] for each in epochs),
+        step_s=0.1,
+        ceiling_bytes_per_s=None,
+        ceiling_reason="it was not measured",
     )
-    return record.model_copy(update={"metrics": metrics_of(record)})
-
-
-def whole_record(scenario: Scenario, **changes: Any) -> RunRecord:
-    """Return a record whose facts, one epoch of 16 steps, agree with its timed phase."""
-    made, _ = make_run(scenario)
-    (window,) = made.timed_windows()
-    step_s = window.seconds / 16
-    one = epoch(
-        [step_s - 0.3] * 16, [0.3] * 16, duration_s=window.seconds, read_bytes=window.read_bytes
-    )
-    return training_record(facts_of([one], **changes), scenario)

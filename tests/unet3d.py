@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.training import run_of_facts
+from tests.records import run_of_facts
 from wattload.core.record.results import Check, Metric
 from wattload.core.workload import Accelerator, Outcome, RunContext
 from wattload.loaders.direct.config import Config as DirectConfig

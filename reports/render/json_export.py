@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from functools import cache
 from typing import Any
 
@@ -111,7 +111,8 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
         case Mapping():
             return {str(name): plain(part) for name, part in value.items()}
         case Collection():
-            return [plain(part) for part in value]
+            parts = [plain(part) for part in value]
+            return sorted(parts) if isinstance(value, Set) else parts
     if name := _NAMES.get(type(value)):
         return getattr(value, name)
     kind: Any = type(value)

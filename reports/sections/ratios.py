@@ -185,7 +185,7 @@ def _multiple(entry: Row, arm: str, group: Group) -> str:
     """Return an arm's figure as a multiple of the first arm's, where arms are not compared."""
     first_arm = next(iter(group.arms))
     first, own = entry.centres.get(first_arm), entry.centres.get(arm)
-    if group.is_pair or arm == first_arm or first is None or own is None:
+    if group.is_pair or arm == first_arm or not first or own is None:
         return ""
     return f"{ratio_text(own / first)} x {group.letters[0]}; "
 

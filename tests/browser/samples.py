@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tests.records import Scenario, WorkloadName, write_run
-from tests.reports.conftest import LIMITS, arm, render_page, with_made_figures
+from tests.reports.conftest import LIMITS, arm, render_page
 from wattload.core.record.results import Check
 from wattload.reports.render.index import render_index
 from wattload.reports.runs.load import load_runs
@@ -118,5 +118,5 @@ def write_sample(name: str, folder: Path, file: Path) -> None:
     if name in INDEXES:
         page = render_index(folder, output=file)
     else:
-        page = render_page(with_made_figures(load_runs([folder]), scenarios))
+        page = render_page(load_runs([folder]))
     file.write_text(page, encoding="utf-8")

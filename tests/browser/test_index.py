@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Opener
-from tests.records import Scenario, make_run, write_made_run
-from tests.training import whole_record
+from tests.records import Scenario, write_run
 from wattload.reports.render.index import render_index
 
 
@@ -19,8 +18,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("index")
     for name, rate in (("b", 2e9), ("a", 1e9), ("c", 0.5e9)):
         scenario = Scenario(run_id=f"run-{name}", rate_bytes_per_s=rate, seconds=1)
-        _, traces = make_run(scenario)
-        write_made_run(folder / "runs" / scenario.run_id, whole_record(scenario), traces)
+        write_run(folder / "runs", scenario)
     file = folder / "index.html"
     file.write_text(render_index(folder / "runs", output=file))
     return file

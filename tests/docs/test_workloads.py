@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.records import run_of_facts
 from tests.reports.gpu_reads import reads_run
 from tests.reports.random_reads import random_run
-from tests.training import epoch, facts_of, run_of_facts
+from tests.training import epoch, facts_of
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
 from wattload.results.declaration import Results

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.records import Scenario, WorkloadName, make_run, write_run
+from tests.records import Scenario, WorkloadName, write_run
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.stats.subject import make_subject
@@ -47,47 +46,28 @@ def virtual_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, ...]:
     """One run of each workload on a virtual disk without a power source."""
     folder = tmp_path_factory.mktemp("virtual")
     kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
-    scenarios = [
-        Scenario(run_id=f"run-{kind}", workload=kind, seconds=4.0, limits=LIMITS) for kind in kinds
-    ]
-    for scenario in scenarios:
-        write_run(folder, scenario)
-    return with_made_figures(load_runs([folder]), scenarios)
+    for kind in kinds:
+        write_run(folder, Scenario(run_id=f"run-{kind}", workload=kind, seconds=4.0, limits=LIMITS))
+    return load_runs([folder])
 
 
 @pytest.fixture(scope="session")
 def arms_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five measured runs of arm A and five of arm B, which takes 2.5 times as long."""
     folder = tmp_path_factory.mktemp("arms")
-    for scenario in _two_arms():
-        write_run(folder, scenario)
+    for index in range(5):
+        for name, rate in (("A", 1.5e9), ("B", 0.6e9)):
+            write_run(folder, arm(name, index, rate=rate))
     return folder
-
-
-def _two_arms() -> list[Scenario]:
-    return [
-        arm(name, index, rate=rate)
-        for index in range(5)
-        for name, rate in (("A", 1.5e9), ("B", 0.6e9))
-    ]
 
 
 @pytest.fixture(scope="session")
 def arms(arms_folder: Path) -> tuple[Run, ...]:
     """Return the runs of the two arms."""
-    return with_made_figures(load_runs([arms_folder]), _two_arms())
+    return load_runs([arms_folder])
 
 
 def one(folder: Path, scenario: Scenario) -> Run:
     """Return a scenario's run, written and read back."""
-    (run,) = with_made_figures(load_runs([write_run(folder, scenario)]), [scenario])
+    (run,) = load_runs([write_run(folder, scenario)])
     return run
-
-
-def with_made_figures(runs: Sequence[Run], scenarios: Sequence[Scenario]) -> tuple[Run, ...]:
-    """Return runs with the made-up figures of their scenarios, which no workload computes."""
-    made = {each.run_id: make_run(each)[0].metrics for each in scenarios}
-    return tuple(
-        replace(run, record=run.record.model_copy(update={"metrics": made[run.record.run_id]}))
-        for run in runs
-    )

@@ -116,7 +116,7 @@ def throughputs(runs: Sequence[Run], **keys: Any) -> list[Row]:
     """Return the rows of the rate of all bytes, by point; ``keys`` as in ``make_subject``."""
     subject = make_subject(runs, **keys)
     (group,) = subject.groups
-    return [row for row in compare(subject, group) if "throughput" in row.quantity.key]
+    return [row for row in compare(subject, group) if row.quantity.key == "read_bytes_per_s"]
 
 
 def throughput(runs: Sequence[Run], **keys: Any) -> Row:

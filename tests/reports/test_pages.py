@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.records import Scenario
+from tests.records import Scenario, training_record
 from tests.reports.gnn import gnn_run, pairs
 from tests.reports.gpu_reads import reads_run, reads_sweep
 from tests.reports.page_text import page_text
 from tests.reports.random_reads import pair_sweep, random_run, target_sweep
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import against_itself, session, simulated, turn
-from tests.training import epoch, facts_of, program_epoch, training_record
+from tests.training import epoch, facts_of, program_epoch
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison
 from wattload.core.units import Unit

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.records import Scenario
-from tests.training import whole_record
+from tests.records import Scenario, make_run
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import judged
 
@@ -17,7 +16,7 @@ def verdict(record: RunRecord) -> str:
 
 @pytest.mark.parametrize(("factor", "expected"), [(1, "pass"), (2, "fail")])
 def test_bytes_that_a_phase_counts_twice_fail(factor: int, expected: str) -> None:
-    record = whole_record(Scenario())
+    record, _ = make_run(Scenario())
     spans = tuple(
         each.model_copy(update={"read_bytes": factor * each.read_bytes}) for each in record.spans
     )

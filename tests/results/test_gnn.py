@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.records import Scenario, make_run
 from tests.reports.gnn import ROW_BYTES, ROWS, Training, gnn_record, gnn_run, write_gnn_run
 from wattload.core.errors import RecordError
 from wattload.core.power import Scope
@@ -36,11 +35,6 @@ def found(**changes: Any) -> Run:
 
 def plain(text: str) -> str:
     return text.replace("\xa0", " ").replace("\u202f", ",")
-
-
-def test_other_workloads_have_no_such_facts() -> None:
-    other, _ = make_run(Scenario())
-    assert run_of(other) is None
 
 
 @pytest.mark.parametrize(

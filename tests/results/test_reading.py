@@ -63,6 +63,20 @@ def test_figures_are_those_of_facts_and_not_those_that_a_record_carries() -> Non
     assert {check.name for check in checks_of(record)} >= {"compared_rows", "row_counts"}
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "is_barred"),
+    [("gnn", "complete", True), ("gnn", "failed", False), ("null", "complete", False)],
+)
+def test_a_complete_run_without_its_facts_gets_no_verdict(
+    name: str, status: str, is_barred: bool
+) -> None:
+    record = named(gnn_record(Training()), name, facts={})
+    found = judged(record.model_copy(update={"status": status}))
+    assert found.metrics == ()
+    barring = {check.name for check in found.checks if check.bars_verdict}
+    assert ("workload_facts" in barring) == is_barred
+
+
 def test_the_page_of_an_unknown_workload_is_made() -> None:
     known = gnn_run(has_power=True)
     record = named(known.record, "of_another_wattload")

@@ -13,16 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loaders.dlio.job import make_training
-from tests.records import Scenario
-from tests.training import (
-    BATCH,
-    RECORD_BYTES,
-    epoch,
-    facts_of,
-    program_epoch,
-    run_of_facts,
-    training_record,
-)
+from tests.records import Scenario, run_of_facts, training_record
+from tests.training import BATCH, RECORD_BYTES, epoch, facts_of, program_epoch
 from wattload.core.record.results import Check, Metric
 from wattload.loaders.dlio.output import read_output
 from wattload.results.figures import evaluated

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from tests.records import Scenario
-from tests.training import whole_record
+from tests.records import Scenario, make_run, training_record
+from tests.training import epoch, facts_of
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -75,9 +75,16 @@ def record_of(
 ) -> RunRecord:
     """Return the record of a run; throughput follows from the utilisation."""
     rate = (au or 0.5) * accelerators * DEMAND
-    scenario = Scenario(run_id=run_id, workload="unet3d", power=power, rate_bytes_per_s=rate)
-    record = whole_record(scenario, accelerators=accelerators, step_s=step_s)
-    (window,) = [window for window in record.windows if window.timed]
+    scenario = Scenario(run_id=run_id, power=power, rate_bytes_per_s=rate)
+    (window,) = make_run(scenario)[0].timed_windows()
+    one = epoch(
+        [window.seconds / 16 - STEP_S] * 16,
+        [STEP_S] * 16,
+        duration_s=window.seconds,
+        read_bytes=window.read_bytes,
+    )
+    facts = facts_of([one], accelerators=accelerators, step_s=step_s)
+    record = training_record(facts, scenario)
     metrics = (
         figure("au_dlio", au, Unit.FRACTION, window.name),
         figure("au_nominal", au if nominal is None else nominal, Unit.FRACTION, window.name),

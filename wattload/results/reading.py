@@ -5,7 +5,7 @@ A record whose workload is unknown here has none of them; its figures stay in it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import with_remark
 from wattload.core.units import Unit
-from wattload.results.facts import Run
+from wattload.results.facts import Facts, Run
 from wattload.results.figures import evaluated
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.registry import results_of
@@ -61,14 +61,11 @@ def view_named(workload: str) -> View[Any]:
 
 
 def metrics_of(record: RunRecord) -> tuple[Metric, ...]:
-    """Return the figures of a run, computed from its facts; without facts, those it was given."""
+    """Return the figures of a run, computed from its facts; without facts, none of its workload."""
     results, run = results_of(record.workload.name), run_of(record)
-    own: Iterable[Metric] = ()
-    if results is not None:
-        own = (each for each in record.metrics if each.name != KEPT_METRIC)
-        if run is not None:
-            own = evaluated(results.figures, run)
-    return (*own, *_load_metrics(record))
+    if results is None or run is None:
+        return tuple(_load_metrics(record))
+    return (*evaluated(results.figures, run), *_load_metrics(record))
 
 
 def _load_metrics(record: RunRecord) -> Iterator[Metric]:
@@ -97,63 +94,55 @@ def judged(record: RunRecord) -> RunRecord:
     """Return a record with the figures and checks that this version computes from it.
 
     Checks that only the run could make are kept. One that a complete run must have, and that is
-    missing or was not made, bars the verdict. A stored check that this version neither makes nor
-    declares can fail a run, but its pass counts for nothing.
+    missing or was not made, bars the verdict; so do missing facts. A stored check that this version
+    neither makes nor declares can fail a run, but its pass counts for nothing.
     """
-    own, declared = checks_of(record), _declared(record)
-    record = record.model_copy(update={"metrics": metrics_of(record)})
-    made = (*own, *evaluate(record))
-    names = {check.name for check in made}
     results = results_of(record.workload.name)
-    observed = {each.name for each in results.observed} if results is not None else set()
+    observed = results.observed if results is not None else ()
+    made = checks_of(record)
+    record = record.model_copy(update={"metrics": metrics_of(record)})
+    made = (*made, *evaluate(record))
+    names = {check.name for check in made}
+    own = {each.name for each in observed}
     kept = [
         check
         for check in record.checks
         if check.name not in names
-        and (results is None or check.name in observed or check.verdict != "pass")
+        and (results is None or check.name in own or check.verdict != "pass")
     ]
-    checks = (*_with_declared(record, kept, names, declared), *made)
-    return record.model_copy(update={"checks": checks})
+    run = run_of(record)
+    due = [each for each in observed if run is not None and each.applies(run)]
+    must_be_made = {each.name for each in due if not each.optional}
+    checks = [
+        check.model_copy(update={"mandatory": True})
+        if check.name in must_be_made and check.verdict == "not_checked"
+        else check
+        for check in kept
+    ]
+    if record.status == "complete":
+        names.update(check.name for check in kept)
+        checks += _missing(record, [each.name for each in due if each.name not in names])
+    return record.model_copy(update={"checks": (*checks, *made)})
 
 
-def _with_declared(
-    record: RunRecord,
-    kept: Sequence[Check],
-    made: Collection[str],
-    declared: Mapping[str, bool] | None,
-) -> Iterator[Check]:
-    """Yield stored checks, mandatory where that is declared, and those that the record lacks."""
-    for check in kept:
-        is_due = (declared or {}).get(check.name, False) and check.verdict == "not_checked"
-        yield check.model_copy(update={"mandatory": True}) if is_due else check
-    if record.status != "complete":
-        return
-    if declared is None:
-        yield Check(
-            name="workload_checks",
-            verdict="not_checked",
-            sentence="This wattload does not have the run's workload, so the checks that its runs "
-            "must have are unknown.",
-            mandatory=True,
-        )
-        return
-    for name in declared.keys() - {*made, *(check.name for check in kept)}:
-        yield Check(
-            name=name,
-            verdict="not_checked",
-            sentence="The record lacks this check, which every complete run of its kind makes.",
-            mandatory=True,
-        )
-
-
-def _declared(record: RunRecord) -> Mapping[str, bool] | None:
-    """Return the checks that a run stores, and whether each must be made; ``None`` if unknown."""
-    results, run = results_of(record.workload.name), run_of(record)
+def _missing(record: RunRecord, observed: Iterable[str]) -> Iterator[Check]:
+    """Yield what a complete run must have, and this record lacks; without it, it has no verdict."""
+    results = results_of(record.workload.name)
+    found = dict.fromkeys(
+        observed, "The record lacks this check, which every complete run of its kind makes."
+    )
     if results is None:
-        return None
-    if run is None:
-        return {}
-    return {each.name: not each.optional for each in results.observed if each.applies(run)}
+        found["workload_checks"] = (
+            "This wattload does not have the run's workload, so the checks that its runs must have "
+            "are unknown."
+        )
+    elif results.facts is not Facts and not record.workload.facts:
+        found["workload_facts"] = (
+            "The record lacks the facts of its workload, so its figures and checks can't be "
+            "computed."
+        )
+    for name, sentence in found.items():
+        yield Check(name=name, verdict="not_checked", sentence=sentence, mandatory=True)
 
 
 def read_judged(path: Path) -> StoredRecord:

@@ -13,7 +13,7 @@ import pytest
 import wattload.workloads
 from tests.record_figures import OF_WORKLOAD
 from tests.records import Scenario, WorkloadName, make_run
-from tests.training import program_epoch, whole_record
+from tests.training import program_epoch
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import judged
@@ -26,15 +26,13 @@ WORKLOADS: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
 
 
 def record_of(workload: WorkloadName = "unet3d", **scenario: Any) -> RunRecord:
-    made = Scenario(workload=workload, virtual=False, power="measured", **scenario)
-    return whole_record(made) if workload == "unet3d" else make_run(made)[0]
+    return make_run(Scenario(workload=workload, virtual=False, power="measured", **scenario))[0]
 
 
 def by_program() -> RunRecord:
     """Return a record of an outside program that owned the loop."""
-    made = Scenario(virtual=False, power="measured", loader="dlio")
     program = Program(version="1", command=("outside",), epochs=(program_epoch(),))
-    return whole_record(made, program=program)
+    return record_of(loader="dlio", facts={"program": program.model_dump(mode="json")})
 
 
 def changed(record: RunRecord, **changes: Any) -> RunRecord:

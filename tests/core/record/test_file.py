@@ -200,12 +200,12 @@ def test_a_folder_without_a_record_reports_what_to_name(tmp_path: Path) -> None:
 def test_the_summary_is_for_people_and_no_input(tmp_path: Path) -> None:
     file = write_record(_record(), tmp_path)
     document = json.loads(file.read_text("utf-8"))
-    rate = document["summary"]["metrics"]["throughput_bytes_per_s"]["value"]
+    rate = document["summary"]["metrics"]["read_bytes_per_s"]["value"]
     assert document["summary"]["phases"][-1]["bytes_per_s"] == pytest.approx(rate)
     assert document["summary"]["drive_energy_j"] > 0
     assert read_stored(file).summary == document["summary"]
     assert read_record(file).summary == {}
-    document["summary"]["metrics"]["throughput_bytes_per_s"]["value"] = 1.0
+    document["summary"]["metrics"]["read_bytes_per_s"]["value"] = 1.0
     file.write_text(json.dumps(document))
     read = read_judged(file).record
     assert read.windows == _record().windows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.conftest import arm, one, with_made_figures
+from tests.reports.conftest import arm, one
 from tests.reports.sessions import session
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
@@ -45,7 +45,7 @@ def test_a_bar_is_what_the_ratio_divides_without_failed_runs(tmp_path: Path) -> 
         arm("A", index, rate=rate, status="failed" if index == 2 else "complete")
         for index, rate in rates.items()
     ]
-    runs = with_made_figures([one(tmp_path, each) for each in scenarios], scenarios)
+    runs = [one(tmp_path, each) for each in scenarios]
     subject = make_subject(runs)
     (group,) = subject.groups
     row = next(r for r in compare(subject, group) if r.quantity.unit is Unit.BYTES_PER_SECOND)

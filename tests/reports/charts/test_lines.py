@@ -17,7 +17,7 @@ def record(*, count: int = 20_000, times: int = 1, kind: str = "read") -> RunRec
     step = max(2_000_000 // count, 1)
     histogram = Histogram.of([(1_000_000 + step * index) * times for index in range(count)])
     rows = latencies_of(
-        histogram, phase="train", kind="read" if kind == "read" else "write",
+        histogram, phase="read", kind="read" if kind == "read" else "write",
         operation_bytes=1 << 20,
     )  # fmt: skip
     return made.model_copy(update={"latencies": rows})

@@ -35,7 +35,7 @@ def _row(
         "time_ns": time_ns,
         "host": HOST,
         "rank": 0,
-        "phase": "train",
+        "phase": "read",
         "kind": kind,
         "target": target,
         "file": file,
@@ -54,7 +54,7 @@ def _run(folder: Path, rows: list[dict[str, object]], operation_count: int = 0) 
     record, traces = make_run(SCENARIO)
     if operation_count:
         latencies = latencies_of(
-            Histogram.of([1000] * operation_count), phase="train", kind="read", operation_bytes=100
+            Histogram.of([1000] * operation_count), phase="read", kind="read", operation_bytes=100
         )
         record = record.model_copy(update={"latencies": latencies})
     traces["operations"] = _table(rows)

@@ -34,7 +34,7 @@ def _part(name: str, value: float | None) -> Metric:
 def _record(**parts: float | None) -> RunRecord:
     record, _ = make_run(Scenario(run_id="run-1"))
     metrics = [_part(name, value) for name, value in parts.items()]
-    return record.model_copy(update={"metrics": (*record.metrics, *metrics)})
+    return record.model_copy(update={"metrics": metrics})
 
 
 def _cells(arms: dict[str, list[RunRecord]]) -> list[list[str]]:

@@ -74,7 +74,7 @@ def test_a_line_is_the_mean_of_each_second_and_the_band_has_the_extremes(tmp_pat
     run = one(tmp_path, Scenario(run_id="a", seconds=20.0, rate_bytes_per_s=1e9))
     trace = run.traces.throughput
     assert isinstance(trace, ThroughputTrace)
-    own = trace.phase.are("train")
+    own = trace.phase.are("read")
     burst = np.where(np.arange(own.sum()) % 2 == 0, 200_000_000, 0)
     read_bytes = trace.read_bytes.copy()
     read_bytes[own] = burst
@@ -90,7 +90,7 @@ def test_batches_that_a_loader_counts_whole_do_not_look_like_stalls(tmp_path: Pa
     run = one(tmp_path, Scenario(run_id="a", seconds=60.0, rate_bytes_per_s=1e9))
     trace = run.traces.throughput
     assert isinstance(trace, ThroughputTrace)
-    own = trace.phase.are("train")
+    own = trace.phase.are("read")
     read_bytes = trace.read_bytes.copy()
     read_bytes[own] = np.where(np.arange(own.sum()) % 14 == 0, 1_400_000_000, 0)
     traces = replace(run.traces, throughput=replace(trace, read_bytes=read_bytes), power=None)

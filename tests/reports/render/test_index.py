@@ -61,7 +61,7 @@ def test_every_run_is_a_row_with_a_cell_per_column(runs: Path) -> None:
 def test_a_row_says_what_changed_since_the_arms_last_run(runs: Path) -> None:
     write_run(runs, arm("A", 1, rate=3e9, state=0))
     row = cells(index(runs), "run-A-1")
-    assert row[-1].startswith("energy")
+    assert row[-1].startswith("read rate +100")
     assert "power state PS1 \u2192 PS0" in row[-1]
     assert cells(index(runs), "run-A-0")[-1] == "first run"
     write_run(runs, arm("A", 2, rate=3e9, state=0))

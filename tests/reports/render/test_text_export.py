@@ -56,7 +56,7 @@ def test_every_swept_setting_has_a_column_and_warm_ups_are_marked() -> None:
 def test_ratios_have_a_file_of_their_own(arms: tuple[Run, ...]) -> None:
     text = ratios_report(make_subject(arms))
     found = list(csv.DictReader(io.StringIO(text)))
-    (rate,) = (row for row in found if row["quantity"] == "throughput_bytes_per_s")
+    (rate,) = (row for row in found if row["quantity"] == "read_bytes_per_s")
     assert (rate["arm_a"], rate["arm_b"], rate["n_a"], rate["call"]) == ("A", "B", "5", "a")
     ratio = float(rate["mean_b"]) / float(rate["mean_a"])
     assert float(rate["ratio_b_over_a"]) == pytest.approx(ratio, rel=1e-9)

@@ -57,7 +57,7 @@ def test_bytes_of_a_bin_that_begins_before_the_timed_start_are_drawn_from_there(
 def test_bytes_are_spread_back_to_the_count_before_but_not_beyond_their_phase(run: Run) -> None:
     trace = run.traces.throughput
     assert trace is not None
-    own = np.flatnonzero(trace.phase.are("train"))
+    own = np.flatnonzero(trace.phase.are("read"))
     counts = np.zeros_like(trace.read_bytes)
     counts[own[9]], counts[own[14]] = 10_000, 20_000
     sparse = replace(trace, read_bytes=counts, written_bytes=np.zeros_like(counts))
@@ -80,7 +80,7 @@ def test_phases_are_strips_on_the_same_axis(run: Run) -> None:
     assert [(strip.name, strip.timed) for strip in timeline.strips] == [
         ("prepare", False),
         ("warm_up", False),
-        ("train", True),
+        ("read", True),
     ]
     assert timeline.strips[0].start_s == 0.0
     assert timeline.start_s < 0.0 < timeline.end_s
@@ -190,7 +190,7 @@ def two_hosts(record: RunRecord, ahead_ns: int) -> RunRecord:
 def test_hosts_with_different_clocks_meet_on_one_axis() -> None:
     record = two_hosts(make_run(MEASURED)[0], 77_000_000_000)
     phases = phases_of(record)
-    assert [phase.name for phase in phases] == ["prepare", "warm_up", "train"]
+    assert [phase.name for phase in phases] == ["prepare", "warm_up", "read"]
     assert phases[-1].seconds == pytest.approx(3.0)
     assert phases[-1].active_s == pytest.approx(3.0)
     assert phases[-1].rank_count == 2
@@ -199,20 +199,20 @@ def test_hosts_with_different_clocks_meet_on_one_axis() -> None:
 
 
 def _nested(record: RunRecord) -> RunRecord:
-    """Put a timed epoch inside train, which then leads alone."""
-    (window,) = (one for one in record.windows if one.name == "train")
-    (span,) = (one for one in record.spans if one.name == "train")
+    """Put a timed epoch inside the phase read, which then leads alone."""
+    (window,) = (one for one in record.windows if one.name == "read")
+    (span,) = (one for one in record.spans if one.name == "read")
     middle_ns = (window.start_ns + window.end_ns) // 2
     epochs = [
-        span.model_copy(update={"name": "epoch", "parent": "train", "end_ns": middle_ns}),
-        span.model_copy(update={"name": "epoch", "parent": "train", "start_ns": middle_ns + 9}),
+        span.model_copy(update={"name": "epoch", "parent": "read", "end_ns": middle_ns}),
+        span.model_copy(update={"name": "epoch", "parent": "read", "start_ns": middle_ns + 9}),
     ]
     return record.model_copy(update={"spans": (*record.spans, *epochs)})
 
 
 def test_a_phase_within_a_timed_one_does_not_lead() -> None:
     record = _nested(make_run(MEASURED)[0])
-    assert [phase.name for phase in leading(record)] == ["train"]
+    assert [phase.name for phase in leading(record)] == ["read"]
     assert depth("epoch", parents(record)) == 1
     assert len(phases_of(record)[-1].intervals_s) == 2
 
@@ -220,8 +220,8 @@ def test_a_phase_within_a_timed_one_does_not_lead() -> None:
 def test_phases_that_share_time_overlap_and_neighbours_do_not() -> None:
     record = _nested(make_run(MEASURED)[0])
     phases = {phase.name: phase for phase in phases_of(record)}
-    assert overlap([phases["train"], phases["epoch"]])
-    assert not overlap([phases["warm_up"], phases["train"]])
+    assert overlap([phases["read"], phases["epoch"]])
+    assert not overlap([phases["warm_up"], phases["read"]])
 
 
 def test_interleaved_phases_do_not_overlap() -> None:

@@ -60,7 +60,7 @@ ONE_DRIVE = {"A": "SA", "B": "SA"}
 def energy(made: list[Run]) -> Row:
     subject = make_subject(made)
     (group,) = subject.groups
-    return next(row for row in compare(subject, group) if row.quantity.key == "energy, train")
+    return next(row for row in compare(subject, group) if row.quantity.key == "energy, read")
 
 
 def test_an_effect_within_what_two_sensors_may_be_off_by_is_not_called() -> None:
@@ -85,9 +85,9 @@ def test_rate_per_watt_and_mean_power_are_of_the_same_sensors() -> None:
     subject = make_subject(made)
     (group,) = subject.groups
     found = {row.quantity.key: row.effect for row in compare(subject, group) if row.effect}
-    for key in ("energy, train", "mean power, train", "rate per watt, train"):
+    for key in ("energy, read", "mean power, read", "rate per watt, read"):
         assert found[key].floor == pytest.approx(hypot(0.1, 0.1))
-    assert found["throughput_bytes_per_s"].accuracy == 0.0
+    assert found["read_bytes_per_s"].accuracy == 0.0
 
 
 def test_the_gain_of_one_sensor_in_both_arms_cancels() -> None:
@@ -140,11 +140,11 @@ def test_energy_that_is_known_in_two_ways_is_not_called_and_both_are_told() -> N
 def test_each_arm_counts_with_the_mean_of_what_its_runs_state() -> None:
     made = [stating(each, 0.01, {}) for each in runs({"A": 18.0, "B": 18.0}, serials=TWO_DRIVES)]
     arms = [[each.record for each in made if each.record.label == arm] for arm in "AB"]
-    assert accuracy(arms, "train").share == pytest.approx(hypot(0.01, 0.01))
+    assert accuracy(arms, "read").share == pytest.approx(hypot(0.01, 0.01))
     arms[0][3] = stating(made[3], 0.05, {}).record
     mean = 0.01 + 0.04 / len(arms[0])
-    assert accuracy(arms, "train").share == pytest.approx(hypot(mean, 0.01))
-    assert accuracy([[], arms[1]], "train").reason == ""
+    assert accuracy(arms, "read").share == pytest.approx(hypot(mean, 0.01))
+    assert accuracy([[], arms[1]], "read").reason == ""
 
 
 def moved(run: Run, meter: str) -> Run:
@@ -162,7 +162,7 @@ def moved(run: Run, meter: str) -> Run:
 
 def share(made: Sequence[Run]) -> float:
     arms = [[each.record for each in made if each.record.label == arm] for arm in "AB"]
-    found = accuracy(arms, "train")
+    found = accuracy(arms, "read")
     assert not found.reason
     return found.share
 

@@ -321,12 +321,12 @@ def test_one_late_run_does_not_silence_the_notice(late: int, share: str) -> None
 def test_json_and_csv_say_that_arms_ran_one_after_the_other() -> None:
     runs = in_sequence(DRIFTING)
     (comparison,) = document(make_subject(runs))["comparisons"]
-    reported = next(each for each in comparison["rows"] if "throughput" in each["quantity"])
+    reported = next(each for each in comparison["rows"] if each["quantity"] == "read_bytes_per_s")
     between = reported["effect"]["between"]
     assert between["share"] == pytest.approx(0.03, abs=0.01)
     assert between["words"] in reported["reason"]
     ratios = csv.DictReader(io.StringIO(ratios_report(make_subject(runs))))
-    found = next(each for each in ratios if "throughput" in each["quantity"])
+    found = next(each for each in ratios if each["quantity"] == "read_bytes_per_s")
     assert (found["words"], found["reason"]) == (reported["words"], reported["reason"])
 
 
@@ -375,7 +375,7 @@ def test_a_setting_against_itself_sets_the_floor_and_makes_no_arm() -> None:
 def test_the_floor_is_the_far_end_of_what_a_setting_showed() -> None:
     second = [each * (1.02 + 0.02 * (-1) ** at) for at, each in enumerate(FLAT)]
     subject = make_subject(against_itself("A", FLAT, second))
-    (found,) = [each for each in noise_floors(subject) if "throughput" in each.quantity.key]
+    (found,) = [each for each in noise_floors(subject) if each.quantity.key == "read_bytes_per_s"]
     assert found.effect.upper is not None
     assert found.share == pytest.approx(found.effect.upper - 1)
     assert found.share > found.effect.ratio - 1 + 0.01
@@ -455,7 +455,7 @@ def test_a_session_of_another_point_says_nothing_of_this_one() -> None:
     found = {
         row.at: row.effect.floor
         for row in compare(subject, group)
-        if "throughput" in row.quantity.key and row.effect
+        if row.quantity.key == "read_bytes_per_s" and row.effect
     }
     assert found["1"] == 0.01
     assert found["8"] > 0.19
@@ -472,7 +472,7 @@ def test_fewer_than_six_pairs_of_a_setting_with_itself_are_no_floor() -> None:
 def test_a_setting_against_itself_alone_is_one_arm_with_its_floor() -> None:
     subject = make_subject(against_itself("A", FLAT, [each * 1.02 for each in FLAT]))
     assert subject.arms == ("A",)
-    (found,) = [each for each in noise_floors(subject) if "throughput" in each.quantity.key]
+    (found,) = [each for each in noise_floors(subject) if each.quantity.key == "read_bytes_per_s"]
     assert found.share == pytest.approx(0.02, abs=1e-3)
     assert (found.workload, found.effect.pairs) == ("unet3d", 6)
     assert unused_sessions(subject) == ()

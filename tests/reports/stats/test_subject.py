@@ -30,7 +30,7 @@ def swept(tmp_path: Path) -> tuple[Run, ...]:
 
 def _configured(folder: Path, index: int, work: dict[str, Any]) -> Run:
     run = one(folder, arm("A", index))
-    config = {**run.record.config, "workload": work}
+    config = {**run.record.config, "workload": {**run.record.config["workload"], **work}}
     return Run(record=run.record.model_copy(update={"config": config}), traces=run.traces)
 
 
@@ -54,7 +54,7 @@ def test_a_run_without_the_key_is_an_arm_of_its_own(tmp_path: Path, swept: Seque
     [
         ("workload.worker", "workload.workers"),
         ("workers", "workload.workers"),
-        ("workload", "workload.workers"),
+        ("workload.wrokers", "workload.workers"),
         ("loader.dept", "loader.depth"),
     ],
 )

@@ -284,7 +284,7 @@ def test_the_share_of_time_that_computed_is_named_and_asks_no_question_of_its_ow
     found = quantities(record.model_copy(update={"metrics": metrics}))
     assert found["compute_fraction"][0].label == "share of time computing"
     assert found["au_nominal"][0].label == "AU by nominal step time"
-    assert found["compute_fraction"][0].asked_by == "throughput"
+    assert found["compute_fraction"][0].asked_by == "read rate"
 
 
 def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -> None:
@@ -348,8 +348,8 @@ def test_a_round_without_the_energy_of_a_phase_has_none_and_says_why() -> None:
 def test_arms_that_moved_different_bytes_are_shown_per_byte_and_not_called() -> None:
     other = [turn("B", block, 1e9, **{**REAL, "seconds": 4.0 + block / 100}) for block in range(6)]
     found = row([*session({"A": [2e9] * 6}, **REAL), *other])
-    assert found.energies.title == "J per GB"
-    assert known(found.energy).reason.startswith("different bytes in train")
+    assert found.energies.title == "J per GB read"
+    assert known(found.energy).reason.startswith("different bytes in read")
     a, b = (known(bar.value) for bar in found.energies.bars)
     assert known(found.energy).ratio == pytest.approx(max(a / b, b / a))
 
@@ -376,8 +376,8 @@ def test_more_of_a_share_is_better_and_not_faster() -> None:
     ]
     found = row(runs)
     assert known(found.speed).winner == "A"
-    assert known(found.speed).words == "50\u00a0points better"
-    assert known(found.speed).interval_text == "95\u00a0% CI 50 to 51\u00a0points"
+    assert known(found.speed).words == "14\u00a0points better"
+    assert known(found.speed).interval_text == "95\u00a0% CI 13.9 to 14.1\u00a0points"
 
 
 def test_a_winner_at_one_point_is_none_if_the_other_arm_wins_at_another() -> None:

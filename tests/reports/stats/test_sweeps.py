@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.records import write_run
-from tests.reports.conftest import arm, with_made_figures
+from tests.reports.conftest import arm
 from tests.reports.sessions import run as made
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
@@ -30,7 +30,7 @@ def _at(run: Run, key: str, value: object, latencies_ns: Sequence[int]) -> Run:
     record = run.record
     config = {**record.config, "loader": {**record.config["loader"], key: value}}
     rows = latencies_of(
-        Histogram.of(latencies_ns), phase="train", kind="read", operation_bytes=1 << 20
+        Histogram.of(latencies_ns), phase="read", kind="read", operation_bytes=1 << 20
     )
     changes = {"config": config, "latencies": rows, "command": (f"loader.{key}={value}",)}
     return replace(run, record=record.model_copy(update=changes))
@@ -46,8 +46,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
             for name, factor in (("A", 1), ("B", 2)):
                 made = arm(name, index, rate=1e9 * depth**0.5 / factor)
                 scenario = replace(made, run_id=f"run-{name}-{depth}-{index}")
-                loaded = load_runs([write_run(folder, scenario)])
-                (run,) = with_made_figures(loaded, [scenario])
+                (run,) = load_runs([write_run(folder, scenario)])
                 latency_ns = factor * depth * 1_000_000 + place
                 runs.append(_at(run, "depth", depth, [latency_ns] * 200))
     return runs
@@ -60,11 +59,11 @@ def _subject(runs: Sequence[Run]) -> Subject:
 def test_a_point_has_the_bytes_and_the_merged_histograms_of_its_runs(swept: list[Run]) -> None:
     subject = _subject(swept)
     (found,) = load_curves(subject, subject.groups[0])
-    assert (found.phase, found.kind, found.axis) == ("train", "read", "depth")
+    assert (found.phase, found.kind, found.axis) == ("read", "read", "depth")
     first = found.curves[0].points[0]
     assert (first.value, first.run_count, first.operation_count) == ("1", 2, 400)
     own = [run for run in swept if run.id in ("run-A-1-0", "run-A-1-1")]
-    windows = [next(w for w in run.record.windows if w.name == "train") for run in own]
+    windows = [next(w for w in run.record.windows if w.name == "read") for run in own]
     expected = sum(w.read_bytes for w in windows) / sum(w.active_s for w in windows)
     assert first.rate == pytest.approx(expected)
     assert first.percentiles_s["p50"] == pytest.approx(1e-3, rel=1 / 64)
@@ -138,7 +137,7 @@ def test_operations_per_second_are_those_that_were_timed(swept: list[Run]) -> No
     found = next(e for e in scalings(subject, subject.groups[0]) if "IOPS" in e.label)
     assert found.unit is Unit.SAMPLES_PER_SECOND
     run = next(run for run in swept if run.id == "run-A-1-0")
-    window = next(w for w in run.record.windows if w.name == "train")
+    window = next(w for w in run.record.windows if w.name == "read")
     assert 200 / window.active_s in found.curves[0].places[0].rates
 
 
@@ -194,9 +193,9 @@ def test_several_targets_are_an_axis_by_how_many_there_are(swept: list[Run]) -> 
 
 def _limited(run: Run, busy: float) -> Run:
     """Return the run with requests in flight at its drives for this share of its time."""
-    active_s = sum(window.active_s for window in run.record.windows if window.name == "train")
+    active_s = sum(window.active_s for window in run.record.windows if window.name == "read")
     counters = tuple(
-        counter.model_copy(update={"busy_s": busy * active_s if counter.phase == "train" else None})
+        counter.model_copy(update={"busy_s": busy * active_s if counter.phase == "read" else None})
         for counter in run.record.counters
     )
     return replace(run, record=run.record.model_copy(update={"counters": counters}))
