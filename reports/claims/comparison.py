@@ -29,8 +29,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import exclusions, link_text, served_of
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
-from wattload.reports.stats.settings import facts_of
-from wattload.reports.stats.subject import Group, Subject, power_state_text
+from wattload.reports.stats.subject import Group, Subject, facts_of, power_state_text
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import label
 from wattload.results.quantity import MISSING, listed, quantity

@@ -23,8 +23,7 @@ from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import quantities
-from wattload.reports.stats.settings import facts_of
-from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.subject import LETTERS, Group, Subject, facts_of, lettered
 from wattload.reports.stats.summary import (
     Answer,
     FirstScreen,

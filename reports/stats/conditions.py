@@ -16,8 +16,15 @@ from wattload.reports.runs import energy as energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.figures import Quantity
-from wattload.reports.stats.settings import LOAD, load_name, settings
-from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
+from wattload.reports.stats.subject import (
+    CAPS,
+    LOAD,
+    Group,
+    Subject,
+    load_name,
+    power_state_text,
+    settings,
+)
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import counted, listed, quantity
 from wattload.results.reading import run_of, view_named, view_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -195,19 +195,17 @@ class Effect:
     @property
     def t(self) -> Interval | None:
         """The 95 % interval by Student's t."""
-        return self._by_t(CONFIDENCE)
+        return self._interval(t_interval, CONFIDENCE)
 
     @property
     def bootstrap(self) -> Interval | None:
         """The 95 % interval by BCa bootstrap, for 10 or more runs per arm or pairs."""
-        return self._by_bootstrap(CONFIDENCE)
+        return self._interval(bootstrap_interval, CONFIDENCE)
 
-    def _by_t(self, confidence: float) -> Interval | None:
-        found = t_interval(self.estimate, confidence) if self.estimate else None
-        return found.widened(self.accuracy) if found else None
-
-    def _by_bootstrap(self, confidence: float) -> Interval | None:
-        found = bootstrap_interval(self.estimate, confidence) if self.estimate else None
+    def _interval(
+        self, by: Callable[[Estimate, float], Interval | None], confidence: float
+    ) -> Interval | None:
+        found = by(self.estimate, confidence) if self.estimate else None
         return found.widened(self.accuracy) if found else None
 
     @property
@@ -255,7 +253,7 @@ class Effect:
     @property
     def demanded(self) -> tuple[Interval, ...]:
         """The deciding intervals, t and bootstrap, at the confidence that Holm requires."""
-        found = (self._by_t(self.confidence), self._by_bootstrap(self.confidence))
+        found = (self._interval(by, self.confidence) for by in (t_interval, bootstrap_interval))
         return tuple(each for each in found if each is not None)
 
     @property

@@ -20,8 +20,7 @@ from wattload.reports.stats.effects import MINIMUM_PAIRS, Effect, effect
 from wattload.reports.stats.figures import Quantity, quantities
 from wattload.reports.stats.intervals import demands
 from wattload.reports.stats.pairs import value_pairs
-from wattload.reports.stats.settings import LOAD, NO_LOAD
-from wattload.reports.stats.subject import Group, Subject
+from wattload.reports.stats.subject import LOAD, NO_LOAD, Group, Subject
 from wattload.reports.stats.sweeps import Point, points, settings_text
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME, judge
 from wattload.results.identity_cache import cache_by_identity
@@ -105,13 +104,12 @@ def _of_group(subject: Subject, group: Group) -> list[LoadedPoint]:
         for load, rest, point in busy
         if rest in idle and (made := _at(subject, idle[rest], point, rest, load)) is not None
     ]
-    open_ = [each for each in found if each.change is not None and not each.words]
-    ps = [each.change.p_value or 1.0 for each in open_ if each.change is not None]
-    required = dict(zip(map(id, open_), demands(ps), strict=True))
+    changes = [each.change for each in found if each.change is not None and not each.words]
+    required = iter(demands([change.p_value or 1.0 for change in changes]))
     return [
-        _judged(replace(each.change, demand=required[id(each)]), each)
-        if id(each) in required and each.change is not None
-        else each
+        each
+        if each.change is None or each.words
+        else _judged(replace(each.change, demand=next(required)), each)
         for each in found
     ]
 
@@ -123,26 +121,18 @@ def _at(
     rest: Sequence[tuple[str, str]],
     load: str,
 ) -> LoadedPoint | None:
-    rows = [_rate_row(compare(subject, point.group)) for point in (idle, busy)]
-    if rows[0] is None or rows[1] is None:
-        return None
-    logs = [
-        _pair_ratios(subject, point, row.quantity.key)
-        for point, row in zip((idle, busy), rows, strict=True)
-        if row is not None
+    found = [
+        (row, _pair_ratios(subject, point, row.quantity.key))
+        for point in (idle, busy)
+        for row in _rate_rows(compare(subject, point.group))[:1]
     ]
-    barred = next(
-        (
-            row.reason
-            for row in rows
-            if row is not None and row.call == "barred" and row.reason != row.shortage
-        ),
-        "",
-    )
-    change = None
-    few = min(map(len, logs))
-    if not barred and few:
-        change = effect(*logs)
+    if len(found) < 2:  # noqa: PLR2004 - idle and busy
+        return None
+    rows, ratios = zip(*found, strict=True)
+    reasons = [row.reason for row in rows if row.call == "barred" and row.reason != row.shortage]
+    barred = next(iter(reasons), "")
+    few = min(map(len, ratios))
+    change = effect(*ratios) if few and not barred else None
     words, reason = "", ""
     if barred:
         words, reason = INCONCLUSIVE, barred
@@ -172,15 +162,10 @@ def _untested(change: Effect, idle: Row, busy: Row) -> Effect:
     return replace(change, ratio=ratio, estimate=None)
 
 
-def _rate_row(rows: Sequence[Row]) -> Row | None:
-    return next(
-        (
-            row
-            for row in rows
-            if row.quantity.headline and row.quantity.unit is Unit.BYTES_PER_SECOND
-        ),
-        None,
-    )
+def _rate_rows(rows: Sequence[Row]) -> list[Row]:
+    return [
+        row for row in rows if row.quantity.headline and row.quantity.unit is Unit.BYTES_PER_SECOND
+    ]
 
 
 def _pair_ratios(subject: Subject, point: Point, key: str) -> list[float]:

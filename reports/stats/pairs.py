@@ -25,8 +25,7 @@ from wattload.reports.stats.effects import (
     first_arm,
 )
 from wattload.reports.stats.figures import Quantity, RunFigure
-from wattload.reports.stats.settings import facts_of
-from wattload.reports.stats.subject import Group, Subject
+from wattload.reports.stats.subject import Group, Subject, facts_of
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import listed
 

@@ -21,8 +21,16 @@ from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
 from wattload.reports.stats.conditions import failed_operations
-from wattload.reports.stats.settings import LOAD, NO_LOAD, NOT_SET, facts_of
-from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.subject import (
+    LETTERS,
+    LOAD,
+    NO_LOAD,
+    NOT_SET,
+    Group,
+    Subject,
+    facts_of,
+    lettered,
+)
 from wattload.results.facts import Run as WorkloadRun
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label

@@ -15,7 +15,7 @@ from wattload.core.power import Scope
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import load_readable
-from wattload.reports.stats.settings import settings
+from wattload.reports.stats.subject import settings
 from wattload.results.gnn.facts import Run
 from wattload.results.gnn.figures import rows_per_s, storage_rows_per_s
 from wattload.results.gnn.view import VIEW, headroom, left_bytes, longest_stage

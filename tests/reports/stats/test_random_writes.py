@@ -14,8 +14,7 @@ from wattload.reports.runs.energy import phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import exclusions
 from wattload.reports.stats.figures import quantities
-from wattload.reports.stats.settings import facts_of
-from wattload.reports.stats.subject import Subject, make_subject
+from wattload.reports.stats.subject import Subject, facts_of, make_subject
 from wattload.reports.stats.summary import VerdictRow, first_screen
 from wattload.reports.stats.sweeps import load_curves, scalings
 

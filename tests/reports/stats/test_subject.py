@@ -16,8 +16,7 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Block, Fold, Table
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import energy_blocks
-from wattload.reports.stats.settings import flat
-from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE, make_subject
+from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE, flat, make_subject
 from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import MISSING
 
