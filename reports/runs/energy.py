@@ -52,7 +52,8 @@ class Energy:
     """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
 
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
-    ``amount`` is how much it did meanwhile of what a joule pays for, by its view.
+    ``amount`` is how much it did meanwhile of what a joule pays for, by its view, and
+    ``amount_name`` the name of one.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
     of another run.
     """
@@ -62,6 +63,7 @@ class Energy:
     moved_bytes: int
     evidence: Evidence
     amount: int | None = None
+    amount_name: str = ""
     energy_j: float | None = None
     lower_j: float | None = None
     upper_j: float | None = None
@@ -171,6 +173,7 @@ def _summed(
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
         amount=amount_of(record, phase),
+        amount_name=joule.one if (joule := view_of(record).joule) is not None else "",
         evidence=weakest(part.evidence for part in parts),
         energy_j=None if impossible else _sum(parts, "energy_j"),
         lower_j=_sum(parts, "lower_j"),

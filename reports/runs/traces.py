@@ -6,7 +6,7 @@ An unreadable trace becomes a note, not an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -286,25 +286,25 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _categories(column: Any, mask: Mask) -> Categories:  # noqa: ANN401 - an Arrow array
+def categories_of(column: Any, mask: Mask = str) -> Categories:  # noqa: ANN401 - an Arrow array
     """Return a column of names, each through ``mask``; raises ``ValueError`` for a null."""
     if column.null_count:
         raise ValueError("a name is null")
     encoded = column.dictionary_encode()
     words = tuple(mask(str(word)) for word in encoded.dictionary.to_pylist())
-    return Categories(words, np.asarray(_array(encoded.indices), dtype=np.int32))
+    return Categories(words, np.asarray(array_of(encoded.indices), dtype=np.int32))
 
 
-def _integers(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
+def integers_of(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
     """Return a column of counts or times; raises ``ValueError`` for a null."""
     if column.null_count:
         raise ValueError("a count or a time is null")
-    return np.asarray(_array(column), dtype=np.int64)
+    return np.asarray(array_of(column), dtype=np.int64)
 
 
 def _times(columns: Mapping[str, Any]) -> NDArray[np.int64]:
     """Return the times; refused over 30 days, because bins are allocated over the whole span."""
-    time_ns = _integers(columns["time_ns"])
+    time_ns = integers_of(columns["time_ns"])
     if time_ns.size:
         _check_span(int(time_ns.min()), int(time_ns.max()))
     return time_ns
@@ -316,23 +316,23 @@ def _check_span(start_ns: int, end_ns: int) -> None:
 
 
 def _throughput(path: Path, mask: Mask) -> ThroughputTrace:
-    columns = _columns(path, THROUGHPUT_COLUMNS)
+    columns = columns_of(path, THROUGHPUT_COLUMNS)
     return ThroughputTrace(
         time_ns=_times(columns),
-        host=_categories(columns["host"], mask),
-        phase=_categories(columns["phase"], mask),
-        read_bytes=_integers(columns["read_bytes"]),
-        written_bytes=_integers(columns["written_bytes"]),
+        host=categories_of(columns["host"], mask),
+        phase=categories_of(columns["phase"], mask),
+        read_bytes=integers_of(columns["read_bytes"]),
+        written_bytes=integers_of(columns["written_bytes"]),
     )
 
 
 def _power(path: Path, mask: Mask) -> PowerTrace:
     """Return the signals, collected batch by batch: a day of samples is never in memory twice."""
     parts: dict[tuple[str, ...], list[_Part]] = {}
-    for columns in _batches(path, POWER_COLUMNS):
+    for columns in batches_of(path, POWER_COLUMNS):
         time_ns = _times(columns)
-        value = np.asarray(_array(columns["value"]), dtype=np.float64)
-        for name, rows in _rows_by_name(columns, _SIGNAL, mask):
+        value = np.asarray(array_of(columns["value"]), dtype=np.float64)
+        for name, rows in rows_by_name(columns, _SIGNAL, mask):
             parts.setdefault(name, []).append((time_ns[rows], value[rows]))
     signals = [_signal(name, parts.pop(name)) for name in sorted(parts)]
     starts = [int(signal.time_ns[0]) for signal in signals]
@@ -341,14 +341,14 @@ def _power(path: Path, mask: Mask) -> PowerTrace:
     return PowerTrace(signals=tuple(signals))
 
 
-def _rows_by_name(
-    columns: Mapping[str, Any], names: Sequence[str], mask: Mask
+def rows_by_name(
+    columns: Mapping[str, Any], names: Sequence[str], mask: Mask = str
 ) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
     """Yield each combination of the values of some columns in a batch, and its rows in order.
 
     Values go through ``mask``; those of ``channel`` are ours.
     """
-    found = [_categories(columns[name], str if name == "channel" else mask) for name in names]
+    found = [categories_of(columns[name], str if name == "channel" else mask) for name in names]
     shape = tuple(max(len(one.words), 1) for one in found)
     keys = np.ravel_multi_index(tuple(one.numbers for one in found), shape)
     order = np.argsort(keys, kind="stable")
@@ -373,31 +373,31 @@ def _signal(name: tuple[str, ...], parts: Sequence[_Part]) -> Signal:
 
 
 def _operations(path: Path, mask: Mask) -> OperationTrace:
-    columns = _columns(path, OPERATION_COLUMNS)
+    columns = columns_of(path, OPERATION_COLUMNS)
     return OperationTrace(
         time_ns=_times(columns),
-        host=_categories(columns["host"], mask),
-        phase=_categories(columns["phase"], mask),
-        kind=_categories(columns["kind"], mask),
-        target=_integers(columns["target"]),
-        file=_categories(columns["file"], mask),
-        file_bytes=_integers(columns["file_bytes"]),
-        offset_bytes=_integers(columns["offset_bytes"]),
-        latency_ns=_integers(columns["latency_ns"]),
+        host=categories_of(columns["host"], mask),
+        phase=categories_of(columns["phase"], mask),
+        kind=categories_of(columns["kind"], mask),
+        target=integers_of(columns["target"]),
+        file=categories_of(columns["file"], mask),
+        file_bytes=integers_of(columns["file_bytes"]),
+        offset_bytes=integers_of(columns["offset_bytes"]),
+        latency_ns=integers_of(columns["latency_ns"]),
     )
 
 
 def _table(table: TraceTable, path: Path, mask: Mask) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a workload's table that pages draw."""
     found: dict[str, NDArray[Any]] = {}
-    for name, column in _columns(path, table.drawn).items():
+    for name, column in columns_of(path, table.drawn).items():
         kind = table.kind(name)
         if kind == "string":
             found[name] = np.array([mask(str(each)) for each in column.to_pylist()])
         elif kind == "int64" and name in table.interval:
-            found[name] = _integers(column)
+            found[name] = integers_of(column)
         else:
-            found[name] = np.asarray(_array(column), dtype=bool if kind == "bool" else np.float64)
+            found[name] = np.asarray(array_of(column), dtype=bool if kind == "bool" else np.float64)
     if table.interval:
         start_ns, end_ns = (found[name] for name in table.interval)
         if (end_ns < start_ns).any():
@@ -412,33 +412,39 @@ def _readable(path: Path, mask: Mask) -> None:
     """Return nothing: no page draws the table, so only its digest is checked."""
 
 
-def _columns(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the Arrow arrays of the columns of a file that a page draws, by name.
+def columns_of(
+    path: Path, names: tuple[str, ...], *, without: Collection[str] = _NOT_DRAWN
+) -> dict[str, Any]:
+    """Return the Arrow arrays of columns of a file by name: of those that a page draws by default.
 
     Raises:
         ValueError: a column of ``names`` is missing, or the file is not Parquet.
         OSError: the file can't be read.
     """
-    with _opened(path, names) as (file, drawn):
+    with _opened(path, names, without) as (file, drawn):
         table = file.read(columns=drawn, use_threads=False)
         return {name: table.column(name).combine_chunks() for name in drawn}
 
 
-def _batches(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the columns in batches of rows; raises as ``_columns``."""
-    with _opened(path, names) as (file, drawn):
+def batches_of(
+    path: Path, names: tuple[str, ...], *, without: Collection[str] = _NOT_DRAWN
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns in batches of rows; raises as ``columns_of``."""
+    with _opened(path, names, without) as (file, drawn):
         for batch in file.iter_batches(_BATCH_ROWS, columns=drawn, use_threads=False):
             yield {name: batch.column(name) for name in drawn}
 
 
 @contextmanager
-def _opened(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, list[str]]]:
+def _opened(
+    path: Path, names: tuple[str, ...], without: Collection[str] = _NOT_DRAWN
+) -> Iterator[tuple[Any, list[str]]]:
     """Open a file; names are read as dictionary codes, in a third of the time of text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
-    drawn = [name for name in names if name not in _NOT_DRAWN]
+    drawn = [name for name in names if name not in without]
     encoded = [name for name in drawn if name in _NAME_COLUMNS]
     # As bytes: Arrow accepts only UTF-8 text, but a folder's name can be any bytes.
     with (
@@ -458,7 +464,7 @@ def _opened(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, list[str]
         yield file, drawn
 
 
-def _array(column: Any) -> NDArray[Any]:  # noqa: ANN401 - an Arrow array
+def array_of(column: Any) -> NDArray[Any]:  # noqa: ANN401 - an Arrow array
     """Return a column's values; a null in a numeric column is NaN."""
     import pyarrow as pa
 
