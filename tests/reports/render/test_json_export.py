@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,12 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
-from wattload.core.units import Unit
+from tests.reports.sessions import against_itself, session
 from wattload.reports.render.json_export import document, json_data, json_report
 from wattload.reports.runs.load import Run, load_runs
-from wattload.reports.stats.subject import make_subject
-from wattload.results.quantity import number, scale_for, scaled
+from wattload.reports.stats.comparison import compare, noise_floors
+from wattload.reports.stats.intervals import sign_flip_p_value
+from wattload.reports.stats.subject import Subject, make_subject
 
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028 & ]]>"
 
@@ -28,45 +26,6 @@ HOSTILE = "</script><script>alert(1)</script><!-- \u2028 & ]]>"
 @pytest.fixture(scope="module")
 def page(arms: tuple[Run, ...]) -> Page:
     return Page(render_page(arms))
-
-
-def tables(source: str) -> Iterator[list[list[str]]]:
-    """Yield the rows of every table of a page as texts."""
-    for table in re.findall(r"<table.*?</table>", source, flags=re.DOTALL):
-        rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)
-        yield [
-            [Page(cell).raw() for cell in re.findall(r"<t[dh].*?</t[dh]>", row, flags=re.DOTALL)]
-            for row in rows
-        ]
-
-
-def test_every_row_of_a_comparison_prints_what_its_data_holds(page: Page) -> None:
-    data = page.data()
-    (comparison,) = data["comparisons"]
-    printed = {row[0]: row for table in tables(page.source) for row in table if len(row) == 7}
-    checked = 0
-    for row in comparison["rows"]:
-        known = data["quantities"][row["quantity"]]
-        means = list(row["centres"].values())
-        if None in means or "effect" not in row:
-            continue
-        scale = scale_for(Unit(known["unit"]), *means)
-        name = f"{known['label']}{scale.unit}"
-        cells = next(cells for first, cells in printed.items() if first.startswith(name))
-        for cell, mean in zip(cells[2:4], means, strict=True):
-            assert cell.startswith(scaled(mean, scale)), cells
-        ratio = row["effect"]["ratio"]
-        assert row["words"] in cells[6]
-        if known["unit"] == Unit.FRACTION.value:
-            assert row["difference"] == pytest.approx(abs(math.log(ratio)))
-            assert cells[4].endswith("points")
-            continue
-        assert row["ratio"] == pytest.approx(max(ratio, 1 / ratio))
-        assert cells[4].startswith(f"{row['leader']} {number(row['ratio'], 3)}")
-        ends = [number(end, 4) for end in row["interval"]]
-        assert cells[5].startswith(" to ".join(ends))
-        checked += 1
-    assert checked > 5
 
 
 def test_a_missing_figure_is_null_with_its_reason(virtual_runs: tuple[Run, ...]) -> None:
@@ -133,3 +92,50 @@ def test_an_edited_record_is_shown_and_not_compared(tmp_path: Path) -> None:
     reported: dict[str, Any] = document(subject)["runs"][0]
     assert (reported["valid"], reported["seal"]) == (False, "broken")
     assert "edited after the run" in Page(render_page([run])).text()
+
+
+NEAR = [1.0, 1.004, 0.997, 1.002, 0.999, 1.001, 1.003, 0.998]
+
+
+def two_arms() -> list[Run]:
+    return session({"A": [1.1e9 * x for x in NEAR], "B": [1e9 * x for x in reversed(NEAR)]})
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    halves = [1e9 * x for x in NEAR], [1e9 * x for x in reversed(NEAR)]
+    return make_subject([*two_arms(), *against_itself("B", *halves)])
+
+
+@pytest.fixture(scope="module")
+def data(subject: Subject) -> dict[str, Any]:
+    return document(subject, claims=True)
+
+
+def test_published_figures_are_opt_in(subject: Subject) -> None:
+    assert document(subject)["published"] is None
+
+
+def test_an_effect_has_both_intervals_and_all_p_values(
+    subject: Subject, data: dict[str, Any]
+) -> None:
+    (group,) = subject.groups
+    (comparison,) = data["comparisons"]
+    checked = 0
+    for row, reported in zip(compare(subject, group), comparison["rows"], strict=True):
+        effect, found = row.effect, reported.get("effect")
+        if effect is None:
+            assert found is None
+            continue
+        assert (found["lower"], found["upper"]) == (effect.lower, effect.upper)
+        assert effect.t is not None
+        assert found["t"] == list(effect.t)
+        assert found["bootstrap"] == (list(effect.bootstrap) if effect.bootstrap else None)
+        assert (found["p_value"], found["floor"]) == (effect.p_value, effect.floor)
+        if effect.demand is not None and effect.estimate is not None:
+            assert found["demand"] == asdict(effect.demand)
+            assert found["demanded"] == [list(each) for each in effect.demanded]
+            assert found["p_value_sign_flips"] == sign_flip_p_value(effect.estimate)
+            checked += 1
+    assert checked > 0
+    assert [each["share"] for each in data["noise"]] == [n.share for n in noise_floors(subject)]

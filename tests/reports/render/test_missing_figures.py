@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.records import Scenario, make_run, write_run
-from tests.reports.conftest import arm, one, render_page
+from tests.reports.conftest import render_page
 from tests.reports.parsing import Page
 from wattload.core.errors import RecordError
 from wattload.core.record.run import RunRecord
@@ -92,15 +92,6 @@ def test_a_record_with_holes_still_makes_every_form(places: list[tuple[str | int
             assert reported[metric.name]["note"]
     assert csv_report(subject)
     assert markdown_report(subject)
-
-
-def test_a_figure_that_is_missing_is_a_dash_in_the_table(tmp_path: Path) -> None:
-    run = one(tmp_path, arm("A", 0))
-    metric = run.record.metrics[0]
-    hole = metric.model_copy(update={"value": None, "missing": {"value": WHY}})
-    record = run.record.model_copy(update={"metrics": (hole, *run.record.metrics[1:])})
-    text = Page(render_page([Run(record=record, traces=run.traces)])).text()
-    assert WHY in text
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])

@@ -14,12 +14,12 @@ from tests.reports.sessions import session
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
 from wattload.reports.charts.arms import Place, arms_figure, parts_figures
-from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
+from wattload.reports.charts.bars import Bar, Dot, checked_range
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import Subject, make_subject
-from wattload.results.quantity import MISSING, Scale
+from wattload.results.quantity import MISSING
 
 BEYOND = [1.7e308, -1e308, 1e200, 1e-200, 5e-324]
 RATES = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9]
@@ -87,11 +87,6 @@ def test_a_bar_that_can_t_be_drawn_says_why(changes: dict[str, Any]) -> None:
     assert found.reason == "the record has 1e+308, which is out of range"
 
 
-def test_a_bar_checked_range_stays_as_it_is() -> None:
-    bar = Bar(label="A", role="a", value=1e30, dots=[Dot(0.0)])
-    assert checked_range(bar) is bar
-
-
 def test_a_part_out_of_range_is_in_no_sum() -> None:
     record, _ = make_run(Scenario(run_id="run-1"))
     parts = [
@@ -104,9 +99,3 @@ def test_a_part_out_of_range_is_in_no_sum() -> None:
     assert load[1].text == "2.00"
     assert compute[1].text == MISSING
     assert "No compute time: the record has 1e+308, which is out of range." in found.caption
-
-
-@pytest.mark.parametrize(("value", "label"), [(3e6, "3\u202f000\u202f000"), (3e-12, "3.00e-12")])
-def test_a_bar_writes_large_and_small_numbers_as_the_page_does(value: float, label: str) -> None:
-    svg = bars_svg("x", [Bar(label="A", role="a", value=value)], Scale(1, ""))
-    assert f">{label}<" in svg

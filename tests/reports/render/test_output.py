@@ -218,14 +218,6 @@ def test_json_that_no_report_is_stays(tmp_path: Path, found: str) -> None:
     assert file.read_bytes() == os.fsencode(found)
 
 
-def test_a_second_name_of_a_record_is_a_record(tmp_path: Path) -> None:
-    file = write_run(tmp_path / "runs", RUN) / RECORD_FILE
-    other = tmp_path / "page.html"
-    other.hardlink_to(file)
-    with pytest.raises(TargetError, match="belongs to the input runs and would be lost"):
-        call(report, file, "-o", other)
-
-
 def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     page, link = tmp_path / "page.html", tmp_path / "link.html"
     page.write_text("old")

@@ -31,12 +31,11 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.target import BlockNode
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
-from wattload.reports.sections.energy import energy_blocks, power_table
+from wattload.reports.sections.energy import energy_blocks
 from wattload.reports.sections.machine import machine_blocks
 from wattload.reports.sections.power import whole_tables
 from wattload.reports.sections.runs import figures_tables, phases_tables
 from wattload.reports.sections.wording import target_words
-from wattload.results.quantity import number
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "records"
 HOST, DEVICE = "box", "SERIALA01"
@@ -317,36 +316,6 @@ def test_hosts_and_modules_of_meters_are_masked_where_they_are_named(run: Run) -
     masked = Masker([record]).record(record)
     assert masked.power.samplers[0].host == "host-1"
     assert "qtl1999" not in masked.model_dump_json()
-
-
-def test_rates_per_watt_and_idle_power_per_tb_follow_the_printed_formulas(run: Run) -> None:
-    (controller,) = run.record.controllers
-    assert controller.before is not None
-    reasons = {k: v for k, v in controller.before.missing.items() if k != "capacity_bytes"}
-    state = controller.before.model_copy(update={"capacity_bytes": 4 * 10**12, "missing": reasons})
-    record = with_energy(run.record, statistics=statistics(), energy_j=100.0, idle_w=5.0)
-    record = record.model_copy(
-        update={"controllers": (controller.model_copy(update={"before": state}),)}
-    )
-    phase = record.power.energy[0].phase
-    table = power_table(record)
-    assert table is not None
-    moved = record.moved_bytes(phase, "read") + record.moved_bytes(phase, "written")
-    operations = sum(
-        (each.read_operations or 0) + (each.write_operations or 0)
-        for each in record.counters
-        if each.phase == phase
-    )
-    titles = [column.title for column in table.columns]
-    texts = [cell.text.replace("\u00a0", " ") for cell in table.rows[0]]
-    cells = dict(zip(titles, texts, strict=True))
-    assert cells["idle per TB"] == "1.25 W"
-    assert cells["rate per watt"] == f"{number(moved / 100 / 1e6)} MB/s per W"
-    assert cells["I/O rate per watt"] == f"{number(operations / 100)} /s per W"
-    twice = (*record.power.energy, record.power.energy[0].model_copy(update={"device": "OTHER"}))
-    both = power_table(altered(record, energy=twice))
-    assert both is not None
-    assert "rate per watt" not in {column.title for column in both.columns}
 
 
 @pytest.mark.parametrize(
