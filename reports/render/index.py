@@ -18,9 +18,8 @@ from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord
 from wattload.reports.render.page import policy, style_sheet, template
 from wattload.reports.runs.energy import Energy, energy_text
-from wattload.reports.runs.load import readable_records
+from wattload.reports.runs.load import readable_records, record_fault, search_records
 from wattload.reports.runs.redact import Masker
-from wattload.reports.runs.search import record_fault, search_records
 from wattload.reports.sanitize import file_name
 from wattload.reports.sections.runs import first_figures, row_energy
 from wattload.reports.sections.wording import moment

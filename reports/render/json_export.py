@@ -18,8 +18,7 @@ from wattload.core.base_models import Frozen
 from wattload.reports.claims.comparison import compare_claims, unmeasured_claims
 from wattload.reports.claims.papers import Paper
 from wattload.reports.runs.energy import Energy, every_energy
-from wattload.reports.runs.load import Run, inputs_digest
-from wattload.reports.runs.search import LeftOut
+from wattload.reports.runs.load import LeftOut, Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen
 from wattload.reports.stats.comparison import (
     Row,

@@ -23,8 +23,7 @@ from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
 from wattload.reports.render.text_export import csv_report, markdown_report, ratios_report
 from wattload.reports.runs.compact import Compactor
-from wattload.reports.runs.load import LoadedRuns, load_readable
-from wattload.reports.runs.search import LeftOut
+from wattload.reports.runs.load import LeftOut, LoadedRuns, load_readable
 from wattload.reports.stats.subject import Subject, make_subject
 
 FORMS: Mapping[str, Callable[[Subject], str]] = {

@@ -18,8 +18,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.load import Run
-from wattload.reports.runs.search import LeftOut
+from wattload.reports.runs.load import LeftOut, Run
 from wattload.reports.runs.validity import checks_of_files, energy_faults, faults
 from wattload.reports.stats.effects import MINIMUM_RUNS
 from wattload.results.identity_cache import cache_by_identity

@@ -17,7 +17,7 @@ from tests.run.running import (
 )
 from tests.tinyfs import fill, tiny_file_system
 from wattload.core.record.file import RESERVE_FILE, read_record
-from wattload.reports.runs.search import journal_runs
+from wattload.reports.runs.load import journal_runs
 
 pytestmark = pytest.mark.slow
 

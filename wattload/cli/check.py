@@ -72,8 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from wattload.core.mlperf import judge
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
-    from wattload.reports.runs.load import load_readable
-    from wattload.reports.runs.search import find_records
+    from wattload.reports.runs.load import find_records, load_readable
     from wattload.reports.runs.validity import checks_of_files
 
     found = find_records(arguments.runs)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from wattload.core.host_paths import is_lost, mounted
 
 if TYPE_CHECKING:
-    from wattload.reports.runs.search import LeftOut
+    from wattload.reports.runs.load import LeftOut
 
 INDEX = "index.html"
 STANDARD_OUTPUT = Path("-")

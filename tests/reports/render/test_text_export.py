@@ -15,8 +15,7 @@ from wattload.reports.render.text_export import (
     markdown_report,
     ratios_report,
 )
-from wattload.reports.runs.load import Run
-from wattload.reports.runs.search import LeftOut
+from wattload.reports.runs.load import LeftOut, Run
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
 

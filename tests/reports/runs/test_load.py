@@ -17,8 +17,7 @@ from wattload.core.errors import RecordError
 from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import Comparison
-from wattload.reports.runs.load import load_runs
-from wattload.reports.runs.search import find_records
+from wattload.reports.runs.load import find_records, load_runs
 from wattload.reports.runs.traces import read_traces
 
 SHORT = Scenario(run_id="run-short", seconds=1.0)

@@ -14,9 +14,14 @@ from wattload.core.errors import RecordError
 from wattload.core.record.file import DRAFT_FILE, OWNER_FILE, RECORD_FILE
 from wattload.reports.render.index import render_index
 from wattload.reports.render.output import FORMS, make_report
-from wattload.reports.runs import search, traces
-from wattload.reports.runs.load import load_readable
-from wattload.reports.runs.search import DEEPEST, find_records, search_records
+from wattload.reports.runs import load, traces
+from wattload.reports.runs.load import (
+    DEEPEST,
+    find_records,
+    load_readable,
+    load_runs,
+    search_records,
+)
 
 
 def short(name: str, order: int = 0) -> Scenario:
@@ -54,7 +59,7 @@ def test_folders_below_the_deepest_level_are_listed_and_data_is_not_searched(
 def test_a_folder_of_far_more_than_runs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(load, "MOST_ENTRIES", 10)
     for index in range(11):
         (tmp_path / str(index)).touch()
     with pytest.raises(RecordError, match="more than 10 files and folders; name the folder of"):
@@ -145,14 +150,14 @@ def test_a_record_that_vanishes_after_it_was_listed_is_left_out(
 ) -> None:
     write_run(tmp_path, short("run-a"))
     second = write_run(tmp_path, short("run-b", 1))
-    listed = search.search_records
+    listed = load.search_records
 
-    def vanishing(folder: Path) -> search.FoundRecords:
+    def vanishing(folder: Path) -> load.FoundRecords:
         found = listed(folder)
         shutil.rmtree(second)
         return found
 
-    monkeypatch.setattr(search, "search_records", vanishing)
+    monkeypatch.setattr(load, "search_records", vanishing)
     (left,) = load_readable([tmp_path]).left_out
     assert left.name == "run-b"
     assert left.reason.startswith("has no record.json")
@@ -168,3 +173,53 @@ def test_a_trace_that_fills_the_memory_is_a_note(
     assert run.traces.throughput is None
     (note,) = [note for note in run.traces.notes if "throughput" in note]
     assert "can't be read: it has" in note
+
+
+def entry(point: str, folder: str) -> str:
+    return json.dumps({"point": point, "folder": folder}) + "\n"
+
+
+def runs_at(folder: Path, *names: str) -> list[Path]:
+    files = [folder / name / "record.json" for name in names]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    return files
+
+
+def test_a_journal_names_the_last_run_of_each_point(tmp_path: Path) -> None:
+    _, second, again = runs_at(tmp_path, "one", "two", "one-again")
+    journal = tmp_path / "sweep-1.jsonl"
+    journal.write_text(
+        json.dumps({"session": "s1"})
+        + "\n"
+        + entry("p1", "one")
+        + entry("p2", "two")
+        + entry("p1", "one-again")
+        + entry("p3", "deleted")
+        + '{"point": "p4", "fol'
+    )
+    assert find_records([journal]).files == [again, second]
+
+
+def test_the_journal_of_a_search_is_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    (found,) = runs_at(tmp_path, "one")
+    journal = tmp_path / "search-1" / "journal.jsonl"
+    journal.parent.mkdir()
+    journal.write_text(entry("p1", "one"))
+    assert find_records([journal]).files == [found]
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "\x00\xff", entry("p", "../../etc")])
+def test_a_journal_without_runs_is_refused(tmp_path: Path, text: str) -> None:
+    journal = tmp_path / "runs" / "sweep-1.jsonl"
+    journal.parent.mkdir()
+    journal.write_text(text)
+    with pytest.raises(RecordError, match=r"sweep-1\.jsonl lists no run"):
+        load_runs([journal])
+
+
+def test_a_pipe_in_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sweep-1.jsonl")
+    with pytest.raises(RecordError, match=r"sweep-1\.jsonl is not a regular file"):
+        load_runs([tmp_path / "sweep-1.jsonl"])
