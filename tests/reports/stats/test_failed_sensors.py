@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import session, turn
-from tests.reports.stats.test_summary import FAST, REAL, SLOW, screen, with_ceiling
+from tests.reports.sessions import known, session, turn
+from tests.reports.stats.test_summary import FAST, REAL, SLOW, row, screen, with_ceiling
 from wattload.core.record.results import Check
-from wattload.reports.blocks import Link, Verdicts
+from wattload.reports.blocks import Link
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.first import failed_check, first_section, representative_run
+from wattload.reports.sections.first import failed_check, representative_run
 from wattload.reports.stats.subject import Subject, make_subject
-from wattload.reports.stats.summary import VerdictRow, first_screen
+from wattload.reports.stats.summary import first_screen
 
 FAILED = [f"s1-B-{block}" for block in range(8)]
 UNEXPLAINED = FAILED[2:4]
@@ -53,14 +53,8 @@ def pairs(**changes: Any) -> list[Run]:
     return with_ceiling(session({"A": FAST, "B": SLOW}, **REAL, **changes), 3.0)
 
 
-def only_row(runs: Sequence[Run]) -> VerdictRow:
-    """Return the row of the only workload."""
-    (found,) = screen(runs).rows
-    return found
-
-
 def test_a_row_without_failed_sensors_says_nothing_of_them() -> None:
-    found = only_row(pairs())
+    found = row(pairs())
     assert (found.sensor, found.counts, found.grade.word) == ("", "", "high")
     assert [bar.mean_count for bar in found.every_bar] == [8] * 6
     assert screen(pairs()).excluded_energies == ()
@@ -70,7 +64,7 @@ def test_a_row_without_failed_sensors_says_nothing_of_them() -> None:
 def test_a_single_failed_sensor_is_named_with_its_run(
     unexplained: Sequence[str], effect: str
 ) -> None:
-    found = only_row(failing(pairs(), FAILED[:1], unexplained))
+    found = row(failing(pairs(), FAILED[:1], unexplained))
     assert found.sensor == f"power sensor failed its check in run 0; its energy {effect}"
 
 
@@ -98,7 +92,7 @@ def said(runs: Sequence[Run], subject: Subject | None = None) -> str:
 
 @pytest.mark.parametrize("workload", ["unet3d", "dlrm"])
 def test_failed_sensors_are_counted_in_the_row_and_lower_the_grade(workload: str) -> None:
-    found = only_row(failing(pairs(workload=workload), FAILED))
+    found = row(failing(pairs(workload=workload), FAILED))
     assert found.sensor == "power sensor failed its check in 8 of 16 runs; their energies count"
     assert found.counts == ""
     assert "power sensor failed its check" in found.grade.reason
@@ -106,13 +100,13 @@ def test_failed_sensors_are_counted_in_the_row_and_lower_the_grade(workload: str
 
 
 def test_the_sensor_of_another_source_than_the_energys_is_not_counted() -> None:
-    found = only_row(failing(pairs(), FAILED, source="other"))
+    found = row(failing(pairs(), FAILED, source="other"))
     assert (found.sensor, found.grade.word) == ("", "high")
 
 
 def test_excluded_energies_are_named_and_their_partners_are_not_in_the_mean() -> None:
     runs = failing(pairs(), FAILED, UNEXPLAINED)
-    found = only_row(runs)
+    found = row(runs)
     assert found.counts == "energy: n = 6 of 8 (2 excluded)"
     a, b = found.energies.bars
     assert [mark.in_mean for mark in a.marks] == [True] * 2 + [False] * 2 + [True] * 4
@@ -125,10 +119,9 @@ def test_excluded_energies_are_named_and_their_partners_are_not_in_the_mean() ->
 
 def test_a_workload_without_any_energy_that_counts_says_that_it_is_excluded() -> None:
     runs = failing(pairs(), [each.id for each in pairs()], [each.id for each in pairs()])
-    found = only_row(runs)
+    found = row(runs)
     assert found.energies.missing == "excluded: checks of power failed or were not made"
-    assert found.energy is not None
-    assert found.energy.words == "excluded (checks of power failed or were not made)"
+    assert known(found.energy).words == "excluded (checks of power failed or were not made)"
     assert found.sensor == "power sensor failed its check in 16 of 16 runs"
 
 
@@ -142,7 +135,7 @@ def test_runs_without_a_sensor_have_no_excluded_energy() -> None:
         for run in runs
     ]
     assert screen(without).excluded_energies == ()
-    assert only_row(without).counts == ""
+    assert row(without).counts == ""
     assert "with valid energy" not in markdown_report(make_subject(without))
 
 
@@ -150,39 +143,22 @@ def test_a_chart_of_one_run_takes_one_whose_energy_counts() -> None:
     middle = [1.0e9, 1.1e9, 1.2e9, 1.3e9, 1.4e9]
     plain = session({"A": middle}, interleave="none", **REAL)
     subject = make_subject(plain)
-    first = representative_run(subject, plain)
-    assert first is not None
-    assert first.id == "s1-A-2"
+    assert known(representative_run(subject, plain)).id == "s1-A-2"
     runs = failing(plain, ["s1-A-2"], ["s1-A-2"])
-    other = representative_run(make_subject(runs), runs)
-    assert other is not None
-    assert other.id == "s1-A-1"
+    assert known(representative_run(make_subject(runs), runs)).id == "s1-A-1"
     alone = failing(plain[:1], ["s1-A-0"], ["s1-A-0"])
-    shown = representative_run(make_subject(alone), alone)
-    assert shown is not None
-    assert shown.id == "s1-A-0"
+    assert known(representative_run(make_subject(alone), alone)).id == "s1-A-0"
 
 
 def test_json_and_markdown_say_the_same() -> None:
     subject = make_subject(failing(pairs(), FAILED, UNEXPLAINED))
     found = document(subject)["first_screen"]
     assert len(found["excluded_energies"]) == 2
-    (row,) = found["rows"]
-    assert row["sensor"] == "power sensor failed its check in 8 of 16 runs"
-    bars = row["bars"][1]["bars"]
+    (line,) = found["rows"]
+    assert line["sensor"] == "power sensor failed its check in 8 of 16 runs"
+    bars = line["bars"][1]["bars"]
     assert [(each["run_count"], each["mean_count"]) for each in bars] == [(8, 6), (8, 6)]
     text = markdown_report(subject)
     assert "B: 8 valid runs, 6 with valid energy" in text
     assert "power sensor failed its check in 8 of 16 runs" in text
     assert "**Excluded energies**" in text
-
-
-def test_the_first_screen_links_a_failed_sensor_to_the_evidence() -> None:
-    subject = make_subject(failing(pairs(), FAILED, UNEXPLAINED))
-    verdicts, *_ = first_section(subject, first_screen(subject))
-    assert isinstance(verdicts, Verdicts)
-    (line,) = verdicts.lines
-    sensor, counts = line.notes
-    assert sensor == [Link("power sensor failed its check in 8 of 16 runs", "trust")]
-    assert counts == "energy: n = 6 of 8 (2 excluded)"
-    assert verdicts.bars == "A and B, each run a dot; hollow: not in the mean"
