@@ -92,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
     judged = [Judged(run, checks_of_files(run), judge(run.record, records)) for run in loaded.runs]
     if arguments.json:
         documents = [_document(each, again.get(each.run.id)) for each in judged]
-        documents += [_left_out_document(path, reason) for path, reason in left_out.items()]
+        documents += [
+            {"path": str(path), "outcome": LEFT_OUT, "reason": reason}
+            for path, reason in left_out.items()
+        ]
         print(json.dumps(documents, indent=1))
     else:
         _show(judged, left_out, [again[each.run.id] for each in judged if again])
@@ -145,10 +148,6 @@ def _document(judged: Judged, again: Recomputed | None) -> dict[str, Any]:
         "mlperf": None if mlperf is None else mlperf.model_dump(mode="json"),
         **recomputed,
     }
-
-
-def _left_out_document(path: Path, reason: str) -> dict[str, Any]:
-    return {"path": str(path), "outcome": LEFT_OUT, "reason": reason}
 
 
 def _show(
@@ -307,7 +306,9 @@ class Pair:
         """The names of the figures that differ by more than rounding; none if one of both lacks."""
         if self.stored is None or self.again is None:
             return ()
-        slacks = {"_j": _slack_j(self.again), "_w": _slack_w(self.again)}
+        slack_j, seconds = _slack_j(self.again), self.again.seconds
+        slack_w = max(SLACK_W, slack_j / seconds if seconds > 0 else 0.0)
+        slacks = {"_j": slack_j, "_w": slack_w}
         one, other = (each.model_dump(mode="json") for each in (self.stored, self.again))
         return tuple(dict.fromkeys(_differing(one, other, slacks, ROUNDING)))
 
@@ -324,10 +325,6 @@ def _slack_j(energy: EnergyRecord) -> float:
     """
     uncertainty_j = math.hypot(*energy.uncertainty_parts_j.values())
     return max(U_SHARE * uncertainty_j, SLACK_W * energy.seconds)
-
-
-def _slack_w(energy: EnergyRecord) -> float:
-    return max(SLACK_W, _slack_j(energy) / energy.seconds if energy.seconds > 0 else 0.0)
 
 
 def _differing(

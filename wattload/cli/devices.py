@@ -372,7 +372,7 @@ def view_meters(
     roots: Roots = LIVE, *, ipmi: Path = DEVICE, open_link: OpenLink = IpmiDevice
 ) -> tuple[MeterView, ...]:
     """Return the meters of this host other than drives and GPUs, each read once."""
-    return tuple(_view(source) for source in _sources(roots, ipmi, open_link))
+    return tuple(_meter(source) for source in _sources(roots, ipmi, open_link))
 
 
 def _sources(roots: Roots, ipmi: Path, open_link: OpenLink) -> Iterator[PowerSource]:
@@ -384,7 +384,7 @@ def _sources(roots: Roots, ipmi: Path, open_link: OpenLink) -> Iterator[PowerSou
         yield IpmiSource(period_s=_PERIOD_S, open_link=open_link)
 
 
-def _view(source: PowerSource) -> MeterView:
+def _meter(source: PowerSource) -> MeterView:
     reading = _reading(source)
     facts = source.facts()
     return MeterView(

@@ -99,6 +99,12 @@ def text_or_empty(path: Path) -> str:
         return ""
 
 
+def named_values(text: str) -> dict[str, str]:
+    """Return the values in lines such as ``MemTotal: 1000 kB`` by their names."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def read_int(path: Path) -> int:
     """Return the integer in a file; raises ``ValueError`` naming the file."""
     text = read_text(path)

@@ -89,7 +89,8 @@ def plan_turns(axes: Sequence[Axis], config: RunConfig) -> tuple[Turn, ...]:
     """
     _check_settings(axes, config)
     by = [] if config.interleave == "aa" else _arm_axes(axes, config.interleave_by)
-    arms = _arms(by) if by else _identical_arms(config.label)
+    halves = [Arm(name=f"{config.label}-{side}", texts=()) for side in range(1, ARMS + 1)]
+    arms = _arms(by) if by else halves
     others = [axis for axis in axes if axis not in by]
     points = [
         [(arm.name, fitting((*rest, *arm.texts), axes)) for arm in arms] for rest in product(others)
@@ -235,10 +236,6 @@ def _arms(by: Sequence[Axis]) -> list[Arm]:
         Arm(name=label, texts=(*(axis.texts[side] for axis in by), override_of("label", label)))
         for side, label in enumerate(labels)
     ]
-
-
-def _identical_arms(label: str) -> list[Arm]:
-    return [Arm(name=f"{label}-{side}", texts=()) for side in range(1, ARMS + 1)]
 
 
 def announcement(turns: Sequence[Turn], repeat: int) -> tuple[str, ...]:

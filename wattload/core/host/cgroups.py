@@ -385,7 +385,10 @@ def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
         raise MemoryLimitError(
             f"{group.folder} is not this process's control group, which is hidden; {_IN_CONTAINER}"
         )
-    place = _place_1(group) if group.version == 1 else _place_2(group)
+    if group.version == 1:
+        place = LimitPlace(method="cgroup1", own=group.folder, parent=group.folder)
+    else:
+        place = _place_2(group)
     for path in (place.parent, place.own / _MEMBERS, place.parent / _MEMBERS):
         if not os.access(path, os.W_OK):
             code = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
@@ -405,10 +408,6 @@ def _has_memory(group: Group) -> bool:
     if group.version == 1:
         return (group.folder / "memory.limit_in_bytes").exists()
     return "memory" in text_or_empty(group.top / "cgroup.controllers").split()
-
-
-def _place_1(group: Group) -> LimitPlace:
-    return LimitPlace(method="cgroup1", own=group.folder, parent=group.folder)
 
 
 def _place_2(group: Group) -> LimitPlace:

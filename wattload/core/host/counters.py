@@ -230,7 +230,7 @@ def host_state(roots: Roots = LIVE) -> HostState:
     observation = Observation()
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     observation.read("cpu_total_s", lambda: sum(_cpu_ticks(roots)) / ticks_per_s)
-    observation.read("cpu_busy_s", lambda: _busy_ticks(_cpu_ticks(roots)) / ticks_per_s)
+    observation.read("cpu_busy_s", lambda: _busy_ticks(roots) / ticks_per_s)
     observation.read("steal_s", lambda: _cpu_ticks(roots)[_STEAL] / ticks_per_s)
     observation.read("load_1min", lambda: float(read_text(roots.proc / "loadavg").split()[0]))
     _read_memory(observation, roots)
@@ -258,7 +258,8 @@ def _cpu_ticks(roots: Roots) -> list[int]:
     return [int(field) for field in fields[:_COUNTED]]
 
 
-def _busy_ticks(ticks: list[int]) -> int:
+def _busy_ticks(roots: Roots) -> int:
+    ticks = _cpu_ticks(roots)
     return sum(ticks) - sum(ticks[_IDLE]) - ticks[_STEAL]
 
 

@@ -28,6 +28,7 @@ from wattload.core.sysfs import (
     Roots,
     block_folder,
     bracketed,
+    named_values,
     read_int,
     read_meminfo,
     read_text,
@@ -58,7 +59,7 @@ _CODE = Path(wattload.__file__).resolve().parent
 
 def read_cpu(observation: Observation, roots: Roots) -> None:
     folder = roots.sys / "devices/system/cpu"
-    info = _cpuinfo(roots)
+    info = cpuinfo(roots)
     model = info.get("model name") or info.get("Model") or info.get("cpu model")
     observation.put("cpu_model", model, "cpuinfo has no model")
     observation.put("microcode", info.get("microcode"), "cpuinfo has no microcode revision")
@@ -75,14 +76,13 @@ def read_cpu(observation: Observation, roots: Roots) -> None:
 
 
 def cpu_flags(roots: Roots) -> frozenset[str]:
-    return frozenset(_cpuinfo(roots).get("flags", "").split())
+    return frozenset(cpuinfo(roots).get("flags", "").split())
 
 
-def _cpuinfo(roots: Roots) -> dict[str, str]:
+def cpuinfo(roots: Roots) -> dict[str, str]:
     """Return the first processor's part of ``/proc/cpuinfo``; empty if it can't be read."""
     text = text_or_empty(roots.proc / "cpuinfo")
-    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return named_values(text.partition("\n\n")[0])
 
 
 def _idle_states(folder: Path) -> tuple[str, ...] | None:
@@ -174,7 +174,11 @@ def _firmware_names(roots: Roots) -> list[str]:
 
 def find_container(roots: Roots) -> str:
     """Return the kind of container that this process runs in, or ``none``."""
-    if (roots.top / ".dockerenv").exists() and _has_engine_mounts(roots):
+    # A machine created from an image has the image's marker file but is not a container: only an
+    # engine mounts its own files over /etc.
+    if (roots.top / ".dockerenv").exists() and any(
+        mount.mount_point in _ENGINE_MOUNTS for mount in read_mounts(roots)
+    ):
         return "docker"
     if (roots.top / "run/.containerenv").exists():
         return "podman"
@@ -183,14 +187,6 @@ def find_container(roots: Roots) -> str:
         return named
     cgroups = read_text(roots.proc / "self/cgroup")
     return next((word for word in _CGROUP_WORDS if word in cgroups), _NONE)
-
-
-def _has_engine_mounts(roots: Roots) -> bool:
-    """Return whether an engine mounted its own files over ``/etc``.
-
-    A machine created from an image has the image's marker file but is not a container.
-    """
-    return any(mount.mount_point in _ENGINE_MOUNTS for mount in read_mounts(roots))
 
 
 def _named_by_manager(roots: Roots) -> str:

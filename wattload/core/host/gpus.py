@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,7 +18,15 @@ from wattload.core.errors import ConfigError, NoGpuError
 from wattload.core.host.facts import cpus_of_node
 from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import Target
-from wattload.core.sysfs import LIVE, Roots, block_folder, read_int, read_text
+from wattload.core.sysfs import (
+    LIVE,
+    Roots,
+    block_folder,
+    named_values,
+    read_int,
+    read_text,
+    text_or_empty,
+)
 
 Link = Literal["same switch", "same root complex", "same node", "another node", "unknown"]
 """How a GPU and a drive are connected, the nearest first."""
@@ -143,7 +152,8 @@ def _distance(gpu: Gpu, places: Sequence[DrivePlace]) -> tuple[int, int]:
 
 
 def _distance_to(gpu: Gpu, place: DrivePlace) -> tuple[int, int]:
-    shared = _shared_steps(gpu.pci_path, place.pci_path)
+    steps = zip(gpu.pci_path, place.pci_path, strict=False)
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], steps)))
     link: Link = "unknown"
     if shared >= _BELOW_ONE_PORT:
         link = "same switch"
@@ -152,12 +162,6 @@ def _distance_to(gpu: Gpu, place: DrivePlace) -> tuple[int, int]:
     elif gpu.node is not None and place.node is not None:
         link = "same node" if gpu.node == place.node else "another node"
     return _NEAREST_FIRST.index(link), -shared
-
-
-def _shared_steps(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many steps from the root complex on two paths have in common."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _in_sysfs(roots: Roots) -> Iterator[str]:
@@ -209,12 +213,7 @@ def _cpus_of(node: int | None, roots: Roots) -> str | None:
 
 def _information(address: str, roots: Roots) -> dict[str, str]:
     """Return the driver's lines on a GPU by their names; empty without any."""
-    try:
-        text = read_text(roots.proc / "driver/nvidia/gpus" / address / "information")
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return named_values(text_or_empty(roots.proc / "driver/nvidia/gpus" / address / "information"))
 
 
 def _is_divided(minor: str | None, roots: Roots) -> bool:

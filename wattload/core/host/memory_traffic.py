@@ -22,7 +22,7 @@ from pathlib import Path
 from platform import machine
 from typing import Literal, Protocol
 
-from wattload.core.host.facts import parse_cpus
+from wattload.core.host.facts import cpuinfo, parse_cpus
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.core.units import MIB
 
@@ -261,10 +261,7 @@ def _bytes_each(event: Path) -> float:
 
 
 def _has_known_fabric(roots: Roots) -> bool:
-    fields: dict[str, str] = {}
-    for line in read_text(roots.proc / "cpuinfo").splitlines():
-        name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), value.strip())
+    fields = cpuinfo(roots)
     family, model = int(fields.get("cpu family", "0")), int(fields.get("model", "0"))
     return model in _DF_FAMILIES.get(family, ())
 

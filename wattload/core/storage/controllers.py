@@ -314,13 +314,13 @@ def _smart_by_hwmon(folder: Path) -> SmartState | None:
     observation = Observation()
     others = set(SmartState.model_fields) - {"missing", "temperature_k"}
     observation.lack(NEEDS_ADMIN_QUEUE, *others)
-    observation.read("temperature_k", lambda: _kelvin(sensors[0]), "the drive reports 0 K")
-    return observation.build(SmartState)
-
-
-def _kelvin(sensor: Path) -> int | None:
     # drivers/nvme/host/hwmon.c: the drive's whole kelvins less 273.150, in millidegrees.
-    return (read_int(sensor) + _ZERO_CELSIUS_MILLIKELVIN) // 1000 or None
+    observation.read(
+        "temperature_k",
+        lambda: (read_int(sensors[0]) + _ZERO_CELSIUS_MILLIKELVIN) // 1000 or None,
+        "the drive reports 0 K",
+    )
+    return observation.build(SmartState)
 
 
 def link_warning(facts: ControllerFacts, state: ControllerState) -> str | None:
