@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
 from wattload.core.workload import (
     Accelerator,
-    DataFacts,
     Outcome,
     RunContext,
     WorkloadPlan,
@@ -45,7 +45,7 @@ class Null:
             needs_direct_io=False,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Return ``None``: there is no data."""
         return None
 

@@ -17,10 +17,11 @@ from typing import Any
 
 from wattload.core.errors import DataError, TargetError, WattloadError, remedy
 from wattload.core.io import Allocation, Extent, IOKind, IOPlan, Stamps
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB, format_bytes
-from wattload.core.workload import DataFacts, Phase, RunContext
+from wattload.core.workload import Phase, RunContext
 from wattload.loaders.aligned_io import create_direct, direct_alignment
 from wattload.loaders.data.data_folder import (
     TEMPORARY_SUFFIX,
@@ -114,11 +115,11 @@ class StampedFiles:
         for file in self.files:
             _require_size(file.path, file.size_bytes)
 
-    def facts(self, *, reused: bool) -> DataFacts:
+    def facts(self, *, reused: bool) -> DataRecord:
         """Return the facts for the run record, with the folder on the first target."""
-        return DataFacts(
+        return DataRecord(
             key=self.key,
-            folder=self.targets[0].data_folder / self.key,
+            folder=str(self.targets[0].data_folder / self.key),
             file_count=len(self.files),
             data_bytes=self.data_bytes,
             reused=reused,

@@ -29,10 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError, TargetError, WattloadError, remedy
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB
-from wattload.core.workload import DataFacts, Phase, RunContext
+from wattload.core.workload import Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
 from wattload.loaders.data.data_folder import (
     TEMPORARY_SUFFIX,
@@ -174,7 +175,7 @@ class GraphFiles:
         """Return the space that an interrupted call has reserved, which the next one takes over."""
         return sum(map(unfinished_bytes, existing_on_targets(self._targets, self.key)))
 
-    def prepare(self, context: RunContext, workers: int) -> DataFacts:
+    def prepare(self, context: RunContext, workers: int) -> DataRecord:
         """Write what is missing with up to ``workers`` threads, and return the facts of the data.
 
         One process at a time. An interrupted call is continued by the next one.
@@ -205,9 +206,9 @@ class GraphFiles:
                 folder.discard(name)
             folder.seal()
             folder.close()
-        return DataFacts(
+        return DataRecord(
             key=self.key,
-            folder=self._targets[0].data_folder / self.key,
+            folder=str(self._targets[0].data_folder / self.key),
             file_count=len(self._files),
             data_bytes=self.data_bytes,
             reused=not missing,

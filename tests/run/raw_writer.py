@@ -13,11 +13,11 @@ import numpy as np
 from wattload.core.base_models import Frozen
 from wattload.core.io import BlockIdentity
 from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import TargetKind
 from wattload.core.workload import (
     Accelerator,
     Conditioning,
-    DataFacts,
     Outcome,
     RunContext,
     WorkloadPlan,
@@ -67,7 +67,7 @@ class RawWriter:
             covered_bytes=int(max(sizes) * self._share),
         )
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Purge, and note how the drive was prepared."""
         self._wait("prepare")
         for target in context.targets:

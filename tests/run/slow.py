@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from wattload.core.errors import DataError
 from wattload.core.record.results import Check
-from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.core.record.run import DataRecord
+from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
 from wattload.workloads.null import Config
 
 
@@ -38,7 +39,7 @@ class Slow:
             needs_direct_io=False,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Make nothing."""
         with context.phase("prepare", timed=False):
             self._wait("prepare", context)

@@ -66,12 +66,12 @@ def dlrm() -> Dlrm:
 def test_a_day_file_is_not_written_through_a_link(target: Path, thesis: Path, plant: Plant) -> None:
     context = context_at(target)
     folder = dlrm().prepare(context).folder
-    (folder / "day_0").unlink()
-    plant(folder / "day_0", thesis)
+    (Path(folder) / "day_0").unlink()
+    plant(Path(folder) / "day_0", thesis)
     with pytest.raises(ForeignFileError, match=r"day_0 is (a symbolic link|one of 2 names)"):
         dlrm().prepare(context)
     assert thesis.read_text() == THESIS
-    assert (folder / "day_0").samefile(thesis)
+    assert (Path(folder) / "day_0").samefile(thesis)
 
 
 @pytest.mark.parametrize("plant", [link, hard_link])

@@ -16,6 +16,7 @@ from wattload.core.host.counters import BlockStat
 from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.results import Check, Latency
+from wattload.core.record.run import DataRecord
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
 
@@ -330,18 +331,6 @@ class WorkloadPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFacts:
-    """The data of a run: its key, its size, whether it was reused, and its parameters."""
-
-    key: str
-    folder: Path
-    file_count: int
-    data_bytes: int
-    reused: bool
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The results of a workload's run. Rank 0's are kept, except latencies and traced operations.
 
@@ -471,7 +460,7 @@ class Workload(Protocol):
         """Return what the run will do to the target; raises ``ConfigError`` if it is impossible."""
         ...
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Generate or reuse the data, keyed by its parameters and resumable; leave caches cold."""
         ...
 

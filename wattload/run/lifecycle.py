@@ -27,11 +27,11 @@ from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
-from wattload.core.record.run import Comparison, RunRecord, Status
+from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status
 from wattload.core.storage.guard import Inspection
 from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
-from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
+from wattload.core.workload import Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.run.compose import (
     build_workload,
@@ -111,7 +111,7 @@ def preview_run(
 
 def generate_data(
     process: ProcessContext, overrides: Sequence[str], command: tuple[str, ...]
-) -> DataFacts | None:
+) -> DataRecord | None:
     """Generate or complete the data of a run; returns its facts, ``None`` if the run needs none."""
     life = RunLifecycle(process, overrides, command)
     return _undone_on_failure(life, life.generate)
@@ -221,7 +221,7 @@ class RunLifecycle:
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return Preview(config=self._config, targets=targets, plan=plan, drives=inspections)
 
-    def generate(self) -> DataFacts | None:
+    def generate(self) -> DataRecord | None:
         """Generate or complete the data and return its facts; there is no record."""
         if self._config.target.is_block:
             raise ConfigError(
@@ -362,7 +362,7 @@ class RunLifecycle:
         context: Context,
         power_session: PowerSession | None,
         load: LoadSession | None,
-    ) -> DataFacts | None:
+    ) -> DataRecord | None:
         """Prepare the data, measure idle power, and settle the load.
 
         If no rest may follow the preparation, both come before it.
@@ -528,14 +528,14 @@ class RunLifecycle:
         return (folder if record is not None else None), status
 
 
-def _data_files(targets: Sequence[Target], data: DataFacts | None) -> list[Path]:
+def _data_files(targets: Sequence[Target], data: DataRecord | None) -> list[Path]:
     """Return the data's files, at most ``MAX_FILES`` per target: each costs an ioctl."""
     if data is None:
         return []
     return [path for target in targets for path in islice(_files(target, data), MAX_FILES)]
 
 
-def _files(target: Target, data: DataFacts) -> Iterator[Path]:
+def _files(target: Target, data: DataRecord) -> Iterator[Path]:
     if target.kind is not TargetKind.DIRECTORY:
         return
     for path in sorted((target.data_folder / data.key).rglob("*")):

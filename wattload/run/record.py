@@ -33,7 +33,7 @@ from wattload.core.record.phase import TraceFile, phase_windows
 from wattload.core.record.results import Check, Latency
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
-from wattload.core.workload import DataFacts, Outcome
+from wattload.core.workload import Outcome
 from wattload.power.energy.trace import TraceBuilder
 from wattload.power.sampler.aborted_record import finish_in
 from wattload.power.sampler.samples import read_samples
@@ -97,7 +97,7 @@ class RankReport:
 class Findings:
     """The workload's results, on rank 0."""
 
-    data: DataFacts | None = None
+    data: DataRecord | None = None
     outcome: Outcome = field(default_factory=Outcome)
     verification: Sequence[Check] = ()
     operations: Sequence[OperationRow] = ()
@@ -342,7 +342,7 @@ def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> T
 
 
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
-    config, data, outcome = header.order.config, findings.data, findings.outcome
+    config, outcome = header.order.config, findings.outcome
     is_direct = any(
         path.path_requested == "o_direct" or path.counts is not None for path in outcome.paths
     )
@@ -372,7 +372,7 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         paths=tuple(findings.outcome.paths),
         facts=outcome.facts.model_dump(mode="json") if outcome.facts is not None else {},
         remarks=_remarks(findings.outcome),
-        data=None if data is None else _data_record(data),
+        data=findings.data,
     )
 
 
@@ -380,17 +380,6 @@ def _remarks(outcome: Outcome) -> tuple[str, ...]:
     """Return the remarks on the run and on its data paths, each once."""
     of_paths = (remark for path in outcome.paths for remark in path.remarks)
     return tuple(dict.fromkeys((*outcome.remarks, *of_paths)))
-
-
-def _data_record(data: DataFacts) -> DataRecord:
-    return DataRecord(
-        key=data.key,
-        folder=str(data.folder),
-        file_count=data.file_count,
-        data_bytes=data.data_bytes,
-        reused=data.reused,
-        parameters=dict(data.parameters),
-    )
 
 
 def _judged(record: RunRecord, findings: Findings) -> RunRecord:

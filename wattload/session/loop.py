@@ -13,9 +13,8 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError, MisplacedRecordError, WattloadError
 from wattload.core.record.file import read_record
-from wattload.core.record.run import RunRecord
+from wattload.core.record.run import DataRecord, RunRecord
 from wattload.core.storage.targets import Target
-from wattload.core.workload import DataFacts
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
 from wattload.run.lifecycle import Preview, execute, generate_data, preview_run
@@ -35,7 +34,7 @@ from wattload.session.schedule import (
 )
 
 
-def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
+def generate(overrides: Sequence[str], reporter: Reporter) -> DataRecord | None:
     """Generate or complete the data of a workload, or of a search's runs, and nothing else.
 
     Returns the data's facts on rank 0; ``None`` on other ranks and where a run needs no data.

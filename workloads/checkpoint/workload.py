@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from wattload.core.io import IOKind, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.results import Check, Latency, latencies_of
-from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.core.record.run import DataRecord
+from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
 from wattload.loaders.data.cold_cache import worst_of_each
@@ -83,7 +84,7 @@ class Checkpoint:
             return run_bytes  # its ceilings do not keep any data
         return max(run_bytes, ceiling_memory_bytes(shard))
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Claim the data folder and remove leftovers of an earlier run; there is no data.
 
         Raises:

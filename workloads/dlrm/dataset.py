@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target, refuse_too_many_files
-from wattload.core.workload import DataFacts, RunContext
+from wattload.core.workload import RunContext
 from wattload.loaders.data import criteo_synthetic
 from wattload.loaders.data.criteo_day_files import LINE_LIMIT_BYTES, day_files
 from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES
@@ -111,7 +112,7 @@ class RealDays:
         rows = round(text_bytes / row_bytes)
         return ExpectedData(sum(sizes.values()), round(text_bytes), rows, 0, len(paths))
 
-    def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
+    def prepare(self, context: RunContext) -> tuple[DayFiles, DataRecord]:
         """Return the existing files, after reading those that are new or have changed.
 
         Raises:
@@ -139,9 +140,9 @@ class RealDays:
         found = DayFiles(tuple(verify(wanted, context)), "")
         folder.close()
         days = replace(found, key=f"source-{found.sha256[:12]}")
-        facts = DataFacts(
+        facts = DataRecord(
             key=days.key,
-            folder=paths[0].parent,
+            folder=str(paths[0].parent),
             file_count=len(paths),
             data_bytes=days.size_bytes,
             reused=True,
@@ -187,7 +188,7 @@ class SyntheticDays:
         missing_bytes = rows_missing * MEAN_ROW_BYTES
         return ExpectedData(size_bytes, size_bytes, total, missing_bytes, len(self._names))
 
-    def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
+    def prepare(self, context: RunContext) -> tuple[DayFiles, DataRecord]:
         """Generate the missing days, each rank its share, and verify them.
 
         Resumes an interrupted call.
@@ -283,11 +284,11 @@ class SyntheticDays:
 
     def _found(
         self, files: Sequence[VerifiedFile], folders: Sequence[DataFolder], *, reused: bool
-    ) -> tuple[DayFiles, DataFacts]:
+    ) -> tuple[DayFiles, DataRecord]:
         days = DayFiles(tuple(files), folders[0].key)
-        facts = DataFacts(
+        facts = DataRecord(
             key=days.key,
-            folder=folders[0].path,
+            folder=str(folders[0].path),
             file_count=len(files),
             data_bytes=days.size_bytes,
             reused=reused,

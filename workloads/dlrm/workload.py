@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from wattload import __version__
 from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
 from wattload.core.workload import (
     Accelerator,
-    DataFacts,
     Outcome,
     RunContext,
     WorkloadPlan,
@@ -147,7 +147,7 @@ class Dlrm:
             read_bytes=read_bytes * self._config.rounds,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts:
+    def prepare(self, context: RunContext) -> DataRecord:
         """Find or generate the day files, and divide them into parts."""
         self._days, facts = self._source(context).prepare(context)
         world = context.communicator

@@ -9,11 +9,11 @@ from typing import ClassVar
 from wattload.core.errors import ConfigError, NoGpuError
 from wattload.core.host.gpus import Gpu, gpu_of_process
 from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
 from wattload.core.units import format_bytes
 from wattload.core.workload import (
     PYTORCH,
     Accelerator,
-    DataFacts,
     Device,
     Outcome,
     RunContext,
@@ -99,7 +99,7 @@ class Gnn:
             refusal=refusal,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Write what is missing of a synthetic graph; a real one is never changed."""
         dataset = self._planned().dataset
         if not isinstance(dataset, GraphFiles):

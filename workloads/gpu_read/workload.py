@@ -16,13 +16,13 @@ from wattload.core.host.gpus import Gpu, connect, gpu_of_process
 from wattload.core.host.memory_traffic import find_meter
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
 from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes, format_seconds
 from wattload.core.workload import (
     Accelerator,
-    DataFacts,
     Outcome,
     Phase,
     RunContext,
@@ -148,7 +148,7 @@ class GpuRead:
             refusal=refusal,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Write or reuse the files of this rank's targets; nothing is written without storage."""
         job = self._planned()
         if not self._reads_files:

@@ -19,10 +19,11 @@ import numpy as np
 from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.files import naming
 from wattload.core.io import BlockIdentity, DeviceIdentity
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.raw_device import is_present
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.units import format_bytes
-from wattload.core.workload import Conditioning, DataFacts, RawDrive, RunContext
+from wattload.core.workload import Conditioning, RawDrive, RunContext
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
 from wattload.loaders.stamps import bad_blocks
@@ -71,13 +72,13 @@ class Place:
         """Return the drive's own count of bytes written to it and its rounding, if it has one."""
         return None if self.drive is None else self.drive.host_written_bytes()
 
-    def facts(self, *, reused: bool) -> DataFacts | None:
+    def facts(self, *, reused: bool) -> DataRecord | None:
         """Return the facts of the file; a raw drive has no data set."""
         if self.folder is None:
             return None
-        return DataFacts(
+        return DataRecord(
             key=self.folder.key,
-            folder=self.folder.path,
+            folder=str(self.folder.path),
             file_count=1,
             data_bytes=self.range_bytes,
             reused=reused,

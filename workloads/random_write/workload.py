@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.record.run import DataRecord
 from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge
 from wattload.core.storage.targets import TargetKind
 from wattload.core.units import format_bytes, format_rate
-from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.engine.engine import IOEngine
 from wattload.results.random_write.facts import (
     PHASE,
@@ -99,7 +100,7 @@ class RandomWrite:
             maximum_ranks=1,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts | None:
+    def prepare(self, context: RunContext) -> DataRecord | None:
         """Purge and write the range sequentially, as configured; see ``conditioning.prepare``."""
         place = self._planned()
         claim(place, context.targets[0])

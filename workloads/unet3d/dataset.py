@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
-from wattload.core.workload import DataFacts
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
 from wattload.loaders.data.record_formats import file_bytes, record_format
 from wattload.workloads.unet3d.config import Config, Shape, Sizes, dlio_shapes, matched_shapes
@@ -129,11 +129,11 @@ class PreparedData:
         front = self._payload(index)[:row_bytes].tobytes().ljust(row_bytes, b"\0")
         return hashlib.sha256(front).hexdigest()
 
-    def facts(self, *, reused: bool) -> DataFacts:
+    def facts(self, *, reused: bool) -> DataRecord:
         """Return the facts for the run record, with the key and folder of the first target."""
-        return DataFacts(
+        return DataRecord(
             key=self.folders[0].key,
-            folder=self.folders[0].path,
+            folder=str(self.folders[0].path),
             file_count=self.dataset.file_count,
             data_bytes=sum(self.dataset.file_bytes),
             reused=reused,

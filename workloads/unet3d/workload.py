@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from wattload.core.io import IOKind, Loader, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.record.run import DataRecord
 from wattload.core.workload import (
     Accelerator,
-    DataFacts,
     Outcome,
     Phase,
     RunContext,
@@ -110,7 +110,7 @@ class Unet3d:
             else job.dataset.file_count // self.config.batch_samples,
         )
 
-    def prepare(self, context: RunContext) -> DataFacts:
+    def prepare(self, context: RunContext) -> DataRecord:
         """Generate or reuse the data; see ``generation.prepare``."""
         job = self._planned()
         self._data, reused = prepare(job.dataset, context)

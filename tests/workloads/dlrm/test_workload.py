@@ -143,13 +143,13 @@ def test_day_files_are_reused_and_a_broken_one_is_made_again(tmp_path: Path) -> 
     assert not first.reused
     assert first.file_count == 2
     assert dlrm().plan(context).prepare_bytes == 0
-    day = first.folder / "day_1"
-    content, kept = day.read_bytes(), (first.folder / "day_0").stat()
+    day = Path(first.folder) / "day_1"
+    content, kept = day.read_bytes(), (Path(first.folder) / "day_0").stat()
     day.write_bytes(content[:-1])
     assert dlrm().plan(context).prepare_bytes == ROWS // 2 * MEAN_ROW_BYTES
     assert not dlrm().prepare(context).reused
     assert day.read_bytes() == content
-    assert (first.folder / "day_0").stat().st_mtime_ns == kept.st_mtime_ns
+    assert (Path(first.folder) / "day_0").stat().st_mtime_ns == kept.st_mtime_ns
     again = dlrm().prepare(context)
     assert (again.reused, again.key) == (True, first.key)
 
@@ -162,7 +162,7 @@ def test_the_number_of_workers_and_a_restart_do_not_change_the_data(tmp_path: Pa
         context, planned = context_at(target), dlrm(workers=workers, day_count=3)
         made = planned.prepare(context)
         digests.add(made.parameters["sha256"])
-        (made.folder / f"day_{workers - 1}").unlink()
+        (Path(made.folder) / f"day_{workers - 1}").unlink()
         digests.add(dlrm(workers=1, day_count=3).prepare(context).parameters["sha256"])
     assert len(digests) == 1
 
@@ -409,7 +409,7 @@ def test_a_deleted_day_file_fails_the_checks(tmp_path: Path) -> None:
     workload, context = dlrm(sample_row_groups=1000), context_at(tmp_path)
     facts = workload.prepare(context)
     workload.run(context)
-    (facts.folder / "day_0").unlink()
+    (Path(facts.folder) / "day_0").unlink()
     checks = {check.name: check for check in workload.verify(context)}
     assert failed(checks) == {"data_digests", "dlrm_sample"}
     assert "day_0, which can't be read (No such file" in checks["dlrm_sample"].sentence
@@ -496,7 +496,7 @@ def test_a_changed_day_file_is_refused_before_it_is_timed(
 ) -> None:
     context = context_at(tmp_path)
     folder = dlrm().prepare(context).folder
-    day = folder / "day_1"
+    day = Path(folder) / "day_1"
     before, content = day.stat(), day.read_bytes()
     spoil(day)
     os.utime(day, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -511,8 +511,8 @@ def test_a_changed_day_file_is_refused_before_it_is_timed(
 def test_a_day_file_changed_during_the_run_fails_the_checks(tmp_path: Path) -> None:
     workload, context = dlrm(), context_at(tmp_path)
     facts = workload.prepare(context)
-    flip(facts.folder / "day_0", 1)  # the second byte: the label's tab or its first integer
-    flip(facts.folder / "day_0", 1)
+    flip(Path(facts.folder) / "day_0", 1)  # the second byte: the label's tab or its first integer
+    flip(Path(facts.folder) / "day_0", 1)
     workload.run(context)
     checks = {check.name: check for check in workload.verify(context)}
     assert failed(checks) == {"data_digests"}
@@ -522,7 +522,7 @@ def test_a_day_file_changed_during_the_run_fails_the_checks(tmp_path: Path) -> N
 def test_other_bytes_than_those_verified_fail_the_checks(tmp_path: Path) -> None:
     workload, context = dlrm(), context_at(tmp_path)
     facts = workload.prepare(context)
-    day = facts.folder / "day_0"
+    day = Path(facts.folder) / "day_0"
     lines = day.read_bytes().splitlines(keepends=True)
     lines[0], lines[1] = lines[1], lines[0]
     day.write_bytes(b"".join(lines))
@@ -744,7 +744,7 @@ def test_without_parquet_wrong_rows_fail_the_checks(
 def test_a_good_row_that_was_dropped_fails_the_checks(tmp_path: Path) -> None:
     workload, context = dlrm(bad_rows=BadRows.drop, sample_row_groups=9), context_at(tmp_path)
     folder = workload.prepare(context).folder
-    day = folder / "day_0"
+    day = Path(folder) / "day_0"
     content = day.read_bytes()
     lines = content.splitlines(keepends=True)
     lines[100] = lines[100].replace(b"\t", b" ", 1)

@@ -65,7 +65,7 @@ def prepared(subject: Unet3d, context: RunContext) -> list[Path]:
     subject.plan(context)
     facts = subject.prepare(context)
     assert facts is not None
-    return sorted(facts.folder.glob("img*"))
+    return sorted(Path(facts.folder).glob("img*"))
 
 
 @loaders
@@ -285,7 +285,7 @@ def test_a_hole_punched_after_it_was_prepared_ends_the_run_before_it_is_timed(
     subject.plan(context)
     facts = subject.prepare(context)
     assert facts is not None
-    punch(sorted(facts.folder.glob("img*"))[3])
+    punch(sorted(Path(facts.folder).glob("img*"))[3])
     with pytest.raises(DataError, match=r"img_03_of_17\.npz has 16\.38 kB in holes"):
         subject.run(context)
     assert context.timed("read") == []
@@ -296,7 +296,7 @@ def test_a_file_that_was_cut_after_it_was_prepared_ends_the_run(tmp_path: Path) 
     subject = workload()
     subject.plan(context)
     facts = subject.prepare(context)
-    for path in facts.folder.glob("img*"):
+    for path in Path(facts.folder).glob("img*"):
         os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(DataError, match="truncated"):
         subject.run(context)
