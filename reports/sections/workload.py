@@ -236,36 +236,35 @@ def _curves(
 ) -> Iterator[Block]:
     """Yield the curves of a sweep, in a fold without one; of too many panels only the data."""
     view = view_named(group.workload)
-    figures: list[Figure] = []
+    count = len(panels(group))
+    rows: list[list[Figure]] = []
     by_kind: dict[tuple[str, str], list[LoadCurves]] = defaultdict(list)
     for curves in load_curves(subject, group):
         by_kind[curves.phase, curves.kind].append(curves)
     for kind, found in by_kind.items():
         place = f"{name}-{anchor(*kind)}"
-        figures.append(means_figure(f"{place}-mean", title, found, view.latencies))
-        if (tails := tails_figure(f"{place}-tails", title, found)) is not None:
-            figures.append(tails)
-    count = len(panels(group))
-    if count == 1:
-        if rates := scalings(subject, group):
-            figures.append(rates_figure(f"{name}-scaling", title, rates))
-    else:
+        means = means_figure(f"{place}-mean", title, found, view.latencies)
+        tails = tails_figure(f"{place}-tails", title, found)
+        rows.append([means] if tails is None else [means, tails])
+    scaled = scalings(subject, group)
+    if count == 1 and scaled:
+        rows.append([rates_figure(f"{name}-scaling", title, scaled)])
+    elif count > 1:
         by_rate: dict[str, list[Scaling]] = defaultdict(list)
-        for scaling in scalings(subject, group):
+        for scaling in scaled:
             if scaling.unit is Unit.BYTES_PER_SECOND or view.sweep is not None:
                 by_rate[scaling.label].append(scaling)
-        figures += [
-            rates_figure(f"{name}-{anchor(rate)}-panels", title, found)
-            for rate, found in by_rate.items()
-        ]
-    blocks: list[Block] = [*figures]
-    if count == 1 and (limits := drive_limits(subject, group)):
-        sentences = " ".join(limits)
-        blocks.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
+        for rate, of_rate in by_rate.items():
+            rows.append([rates_figure(f"{name}-{anchor(rate)}-panels", title, of_rate)])
+    figures = [figure for row in rows for figure in row]
     if count > PANELS_MAX:
         yield from (Fold(each.title, [each.table], data=True) for each in figures)
-    else:
-        yield from blocks if is_swept else ([Fold("Scaling", blocks)] if blocks else ())
+        return
+    # Charts of one panel have room beside each other.
+    blocks: list[Block] = [FigureRow(own) for own in rows] if count == 1 else [*figures]
+    if count == 1 and (limits := drive_limits(subject, group)):
+        blocks.append(_limits_table(subject, group, f"What limits each point: {' '.join(limits)}"))
+    yield from blocks if is_swept else ([Fold("Scaling", blocks)] if blocks else ())
 
 
 def _limits_table(subject: Subject, group: Group, caption: str) -> Table:

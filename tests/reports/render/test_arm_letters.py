@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.reports.sessions import run
-from wattload.reports.blocks import Block, Figure, Fold
+from wattload.reports.blocks import Block, Figure, FigureRow, Fold
 from wattload.reports.charts.themes import light
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
@@ -44,7 +44,10 @@ def parts(subject: Subject, workload: str) -> list[Block]:
     ]
     found: list[Block] = []
     for block in section.blocks:
-        found += block.blocks if isinstance(block, Fold) else [block]
+        if isinstance(block, FigureRow):
+            found += block.figures
+        else:
+            found += block.blocks if isinstance(block, Fold) else [block]
     return found
 
 
