@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from tests.records import Scenario, make_run, write_made_run
+from tests.reports.sessions import placed, timed_span
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Channel, Scope
-from wattload.core.record.phase import PhaseSpan
-from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import PowerTrace, Signal, Traces
@@ -193,37 +193,22 @@ def gnn_record(made: Training) -> RunRecord:
     )
     base, _ = make_run(scenario)
     start_ns = int(base.windows[0].start_ns)
-    span = PhaseSpan(
-        name=PHASE,
-        parent=None,
-        host="box",
-        rank=0,
-        timed=True,
-        start_ns=start_ns,
-        end_ns=start_ns + round(made.wall_s * NS_PER_S),
+    span = timed_span(
+        PHASE,
+        start_ns,
+        made.wall_s,
         read_bytes=made.places["storage_bytes"] or 0,
-        written_bytes=0,
         operations=made.places["storage_rows"] or made.rows,
         cpu_s=_cpu_s(made),
     )
-    minute, second = divmod(made.repeat, 60)
-    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
     record = base.model_copy(
         update={
-            "started_utc": f"{clock}.000+00:00",
-            "finished_utc": f"{clock}.900+00:00",
+            **placed(made.repeat, made.arm or made.loader, made.session),
             "command": ("wattload", "run", f"workload={PHASE}", f"loader={made.loader}",
                         "target.path=/mnt/0"),
             "config": {**base.config, "workload": dict(_settings(made)),
                        "loader": {"name": made.loader}, "target": {"path": "/mnt/0"},
                        "scale": {"name": made.scale}},
-            "comparison": Comparison(
-                session_id=made.session,
-                arm=made.arm or made.loader,
-                block=made.repeat // 2,
-                order=made.repeat,
-                interleave="abba",
-            ),
             "controllers": tuple(
                 each.model_copy(
                     update={

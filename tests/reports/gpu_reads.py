@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from tests.records import Scenario, make_run
+from tests.reports.sessions import EMPTY, metered, placed, timed_span
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.host import LoadLevel, LoadRecord, MemoryMeter, Stretch
-from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import latencies_of
-from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.traces import Traces
 from wattload.results.gpu_read.facts import (
     STORAGE,
     Connection,
@@ -32,7 +31,6 @@ from wattload.results.reading import checks_of, metrics_of
 SECONDS = 30
 BLOCKS = (4096, 131_072, 1_048_576)
 THREADS = (8, 32, 128, 512, 2048)
-EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
 NEAR = "0000:65:00.0"
 
 
@@ -108,57 +106,26 @@ def reads_run(**changes: Any) -> Run:
 def _record(made: Reads, base: RunRecord) -> RunRecord:
     moved = int(rate_of(made) * SECONDS) // made.block_bytes * made.block_bytes
     start_ns = int(base.windows[0].start_ns)
-    span = PhaseSpan(
-        name="gpu_read",
-        parent=None,
-        host="box",
-        rank=0,
-        timed=True,
-        start_ns=start_ns,
-        end_ns=start_ns + SECONDS * NS_PER_S,
-        read_bytes=moved,
-        written_bytes=0,
-        operations=moved // made.block_bytes,
-        cpu_s=SECONDS * 4.0,
-    )
     reads = moved // made.block_bytes
+    span = timed_span(
+        "gpu_read", start_ns, SECONDS, read_bytes=moved, operations=reads, cpu_s=SECONDS * 4.0
+    )
     mean_s = made.in_latency * made.threads * SECONDS / reads
     counts = counts_of(made.word, reads + 16, made.block_bytes)
     latency = Histogram.of(
         [round(mean_s * factor * NS_PER_S) for factor in _latencies(made.seed, 1000)]
     )
-    energy = base.power.energy[0].model_copy(
-        update={
-            "phase": "gpu_read",
-            "seconds": float(SECONDS),
-            "energy_j": 14.0 * SECONDS,
-            "mean_w": 14.0,
-            "net_j": 10.0 * SECONDS,
-            "uncertainty_j": 4.0,
-            "uncertainty_parts_j": {"gain": 4.0},
-            "states": (),
-            "statistics": None,
-        }
-    )
-    minute, second = divmod(made.repeat, 60)
-    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
+    known = {"net_j": 10.0 * SECONDS, "uncertainty_j": 4.0, "uncertainty_parts_j": {"gain": 4.0}}
+    energy = metered(base.power.energy[0], "gpu_read", SECONDS, 14.0, **known)
     record = base.model_copy(
         update={
-            "started_utc": f"{clock}.000+00:00",
-            "finished_utc": f"{clock}.900+00:00",
+            **placed(made.repeat, made.loader),
             "command": (
                 "wattload", "run", "workload=gpu_read", f"loader={made.loader}",
                 f"load={made.load}", f"workload.block_bytes={made.block_bytes}",
                 f"workload.threads={made.threads}",
             ),
             "config": _config(made, base),
-            "comparison": Comparison(
-                session_id="s1",
-                arm=made.loader,
-                block=made.repeat // 2,
-                order=made.repeat,
-                interleave="abba",
-            ),
             "workload": base.workload.model_copy(
                 update={
                     "name": "gpu_read",
@@ -219,6 +186,27 @@ def _path(made: Reads, counts: PathCounts) -> DataPath:
     )
 
 
+def rank_reads(**changes: Any) -> RankReads:
+    """Return what a rank counted of whose reads none failed, was cut short or went wrong."""
+    values: dict[str, Any] = {
+        "rank": 0, "host": "box", "gpu": None, "cut_s": 0.0, "bad_blocks": 0, "bad_files": (),
+        "wrong_blocks": 0, "first_wrong": "", "drive_bytes": None, "touched_pages": None,
+        "major_faults": None, "files": (), "pollers": (), "failures": (), "queue": None,
+        "pull_per_s": None, "queue_per_s": None, "clock_step_s": None,
+    }  # fmt: skip
+    return RankReads(**(values | changes))
+
+
+def read_facts(**changes: Any) -> dict[str, Any]:
+    """Return the facts of reads of storage that may take any path."""
+    values: dict[str, Any] = {
+        "must_be_direct": False, "engine": STORAGE, "table_bytes": 0, "cache_bytes": 0,
+        "shared_targets": 0, "connections": (), "reported_latency_s": None, "latency_missing": "",
+        "reported": {},
+    }  # fmt: skip
+    return ReadFacts(**(values | changes)).model_dump(mode="json")
+
+
 def _facts(made: Reads, moved: int) -> dict[str, Any]:
     cores = 4.0 if made.loader == "bounce" else 1.5
     connection = Connection(
@@ -228,49 +216,23 @@ def _facts(made: Reads, moved: int) -> dict[str, Any]:
     failure = FailedReads(
         reason="cuFileRead returned 5011", count=made.failed, file=None, offset_bytes=None
     )
-    rank = RankReads(
-        rank=0,
-        host="box",
-        gpu=None,
+    rank = rank_reads(
         seconds=SECONDS,
         operations=moved // made.block_bytes,
         in_flight=made.threads,
         cpu_s=cores * SECONDS,
-        cut_s=0.0,
         compared_bytes=16 * made.block_bytes,
-        bad_blocks=0,
-        bad_files=(),
-        wrong_blocks=0,
-        first_wrong="",
-        drive_bytes=None,
-        touched_pages=None,
-        major_faults=None,
-        files=(),
-        pollers=(),
         failures=(failure,) * bool(made.failed),
-        queue=None,
-        pull_per_s=None,
-        queue_per_s=None,
-        clock_step_s=None,
     )
-    facts = ReadFacts(
+    return read_facts(
         settings=ReadSettings(block_bytes=made.block_bytes, duration_s=SECONDS),
         by_threads=True,
-        must_be_direct=False,
-        engine=STORAGE,
         read_bytes=made.block_bytes,
         file_bytes=5_000_000_000,
-        table_bytes=0,
-        cache_bytes=0,
-        shared_targets=0,
         connections=(connection,),
-        reported_latency_s=None,
-        latency_missing="",
-        reported={},
         software={"cuda": "12.8", "nvidia_driver": "570.86", "cufile": "1.15"},
         ranks=(rank,),
     )
-    return facts.model_dump(mode="json")
 
 
 def _load(made: Reads) -> LoadRecord:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from tests.records import Scenario, make_run
+from tests.reports.gpu_reads import rank_reads, read_facts
+from tests.reports.sessions import metered, placed, timed_span
 from wattload.core.histogram import Histogram
 from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Scope
-from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Latency, latencies_of
-from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import Categories, OperationTrace, Traces
@@ -24,8 +25,6 @@ from wattload.results.gpu_read.facts import (
     FailedReads,
     FileReads,
     Poller,
-    RankReads,
-    ReadFacts,
     ReadSettings,
 )
 from wattload.results.reading import metrics_of
@@ -115,26 +114,13 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
     start_ns = int(base.windows[0].start_ns)
     cores = made.cores or {"direct": 6.0, "mmap": 16.0}.get(made.loader, 2.1 * made.targets)
     moved = reads * made.read_bytes if made.engine == "storage" else 0
-    span = PhaseSpan(
-        name=PHASE,
-        parent=None,
-        host="box",
-        rank=0,
-        timed=True,
-        start_ns=start_ns,
-        end_ns=start_ns + SECONDS * NS_PER_S,
-        read_bytes=moved,
-        written_bytes=0,
-        operations=reads,
-        cpu_s=cores * SECONDS,
+    span = timed_span(
+        PHASE, start_ns, SECONDS, read_bytes=moved, operations=reads, cpu_s=cores * SECONDS
     )
-    minute, second = divmod(made.repeat, 60)
-    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
     paths = [f"/mnt/{index}" for index in range(made.targets)]
     record = base.model_copy(
         update={
-            "started_utc": f"{clock}.000+00:00",
-            "finished_utc": f"{clock}.900+00:00",
+            **placed(made.repeat, made.arm or made.loader, made.session, made.interleave),
             "command": (
                 "wattload", "run", f"workload={PHASE}", f"loader={made.loader}",
                 f"workload.queue_pairs={made.queue_pairs}", f"target.path={_paths(paths)}",
@@ -153,13 +139,6 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
                            "requester": made.requester, "cache_bytes": made.cache_bytes},
                 "target": {"path": _paths(paths)},
             },
-            "comparison": Comparison(
-                session_id=made.session,
-                arm=made.arm or made.loader,
-                block=made.repeat // 2,
-                order=made.repeat,
-                interleave=made.interleave,
-            ),
             "targets": tuple(_target(made, base, index, path) for index, path in enumerate(paths)),
             "controllers": tuple(_controllers(made, base)),
             "workload": base.workload.model_copy(
@@ -193,10 +172,14 @@ def _target(made: Reads, base: RunRecord, index: int, path: str) -> Any:
     return target.model_copy(update={"facts": facts})
 
 
+def _serials(made: Reads) -> list[str]:
+    count = 1 if made.has_shared_drive else made.targets
+    return [made.serial, *(f"{made.serial}-{index}" for index in range(1, count))]
+
+
 def _controllers(made: Reads, base: RunRecord) -> Iterator[Any]:
     for controller in base.controllers:
-        for index in range(1 if made.has_shared_drive else made.targets):
-            serial = made.serial if index == 0 else f"{made.serial}-{index}"
+        for serial in _serials(made):
             states = {
                 name: state.model_copy(update={"link_speed_gt_per_s": made.link_gt_per_s})
                 for name in ("before", "after")
@@ -217,39 +200,15 @@ def _power(made: Reads, base: RunRecord) -> Any:
         return base.power.model_copy(update={"energy": (), "requested": "none", "sources": ()})
     (first, *_) = base.power.energy
     watts = DRIVE_W if made.engine == "storage" else 5.0
-    common = {
-        "phase": PHASE,
-        "seconds": float(SECONDS),
-        "net_j": None,
-        "uncertainty_parts_j": {"gain": 0.01 * watts * SECONDS},
-        "uncertainty_j": 0.01 * watts * SECONDS,
-        "states": (),
-        "statistics": None,
-        "missing": {**first.missing, "net_j": "no baseline"},
-    }
+    gross = {"net_j": None, "missing": {**first.missing, "net_j": "no baseline"}}
     drives = [
-        first.model_copy(
-            update={
-                **common,
-                "device": made.serial if index == 0 else f"{made.serial}-{index}",
-                "energy_j": watts * SECONDS,
-                "mean_w": watts,
-            }
-        )
-        for index in range(1 if made.has_shared_drive else made.targets)
+        metered(first, PHASE, SECONDS, watts, device=serial, **gross) for serial in _serials(made)
     ]
     gpus = [
-        first.model_copy(
-            update={
-                **common,
-                "scope": Scope.GPU,
-                "device": GPUS[index],
-                "source": "nvml",
-                "energy_j": GPU_W * SECONDS,
-                "mean_w": GPU_W,
-            }
+        metered(
+            first, PHASE, SECONDS, GPU_W, scope=Scope.GPU, device=address, source="nvml", **gross
         )
-        for index in range(made.gpus if made.requester == "gpu" else 0)
+        for address in GPUS[: made.gpus if made.requester == "gpu" else 0]
     ]
     return base.power.model_copy(update={"energy": (*drives, *gpus)})
 
@@ -301,21 +260,14 @@ def _facts(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[
     has_gpu = made.requester == "gpu" and is_queue
     pages = (1000, round(1000 * (1 - made.cached))) if made.cached is not None else (None, None)
     ranks = [
-        RankReads(
+        rank_reads(
             rank=number,
-            host="box",
             gpu=Gpu(address=GPUS[number], name="NVIDIA H200", node=number % 2) if has_gpu else None,
             seconds=SECONDS,
             operations=round(reads / made.gpus * (1 + 0.005 * (made.gpus - 1 - 2 * number))),
             in_flight=512 * len(paths[number :: made.gpus]),
             cpu_s=cores * SECONDS / made.gpus,
-            cut_s=0.0,
             compared_bytes=64 * made.block_bytes,
-            bad_blocks=0,
-            bad_files=(),
-            wrong_blocks=0,
-            first_wrong="",
-            drive_bytes=None,
             touched_pages=pages[0],
             major_faults=pages[1],
             files=tuple(
@@ -338,28 +290,21 @@ def _facts(made: Reads, reads: int, cores: float, paths: Sequence[str]) -> dict[
             queue=_path(made, reads // made.gpus).counts,
             pull_per_s=PULL_PER_S if has_gpu else None,
             queue_per_s=140e6 if is_queue else None,
-            clock_step_s=None,
         )
         for number in range(made.gpus)
     ]
-    facts = ReadFacts(
+    return read_facts(
         settings=ReadSettings(block_bytes=made.block_bytes, duration_s=SECONDS),
         by_threads=False,
-        must_be_direct=False,
         engine=made.engine,
         read_bytes=made.read_bytes,
         file_bytes=8_000_000_000,
         table_bytes=32 << 20,
         cache_bytes=made.cache_bytes,
         shared_targets=made.targets if made.has_shared_drive and made.targets > 1 else 0,
-        connections=(),
-        reported_latency_s=None,
-        latency_missing="",
-        reported={},
         software={"cuda": "13.0", "nvidia_driver": "580.65", "nvrtc": "13.0"} if has_gpu else {},
         ranks=tuple(ranks),
     )
-    return facts.model_dump(mode="json")
 
 
 def _latencies(made: Reads, reads: int) -> Iterator[Latency]:

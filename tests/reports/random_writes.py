@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.records import Scenario, make_run
+from tests.reports.sessions import metered, timed_span
 from wattload.core.power import OCP, SMART, Channel
 from wattload.core.record.energy import EnergyRecord, WrittenRecord
 from wattload.core.record.phase import PhaseSpan, PhaseWindow, phase_windows
@@ -201,38 +202,16 @@ def _facts(made: Writes, rounds: Rounds, steady: tuple[int, int, int] | None) ->
 
 
 def _span(name: str, parent: str | None, start_ns: int, end_ns: int, written: int) -> PhaseSpan:
-    return PhaseSpan(
-        name=name,
-        parent=parent,
-        host="box",
-        rank=0,
-        timed=True,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        read_bytes=0,
-        written_bytes=written,
-        operations=written // 16384,
-        cpu_s=1.0,
-        is_part=parent is not None,
+    counts = {"written_bytes": written, "operations": written // 16384}
+    seconds = (end_ns - start_ns) / NS_PER_S
+    return timed_span(
+        name, start_ns, seconds, end_ns=end_ns, parent=parent, is_part=parent is not None, **counts
     )
 
 
 def _energy(made: Writes, base: EnergyRecord, window: PhaseWindow) -> EnergyRecord:
-    energy_j = made.watts * window.seconds
-    return base.model_copy(
-        update={
-            "phase": window.name,
-            "seconds": window.seconds,
-            "energy_j": energy_j,
-            "mean_w": made.watts,
-            "net_j": energy_j - (base.idle_w or 0.0) * window.seconds,
-            "device": made.serial,
-            "uncertainty_j": 0.01 * energy_j,
-            "uncertainty_parts_j": {"gain": 0.01 * energy_j},
-            "states": (),
-            "statistics": None,
-        }
-    )
+    net_j = (made.watts - (base.idle_w or 0.0)) * window.seconds
+    return metered(base, window.name, window.seconds, made.watts, net_j=net_j, device=made.serial)
 
 
 def _written(made: Writes, window: PhaseWindow) -> WrittenRecord:

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from tests.records import Scenario, make_run
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import Comparison, Interleave, RunRecord
+from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import Traces
 from wattload.reports.stats.comparison import Row, compare
@@ -127,3 +130,57 @@ def throughput(runs: Sequence[Run], **keys: Any) -> Row:
 def effect_of(row: Row) -> Effect:
     """Return the effect of a row that has one."""
     return known(row.effect)
+
+
+def timed_span(name: str, start_ns: int, seconds: float, **changes: Any) -> PhaseSpan:
+    """Return a timed phase of one rank, in which nothing moved if ``changes`` do not say so."""
+    values: dict[str, Any] = {
+        "name": name,
+        "parent": None,
+        "host": "box",
+        "rank": 0,
+        "timed": True,
+        "start_ns": start_ns,
+        "end_ns": start_ns + round(seconds * NS_PER_S),
+        "read_bytes": 0,
+        "written_bytes": 0,
+        "operations": 0,
+        "cpu_s": 1.0,
+    }
+    return PhaseSpan(**(values | changes))
+
+
+def metered(
+    base: EnergyRecord, phase: str, seconds: float, watts: float, **changes: Any
+) -> EnergyRecord:
+    """Return the energy of a phase at constant power, known to one percent."""
+    energy_j = watts * seconds
+    values: dict[str, Any] = {
+        "phase": phase,
+        "seconds": float(seconds),
+        "energy_j": energy_j,
+        "mean_w": watts,
+        "uncertainty_j": 0.01 * energy_j,
+        "uncertainty_parts_j": {"gain": 0.01 * energy_j},
+        "states": (),
+        "statistics": None,
+    }
+    return base.model_copy(update=values | changes)
+
+
+def placed(repeat: int, arm: str, session: str = "s1", interleave: str = "abba") -> dict[str, Any]:
+    """Return when a run began, and its place in a session of two arms."""
+    minute, second = divmod(repeat, 60)
+    clock = f"2026-11-20T{20 + minute // 60}:{minute % 60:02d}:{second:02d}"
+    place = Comparison(
+        session_id=session,
+        arm=arm,
+        block=repeat // 2,
+        order=repeat,
+        interleave=interleave,
+    )
+    return {
+        "started_utc": f"{clock}.000+00:00",
+        "finished_utc": f"{clock}.900+00:00",
+        "comparison": place,
+    }
