@@ -73,7 +73,7 @@ def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:
     assert said is not None
     assert said.source == "tracefs", said.reason
     assert said.lost_events == 0
-    assert said.reads == counted.read_ios == 200
+    assert said.reads == counted.read_operations == 200
     assert said.read_bytes == counted.read_bytes == 50 * 10 * ROW
     assert [(each.bytes, each.count) for each in said.sizes or ()] == [
         (ROW * size, 50) for size in (1, 2, 3, 4)

@@ -57,10 +57,10 @@ def recorder(clock: Clock) -> PhaseRecorder:
         moved = (clock.now_ns - Clock.now_ns) // 1_000_000  # 1,000 bytes a second
         return {
             "vda": BlockStat(
-                read_ios=0,
+                read_operations=0,
                 read_bytes=0,
-                write_ios=moved,
-                write_bytes=moved,
+                write_operations=moved,
+                written_bytes=moved,
                 busy_s=0.0,
                 weighted_s=0.0,
             )

@@ -41,7 +41,12 @@ def _span(start_s: float, end_s: float, *, rank: int = 0, name: str = "read") ->
 
 def _stat(read_bytes: int) -> BlockStat:
     return BlockStat(
-        read_ios=0, read_bytes=read_bytes, write_ios=0, write_bytes=0, busy_s=0.0, weighted_s=0.0
+        read_operations=0,
+        read_bytes=read_bytes,
+        write_operations=0,
+        written_bytes=0,
+        busy_s=0.0,
+        weighted_s=0.0,
     )
 
 

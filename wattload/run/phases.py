@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -310,22 +310,8 @@ def block_counters(marked: Sequence[MarkedSpan]) -> list[IoCounter]:
                 first = next(i for i in items if i.span.start_ns == start)
                 last = next(i for i in items if i.span.end_ns == end)
                 total = total + (last.at_end[device] - first.at_start[device])
-            counters.append(_block_counter(host, phase, device, total))
+            counters.append(IoCounter(host=host, device=device, phase=phase, **asdict(total)))
     return counters
-
-
-def _block_counter(host: str, phase: str, device: str, stat: BlockStat) -> IoCounter:
-    return IoCounter(
-        host=host,
-        device=device,
-        phase=phase,
-        read_bytes=stat.read_bytes,
-        written_bytes=stat.write_bytes,
-        read_operations=stat.read_ios,
-        write_operations=stat.write_ios,
-        busy_s=stat.busy_s,
-        weighted_s=stat.weighted_s,
-    )
 
 
 def phase_halves(

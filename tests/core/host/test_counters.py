@@ -21,17 +21,22 @@ MIB = 1024 * 1024
 
 
 def stat(**values: float) -> BlockStat:
-    counts: dict[str, Any] = {"read_ios": 0, "read_bytes": 0, "write_ios": 0, "write_bytes": 0}
+    counts: dict[str, Any] = {
+        "read_operations": 0,
+        "read_bytes": 0,
+        "write_operations": 0,
+        "written_bytes": 0,
+    }
     return BlockStat(**(counts | {"busy_s": 0.0, "weighted_s": 0.0} | values))
 
 
 def test_sectors_are_512_bytes_and_times_milliseconds(tmp_path: Path) -> None:
     roots = expand("gen5_in_gen4_slot", tmp_path / "machine", tmp_path)
     assert read_block_stat("nvme0n1", roots) == BlockStat(
-        read_ios=1000,
+        read_operations=1000,
         read_bytes=256_000 * 512,
-        write_ios=2000,
-        write_bytes=512_000 * 512,
+        write_operations=2000,
+        written_bytes=512_000 * 512,
         busy_s=1.5,
         weighted_s=4.9,
     )
@@ -41,13 +46,13 @@ def test_the_paths_count_what_the_shared_namespace_does_not(tmp_path: Path) -> N
     roots = expand("nvme_multipath", tmp_path / "machine", tmp_path)
     assert read_block_stat("nvme1n1", roots) == BlockStat.zero()
     paths = [read_block_stat(name, roots) for name in ("nvme1c1n1", "nvme1c2n1")]
-    assert sum(path.write_bytes for path in paths) > 32 * MIB  # dd wrote 32 MiB before recording
+    assert sum(path.written_bytes for path in paths) > 32 * MIB  # dd wrote 32 MiB before recording
 
 
 def test_a_difference_is_what_moved_between() -> None:
-    early = stat(read_bytes=100, write_ios=2, busy_s=1.0, weighted_s=3.0)
-    late = stat(read_bytes=350, write_ios=5, busy_s=1.5, weighted_s=8.0)
-    assert late - early == stat(read_bytes=250, write_ios=3, busy_s=0.5, weighted_s=5.0)
+    early = stat(read_bytes=100, write_operations=2, busy_s=1.0, weighted_s=3.0)
+    late = stat(read_bytes=350, write_operations=5, busy_s=1.5, weighted_s=8.0)
+    assert late - early == stat(read_bytes=250, write_operations=3, busy_s=0.5, weighted_s=5.0)
     assert early + (late - early) == late
 
 
@@ -79,7 +84,7 @@ def test_direct_writes_reach_the_counted_device(tmp_path: Path) -> None:
     with scratch_file(tmp_path, os.O_DIRECT) as descriptor, mmap.mmap(-1, 8 * MIB) as memory:
         assert os.pwritev(descriptor, [memory], 0) == 8 * MIB
         os.fsync(descriptor)
-    moved = sum((read_block_stat(n) - before[n]).write_bytes for n in devices)
+    moved = sum((read_block_stat(n) - before[n]).written_bytes for n in devices)
     assert moved >= 8 * MIB
 
 

@@ -52,16 +52,23 @@ class BlockStat:
     all operations, so that ``weighted_s / busy_s`` is the mean queue depth.
     """
 
-    read_ios: int
+    read_operations: int
     read_bytes: int
-    write_ios: int
-    write_bytes: int
+    write_operations: int
+    written_bytes: int
     busy_s: float
     weighted_s: float
 
     @classmethod
     def zero(cls) -> Self:
-        return cls(read_ios=0, read_bytes=0, write_ios=0, write_bytes=0, busy_s=0.0, weighted_s=0.0)
+        return cls(
+            read_operations=0,
+            read_bytes=0,
+            write_operations=0,
+            written_bytes=0,
+            busy_s=0.0,
+            weighted_s=0.0,
+        )
 
     def __add__(self, other: BlockStat) -> BlockStat:
         added = asdict(other)
@@ -100,10 +107,10 @@ def read_block_stat(device_name: str, roots: Roots = LIVE) -> BlockStat:
     if len(fields) < _FIELD_COUNT:
         raise TargetError(f"{path} has {len(fields)} fields; a kernel since 2.6 has {_FIELD_COUNT}")
     return BlockStat(
-        read_ios=fields[0],
+        read_operations=fields[0],
         read_bytes=fields[2] * SECTOR_BYTES,
-        write_ios=fields[4],
-        write_bytes=fields[6] * SECTOR_BYTES,
+        write_operations=fields[4],
+        written_bytes=fields[6] * SECTOR_BYTES,
         busy_s=fields[9] / _MS_PER_S,
         weighted_s=fields[10] / _MS_PER_S,
     )

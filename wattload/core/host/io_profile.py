@@ -159,7 +159,7 @@ def _counted(
         return IOProfile(source=None, reason=why, seconds=seconds)
     parts = [after[name] - before[name] for name in before]
     reads, read_bytes = (sum(getattr(each, name) for each in parts) for name in _READ_FIELDS)
-    operations = reads + sum(each.write_ios for each in parts)
+    operations = reads + sum(each.write_operations for each in parts)
     weighted_s = sum(each.weighted_s for each in parts)
     busy_s = max(each.busy_s for each in parts)  # of several devices: they are busy together
     mean_s = weighted_s / operations if operations else None
@@ -175,7 +175,7 @@ def _counted(
     )
 
 
-_READ_FIELDS = ("read_ios", "read_bytes")
+_READ_FIELDS = ("read_operations", "read_bytes")
 
 REQUEST = np.dtype(
     [
