@@ -19,8 +19,8 @@ from wattload.reports.charts.themes import style_rules
 from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.claims import claims_section
-from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.sections.first import byline, failed_check, first_section, heading, title
+from wattload.reports.sections.machine import conditions_section
 from wattload.reports.sections.power import cumulative_section, states_section
 from wattload.reports.sections.provenance import inputs_section, method_section
 from wattload.reports.sections.ratios import noise_section

@@ -9,7 +9,7 @@ import pytest
 from tests.reports.sessions import run, session
 from wattload.reports.blocks import Notice
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.conditions import conditions_section
+from wattload.reports.sections.machine import conditions_section
 from wattload.reports.sections.ratios import quantities_table
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, make_subject

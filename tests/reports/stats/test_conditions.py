@@ -13,7 +13,7 @@ from tests.reports.sessions import run
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.conditions import conditions_section
+from wattload.reports.sections.machine import conditions_section
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import compared_group, differences, different_bytes
 from wattload.reports.stats.subject import Subject, make_subject
