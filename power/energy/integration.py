@@ -234,7 +234,9 @@ def fitted_profile(
     less often than its window is long covers its window only. ``means`` are the pieces of a
     counter: each keeps exactly its energy, and the fit only distributes it over the piece.
     """
-    response = fitted.sensor.response if fitted.sensor.is_known else declared
+    found, response = fitted.sensor, declared
+    if found.is_known:
+        response = Response(shape=found.shape, window_s=found.window_s, lag_s=found.lag_s)
     edge_ns, watts = fitted.edge_ns, fitted.watts
     if means is not None:
         late_ns = round(response.lag_s * NS_PER_S)

@@ -2,7 +2,7 @@
 
 Samples are indexed once. Each source of a device then has one ``SourceLedger``. From these come the
 energy of each phase, of the whole run and of idle time, and the cost of polling. If a device has
-several sources, the best one is marked for each phase (``choice``).
+several sources, the best one is marked for each phase (``mark_chosen``).
 
 The energy of the whole run is reported by every source that measures. A drive that integrates its
 own power (NVMe feature 25h) reports one mean from start to stop, which is never split into phases.
@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from wattload.core.power import (
+    EVIDENCE_RANK,
+    MEASURING,
     Channel,
     Counter,
     Evidence,
@@ -41,25 +43,24 @@ from wattload.core.record.energy import (
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import Activity
-from wattload.power.energy.choice import mark_chosen
+from wattload.power.energy.drive_counts import throttling_records, written_records
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     Uncertainty,
     Window,
 )
-from wattload.power.energy.power_states import throttling_records
 from wattload.power.energy.profile import fall_count
 from wattload.power.energy.source_ledger import IdleTime, SourceLedger
-from wattload.power.energy.statistics import ValueOrReason
 from wattload.power.energy.trace import (
     ByteSeries,
     Trace,
     TraceKey,
+    ValueOrReason,
     Values,
+    fields_of,
     refused_energy,
     traces,
 )
-from wattload.power.energy.written import written_records
 from wattload.power.registry import AUTO
 
 
@@ -215,8 +216,7 @@ class EnergyLedger:
             end_ns=end_ns,
             seconds=(end_ns - start_ns) / NS_PER_S,
             sample_count=sample_count,
-            missing={name: reason for name, (value, reason) in figures.items() if value is None},
-            **{name: value for name, (value, _) in figures.items()},
+            **fields_of(figures),
         )
 
     def throttling_records(self, windows: Sequence[PhaseWindow]) -> tuple[ThrottlingRecord, ...]:
@@ -258,19 +258,21 @@ def polling_costs(records: Iterable[IdleRecord]) -> tuple[PollingCost, ...]:
 
 def _cost(polled: IdleRecord, quiet: IdleRecord) -> PollingCost:
     reasons = [record.missing["mean_w"] for record in (polled, quiet) if record.mean_w is None]
-    known = polled.mean_w is not None and quiet.mean_w is not None
-    figures = {
-        "polled_w": polled.mean_w,
-        "quiet_w": quiet.mean_w,
-        "difference_w": (polled.mean_w or 0.0) - (quiet.mean_w or 0.0) if known else None,
+    reason = next(iter(reasons), "")
+    difference_w = None
+    if polled.mean_w is not None and quiet.mean_w is not None:
+        difference_w = polled.mean_w - quiet.mean_w
+    figures: dict[str, ValueOrReason] = {
+        "polled_w": (polled.mean_w, reason),
+        "quiet_w": (quiet.mean_w, reason),
+        "difference_w": (difference_w, reason),
     }
     return PollingCost(
         host=polled.host,
         device=polled.device,
         source=polled.source,
         moment=polled.moment,
-        missing={name: reasons[0] for name, watts in figures.items() if watts is None},
-        **figures,
+        **fields_of(figures),
     )
 
 
@@ -305,7 +307,6 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         ),
         "statistics": (None, "the device reports one mean only"),
     }
-    missing = {name: why for name, (value, why) in figures.items() if value is None}
     return EnergyRecord(
         host=host,
         device=energy.device,
@@ -319,8 +320,7 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         uncertainty_parts_j=stated.parts_j,
         sample_count=1,
         histogram=energy.histogram,
-        missing=missing,
-        **{name: value for name, (value, _) in figures.items()},
+        **fields_of(figures),
     )
 
 
@@ -349,3 +349,55 @@ def _own_uncertainty(energy: WindowEnergy, seconds: float) -> Uncertainty:
         reason = f"the {' and '.join(unknown)} uncertainty of {energy.source} is unknown"
         return Uncertainty(total_j=None, parts_j=parts_j, reason=reason)
     return Uncertainty(total_j=math.hypot(*parts_j.values()), parts_j=parts_j, reason=None)
+
+
+def mark_chosen(
+    records: Sequence[EnergyRecord],
+    sensors: Mapping[tuple[str, str], SensorRecord | None],
+    *,
+    takes_declared: bool,
+) -> tuple[EnergyRecord, ...]:
+    """Return the records, with the best of each window, device and scope marked.
+
+    ``sensors`` are those found, by name and device of the source. Energies of a sensor as declared
+    come first, then those of one found other than declared, then of readings that no sensor
+    explains; bounds and data sheets are last. Within each of these, an energy with a total
+    uncertainty is preferred, the smallest first; then an energy without one, by its evidence and
+    the known parts of its uncertainty; then an interval; then an upper bound. A record without a
+    figure is never chosen, a data sheet only on request (``takes_declared``).
+    """
+    groups: defaultdict[tuple[str, int, str, Scope], list[EnergyRecord]] = defaultdict(list)
+    for record in records:
+        if record.energy_j is None and record.upper_j is None:
+            continue
+        if takes_declared or record.evidence is not Evidence.DECLARED:
+            groups[record.phase, record.start_ns, record.device, record.scope].append(record)
+    chosen = {
+        id(min(group, key=lambda each: _order(each, sensors.get((each.source, each.device)))))
+        for group in groups.values()
+    }
+    return tuple(
+        record.model_copy(update={"chosen": True}) if id(record) in chosen else record
+        for record in records
+    )
+
+
+def _order(record: EnergyRecord, sensor: SensorRecord | None) -> tuple[int, int, int, float]:
+    """Return the rank of a record: first by its sensor, then by its kind of figure."""
+    doubt, strength = _doubt(record, sensor), EVIDENCE_RANK[record.evidence]
+    if record.uncertainty_j is not None:
+        return doubt, 0, 0, record.uncertainty_j
+    if record.energy_j is not None:
+        return doubt, 1, strength, math.hypot(*record.uncertainty_parts_j.values())
+    if record.lower_j is not None and record.upper_j is not None:
+        return doubt, 2, strength, record.upper_j - record.lower_j
+    return doubt, 3, strength, record.upper_j or 0.0
+
+
+def _doubt(record: EnergyRecord, sensor: SensorRecord | None) -> int:
+    """Return how little a figure's sensor is trusted, from 0; 3 for what is not measured."""
+    if record.energy_j is None or record.evidence not in MEASURING:
+        return 3
+    if sensor is None or sensor.is_explained:
+        return int(sensor is not None and not sensor.is_as_declared)
+    return 2

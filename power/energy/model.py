@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import (
     SAME_EDGE_S,
@@ -102,23 +103,6 @@ KNOWN_LAG_S = 0.5
 solution for the declared sensor, and the energies for other lags are part of the uncertainty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundSensor:
-    """The sensor as found in the readings; see ``core.record.energy.SensorRecord``.
-
-    ``is_known``: the readings show how late they are; those of constant power do not.
-    """
-
-    response: Response
-    lag_u_s: float
-    window_u_s: float
-    is_declared: bool
-    is_known: bool
-    edge_residual_w: float | None
-    residual_w: float
-    is_explained: bool
-
-
 class EdgeMisfit(NamedTuple):
     """The root mean square of what readings after an edge show beyond the fit and noise."""
 
@@ -137,7 +121,7 @@ class FittedPower:
     edge_ns: Times
     watts: Values
     noise_w: float
-    sensor: FoundSensor
+    sensor: SensorRecord
     _solved_w: Sequence[tuple[float, Values]]
     _covariances: Sequence[tuple[float, Covariance]]
     _misfits: Sequence[EdgeMisfit]
@@ -171,7 +155,7 @@ class FittedPower:
         for border_ns in itertools.chain.from_iterable(windows_ns):
             near = slice(*np.searchsorted(at_ns, (border_ns - near_ns, border_ns + near_ns)))
             total_w += max((each.watts for each in self._misfits[near]), default=0.0)
-        return total_w * self.sensor.response.window_s
+        return total_w * self.sensor.window_s
 
     def _seconds(self, windows_ns: Iterable[tuple[int, int]]) -> Values:
         """Return how long each piece is in the windows, shape (n,)."""
@@ -369,15 +353,15 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
     )
 
 
-def _misfits(run: _Run, sensor: FoundSensor, residual: Values) -> list[EdgeMisfit]:
+def _misfits(run: _Run, sensor: SensorRecord, residual: Values) -> list[EdgeMisfit]:
     """Return what the residuals (m,) after each edge show beyond noise, alike for equal edges.
 
     Noise is what readings of work show away from edges. Without ``NOISE_READINGS`` of these it is
     the scatter of the residuals at one time since equal edges, else the residuals elsewhere.
     """
-    lag_s = max(sensor.response.lag_s, 0.0)
+    lag_s = max(sensor.lag_s, 0.0)
     first_s = max(lag_s - NEAR_EDGE_S, 0.0)
-    after_s = lag_s + sensor.response.window_s + NEAR_EDGE_S
+    after_s = lag_s + sensor.window_s + NEAR_EDGE_S
     begin_s = np.array([stretch.start_s for stretch in run.stretches])
     at = np.searchsorted(begin_s, run.time_s, "right") - 1
     is_away = run.time_s - begin_s[at] > after_s
@@ -423,7 +407,7 @@ def _quantiles(candidates: Sequence[Candidate]) -> list[Candidate]:
     ]
 
 
-def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundSensor:
+def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> SensorRecord:
     """Return the sensor with its uncertainty, and how well it explains the readings (n,)."""
     best, undelayed = sensors.best, sensors.may_be_undelayed
     shape = best.response.shape
@@ -451,11 +435,13 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
     is_at_bound = (best.response.lag_s > BOUND_SHARE * LAG_MAX_S and not undelayed) or (
         best.has_free_window and best.response.window_s > BOUND_SHARE * run.longest_s
     )
-    return FoundSensor(
-        response=Response(shape=shape, lag_s=mean_lag_s, window_s=mean_window_s),
-        lag_u_s=lag_u_s,
+    return SensorRecord(
+        shape=shape,
+        window_s=mean_window_s,
+        window_uncertainty_s=window_u_s,
+        lag_s=mean_lag_s,
+        lag_uncertainty_s=lag_u_s,
         is_known=lag_u_s <= KNOWN_LAG_S or not undelayed,
-        window_u_s=window_u_s,
         is_declared=best.is_declared or is_close,
         edge_residual_w=edge_w,
         residual_w=elsewhere_w or 0.0,

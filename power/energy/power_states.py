@@ -1,35 +1,24 @@
-"""Seconds, bytes and joules per observed power state, and throttling in each timed phase.
-
-The shares of the states sum to the totals of a window. Throttling is counted from samples of the
-SMART log, because the counters before and after a whole run include phases that are not timed.
-"""
+"""Seconds, bytes and joules per observed power state: the shares sum to a window's totals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Channel
-from wattload.core.record.energy import PowerStateShare, ThrottlingRecord
-from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.energy import PowerStateShare
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import WindowCurve
 from wattload.power.energy.profile import max_gap_ns
-from wattload.power.energy.trace import ByteSeries, Times, Trace, TraceKey, Values
+from wattload.power.energy.trace import ByteSeries, Times, Trace, Values
 
 TRANSITION = -1
 UNKNOWN = -2
 _NAMES = {TRANSITION: "transition", UNKNOWN: "unknown"}
 
 ENERGIES = ("energy_j", "lower_j", "upper_j")
-
-_CHANNELS = {
-    "transition_count": Channel.THERMAL_TRANSITIONS,
-    "throttled_s": Channel.THROTTLED_S,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,66 +142,3 @@ def _sum(stretches: _Stretches, label: int, at_edges: Values | None) -> float | 
     if at_edges is None:
         return None
     return float(np.diff(at_edges)[stretches.label == label].sum())
-
-
-def throttling_records(
-    by_key: Mapping[TraceKey, Trace], windows: Sequence[PhaseWindow], *, host: str
-) -> tuple[ThrottlingRecord, ...]:
-    """Return the growth of each drive's thermal counters in each timed phase of ``host``.
-
-    A drive whose counters were not sampled has no record.
-    """
-    counted = {
-        (key.device, key.channel): trace
-        for key, trace in by_key.items()
-        if key.channel in _CHANNELS.values()
-    }
-    devices = sorted({device for device, _ in counted})
-    return tuple(
-        _record(
-            {name: counted.get((device, channel)) for name, channel in _CHANNELS.items()},
-            window,
-            host=host,
-            device=device,
-        )
-        for window in windows
-        if window.timed and window.host == host
-        for device in devices
-    )
-
-
-def _record(
-    counters: dict[str, Trace | None], window: PhaseWindow, *, host: str, device: str
-) -> ThrottlingRecord:
-    grown = {name: _growth(trace, window) for name, trace in counters.items()}
-    return ThrottlingRecord(
-        host=host,
-        device=device,
-        phase=window.name,
-        missing={name: reason for name, (value, reason) in grown.items() if value is None},
-        **{name: value for name, (value, _) in grown.items()},
-    )
-
-
-def _growth(trace: Trace | None, window: PhaseWindow) -> tuple[int | None, str]:
-    """Return the growth of a counter over all active intervals of the phase.
-
-    Each interval is counted from the last read before it to the first read after it. That is a
-    little more than the interval but misses nothing. Growth between two reads is counted once.
-    """
-    if trace is None:
-        return None, "it was not read"
-    known = ~np.isnan(trace.value)
-    read_ns, count = trace.time_ns[known], trace.value[known]
-    stretches: list[tuple[int, int]] = []
-    for start_ns, end_ns in window.intervals:
-        first = int(np.searchsorted(read_ns, start_ns, "right")) - 1
-        last = int(np.searchsorted(read_ns, end_ns, "left"))
-        if first < 0 or last == read_ns.size:
-            return None, "it was not read both before and after the phase"
-        if stretches and first < stretches[-1][1]:
-            first = stretches.pop()[0]
-        stretches.append((first, last))
-    if any(np.any(np.diff(count[first : last + 1]) < 0) for first, last in stretches):
-        return None, "it decreased, so it was reset"
-    return sum(round(float(count[last] - count[first])) for first, last in stretches), ""

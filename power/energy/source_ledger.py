@@ -54,12 +54,14 @@ from wattload.power.energy.observations import (
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
 from wattload.power.energy.profile import GAP_PERIODS, Profile, max_gap_ns, profile_of
 from wattload.power.energy.staleness import IndependentTraces, Staleness, staleness
-from wattload.power.energy.statistics import Readings, ValueOrReason, power_statistics
+from wattload.power.energy.statistics import Readings, power_statistics
 from wattload.power.energy.trace import (
     ByteSeries,
     Refused,
     Trace,
     TraceKey,
+    ValueOrReason,
+    fields_of,
     plausible,
     refused_energy,
 )
@@ -163,7 +165,7 @@ class SourceLedger:
     def sensor(self) -> SensorRecord | None:
         """The sensor as found in the readings, ``None`` without a fit."""
         part = self.parts.get("energy_j")
-        return None if part is None or part.fitted is None else _sensor_record(part.fitted)
+        return None if part is None or part.fitted is None else part.fitted.sensor
 
     def span(self) -> Window | None:
         """Return the times of the first and the last reading of power, ``None`` without any."""
@@ -205,7 +207,7 @@ class SourceLedger:
         decisive = [results["energy_j"]] if "energy_j" in results else list(results.values())
         part = self.parts.get("energy_j")
         stale_s, freshness, why = self._freshness(windows)
-        figures: dict[str, ValueOrReason] = {
+        figures: dict[str, tuple[Any, str]] = {
             **energies,
             "mean_w": (None if energy_j is None else energy_j / seconds, why_no_energy),
             "coverage": (
@@ -226,10 +228,11 @@ class SourceLedger:
             ),
             "max_interval_w": (None, "only a drive's own measurement of the run (25h) has it"),
         }
-        statistics, why_none = None, why_no_energy or f"{self.facts.name} has no power sensor"
+        statistics = None
         if energy_j is not None and self.readings is not None:
             statistics = power_statistics(self.readings, self.facts, self.peaks, windows)
-        missing = {name: why for name, (value, why) in figures.items() if value is None}
+        why_none = why_no_energy or f"{self.facts.name} has no power sensor"
+        figures["statistics"] = statistics, why_none
         return EnergyRecord(
             host=host,
             device=self.facts.device,
@@ -248,9 +251,7 @@ class SourceLedger:
             stale_s=stale_s,
             freshness=freshness,
             freshness_reason=why,
-            statistics=statistics,
-            missing=missing | ({} if statistics else {"statistics": why_none}),
-            **{name: value for name, (value, _) in figures.items()},
+            **fields_of(figures),
         )
 
     def _freshness(self, windows: Sequence[Window]) -> tuple[float, Freshness, str]:
@@ -387,27 +388,11 @@ def _fit(
     return profile, fitted, means, clock
 
 
-def _sensor_record(fitted: FittedPower) -> SensorRecord:
-    found = fitted.sensor
-    return SensorRecord(
-        shape=found.response.shape,
-        window_s=found.response.window_s,
-        window_uncertainty_s=found.window_u_s,
-        lag_s=found.response.lag_s,
-        lag_uncertainty_s=found.lag_u_s,
-        is_declared=found.is_declared,
-        is_known=found.is_known,
-        is_explained=found.is_explained,
-        edge_residual_w=found.edge_residual_w,
-        residual_w=found.residual_w,
-    )
-
-
 def _readings(
     trace: Trace, facts: SourceFacts, fitted: FittedPower | None, means: Profile | None
 ) -> Readings:
     """Return the readings of a trace, timed by the sensor that was found."""
-    found = None if fitted is None else _sensor_record(fitted)
+    found = None if fitted is None else fitted.sensor
     if means is not None:
         return Readings.of_counter(means, facts, found)
     return Readings.of_watts(trace, facts, found)
@@ -454,12 +439,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _join_shares(state: str, shares: Sequence[PowerStateShare]) -> PowerStateShare:
-    names = ("moved_bytes", *ENERGIES)
-    values = {name: _sum([getattr(share, name) for share in shares]) for name in names}
     reasons = {name: why for share in reversed(shares) for name, why in share.missing.items()}
-    return PowerStateShare(
-        state=state,
-        seconds=sum(share.seconds for share in shares),
-        missing={name: reasons[name] for name, value in values.items() if value is None},
-        **values,
-    )
+    sums = {
+        name: (_sum([getattr(share, name) for share in shares]), reasons.get(name, ""))
+        for name in ("moved_bytes", *ENERGIES)
+    }
+    seconds = sum(share.seconds for share in shares)
+    return PowerStateShare(state=state, seconds=seconds, **fields_of(sums))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,7 @@ from wattload.core.record.energy import PowerStatistics, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import Profile
-from wattload.power.energy.trace import Times, Trace, Values
-
-ValueOrReason = tuple[float | None, str]
-"""A value, and the reason if it is ``None``."""
+from wattload.power.energy.trace import Times, Trace, ValueOrReason, Values, fields_of
 
 PEAKS_S: Mapping[str, float] = {"peak_100us_w": 1e-4, "peak_100ms_w": 0.1, "peak_1s_w": 1.0}
 """Each peak of the record with the length of its moving mean."""
@@ -187,17 +185,13 @@ class Readings:
         weight: Values,
         resolution_s: float,
     ) -> Readings:
-        return Readings(
+        return replace(
+            self,
             start_ns=self.start_ns[first],
             end_ns=self.end_ns[last],
             watts=watts,
             weight=weight,
-            step_s=self.step_s,
-            stride=self.stride,
-            window_s=self.window_s,
             resolution_s=resolution_s,
-            is_gapless=self.is_gapless,
-            reason=self.reason,
         )
 
     def _count(self, length_s: float) -> int:
@@ -218,7 +212,7 @@ def power_statistics(
     watts, seconds = inside.watts, sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
     none = readings.reason or "no reading is of the time within an interval of the phase alone"
     few = none if not watts.size else f"there are {watts.size} readings; "
-    figures: dict[str, ValueOrReason] = {
+    figures: dict[str, tuple[Any, str]] = {
         name: _peak(readings, length_s, windows) for name, length_s in PEAKS_S.items()
     }
     if peaks is not None:
@@ -245,19 +239,16 @@ def power_statistics(
     else:
         fifths = tuple(float(part.mean()) for part in np.array_split(watts, FIFTHS))
     bins, bin_w = _histogram(watts, facts.resolution_w or 0.0)
-    figures["bin_w"] = (bin_w, none)
-    missing = {name: reason for name, (value, reason) in figures.items() if value is None}
+    figures |= {"fifths_w": (fifths, why), "bin_w": (bin_w, none)}
     return PowerStatistics(
         resolution_s=readings.resolution_s,
         reading_count=int(watts.size),
-        fifths_w=fifths,
         histogram=bins,
-        missing=missing | ({} if fifths is not None else {"fifths_w": why}),
-        **{name: value for name, (value, _) in figures.items()},
+        **fields_of(figures),
     )
 
 
-def _raise(peaks: dict[str, ValueOrReason]) -> None:
+def _raise(peaks: dict[str, tuple[Any, str]]) -> None:
     """Raise each peak to at least those over longer times.
 
     It is lower if a reading is missing where power was high: only long means allow for that.

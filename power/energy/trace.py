@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from wattload.core.units import NS_PER_S
 Times = NDArray[np.int64]
 """Nanoseconds of CLOCK_MONOTONIC, shape (n,)."""
 Values = NDArray[np.float64]
+
+ValueOrReason = tuple[float | None, str]
+"""A value, and the reason if it is ``None``."""
 
 MOST_W = 1e6
 """No node draws a megawatt."""
@@ -35,6 +38,12 @@ _MOST: Mapping[Channel, float] = {
 }
 
 _BY_RANK = tuple(EVIDENCE_RANK)
+
+
+def fields_of(figures: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
+    """Return figures as fields of an ``Observed`` record, with the reason of each missing one."""
+    missing = {name: reason for name, (value, reason) in figures.items() if value is None}
+    return {"missing": missing} | {name: value for name, (value, _) in figures.items()}
 
 
 class TraceKey(NamedTuple):
@@ -97,7 +106,8 @@ class Trace:
         These are the samples inside and the next one beyond each edge, which is used to interpolate
         at the edge. ``NONE`` without any.
         """
-        part = self._around(start_ns, end_ns)
+        first = max(0, int(np.searchsorted(self.time_ns, start_ns, "right")) - 1)
+        part = slice(first, int(np.searchsorted(self.time_ns, end_ns, "left")) + 1)
         ranks = self.evidence_rank[part][~np.isnan(self.value[part])]
         return weakest(_BY_RANK[rank] for rank in np.unique(ranks))
 
@@ -111,11 +121,6 @@ class Trace:
         if self.time_ns.size < 2:  # noqa: PLR2004 - a period has two ends
             return None
         return float(np.median(np.diff(self.time_ns))) / NS_PER_S
-
-    def _around(self, start_ns: int, end_ns: int) -> slice:
-        """Return the reads in the interval, with the next one beyond each edge."""
-        first = max(0, int(np.searchsorted(self.time_ns, start_ns, "right")) - 1)
-        return slice(first, int(np.searchsorted(self.time_ns, end_ns, "left")) + 1)
 
 
 class TraceBuilder:
