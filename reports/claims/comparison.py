@@ -33,7 +33,7 @@ from wattload.reports.stats.subject import Group, Subject, facts_of, power_state
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import label
 from wattload.results.quantity import MISSING, listed, quantity
-from wattload.results.reading import run_of, view_of
+from wattload.results.reading import asked, run_of, view_of
 
 ClaimVerdict = Literal[
     "agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual", "absolute"
@@ -319,8 +319,8 @@ def _not_drives(records: Sequence[RunRecord]) -> Iterator[tuple[ClaimVerdict, st
 
 def _drive_count(record: RunRecord) -> int:
     """Return the targets of a run, or where targets share drives the drives."""
-    run, sweep = run_of(record), view_of(record).sweep
-    return len(record.targets) if run is None or sweep is None else sweep.targets(run)
+    sweep, count = view_of(record).sweep, len(record.targets)
+    return count if sweep is None else asked(record, sweep.targets, count)
 
 
 def _agreement(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.checks.verdicts import of_host
@@ -14,7 +14,7 @@ from wattload.core.units import Unit
 from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import DIGITS, MISSING, bounded_quantity
-from wattload.results.reading import run_of, view_of
+from wattload.results.reading import asked, view_of
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
 """Evidence good enough to decide which arm is better."""
@@ -190,8 +190,8 @@ def _summed(
 
 def amount_of(record: RunRecord, phase: str) -> int | None:
     """Return how much a run did in a phase of what a joule pays for, if that is not bytes."""
-    run, joule = run_of(record), view_of(record).joule
-    return (joule.count(run, phase) or None) if run is not None and joule is not None else None
+    joule = view_of(record).joule
+    return asked(record, lambda run: joule.count(run, phase), None) or None if joule else None
 
 
 def _impossible(part: EnergyRecord) -> str:
@@ -250,8 +250,8 @@ def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[Ener
 def _used_gpus(record: RunRecord) -> set[tuple[str, str]]:
     """Return the GPUs that reads ended in, by host and PCI address, where a run names them."""
     hosts = {each.rank: each.host for each in record.ranks}
-    run = run_of(record)
-    used = () if run is None else view_of(record).gpus(run)
+    none: Iterable[tuple[int, str]] = ()
+    used = asked(record, view_of(record).gpus, none)
     return {(hosts.get(rank, ""), address) for rank, address in used}
 
 

@@ -67,32 +67,11 @@ _PATH_KEYS = frozenset({"path", "mount_point", "folder", "runs"})
 _SETTINGS = frozenset({"config", "command", "facts", "parameters"})
 """Fields of settings and workload facts: the keys in them are not part of the format."""
 
-_PRIVATE = frozenset(
-    (
-        "uuid",
-        "partuuid",
-        "wwid",
-        "wwn",
-        "eui",
-        "eui64",
-        "nguid",
-        "nqn",
-        "subnqn",
-        "hostnqn",
-        "mac",
-        "ip",
-        "address",
-        "hostname",
-        "domain",
-        "url",
-        "user",
-        "username",
-        "email",
-        "password",
-        "token",
-        "community",
-    )
-)
+_PRIVATE = frozenset({
+    "uuid", "partuuid", "wwid", "wwn", "eui", "eui64", "nguid", "nqn", "subnqn", "hostnqn", "mac",
+    "ip", "address", "hostname", "domain", "url", "user", "username", "email", "password", "token",
+    "community",
+})  # fmt: skip
 """Settings whose values are always masked completely."""
 
 _LIBRARIES = "libraries"

@@ -27,7 +27,7 @@ from wattload.reports.stats.subject import (
 )
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import counted, listed, quantity
-from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.reading import asked, view_named, view_of
 from wattload.results.view import Condition, Served
 
 _WORK_PREFIXES = (
@@ -121,8 +121,7 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
 @cache_by_identity
 def own_conditions(record: RunRecord) -> tuple[Condition, ...]:
     """Return the conditions that a workload adds to those of settings and machine."""
-    run = run_of(record)
-    return () if run is None else tuple(view_of(record).conditions(run))
+    return tuple(asked(record, view_of(record).conditions, ()))
 
 
 def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -378,8 +377,8 @@ def different_bytes(group: Group) -> dict[str, str]:
 
 
 def _payload_bytes(record: RunRecord) -> int | None:
-    run, payload = run_of(record), view_of(record).payload_bytes
-    return payload(run) if run is not None and payload is not None else None
+    payload = view_of(record).payload_bytes
+    return None if payload is None else asked(record, payload, None)
 
 
 def _range(values: Sequence[int]) -> str:
@@ -500,14 +499,12 @@ def _failures_text(compared: Group) -> str:
 
 
 def failed_operations(record: RunRecord) -> int:
-    run = run_of(record)
-    return 0 if run is None else view_of(record).failed(run)
+    return asked(record, view_of(record).failed, 0)
 
 
 def served_of(record: RunRecord) -> Served:
     """Return what answered the reads of a run in place of drives."""
-    run = run_of(record)
-    return Served() if run is None else view_of(record).served(run)
+    return asked(record, view_of(record).served, Served())
 
 
 def served_from_memory(compared: Group) -> str:

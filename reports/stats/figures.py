@@ -125,8 +125,6 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
     for metric in record.metrics:
         of_power = metric.unit in _POWER_UNITS
         energy = evidence.get(metric.phase)
-        ranks = not of_power or (energy is not None and energy.ranks)
-        illustrates = not of_power or (energy is not None and energy.illustrates)
         quantity = Quantity(
             key=metric.name,
             label=label(metric.name, metric.unit),
@@ -141,11 +139,10 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
             quantity,
             RunFigure(
                 value=metric.value,
-                ranks=ranks,
-                valid=True,
+                ranks=not of_power or (energy is not None and energy.ranks),
                 note=note,
                 evidence=energy.words if of_power and energy is not None else "",
-                illustrates=illustrates,
+                illustrates=not of_power or (energy is not None and energy.illustrates),
             ),
         )
     whole = energies.whole_energy(record)
@@ -256,7 +253,6 @@ def _figure(
         RunFigure(
             value=value,
             ranks=energy.ranks,
-            valid=True,
             note=note,
             evidence=energy.words,
             lower=lower,

@@ -23,7 +23,7 @@ from wattload.reports.runs.validity import checks_of_files, energy_faults, fault
 from wattload.reports.stats.effects import MINIMUM_RUNS
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import counted, listed
-from wattload.results.reading import run_of, view_of
+from wattload.results.reading import asked, view_of
 
 NOT_SET = "not set"
 LOAD = "load"
@@ -98,8 +98,7 @@ def settings(record: RunRecord) -> Mapping[str, str]:
     found = {key: str(value) for key, value in flat(record.config, without=_NOT_CONDITIONS)}
     found.pop(f"{LOAD}.name", None)
     found[LOAD] = load_name(record)
-    run = run_of(record)
-    return found if run is None else {**found, **view_of(record).settings(run)}
+    return {**found, **asked(record, view_of(record).settings, {})}
 
 
 @cache_by_identity
@@ -314,7 +313,7 @@ def _merged_targets(runs: Sequence[Run]) -> dict[str, str]:
 
 def _by_split(runs: Sequence[Run]) -> dict[str, str]:
     """Return the arm of each run, by its id, whose label has runs that a workload tells apart."""
-    splits = {run.id: _split(run) for run in runs}
+    splits = {run.id: asked(run.record, view_of(run.record).splits, "") for run in runs}
     of_label: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         of_label[run.record.label].add(splits[run.id])
@@ -324,12 +323,6 @@ def _by_split(runs: Sequence[Run]) -> dict[str, str]:
         for run in runs
         if len(of_label[run.record.label] - {""}) > 1 and splits[run.id]
     }
-
-
-def _split(run: Run) -> str:
-    """Return what sets a run apart from others of its label."""
-    found = run_of(run.record)
-    return "" if found is None else view_of(run.record).splits(found)
 
 
 def _without_targets(run: Run) -> Hashable:

@@ -31,11 +31,10 @@ from wattload.reports.stats.subject import (
     facts_of,
     lettered,
 )
-from wattload.results.facts import Run as WorkloadRun
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
 from wattload.results.quantity import block_text, listed, out_of_range, quantity
-from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.reading import asked, view_named, view_of
 from wattload.results.view import Sweep, median_of_known
 
 Kind = LatencyKind
@@ -213,7 +212,9 @@ def point_text(point: Point) -> str:
 
 def _shared(group: Group, sweep: Sweep[Any]) -> list[str]:
     """Return which targets share drives, in words."""
-    return [*dict.fromkeys(filter(None, (_of(run, sweep.shared) for run in group.runs)))]
+    return [
+        *dict.fromkeys(filter(None, (asked(run.record, sweep.shared, "") for run in group.runs)))
+    ]
 
 
 def setting_values(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:
@@ -379,7 +380,7 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
     keys: dict[tuple[str, Kind], None] = dict.fromkeys(
         (row.phase, row.kind) for run in group.runs for row in run.record.latencies
     )
-    means = (_of(run, view_of(run.record).mean_latency) for run in group.runs)
+    means = (asked(run.record, view_of(run.record).mean_latency, None) for run in group.runs)
     keys |= {(phase, "read"): None for phase, _ in filter(None, means)}
     judged = [
         {parents(run.record)[part.name] for part in stretches(run.record)} for run in group.runs
@@ -401,7 +402,7 @@ def _load_curves(subject: Subject, panel: Panel, phase: str, kind: Kind) -> Load
             runs = _valid(subject, point, arm)
             at = _load_point(point.value, runs, phase, kind)
             if at is not None and sweep is not None:
-                counted = median_of_known(_of(run, sweep.rate) for run in runs)
+                counted = median_of_known(asked(run.record, sweep.rate, None) for run in runs)
                 at = None if counted is None else replace(at, rate=counted)
             if at is not None:
                 loaded.append(at)
@@ -462,7 +463,7 @@ def _mean_point(
     known = [
         (mean[1], own)
         for run in runs
-        if (mean := _of(run, view_of(run.record).mean_latency)) is not None
+        if (mean := asked(run.record, view_of(run.record).mean_latency, None)) is not None
         and mean[0] == phase
         and not out_of_range(mean[1])
         and (own := _phase(run.record, phase)) is not None
@@ -586,7 +587,7 @@ def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scalin
         )
     _, found = _numbered(scaling.panel.points)
     ceilings = [
-        (number, median_of_known(_of(run, sweep.ceiling) for run in runs))
+        (number, median_of_known(asked(run.record, sweep.ceiling, None) for run in runs))
         for number, point in found
         for runs in [[run for run in point.group.runs if not subject.faults(run)]]
     ]
@@ -601,11 +602,6 @@ def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scalin
     )
 
 
-def _of(run: Run, value: Callable[[WorkloadRun[Any]], Any]) -> Any:  # noqa: ANN401 - of the view
-    found = run_of(run.record)
-    return None if found is None else value(found)
-
-
 def _peak(subject: Subject, group: Group, sweep: Sweep[Any], letter: str) -> float | None:
     """Return the best rate of one drive in an arm, of the points with one target if there are any.
 
@@ -616,7 +612,8 @@ def _peak(subject: Subject, group: Group, sweep: Sweep[Any], letter: str) -> flo
     for point in points(group):
         known: dict[int, list[float]] = {}
         for run in _valid(subject, point, arm):
-            rate, count = _of(run, sweep.rate), _of(run, sweep.targets)
+            rate = asked(run.record, sweep.rate, None)
+            count = asked(run.record, sweep.targets, None)
             if rate is not None and count:
                 known.setdefault(count, []).append(rate)
         for count, own in known.items():

@@ -5,10 +5,10 @@ A record whose workload is unknown here has none of them; its figures stay in it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,6 +26,8 @@ from wattload.results.figures import evaluated
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.registry import results_of
 from wattload.results.view import View
+
+Value = TypeVar("Value")
 
 
 @cache_by_identity
@@ -48,6 +50,12 @@ def run_of(record: RunRecord) -> Run[Any] | None:
             f"the facts of run {record.run_id} are not those of {results.name}: {place}: {message}"
         ) from error
     return Run(record, facts)
+
+
+def asked(record: RunRecord, question: Callable[[Run[Any]], Value], default: Value) -> Value:
+    """Return what a function of a view answers of a run; the default for one without facts."""
+    run = run_of(record)
+    return default if run is None else question(run)
 
 
 def view_of(record: RunRecord) -> View[Any]:
