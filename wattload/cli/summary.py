@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,10 +147,9 @@ def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
 
 def _times(record: RunRecord) -> str:
     """Return how long the run took by the wall clock, beside what its timed phases leave out."""
-    if record.finished_utc is None:
+    if record.wall_s is None:
         return "unknown"
-    times = [datetime.fromisoformat(text) for text in (record.started_utc, record.finished_utc)]
-    whole = format_seconds((times[1] - times[0]).total_seconds())
+    whole = format_seconds(record.wall_s)
     return f"{whole} for the whole run, with data generation, idle times, ceilings and checks"
 
 

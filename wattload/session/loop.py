@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, MisplacedRecordError, WattloadError
 from wattload.core.record.file import read_record
-from wattload.core.record.run import DataRecord, RunRecord
+from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
@@ -173,15 +172,8 @@ def _begin_session(
         return Pace()
     planned = len(schedule.planned)
     reporter.session_resumed(planned - left_count, planned, schedule.journal.path)
-    return Pace([seconds for path in done.values() if (seconds := _seconds(read_record(path)))])
-
-
-def _seconds(record: RunRecord) -> float | None:
-    """Return how long a finished run took by the wall clock, ``None`` if that is impossible."""
-    if record.finished_utc is None:
-        return None
-    ends = [datetime.fromisoformat(text) for text in (record.started_utc, record.finished_utc)]
-    return max(0.0, (ends[1] - ends[0]).total_seconds()) or None
+    seconds = [read_record(path).wall_s or 0.0 for path in done.values()]
+    return Pace([each for each in seconds if each > 0])
 
 
 def _resume(

@@ -188,6 +188,16 @@ class RunRecord(Frozen):
     def merged_latencies(self) -> tuple[Latency, ...]:
         return merge_latencies(self.latencies)
 
+    @property
+    def wall_s(self) -> float | None:
+        """How long the run took by the wall clock, ``None`` if it was not finished."""
+        if self.finished_utc is None:
+            return None
+        start, end = (
+            datetime.fromisoformat(text) for text in (self.started_utc, self.finished_utc)
+        )
+        return (end - start).total_seconds()
+
     def metric(self, name: str) -> Metric | None:
         return next((metric for metric in self.metrics if metric.name == name), None)
 
