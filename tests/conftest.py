@@ -12,9 +12,7 @@ THOROUGH = (
     "browser", "containers", "docs", "packaging", "tools",
     # Many runs, kills and floods; what they judge has faster tests of its own.
     "loaders/dlio/test_dlio.py",
-    "power/sampler/test_death.py", "power/sampler/test_floods.py",
-    "power/sampler/test_hanging_folder.py", "power/sampler/test_hostile.py",
-    "power/sampler/test_protocol_fuzz.py", "power/sampler/test_recording.py",
+    "power/sampler/test_death.py", "power/sampler/test_recording.py",
     "power/sampler/test_service.py", "reports/render/test_out_of_range.py",
     "reports/render/test_output.py", "reports/runs/test_parallel.py",
     "reports/test_hostile_records.py", "run/test_faults_midway.py", "run/test_interruption.py",

@@ -29,7 +29,6 @@ _LOG = logging.getLogger(__name__)
 
 _NOT_REQUESTED = "no power state was requested"
 _NOT_ENDED = "the run has not ended"
-_PUT_BACK = "something else had already put it back to"
 
 
 class Drive:
@@ -278,22 +277,16 @@ class SettingOutcome:
     def _sentence(self, state: Change | None) -> str:
         if self.refusal:
             return f"{self.name}: {self.refusal}"
-        others = [_outcome_sentence(each) for each in self.changes if each is not state]
+        outcomes = [_outcome_text(each) for each in self.changes]
         if self.clock is not None:
-            others.append("its clock was set to the host's and is not reset")
-        other_names = "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in others)
+            outcomes.append("its clock was set to the host's and is not reset")
         if state is None or state.verified is None:
-            why = f"; {self.trouble}" if self.trouble and not others else ""
-            return f"{self.name} ran in its initial power state, {self.before}{why}.{other_names}"
-        text = f"{self.name} was set from power state {self.before} to {state.verified}"
-        if state.was_put_back:
-            return f"{text}; {_PUT_BACK} {state.restored}.{other_names}"
-        if state.restored is not None:
-            return f"{text} and restored to {state.restored}.{other_names}"
-        return f"{text}; {self.trouble or 'it is not restored yet'}.{other_names}"
+            why = f" ({self.trouble})" if self.trouble and not outcomes else ""
+            outcomes.insert(0, f"it ran in its initial power state, {self.before}{why}")
+        return f"{self.name}: {'; '.join(outcomes)}."
 
 
-def _outcome_sentence(change: Change) -> str:
+def _outcome_text(change: Change) -> str:
     feature = change.plan.feature
     if change.verified is None:
         return f"its {feature.name} was not set"
@@ -302,7 +295,8 @@ def _outcome_sentence(change: Change) -> str:
         f"{feature.text(change.verified)}"
     )
     if change.was_put_back:
-        return f"{text}; {_PUT_BACK} {feature.text(change.restored)}"
+        back = feature.text(change.restored)
+        return f"{text}, and something else had already put it back to {back}"
     if change.is_restored:
         return f"{text} and restored to {feature.text(change.restored)}"
-    return f"{text}; not restored: {change.trouble}" if change.trouble else text
+    return f"{text}, and is not restored: {change.trouble or 'the run has not ended'}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -29,11 +28,8 @@ METER = Meter(
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    bench.set_up(nvme0=Model(meter=METER))
-    yield bench
-    bench.clean()
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench(nvme0=Model(meter=METER))
 
 
 def is_measuring(bench: Bench) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -25,11 +24,8 @@ ALL_KNOBS = Model(
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    bench.set_up(nvme0=ALL_KNOBS)
-    yield bench
-    bench.clean()
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench(nvme0=ALL_KNOBS)
 
 
 def model(bench: Bench) -> Model:
@@ -106,9 +102,9 @@ def test_killed_run_leaves_no_setting_changed(bench: Bench) -> None:
     (state,) = [each for each in record.power.states if each.serial == "MODEL0001"]
     assert {each.option for each in state.settings} == {"power.limit_w", "power.apst"}
     assert record.status_reason == (
-        "the run ended without finishing. nvme0 ran in its initial power state, 0. "
-        "Its APST was set from on to off and restored to on. "
-        "Its power limit was set from none to 12.5 W and restored to none."
+        "the run ended without finishing. nvme0: it ran in its initial power state, 0; "
+        "its APST was set from on to off and restored to on; "
+        "its power limit was set from none to 12.5 W and restored to none."
     )
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.recording import Recording
 from wattload.power.sampler.samples import SampleFile, read_samples
+
+MakeBench = Callable[..., Bench]
 
 
 def a_disk() -> str:
@@ -71,19 +73,15 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     assert not is_running(client)
 
 
-def test_controllers_are_read_as_they_were_found(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.set_up(nvme0=Model(apst=True))
-    try:
-        client = bench.spawn()
-        config = PowerConfig(state=2, apst=False)
-        opened = client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
-        before = opened.controllers["nvme0"].fields
-        assert (before["power_state"], before["apst_enabled"]) == (0, True)
-        after = client.finish().controllers["nvme0"].fields
-        assert (after["power_state"], after["apst_enabled"]) == (2, False)
-    finally:
-        bench.clean()
+def test_controllers_are_read_as_they_were_found(make_bench: MakeBench) -> None:
+    bench = make_bench(nvme0=Model(apst=True))
+    client = bench.spawn()
+    config = PowerConfig(state=2, apst=False)
+    opened = client.open(RUN_ID, config, devices=["nvme0"], block_devices=[])
+    before = opened.controllers["nvme0"].fields
+    assert (before["power_state"], before["apst_enabled"]) == (0, True)
+    after = client.finish().controllers["nvme0"].fields
+    assert (after["power_state"], after["apst_enabled"]) == (2, False)
 
 
 def test_one_sampler_serves_run_after_run(bench: Bench) -> None:
@@ -132,16 +130,12 @@ def test_refusal_of_the_drive_reaches_the_run(bench: Bench) -> None:
     assert state.verified is None
 
 
-def test_second_drive_s_refusal_restores_the_first(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.set_up(nvme0=Model(), nvme1=Model(serial="TWO", refuses=NOT_CHANGEABLE))
-    try:
-        client = bench.spawn()
-        with pytest.raises(PowerStateError, match="nvme1"):
-            client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0", "nvme1"], block_devices=[])
-        assert sent(bench.models) == ["0x2 1", "0x2 0"]
-    finally:
-        bench.clean()
+def test_second_drive_s_refusal_restores_the_first(make_bench: MakeBench) -> None:
+    bench = make_bench(nvme0=Model(), nvme1=Model(serial="TWO", refuses=NOT_CHANGEABLE))
+    client = bench.spawn()
+    with pytest.raises(PowerStateError, match="nvme1"):
+        client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0", "nvme1"], block_devices=[])
+    assert sent(bench.models) == ["0x2 1", "0x2 0"]
 
 
 def test_state_without_a_controller_is_refused(bench: Bench) -> None:
@@ -225,16 +219,12 @@ def test_a_run_without_a_folder_has_no_samples(bench: Bench) -> None:
         client.start()
 
 
-def test_drive_with_one_state_runs_in_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.set_up(nvme0=Model(states=(RawState(mp=2500),)))
-    try:
-        client = bench.opened(PowerConfig(state=0))
-        client.start()
-        state = client.finish().states[0]
-        assert (state.verified, state.restored) == (0, 0)
-    finally:
-        bench.clean()
+def test_drive_with_one_state_runs_in_it(make_bench: MakeBench) -> None:
+    bench = make_bench(nvme0=Model(states=(RawState(mp=2500),)))
+    client = bench.opened(PowerConfig(state=0))
+    client.start()
+    state = client.finish().states[0]
+    assert (state.verified, state.restored) == (0, 0)
 
 
 def test_sampler_that_cannot_start_names_its_log(bench: Bench) -> None:

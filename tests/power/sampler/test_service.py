@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,12 +42,9 @@ except PowerError as error:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[Bench]:
+def two(make_bench: Callable[..., Bench]) -> Bench:
     """A host with two drives."""
-    bench = Bench(tmp_path)
-    bench.set_up(nvme0=Model(), nvme1=Model(serial="TWO"))
-    yield bench
-    bench.clean()
+    return make_bench(nvme0=Model(), nvme1=Model(serial="TWO"))
 
 
 def opened(bench: Bench, path: Path, run_id: str = RUN_ID, device: str = "nvme0") -> SamplerClient:
