@@ -80,7 +80,7 @@ sensors = st.sampled_from(SENSORS)
 
 
 @given(readings(), fractions, st.floats(0, 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_covered_energy_adds_up_over_a_split_window(
     read: Readings, ends: tuple[float, float], split: float
 ) -> None:
@@ -96,7 +96,7 @@ def test_covered_energy_adds_up_over_a_split_window(
 
 
 @given(readings(), sensors, fractions, st.integers(-(10**15), 10**15))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_shift_of_all_times_changes_nothing(
     read: Readings, sensor: Sensor, ends: tuple[float, float], shift_ns: int
 ) -> None:
@@ -112,7 +112,7 @@ def test_shift_of_all_times_changes_nothing(
 
 
 @given(readings(), sensors, fractions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_energy_lies_between_least_and_greatest_power(
     read: Readings, sensor: Sensor, ends: tuple[float, float]
 ) -> None:
@@ -137,7 +137,7 @@ def extremes_w(profile: Profile, window: tuple[int, int]) -> tuple[float, float]
 @given(
     readings(), sensors, fractions, st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=40)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_shares_sum_to_the_totals(
     read: Readings,
     sensor: Sensor,

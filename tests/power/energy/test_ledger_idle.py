@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -35,13 +36,18 @@ def states(value: float = 4.0) -> list[Sample]:
     ]
 
 
+@functools.cache
+def ipm_ledger() -> EnergyLedger:
+    return EnergyLedger(ipm() + states(), [IPM], host="box")
+
+
 def of(records: tuple[IdleRecord, ...], *, polled: bool) -> IdleRecord:
     (found,) = [record for record in records if record.polled is polled]
     return found
 
 
 def test_quiet_of_the_drives_own_mean_is_what_the_first_read_after_it_tells() -> None:
-    records = EnergyLedger(ipm() + states(), [IPM], host="box").idle_records([QUIET, POLLED])
+    records = ipm_ledger().idle_records([QUIET, POLLED])
     quiet, polled = of(records, polled=False), of(records, polled=True)
     assert (quiet.mean_w, quiet.sample_count, quiet.coverage) == (0.5, 1, None)
     assert quiet.evidence is Evidence.SELF_REPORTED
@@ -52,7 +58,7 @@ def test_quiet_of_the_drives_own_mean_is_what_the_first_read_after_it_tells() ->
 
 
 def test_polling_costs_polled_minus_quiet() -> None:
-    (cost,) = polling_costs(EnergyLedger(ipm(), [IPM], host="box").idle_records([QUIET, POLLED]))
+    (cost,) = polling_costs(ipm_ledger().idle_records([QUIET, POLLED]))
     assert (cost.host, cost.device, cost.source, cost.moment) == (
         "box",
         "SERIAL1",
@@ -90,7 +96,7 @@ def test_one_count_tells_no_power() -> None:
 
 def test_a_quiet_that_no_read_followed_is_unknown_and_so_is_its_cost() -> None:
     late = IdleTime(moment="before", polled=False, window=(ns(100), ns(160)))
-    records = EnergyLedger(ipm(), [IPM], host="box").idle_records([late, POLLED])
+    records = ipm_ledger().idle_records([late, POLLED])
     assert of(records, polled=False).missing["mean_w"] == "there was no read after the quiet time"
     (cost,) = polling_costs(records)
     assert cost.difference_w is None

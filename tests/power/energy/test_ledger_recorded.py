@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from pathlib import Path
 
@@ -59,23 +60,27 @@ def recorded() -> tuple[list[Sample], float, float]:
     return samples, int(marks["load_start"]) / 1e6, int(marks["load_end"]) / 1e6
 
 
-def account(sources: list[SourceFacts], length_s: float | None = None) -> tuple[EnergyRecord, ...]:
+@functools.cache
+def ledger_of(*sources: SourceFacts) -> EnergyLedger:
+    """Return the ledger of the whole recording; its fit takes seconds."""
     samples, start_s, end_s = recorded()
-    load = window("load", start_s, end_s)
-    ledger = EnergyLedger(
+    return EnergyLedger(
         samples,
         sources,
         host="host1",
-        activity=activity_of(load),
+        activity=activity_of(window("load", start_s, end_s)),
         baseline=(ns(1), ns(start_s - 0.6)),
     )
-    return ledger.phase_records(
-        [load if length_s is None else window("load", start_s, start_s + length_s)]
-    )
+
+
+def account(*sources: SourceFacts, length_s: float | None = None) -> tuple[EnergyRecord, ...]:
+    _, start_s, end_s = recorded()
+    until_s = end_s if length_s is None else start_s + length_s
+    return ledger_of(*sources).phase_records([window("load", start_s, until_s)])
 
 
 def test_counter_and_power_of_a_gpu_agree_within_their_known_uncertainty() -> None:
-    by_counter, by_power = account([ENERGY, POWER])
+    by_counter, by_power = account(ENERGY, POWER)
     assert by_counter.energy_j is not None
     assert by_power.energy_j is not None
     known_j = sum(by_counter.uncertainty_parts_j.values()) + sum(
@@ -91,7 +96,7 @@ def test_counter_and_power_of_a_gpu_agree_within_their_known_uncertainty() -> No
 
 
 def test_power_stands_in_where_the_counter_moves_too_seldom() -> None:
-    by_counter, by_power = account([ENERGY, POWER], length_s=10)
+    by_counter, by_power = account(ENERGY, POWER, length_s=10)
     assert by_counter.energy_j is None
     assert "too coarse" in by_counter.missing["energy_j"]
     assert by_power.chosen
@@ -99,8 +104,8 @@ def test_power_stands_in_where_the_counter_moves_too_seldom() -> None:
 
 def test_power_agrees_with_the_counter_whatever_its_sensor_declares() -> None:
     late = POWER.model_copy(update={"sensor": Instant()})
-    by_counter, centred = account([ENERGY, POWER], length_s=22.4)
-    _, uncentred = account([ENERGY, late], length_s=22.4)
+    by_counter, centred = account(ENERGY, POWER, length_s=22.4)
+    _, uncentred = account(ENERGY, late, length_s=22.4)
     assert by_counter.energy_j is not None
     assert centred.energy_j is not None
     assert uncentred.energy_j is not None
@@ -110,7 +115,7 @@ def test_power_agrees_with_the_counter_whatever_its_sensor_declares() -> None:
 
 def test_counter_and_power_of_a_gpu_show_the_same_peak_and_percentile() -> None:
     """The counter's readings are made into means over 1 s; the power's are that by themselves."""
-    by_counter, by_power = (each.statistics for each in account([ENERGY, POWER]))
+    by_counter, by_power = (each.statistics for each in account(ENERGY, POWER))
     assert by_counter is not None
     assert by_power is not None
     samples, start_s, end_s = recorded()

@@ -6,6 +6,7 @@ from tests.contracts.power_source import PowerSourceContract
 from wattload.core.errors import ConfigError
 from wattload.core.power import Bounds, Channel, Evidence, PowerSource, Scope
 from wattload.power.config import DeclaredProfile, PowerConfig
+from wattload.power.sources import none
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.declared import DeclaredSource, find
 
@@ -80,3 +81,20 @@ def test_profile_that_states_nothing_is_refused_at_open() -> None:
     source = DeclaredSource(DRIVE, profile(None), period_s=0.1)
     with pytest.raises(ConfigError, match="neither max_w nor typical_w"):
         source.open()
+
+
+class TestNone(PowerSourceContract):
+    channels = frozenset()
+
+    def make(self) -> PowerSource:
+        (source,) = none.find((), PowerConfig(source="none"))
+        return source
+
+
+def test_nothing_is_measured_and_nothing_is_zero() -> None:
+    (source,) = none.find((), PowerConfig(source="none"))
+    source.open()
+    source.start()
+    assert source.read() == ()
+    assert source.facts().evidence is Evidence.NONE
+    assert source.facts().detail == "nothing is measured"

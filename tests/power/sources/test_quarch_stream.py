@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import PowerDataLostError
@@ -86,6 +86,7 @@ def test_interval_is_ready_with_its_last_reading_and_not_before() -> None:
     assert (interval.start_ns, interval.end_ns) == (0, 1_000_000)
 
 
+@settings(max_examples=40)
 @given(
     watts=st.lists(st.floats(-1, 100, allow_nan=False), min_size=1, max_size=400),
     cuts=st.lists(st.integers(0, 400), max_size=8),
@@ -108,6 +109,7 @@ def test_no_joule_is_lost_however_the_stream_is_cut(
         assert max(each.max_w for each in intervals) == max(watts[:whole])
 
 
+@settings(max_examples=40)
 @given(
     watts=st.lists(st.floats(0, 100), min_size=26, max_size=400),
     cuts=st.lists(st.integers(0, 400), max_size=8),
