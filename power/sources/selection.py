@@ -47,10 +47,16 @@ def select(
     """
     candidates = _Candidates(host=host, elsewhere=elsewhere)
     try:
-        choose = _open_automatic if config.source == AUTO else _open_requested
-        choice = choose(candidates, devices, config)
+        if config.source == AUTO:
+            choice = _open_automatic(candidates, devices, config)
+        else:
+            opened = _open_required(candidates, config.source, devices, config)
+            choice = f"power={config.source} was requested and took {opened}"
+        if config.source == NONE:
+            choice = "power=none was requested: nothing is measured"
         for name in config.beside:
-            choice += _open_companion(candidates, name, devices, config)
+            opened = _open_required(candidates, name, devices, config)
+            choice += f"; {name} was requested in addition: {opened}"
         return candidates.selection(f"{choice}.")
     except BaseException:
         candidates.close_all()
@@ -79,12 +85,21 @@ class _Candidates:
 
     def refuse(self, name: str, facts: SourceFacts | None, sentence: str) -> None:
         device, name = (facts.device, facts.name) if facts else ("", name)
-        self.refused.append(self._record(name, device, facts, used=False, sentence=sentence))
+        self.refused.append(
+            PowerSourceRecord(
+                host=self.host, facts=facts, name=name, device=device, used=False, sentence=sentence
+            )
+        )
 
     def selection(self, choice: str) -> Selection:
         used = [
-            self._record(
-                facts.name, facts.device, facts, used=True, sentence=_describe(facts) + "."
+            PowerSourceRecord(
+                host=self.host,
+                facts=facts,
+                name=facts.name,
+                device=facts.device,
+                used=True,
+                sentence=f"{_describe(facts)}.",
             )
             for facts in (source.facts() for source in self.opened)
         ]
@@ -94,35 +109,11 @@ class _Candidates:
         for source in self.opened:
             source.close()
 
-    def _record(
-        self, name: str, device: str, facts: SourceFacts | None, *, used: bool, sentence: str
-    ) -> PowerSourceRecord:
-        return PowerSourceRecord(
-            host=self.host, facts=facts, name=name, device=device, used=used, sentence=sentence
-        )
-
-
-def _open_requested(
-    candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig
-) -> str:
-    name = config.source
-    opened_text, not_taken = _open_required(candidates, name, devices, config)
-    if name == NONE:
-        return "power=none was requested: nothing is measured"
-    return f"power={name} was requested and took {opened_text}{not_taken}"
-
-
-def _open_companion(
-    candidates: _Candidates, name: str, devices: Sequence[PowerDevice], config: PowerConfig
-) -> str:
-    opened_text, not_taken = _open_required(candidates, name, devices, config)
-    return f"; {name} was requested in addition: {opened_text}{not_taken}"
-
 
 def _open_required(
     candidates: _Candidates, name: str, devices: Sequence[PowerDevice], config: PowerConfig
-) -> tuple[str, str]:
-    """Open the sources of a requested kind; return texts of those opened and those not.
+) -> str:
+    """Open the sources of a requested kind; return a text of those opened and those not.
 
     Raises:
         PowerError: none could be opened.
@@ -140,7 +131,7 @@ def _open_required(
     facts = [source.facts() for source in candidates.opened[opened:]]
     read = {each.device for each in facts}
     reasons = _reasons([record for record in not_taken if record.device not in read])
-    return "; ".join(map(_describe, facts)), reasons and f"; but {reasons}"
+    return "; ".join([*map(_describe, facts), *([f"but {reasons}"] if reasons else [])])
 
 
 def _open_automatic(

@@ -139,12 +139,6 @@ def test_facts_say_replay_and_what_the_file_says(tmp_path: Path) -> None:
     assert facts.detail.endswith("), 3 readings of S7 over 1 s; bench 3")
 
 
-def test_reading_keeps_the_evidence_of_its_row(tmp_path: Path) -> None:
-    text = "time_s,power_w,evidence\n0,5,measured\n0,6,declared\n"
-    samples = replayed(source_of(written(tmp_path, text)), 0.01)
-    assert [sample.evidence for sample in samples] == [Evidence.MEASURED, Evidence.DECLARED]
-
-
 def test_attached_trace_gives_what_a_meter_writes_down_late(tmp_path: Path) -> None:
     path = written(tmp_path, HEAD + "monotonic_ns,power_w\n")
     source = source_of(path, align="monotonic")
@@ -203,13 +197,6 @@ def test_alignment_needs_times_of_its_clock(tmp_path: Path, align: str, column: 
     source = source_of(written(tmp_path, FINE), align=align)
     with pytest.raises(ConfigError, match=f"needs a column {column}; trace.csv has time_s"):
         source.open()
-
-
-def test_malformed_file_is_refused_at_open(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a head line must be"):
-        source_of(written(tmp_path, "# nonsense\ntime_s,power_w\n")).open()
-    with pytest.raises(DataError, match="can't be replayed"):
-        source_of(tmp_path / "none.csv").open()
 
 
 def test_read_before_start_is_an_error(tmp_path: Path) -> None:
@@ -351,6 +338,11 @@ def test_malformed_file_is_one_sentence_with_its_place(
         read_trace(written(tmp_path, text))
     assert "trace.csv" in str(caught.value)
     assert "\n" not in str(caught.value).replace("\\n", "")
+
+
+def test_absent_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none.csv can't be replayed: No such file"):
+        read_trace(tmp_path / "none.csv")
 
 
 def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
