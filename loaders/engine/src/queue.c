@@ -70,31 +70,36 @@ static int32_t check_setup(const wl_queue_setup *setup, wl_error *error) {
     else if (!is_power_of_2(setup->queue_size) || setup->queue_size > SIZE_LIMIT ||
              setup->queue_size < setup->requesters)
         wrong = "queue_size must be a power of two up to 65536, at least requesters";
-    else if (!setup->target_count || setup->target_count > WL_QUEUE_TARGETS)
-        wrong = "target_count must be 1 to 64";
-    else if (!setup->queue_pairs || setup->queue_pairs > PAIR_LIMIT)
-        wrong = "queue_pairs must be 1 to 1024";
-    else if (!setup->pollers || setup->pollers > POLLER_LIMIT ||
-             setup->pollers > setup->queue_pairs * setup->target_count)
-        wrong = "pollers must be 1 to 256, at most all queue pairs";
     else if (!is_power_of_2(setup->table_bytes) || setup->table_bytes < BLOCK_LIMIT ||
              setup->table_bytes > TABLE_LIMIT)
         wrong = "table_bytes must be a power of two, 64 KiB to 4 GiB";
-    else if (!setup->gpu && !setup->requester_threads)
-        wrong = "requesters of the CPU need threads";
     else if (!setup->sample_every)
         wrong = "sample_every must be 1 or more";
     else if (setup->cache_bytes && (!setup->gpu || setup->engine == WL_QUEUE_NULL))
         wrong = "a cache is in the memory of a GPU, for blocks that are delivered";
     else if (setup->cache_bytes && setup->cache_bytes / setup->block_bytes < WL_WAYS)
         wrong = "cache_bytes must hold 16 blocks";
-    else if (!setup->hang_ms)
-        wrong = "hang_ms must be 1 or more";
-    else if ((uint64_t)setup->target_count * setup->requesters * setup->read_bytes >
-             WL_QUEUE_PIECES * WL_PIECE_BYTES)
-        wrong = "requesters of all targets times read_bytes must be at most 64 GiB";
     else
         wrong = check_targets(setup);
+    return wrong ? wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "%s", wrong) : WL_OK;
+}
+
+/* What every kind of requests has. */
+static int32_t check_common(const wl_queue_setup *setup, uint32_t warps, wl_error *error) {
+    const char *wrong = NULL;
+    if (!setup->target_count || setup->target_count > WL_QUEUE_TARGETS)
+        wrong = "there must be 1 to 64 targets or files";
+    else if (!setup->queue_pairs || setup->queue_pairs > PAIR_LIMIT)
+        wrong = "queue_pairs must be 1 to 1024";
+    else if (!setup->pollers || setup->pollers > POLLER_LIMIT ||
+             setup->pollers > setup->queue_pairs * setup->target_count)
+        wrong = "pollers must be 1 to 256, at most all queue pairs";
+    else if (!setup->gpu && !setup->requester_threads)
+        wrong = "requesters of the CPU need threads";
+    else if (!setup->hang_ms)
+        wrong = "hang_ms must be 1 or more";
+    else if ((uint64_t)warps * WL_WARP * setup->read_bytes > WL_QUEUE_PIECES * WL_PIECE_BYTES)
+        wrong = "the slots of all requests must be at most 64 GiB";
     return wrong ? wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "%s", wrong) : WL_OK;
 }
 
@@ -290,6 +295,8 @@ static int32_t open_all(wl_queue *queue, const wl_queue_setup *setup, wl_error *
 
 int32_t wl_queue_make(const wl_queue_setup *setup, const wl_requesters *requesters, void *own,
                       uint32_t warps, wl_queue **made, wl_error *error) {
+    if (check_common(setup, warps, error))
+        return error->code;
     wl_queue *queue = calloc(1, sizeof *queue);
     if (!queue)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating a queue");
@@ -375,13 +382,6 @@ static bool has_failed(wl_queue *queue, wl_error *error) {
     *error = queue->error;
     pthread_mutex_unlock(&queue->mutex);
     return error->code != WL_OK;
-}
-
-static uint64_t answered(wl_queue *queue) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < queue->poller_count; i++)
-        sum += wl_own(&queue->pollers[i].answered);
-    return sum;
 }
 
 void wl_queue_nap(uint64_t ns) {
@@ -487,21 +487,12 @@ static int32_t follow(wl_queue *queue, queue_stage *stage, wl_error *error) {
     }
 }
 
-/* Returns when all requesters have left, or after ABANDON_NS. */
-static void ask_to_leave(wl_queue *queue, uint32_t word) {
-    wl_error error;
+int32_t wl_queue_leave(wl_queue *queue, uint32_t word, wl_error *error) {
     uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
-    if (queue->requesters->control(queue, word, &error))
-        return;
-    while (!queue->requesters->poll(queue, &error) && wl_now_ns() < limit_ns)
+    int32_t ended = queue->requesters->control(queue, word, error) ? -1 : 0;
+    while (!ended && !(ended = queue->requesters->poll(queue, error)) && wl_now_ns() < limit_ns)
         wl_queue_nap(END_NS);
-}
-
-/* First whoever is answered leaves, so that what is left open tells which target hangs; then the
- * others leave their waits. Those of a lost GPU do neither. */
-void wl_queue_abandon(wl_queue *queue) {
-    ask_to_leave(queue, WL_STOP);
-    ask_to_leave(queue, WL_ABANDON);
+    return ended;
 }
 
 static bool are_parked(wl_queue *queue) {
@@ -511,7 +502,11 @@ static bool are_parked(wl_queue *queue) {
     return are;
 }
 
-void wl_queue_wait_briefly(wl_queue *queue) {
+void wl_queue_abandon(wl_queue *queue) {
+    wl_error error;
+    wl_queue_leave(queue, WL_STOP, &error);
+    wl_queue_leave(queue, WL_ABANDON, &error);
+    wl_queue_let_pollers(queue, false);
     uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
     while (!are_parked(queue) && wl_now_ns() < limit_ns)
         wl_queue_nap(END_NS);
@@ -541,14 +536,11 @@ static int32_t run_stage(wl_queue *queue, queue_stage *stage, wl_error *error) {
     int32_t failed = queue->requesters->launch(queue, stage->pulls, error);
     if (!failed)
         failed = follow(queue, stage, error);
-    if (failed)
+    if (failed) {
         wl_queue_abandon(queue);
-    if (!stage->pulls) {
+    } else if (!stage->pulls) {
         wl_queue_let_pollers(queue, false);
-        if (failed)
-            wl_queue_wait_briefly(queue);
-        else
-            wl_queue_wait_for_pollers(queue);
+        wl_queue_wait_for_pollers(queue);
     }
     return failed;
 }
@@ -627,21 +619,6 @@ void wl_queue_add_pollers(wl_queue *queue, uint64_t *taken, uint64_t *answered, 
     pthread_mutex_lock(&queue->mutex);
     memcpy(failures, queue->failures, sizeof queue->failures);
     pthread_mutex_unlock(&queue->mutex);
-}
-
-void wl_queue_add_reads(const wl_queue *queue, uint32_t target, wl_queue_reads *sum) {
-    memset(sum, 0, sizeof *sum);
-    sum->latencies.min_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < queue->pair_count; i++) {
-        const wl_queue_reads *reads = &queue->all_pairs[i].reads;
-        if (target != WL_QUEUE_TARGETS && target != queue->all_pairs[i].target)
-            continue;
-        sum->operations += reads->operations;
-        sum->read_bytes += reads->read_bytes;
-        wl_add_latencies(&sum->latencies, &reads->latencies);
-    }
-    if (!sum->operations)
-        sum->latencies.min_ns = 0;
 }
 
 /* How fast requesters pull, or how fast the queue is with nothing to deliver. */
@@ -745,26 +722,35 @@ void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress) {
         .stage = atomic_load_explicit(&queue->stage, memory_order_acquire)};
     if (progress->stage < WL_STAGE_TIMED)
         return;
-    progress->ended = answered(queue);
-    pthread_mutex_lock(&queue->mutex);
-    uint64_t failed = 0;
+    wl_queue_failure failures[WL_QUEUE_FAILURES];
+    uint64_t taken = 0, cpu_ns = 0, failed = 0;
+    wl_queue_add_pollers(queue, &taken, &progress->ended, &cpu_ns, failures);
     for (uint32_t i = 0; i < WL_QUEUE_FAILURES; i++)
-        failed += queue->failures[i].count;
-    pthread_mutex_unlock(&queue->mutex);
+        failed += failures[i].count;
     /* Failures are counted before their answers. */
     progress->reads = progress->ended > failed ? progress->ended - failed : 0;
     progress->start_ns = queue->start_ns;
     progress->deadline_ns = queue->deadline_ns;
 }
 
-void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_reads *reads) {
-    wl_queue_add_reads(queue, target, reads);
+void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_reads *sum) {
+    memset(sum, 0, sizeof *sum);
+    sum->latencies.min_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < queue->pair_count; i++) {
+        const wl_queue_reads *reads = &queue->all_pairs[i].reads;
+        if (target != WL_QUEUE_TARGETS && target != queue->all_pairs[i].target)
+            continue;
+        sum->operations += reads->operations;
+        sum->read_bytes += reads->read_bytes;
+        wl_add_latencies(&sum->latencies, &reads->latencies);
+    }
+    if (!sum->operations)
+        sum->latencies.min_ns = 0;
 }
 
 void wl_queue_poller_of(wl_queue *queue, uint32_t number, wl_queue_poller_result *result) {
     wl_queue_poller *poller = &queue->pollers[number];
-    *result = (wl_queue_poller_result){.taken = wl_own(&poller->taken),
-                                       .answered = wl_own(&poller->answered),
+    *result = (wl_queue_poller_result){.answered = wl_own(&poller->answered),
                                        .busy_ns = wl_own(&poller->busy_ns)};
 }
 

@@ -18,6 +18,14 @@ enum { WL_QUEUE_TARGETS = 64 };
 
 typedef struct wl_queue_poller wl_queue_poller;
 
+/* Threads of the CPU that request, as many as there are in `count`. */
+typedef struct {
+    pthread_t *threads;
+    uint32_t count, running;
+    _Atomic uint32_t *heads; /* of all pairs */
+    _Atomic uint32_t control, finished;
+} wl_team;
+
 /* A queue pair from its poller's side. */
 typedef struct {
     _Alignas(WL_QUEUE_LINE) wl_request *requests;
@@ -81,6 +89,7 @@ struct wl_queue {
     const wl_requesters *requesters;
     void *own; /* of the requesters */
     struct wl_gpu_base *gpu; /* NULL with requesters of the CPU */
+    wl_team *team;           /* NULL with those of a GPU */
     uint32_t engine, pairs, size, warps_per_target, warps, target_count;
     uint32_t block_bytes, slot_bytes, trace_every;
     uint32_t timed_fault, fault; /* of the timed stage, and of the one that runs */
@@ -130,14 +139,16 @@ int32_t wl_queue_make(const wl_queue_setup *setup, const wl_requesters *requeste
 /* Zeroed memory that a GPU can map; NULL and an error if there is none. */
 uint8_t *wl_queue_map(size_t bytes, wl_error *error);
 
-/* A stage: reset, pollers that serve, requesters that ask, pollers that park. Abandoning makes
- * requesters leave whose requests are not answered. */
+/* A stage: reset, pollers that serve, requesters that ask, pollers that park. */
 void wl_queue_reset(wl_queue *queue);
 void wl_queue_let_pollers(wl_queue *queue, bool serve);
 void wl_queue_wait_for_pollers(wl_queue *queue);
-/* A poller may be inside the kernel, where a drive that hangs keeps it. */
-void wl_queue_wait_briefly(wl_queue *queue);
+/* First whoever is answered leaves, so that what is left open tells which target hangs; then the
+ * others leave their waits, and pollers park. A poller may be inside the kernel, where a drive that
+ * hangs keeps it, and a lost GPU does not leave: neither is waited for longer than a second. */
 void wl_queue_abandon(wl_queue *queue);
+/* Writes to the control word, and waits a second at most: 1 when all requesters have returned. */
+int32_t wl_queue_leave(wl_queue *queue, uint32_t word, wl_error *error);
 void wl_queue_nap(uint64_t ns);
 /* By a requester of the CPU after so many passes in a row without an answer: others get the CPU.
  * It must sleep in the end. Linux may complete a failed read in a kernel thread, and its scheduler
@@ -152,8 +163,6 @@ typedef struct {
  * has something to answer has not done so for too long. Without a watch none hangs. */
 int32_t wl_queue_look(wl_queue *queue, wl_queue_watch *watch, wl_error *error);
 
-/* Adds the reads of a target's pairs, or with WL_QUEUE_TARGETS of all. */
-void wl_queue_add_reads(const wl_queue *queue, uint32_t target, wl_queue_reads *sum);
 /* What all pollers have done, and what failed. */
 void wl_queue_add_pollers(wl_queue *queue, uint64_t *taken, uint64_t *answered, uint64_t *cpu_ns,
                           wl_queue_failure *failures);
@@ -192,6 +201,21 @@ static inline void wl_ask(const wl_pair *pair, uint32_t position, wl_request req
 /* A thread on the CPUs of the queue, if it has any, that takes no signals: those are the caller's.
  * Returns an errno. */
 int wl_queue_thread(const wl_queue *queue, pthread_t *thread, void *(*run)(void *), void *argument);
+
+/* queue_cpu.c: `count` threads at most, no more than `most`. */
+int32_t wl_team_open(wl_queue *queue, uint32_t count, uint32_t most, wl_error *error);
+/* Starts them: number i runs `run` with the argument at `first` + i * `size`. */
+int32_t wl_team_start(wl_queue *queue, void *(*run)(void *), void *first, size_t size,
+                      wl_error *error);
+/* A thread of the team is done. */
+void wl_team_finish(wl_team *team);
+/* The position of the next requests of a pair, which the caller takes. */
+uint32_t wl_team_take(const wl_team *team, uint32_t pair, uint32_t count);
+void wl_team_join(wl_team *team);
+void wl_team_close(wl_queue *queue);
+/* As wl_requesters says. */
+int32_t wl_team_control(wl_queue *queue, uint32_t word, wl_error *error);
+int32_t wl_team_poll(wl_queue *queue, wl_error *error);
 
 static inline uint32_t wl_slot_count(const wl_queue *queue) { return queue->warps * WL_WARP; }
 

@@ -25,7 +25,6 @@ typedef struct wl_cpu_side wl_cpu_side;
 
 typedef struct {
     wl_cpu_side *side;
-    pthread_t thread;
     uint32_t number;
     uint64_t latencies[WL_BUCKETS];
 } wl_cpu_thread;
@@ -34,12 +33,74 @@ struct wl_cpu_side {
     wl_queue *queue;
     wl_cpu_warp *warps;
     wl_cpu_thread *threads;
-    uint32_t thread_count, running;
-    _Atomic uint32_t *heads;
     wl_source *sources;
     uint8_t *output;
-    _Atomic uint32_t control, finished;
 };
+
+int32_t wl_team_open(wl_queue *queue, uint32_t count, uint32_t most, wl_error *error) {
+    wl_team *team = queue->team = calloc(1, sizeof *team);
+    if (!team)
+        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
+    team->count = count < most ? count : most;
+    team->threads = calloc(team->count, sizeof *team->threads);
+    team->heads = calloc((size_t)queue->pair_count * WL_HEAD_STRIDE, sizeof *team->heads);
+    return team->threads && team->heads
+               ? WL_OK
+               : wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
+}
+
+int32_t wl_team_start(wl_queue *queue, void *(*run)(void *), void *first, size_t size,
+                      wl_error *error) {
+    wl_team *team = queue->team;
+    memset((void *)team->heads, 0, (size_t)queue->pair_count * WL_HEAD_STRIDE * 4);
+    atomic_store(&team->control, WL_GO_ON);
+    atomic_store(&team->finished, 0);
+    for (team->running = 0; team->running < team->count; team->running++) {
+        int code = wl_queue_thread(queue, &team->threads[team->running], run,
+                                   (uint8_t *)first + team->running * size);
+        if (code)
+            return wl_fail(error, code, NULL, WL_NOWHERE, "starting requester thread %u of %u",
+                           team->running + 1, team->count);
+    }
+    return WL_OK;
+}
+
+void wl_team_finish(wl_team *team) {
+    atomic_fetch_add_explicit(&team->finished, 1, memory_order_release);
+}
+
+uint32_t wl_team_take(const wl_team *team, uint32_t pair, uint32_t count) {
+    return atomic_fetch_add_explicit(team->heads + (size_t)pair * WL_HEAD_STRIDE, count,
+                                     memory_order_acq_rel);
+}
+
+void wl_team_join(wl_team *team) {
+    while (team->running)
+        pthread_join(team->threads[--team->running], NULL);
+}
+
+void wl_team_close(wl_queue *queue) {
+    wl_team *team = queue->team;
+    if (!team)
+        return;
+    atomic_store(&team->control, WL_ABANDON);
+    wl_team_join(team);
+    free(team->threads);
+    free((void *)team->heads);
+    free(team);
+}
+
+int32_t wl_team_control(wl_queue *queue, uint32_t word, wl_error *error) {
+    (void)error;
+    atomic_store_explicit(&queue->team->control, word, memory_order_relaxed);
+    return WL_OK;
+}
+
+int32_t wl_team_poll(wl_queue *queue, wl_error *error) {
+    (void)error;
+    return atomic_load_explicit(&queue->team->finished, memory_order_acquire) ==
+           queue->team->running;
+}
 
 static inline uint8_t *at(uint64_t address) { return (uint8_t *)(uintptr_t)address; }
 
@@ -48,10 +109,9 @@ static void submit(wl_cpu_side *side, wl_cpu_warp *warp, uint32_t lanes) {
     const wl_queue_view *view = &side->queue->view;
     uint32_t number = warp->target * view->pairs + warp->turn;
     const wl_pair *pair = &side->queue->all_pairs[number];
-    _Atomic uint32_t *head = side->heads + (size_t)number * WL_HEAD_STRIDE;
     uint32_t position = view->first_position +
-                        atomic_fetch_add_explicit(head, (uint32_t)__builtin_popcount(lanes),
-                                                  memory_order_acq_rel);
+                        wl_team_take(side->queue->team, number,
+                                     (uint32_t)__builtin_popcount(lanes));
     for (; lanes; lanes &= lanes - 1, position++) {
         uint32_t lane = (uint32_t)__builtin_ctz(lanes);
         wl_ask(pair, position,
@@ -140,7 +200,7 @@ static void deliver(wl_cpu_thread *thread, wl_cpu_warp *warp, uint32_t answered,
  * but nearly at once, so it goes on with all of them, or with those that it has seen twice. */
 static bool step(wl_cpu_thread *thread, wl_cpu_warp *warp) {
     wl_cpu_side *side = thread->side;
-    uint32_t control = atomic_load_explicit(&side->control, memory_order_relaxed);
+    uint32_t control = atomic_load_explicit(&side->queue->team->control, memory_order_relaxed);
     uint32_t words[WL_WARP], answered = answered_of(&side->queue->view, warp, words);
     if (!answered && control == WL_ABANDON) {
         warp->counts.unanswered = (uint32_t)__builtin_popcount(warp->waiting);
@@ -162,12 +222,12 @@ static bool step(wl_cpu_thread *thread, wl_cpu_warp *warp) {
 static void *thread_main(void *argument) {
     wl_cpu_thread *thread = argument;
     wl_cpu_side *side = thread->side;
-    uint32_t empty = 0;
-    for (uint32_t i = thread->number; i < side->queue->warps; i += side->thread_count)
+    uint32_t empty = 0, step_by = side->queue->team->count;
+    for (uint32_t i = thread->number; i < side->queue->warps; i += step_by)
         ask(side, &side->warps[i], ~0u);
     for (bool goes_on = true; goes_on;) {
         bool has_done = goes_on = false;
-        for (uint32_t i = thread->number; i < side->queue->warps; i += side->thread_count) {
+        for (uint32_t i = thread->number; i < side->queue->warps; i += step_by) {
             wl_cpu_warp *warp = &side->warps[i];
             if (warp->is_over)
                 continue;
@@ -177,7 +237,7 @@ static void *thread_main(void *argument) {
         empty = has_done ? 0 : empty + 1;
         wl_queue_give_way(empty);
     }
-    atomic_fetch_add_explicit(&side->finished, 1, memory_order_release);
+    wl_team_finish(side->queue->team);
     return NULL;
 }
 
@@ -187,15 +247,13 @@ static int32_t open_cpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
     queue->own = side;
     side->queue = queue;
-    side->thread_count = setup->requester_threads;
-    if (side->thread_count > queue->warps)
-        side->thread_count = queue->warps;
+    if (wl_team_open(queue, setup->requester_threads, queue->warps, error))
+        return error->code;
     side->warps = calloc(queue->warps, sizeof *side->warps);
-    side->threads = calloc(side->thread_count, sizeof *side->threads);
-    side->heads = calloc((size_t)queue->pair_count * WL_HEAD_STRIDE, sizeof *side->heads);
+    side->threads = calloc(queue->team->count, sizeof *side->threads);
     side->sources = calloc(queue->target_count, sizeof *side->sources);
     side->output = calloc(wl_slot_count(queue), queue->block_bytes);
-    if (!side->warps || !side->threads || !side->heads || !side->sources || !side->output)
+    if (!side->warps || !side->threads || !side->sources || !side->output)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
     queue->view.completions = (uintptr_t)queue->completions;
     return WL_OK;
@@ -229,47 +287,20 @@ static int32_t launch_cpu(wl_queue *queue, bool pulls, wl_error *error) {
         side->sources[i] = wl_source_of(queue, i);
     queue->view.slots =
         (uintptr_t)(queue->delivery == WL_DELIVER_TABLE ? queue->table : queue->slots);
-    memset((void *)side->heads, 0, (size_t)queue->pair_count * WL_HEAD_STRIDE * 4);
     place_warps(side);
-    atomic_store(&side->control, WL_GO_ON);
-    atomic_store(&side->finished, 0);
-    for (side->running = 0; side->running < side->thread_count; side->running++) {
-        wl_cpu_thread *thread = &side->threads[side->running];
-        *thread = (wl_cpu_thread){.side = side, .number = side->running};
-        int code = wl_queue_thread(queue, &thread->thread, thread_main, thread);
-        if (code)
-            return wl_fail(error, code, NULL, WL_NOWHERE, "starting requester thread %u of %u",
-                           side->running + 1, side->thread_count);
-    }
-    return WL_OK;
-}
-
-static int32_t control_cpu(wl_queue *queue, uint32_t word, wl_error *error) {
-    wl_cpu_side *side = queue->own;
-    (void)error;
-    atomic_store_explicit(&side->control, word, memory_order_relaxed);
-    return WL_OK;
-}
-
-static int32_t poll_cpu(wl_queue *queue, wl_error *error) {
-    wl_cpu_side *side = queue->own;
-    (void)error;
-    return atomic_load_explicit(&side->finished, memory_order_acquire) == side->running;
-}
-
-static void join_threads(wl_cpu_side *side) {
-    while (side->running)
-        pthread_join(side->threads[--side->running].thread, NULL);
+    for (uint32_t i = 0; i < queue->team->count; i++)
+        side->threads[i] = (wl_cpu_thread){.side = side, .number = i};
+    return wl_team_start(queue, thread_main, side->threads, sizeof *side->threads, error);
 }
 
 static int32_t collect_cpu(wl_queue *queue, wl_warp_counts *warps, uint64_t *counts,
                            wl_error *error) {
     wl_cpu_side *side = queue->own;
     (void)error;
-    join_threads(side);
+    wl_team_join(queue->team);
     for (uint32_t i = 0; i < queue->warps; i++)
         warps[i] = side->warps[i].counts;
-    for (uint32_t i = 0; i < side->thread_count; i++)
+    for (uint32_t i = 0; i < queue->team->count; i++)
         for (uint32_t k = 0; k < WL_BUCKETS; k++)
             counts[k] += side->threads[i].latencies[k];
     return WL_OK;
@@ -286,11 +317,9 @@ static void close_cpu(wl_queue *queue) {
     wl_cpu_side *side = queue->own;
     if (!side)
         return;
-    atomic_store(&side->control, WL_ABANDON);
-    join_threads(side);
+    wl_team_close(queue);
     free(side->warps);
     free(side->threads);
-    free((void *)side->heads);
     free(side->sources);
     free(side->output);
     free(side);
@@ -298,8 +327,8 @@ static void close_cpu(wl_queue *queue) {
 
 const wl_requesters wl_cpu_requesters = {.open = open_cpu,
                                          .launch = launch_cpu,
-                                         .control = control_cpu,
-                                         .poll = poll_cpu,
+                                         .control = wl_team_control,
+                                         .poll = wl_team_poll,
                                          .collect = collect_cpu,
                                          .output = output_cpu,
                                          .close = close_cpu};

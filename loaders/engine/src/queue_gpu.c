@@ -32,6 +32,18 @@ int32_t wl_gpu_map_host(wl_gpu_base *base, void *memory, size_t bytes, wl_cu_poi
     return code ? wl_cuda_fail(error, code, "cuMemHostGetDevicePointer") : WL_OK;
 }
 
+int32_t wl_gpu_current(const wl_gpu_base *base, wl_error *error) {
+    wl_cu_result code = base->cuda->context_set(base->context);
+    return code ? wl_cuda_fail(error, code, "cuCtxSetCurrent") : WL_OK;
+}
+
+int32_t wl_gpu_multiprocessors(const wl_gpu_base *base, uint32_t *count, wl_error *error) {
+    int32_t found = 0;
+    wl_cu_result code = base->cuda->device_attribute(&found, WL_CU_MULTIPROCESSORS, base->device);
+    *count = (uint32_t)found;
+    return code ? wl_cuda_fail(error, code, "cuDeviceGetAttribute") : WL_OK;
+}
+
 int32_t wl_gpu_function(const wl_gpu_base *base, const char *name, wl_cu_function *function,
                         wl_error *error) {
     wl_cu_result code = base->cuda->module_function(function, base->module, name);
@@ -108,9 +120,8 @@ int32_t wl_gpu_enter(wl_gpu_base *base, wl_queue *queue, const wl_queue_setup *s
     if (code)
         return wl_cuda_fail(error, code, "cuDevicePrimaryCtxRetain");
     base->is_retained = true;
-    code = cuda->context_set(base->context);
-    if (code)
-        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
+    if (wl_gpu_current(base, error))
+        return error->code;
     code = cuda->module_load(&base->module, setup->image);
     return code ? wl_cuda_fail(error, code, "cuModuleLoadData") : open_streams(base, error);
 }
@@ -146,15 +157,15 @@ static int32_t load_kernels(wl_gpu_side *side, wl_error *error) {
 /* A grid that is not wholly on the GPU would wait for requests of blocks that can't run. */
 static int32_t check_grid(const wl_queue *queue, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
-    int32_t multiprocessors = 0, blocks = 0;
-    wl_cu_result code = side->base.cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
-                                                     side->base.device);
-    if (!code)
-        code = side->base.cuda->occupancy(
-            &blocks, queue->view.cache_sets ? side->read_cached : side->read, WL_BLOCK_THREADS, 0);
+    uint32_t multiprocessors;
+    int32_t blocks = 0;
+    if (wl_gpu_multiprocessors(&side->base, &multiprocessors, error))
+        return error->code;
+    wl_cu_result code = side->base.cuda->occupancy(
+        &blocks, queue->view.cache_sets ? side->read_cached : side->read, WL_BLOCK_THREADS, 0);
     if (code)
         return wl_cuda_fail(error, code, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-    uint64_t most = (uint64_t)multiprocessors * (uint64_t)blocks * WL_BLOCK_THREADS;
+    uint64_t most = multiprocessors * (uint64_t)blocks * WL_BLOCK_THREADS;
     if (wl_slot_count(queue) <= most)
         return WL_OK;
     return wl_fail(error, WL_TOO_MANY, NULL, most, "%u requesters, and the GPU runs %llu at once",
@@ -223,9 +234,8 @@ int32_t wl_gpu_control(wl_queue *queue, uint32_t word, wl_error *error) {
 static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
     wl_gpu_side *side = side_of(queue);
     const wl_cuda *cuda = side->base.cuda;
-    wl_cu_result code = cuda->context_set(side->base.context); /* of this thread from now on */
-    if (code)
-        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
+    if (wl_gpu_current(&side->base, error))
+        return error->code;
     wl_source *sources = calloc(queue->target_count, sizeof *sources);
     if (!sources)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "allocating sources");
@@ -233,7 +243,7 @@ static int32_t launch_gpu(wl_queue *queue, bool pulls, wl_error *error) {
         sources[i] = wl_source_of(queue, i);
     size_t bytes = side->heads_bytes + 256 + side->sources_bytes + side->counts_bytes +
                    side->latencies_bytes;
-    code = cuda->set(side->memory, 0, bytes);
+    wl_cu_result code = cuda->set(side->memory, 0, bytes);
     if (!code)
         code = wl_gpu_clear_cache(&side->base, &queue->view);
     if (!code)

@@ -30,6 +30,9 @@ int32_t wl_gpu_enter(wl_gpu_base *base, wl_queue *queue, const wl_queue_setup *s
                      wl_error *error);
 /* Waits for the kernels, and releases all that has been entered, mapped and allocated. */
 void wl_gpu_leave(wl_gpu_base *base);
+/* Makes its context that of this thread from then on. */
+int32_t wl_gpu_current(const wl_gpu_base *base, wl_error *error);
+int32_t wl_gpu_multiprocessors(const wl_gpu_base *base, uint32_t *count, wl_error *error);
 int32_t wl_gpu_function(const wl_gpu_base *base, const char *name, wl_cu_function *function,
                         wl_error *error);
 /* WL_GPU_MEMORY with the bytes, for `what`, if the GPU has no room. */

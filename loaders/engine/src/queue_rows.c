@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROW_LIMIT = 65536, OUTSTANDING_LIMIT = 65536, PAIR_LIMIT = 1024, POLLER_LIMIT = 256 };
+enum { ROW_LIMIT = 65536, OUTSTANDING_LIMIT = 65536 };
 /* How often the end of a gather is looked for. */
-enum { LOOK_NS = 20000, ABANDON_NS = 1000000000 };
+enum { LOOK_NS = 20000 };
 
 static int32_t check_setup(const wl_rows_setup *setup, wl_error *error) {
     const char *wrong = NULL;
@@ -21,15 +21,8 @@ static int32_t check_setup(const wl_rows_setup *setup, wl_error *error) {
         wrong = "outstanding must be a multiple of 32, up to 65536";
     else if (!setup->file_count || setup->file_count > WL_QUEUE_TARGETS)
         wrong = "file_count must be 1 to 64";
-    else if (!setup->queue_pairs || setup->queue_pairs > PAIR_LIMIT)
-        wrong = "queue_pairs must be 1 to 1024";
-    else if (!setup->pollers || setup->pollers > POLLER_LIMIT ||
-             setup->pollers > setup->queue_pairs * setup->file_count)
-        wrong = "pollers must be 1 to 256, at most all queue pairs";
-    else if (!setup->gpu && (!setup->requester_threads || setup->cache_rows))
-        wrong = "requesters of the CPU need threads, and have no cache";
-    else if (!setup->hang_ms)
-        wrong = "hang_ms must be 1 or more";
+    else if (!setup->gpu && setup->cache_rows)
+        wrong = "requesters of the CPU have no cache";
     else if (!setup->row_count || setup->row_count >= WL_ROW_IS_KEPT || !setup->batch_rows ||
              setup->batch_rows >= WL_ROW_IS_KEPT)
         wrong = "row_count and batch_rows must be 1 to 2^31 - 1";
@@ -93,6 +86,7 @@ static int32_t open_queue(wl_rows *rows, const wl_rows_setup *setup, wl_error *e
                             .queue_pairs = setup->queue_pairs,
                             .queue_size = power_of_2(setup->outstanding),
                             .pollers = setup->pollers,
+                            .requester_threads = setup->requester_threads,
                             .sample_every = 1,
                             .fault = setup->fault,
                             .hang_ms = setup->hang_ms,
@@ -100,8 +94,6 @@ static int32_t open_queue(wl_rows *rows, const wl_rows_setup *setup, wl_error *e
                             .target_count = setup->file_count,
                             .gpu = setup->gpu,
                             .image = setup->image};
-    if (setup->outstanding * (uint64_t)queue.read_bytes > WL_QUEUE_PIECES * WL_PIECE_BYTES)
-        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "slots must be at most 64 GiB");
     if (wl_queue_make(&queue, rows->gatherers->requesters, rows, setup->outstanding / WL_WARP,
                       &rows->queue, error)) {
         rows->queue = NULL; /* closed already */
@@ -122,7 +114,6 @@ int32_t wl_rows_open(const wl_rows_setup *setup, wl_rows **opened, wl_error *err
     rows->row_count = setup->row_count;
     rows->kept_room = setup->kept_rows;
     rows->cache_rows = setup->cache_rows;
-    rows->thread_count = setup->requester_threads;
     for (uint32_t i = 0; i < setup->file_count; i++)
         rows->files[i] = (wl_row_file){setup->files[i].first_row, setup->files[i].offset_bytes};
     rows->view.file_count = setup->file_count;
@@ -169,6 +160,8 @@ int32_t wl_rows_keep(wl_rows *rows, const uint64_t *list, uint64_t count, wl_err
 }
 
 int32_t wl_rows_expect(wl_rows *rows, const uint64_t *list, uint64_t count, wl_error *error) {
+    if (!rows->gatherers->expect)
+        return WL_OK;
     if (set_list(rows, list, count, error))
         return error->code;
     return rows->gatherers->expect(rows, error);
@@ -215,11 +208,12 @@ static void end(wl_rows *rows, wl_rows_result *result) {
     wl_queue_let_pollers(queue, false);
     wl_queue_wait_for_pollers(queue);
     rows->is_gathering = false;
-    result->cpu_ns = rows->gatherers->end(rows);
+    if (rows->gatherers->end)
+        result->cpu_ns = rows->gatherers->end(rows);
     add_warps(rows, result);
     wl_queue_add_pollers(queue, &result->taken, &result->answered, &result->cpu_ns,
                          result->failures);
-    wl_queue_add_reads(queue, WL_QUEUE_TARGETS, &result->reads);
+    wl_queue_target_of(queue, WL_QUEUE_TARGETS, &result->reads);
 }
 
 int32_t wl_rows_wait(wl_rows *rows, uint32_t timeout_ms, uint32_t *is_over,
@@ -251,9 +245,8 @@ void wl_rows_abandon(wl_rows *rows) {
         return;
     rows->is_gathering = false;
     wl_queue_abandon(rows->queue);
-    wl_queue_let_pollers(rows->queue, false);
-    wl_queue_wait_briefly(rows->queue);
-    rows->gatherers->end(rows);
+    if (rows->gatherers->end)
+        rows->gatherers->end(rows);
 }
 
 int32_t wl_rows_pull(wl_rows *rows, uint64_t into, uint64_t duration_ns, uint64_t *row_count,
@@ -268,12 +261,9 @@ int32_t wl_rows_pull(wl_rows *rows, uint64_t into, uint64_t duration_ns, uint64_
     if (rows->gatherers->pull(rows, error))
         return error->code;
     wl_queue_nap(duration_ns);
-    int32_t failed = queue->requesters->control(queue, WL_STOP, error), ended = 0;
-    uint64_t limit_ns = wl_now_ns() + ABANDON_NS;
-    while (!failed && !(ended = queue->requesters->poll(queue, error)) && wl_now_ns() < limit_ns)
-        wl_queue_nap(LOOK_NS);
+    int32_t ended = wl_queue_leave(queue, WL_STOP, error);
     *took_ns = wl_now_ns() - start_ns;
-    if (failed || ended < 0)
+    if (ended < 0)
         return error->code;
     if (!ended)
         return wl_fail(error, WL_HANGS, NULL, WL_NOWHERE, "the kernel does not end");

@@ -10,11 +10,11 @@ typedef struct {
     const wl_requesters *requesters;
     /* Once the buffer of host memory is there and filled: makes it valid for the requesters. */
     int32_t (*keep)(wl_rows *rows, uint64_t count, wl_error *error);
-    /* The list holds `view.count` rows of a gather to come. */
+    /* The list holds `view.count` rows of a gather to come; NULL without a cache. */
     int32_t (*expect)(wl_rows *rows, wl_error *error);
     /* Starts all requesters on `view`. */
     int32_t (*start)(wl_rows *rows, wl_error *error);
-    /* After the end: CPU time of the requesters' own threads. */
+    /* After the end: CPU time of the requesters' own threads; NULL without. */
     uint64_t (*end)(wl_rows *rows);
     /* Starts pulls until the control word ends them; NULL where there are none. */
     int32_t (*pull)(wl_rows *rows, wl_error *error);
@@ -27,7 +27,6 @@ struct wl_rows {
     wl_queue *queue;
     void *own; /* of the gatherers */
     uint64_t row_count, kept_room, cache_rows;
-    uint32_t thread_count;
     wl_row_file files[WL_QUEUE_TARGETS];
 
     uint8_t *memory; /* the list, zeros, counts of warps */

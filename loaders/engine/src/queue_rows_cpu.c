@@ -17,7 +17,6 @@ typedef struct cpu_side cpu_side;
 
 typedef struct {
     _Alignas(WL_QUEUE_LINE) cpu_side *side;
-    pthread_t thread;
     uint32_t first_slot, slot_count, turn;
     uint64_t cpu_ns;
 } cpu_thread;
@@ -26,10 +25,7 @@ struct cpu_side {
     wl_rows *rows;
     cpu_thread *threads;
     cpu_slot *slots;
-    uint32_t thread_count, running;
     uint32_t *words;
-    _Atomic uint32_t *heads;
-    _Atomic uint32_t control, finished;
     _Alignas(WL_QUEUE_LINE) _Atomic uint64_t taken; /* of the list */
 };
 
@@ -38,9 +34,7 @@ static void submit(cpu_side *side, cpu_thread *thread, uint32_t file, uint64_t n
     wl_queue *queue = side->rows->queue;
     uint32_t number_of_pair = file * queue->pairs + thread->turn;
     wl_pair *pair = &queue->all_pairs[number_of_pair];
-    uint32_t position = atomic_fetch_add_explicit(
-        side->heads + (size_t)number_of_pair * WL_HEAD_STRIDE, 1, memory_order_acq_rel);
-    wl_ask(pair, position,
+    wl_ask(pair, wl_team_take(queue->team, number_of_pair, 1),
            (wl_request){.block = number, .slot = slot, .generation = generation});
     thread->turn = thread->turn + 1 < queue->pairs ? thread->turn + 1 : 0;
 }
@@ -109,11 +103,14 @@ static bool deliver(const cpu_side *side, uint32_t slot_number, wl_row_counts *c
 static void *thread_main(void *argument) {
     cpu_thread *thread = argument;
     cpu_side *side = thread->side;
+    wl_team *team = side->rows->queue->team;
     wl_row_counts counts = {0};
     uint32_t waiting = 0, empty = 0;
     bool has_more = true;
     uint32_t end = thread->first_slot + thread->slot_count;
     do {
+        /* The first request to leave is for those that are still answered. */
+        uint32_t control = atomic_load_explicit(&team->control, memory_order_relaxed);
         bool has_done = false;
         for (uint32_t i = thread->first_slot; i < end; i++) {
             if (side->slots[i].is_waiting) {
@@ -124,12 +121,11 @@ static void *thread_main(void *argument) {
             }
             if (!has_more)
                 continue;
-            has_more = ask(thread, i, &counts);
+            has_more = control == WL_GO_ON && ask(thread, i, &counts);
             waiting += has_more;
             has_done = true;
         }
-        if (!has_done &&
-            atomic_load_explicit(&side->control, memory_order_relaxed) != WL_GO_ON)
+        if (!has_done && control == WL_ABANDON)
             break;
         empty = has_done ? 0 : empty + 1;
         wl_queue_give_way(empty);
@@ -137,28 +133,26 @@ static void *thread_main(void *argument) {
     counts.unanswered = waiting;
     side->rows->counts[thread - side->threads] = counts;
     thread->cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    atomic_fetch_add_explicit(&side->finished, 1, memory_order_release);
+    wl_team_finish(team);
     return NULL;
 }
 
 static int32_t open_cpu(wl_queue *queue, const wl_queue_setup *setup, wl_error *error) {
     wl_rows *rows = queue->own;
-    (void)setup;
+    uint32_t slots = wl_slot_count(queue);
     cpu_side *side = aligned_alloc(WL_QUEUE_LINE, sizeof *side);
     if (!side)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
     memset(side, 0, sizeof *side);
     rows->own = side;
     side->rows = rows;
-    side->thread_count = rows->thread_count < wl_slot_count(queue) ? rows->thread_count
-                                                                   : wl_slot_count(queue);
-    if (side->thread_count > WL_ROWS_WARPS_LIMIT)
-        side->thread_count = WL_ROWS_WARPS_LIMIT;
-    side->threads = aligned_alloc(WL_QUEUE_LINE, side->thread_count * sizeof *side->threads);
-    side->slots = calloc(wl_slot_count(queue), sizeof *side->slots);
-    side->heads = calloc((size_t)queue->pair_count * WL_HEAD_STRIDE, sizeof *side->heads);
+    if (wl_team_open(queue, setup->requester_threads,
+                     slots < WL_ROWS_WARPS_LIMIT ? slots : WL_ROWS_WARPS_LIMIT, error))
+        return error->code;
+    side->threads = aligned_alloc(WL_QUEUE_LINE, queue->team->count * sizeof *side->threads);
+    side->slots = calloc(slots, sizeof *side->slots);
     side->words = rows->kept_room ? calloc(rows->row_count, sizeof *side->words) : NULL;
-    if (!side->threads || !side->slots || !side->heads || (rows->kept_room && !side->words))
+    if (!side->threads || !side->slots || (rows->kept_room && !side->words))
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating requesters");
     return wl_rows_prepare(rows, queue, error);
 }
@@ -172,61 +166,31 @@ static int32_t keep_cpu(wl_rows *rows, uint64_t count, wl_error *error) {
     return WL_OK;
 }
 
-/* There is no page to keep. */
-static int32_t expect_cpu(wl_rows *rows, wl_error *error) {
-    (void)rows;
-    (void)error;
-    return WL_OK;
-}
-
 static int32_t start_cpu(wl_rows *rows, wl_error *error) {
     cpu_side *side = rows->own;
-    uint32_t slots = wl_slot_count(rows->queue), count = side->thread_count;
-    memset((void *)side->heads, 0, (size_t)rows->queue->pair_count * WL_HEAD_STRIDE * 4);
+    wl_queue *queue = rows->queue;
+    uint32_t slots = wl_slot_count(queue), count = queue->team->count;
     memset(side->slots, 0, slots * sizeof *side->slots);
     memset(rows->counts, 0, count * sizeof *rows->counts);
     rows->view.all_warps = count;
-    atomic_store(&side->control, WL_GO_ON);
-    atomic_store(&side->finished, 0);
     atomic_store(&side->taken, 0);
-    for (side->running = 0; side->running < count; side->running++) {
-        cpu_thread *thread = &side->threads[side->running];
-        uint32_t first = (uint32_t)((uint64_t)slots * side->running / count);
-        uint32_t end = (uint32_t)((uint64_t)slots * (side->running + 1) / count);
-        *thread = (cpu_thread){.side = side, .first_slot = first, .slot_count = end - first};
-        int code = wl_queue_thread(rows->queue, &thread->thread, thread_main, thread);
-        if (code)
-            return wl_fail(error, code, NULL, WL_NOWHERE, "starting requester thread %u of %u",
-                           side->running + 1, count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first = (uint32_t)((uint64_t)slots * i / count);
+        uint32_t end = (uint32_t)((uint64_t)slots * (i + 1) / count);
+        side->threads[i] =
+            (cpu_thread){.side = side, .first_slot = first, .slot_count = end - first};
     }
-    return WL_OK;
-}
-
-static int32_t control_cpu(wl_queue *queue, uint32_t word, wl_error *error) {
-    cpu_side *side = ((wl_rows *)queue->own)->own;
-    (void)error;
-    /* The first request to leave is for those that are still answered. */
-    atomic_store_explicit(&side->control, word == WL_ABANDON ? word : WL_GO_ON,
-                          memory_order_relaxed);
-    if (word == WL_STOP)
-        atomic_store_explicit(&side->taken, side->rows->view.count, memory_order_relaxed);
-    return WL_OK;
-}
-
-static int32_t poll_cpu(wl_queue *queue, wl_error *error) {
-    cpu_side *side = ((wl_rows *)queue->own)->own;
-    (void)error;
-    return atomic_load_explicit(&side->finished, memory_order_acquire) == side->running;
+    return wl_team_start(queue, thread_main, side->threads, sizeof *side->threads, error);
 }
 
 static uint64_t end_cpu(wl_rows *rows) {
     cpu_side *side = rows->own;
+    wl_team *team = rows->queue->team;
     uint64_t cpu_ns = 0;
-    while (side->running) {
-        cpu_thread *thread = &side->threads[--side->running];
-        pthread_join(thread->thread, NULL);
-        cpu_ns += thread->cpu_ns;
-    }
+    uint32_t count = team->running;
+    wl_team_join(team);
+    for (uint32_t i = 0; i < count; i++)
+        cpu_ns += side->threads[i].cpu_ns;
     return cpu_ns;
 }
 
@@ -235,21 +199,18 @@ static void close_cpu(wl_queue *queue) {
     cpu_side *side = rows->own;
     if (!side)
         return;
-    atomic_store(&side->control, WL_ABANDON);
-    end_cpu(rows);
+    wl_team_close(queue);
     free(side->threads);
     free(side->slots);
-    free((void *)side->heads);
     free(side->words);
     free(side);
     rows->own = NULL;
 }
 
 static const wl_requesters requesters = {
-    .open = open_cpu, .control = control_cpu, .poll = poll_cpu, .close = close_cpu};
+    .open = open_cpu, .control = wl_team_control, .poll = wl_team_poll, .close = close_cpu};
 
 const wl_gatherers wl_cpu_gatherers = {.requesters = &requesters,
                                        .keep = keep_cpu,
-                                       .expect = expect_cpu,
                                        .start = start_cpu,
                                        .end = end_cpu};

@@ -84,12 +84,10 @@ static int32_t map_memory(wl_rows *rows, wl_error *error) {
 
 static int32_t place_warps(wl_rows *rows, wl_error *error) {
     gpu_side *side = side_of(rows);
-    int32_t multiprocessors = 0;
-    wl_cu_result code = side->base.cuda->device_attribute(&multiprocessors, WL_CU_MULTIPROCESSORS,
-                                                          side->base.device);
-    if (code)
-        return wl_cuda_fail(error, code, "cuDeviceGetAttribute");
-    rows->view.all_warps = rows->queue->warps + PULLING_WARPS * (uint32_t)multiprocessors;
+    uint32_t multiprocessors;
+    if (wl_gpu_multiprocessors(&side->base, &multiprocessors, error))
+        return error->code;
+    rows->view.all_warps = rows->queue->warps + PULLING_WARPS * multiprocessors;
     return rows->view.all_warps <= WL_ROWS_WARPS_LIMIT
                ? WL_OK
                : wl_fail(error, WL_TOO_MANY, NULL, WL_ROWS_WARPS_LIMIT, "%u warps",
@@ -122,12 +120,9 @@ static int32_t run_list(wl_rows *rows, wl_cu_function kernel, wl_error *error) {
     gpu_side *side = side_of(rows);
     if (!rows->view.count)
         return WL_OK;
-    wl_cu_result code = side->base.cuda->context_set(side->base.context);
-    if (code)
-        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
-    if (launch(rows, kernel, rows->view.count, error))
+    if (wl_gpu_current(&side->base, error) || launch(rows, kernel, rows->view.count, error))
         return error->code;
-    code = side->base.cuda->stream_wait(side->base.stream);
+    wl_cu_result code = side->base.cuda->stream_wait(side->base.stream);
     return code ? wl_cuda_fail(error, code, "the kernel") : WL_OK;
 }
 
@@ -144,9 +139,10 @@ static int32_t start_gpu(wl_rows *rows, wl_error *error) {
     gpu_side *side = side_of(rows);
     const wl_cuda *cuda = side->base.cuda;
     memset(rows->counts, 0, rows->view.all_warps * sizeof *rows->counts);
-    wl_cu_result code = cuda->context_set(side->base.context);
-    if (!code)
-        code = cuda->copy_in(side->zeroed, rows->zeros, side->zeroed_bytes, side->base.stream);
+    if (wl_gpu_current(&side->base, error))
+        return error->code;
+    wl_cu_result code =
+        cuda->copy_in(side->zeroed, rows->zeros, side->zeroed_bytes, side->base.stream);
     if (code)
         return wl_cuda_fail(error, code, "cuMemcpyHtoDAsync");
     if (!rows->view.count)
@@ -162,10 +158,7 @@ static int32_t pull_gpu(wl_rows *rows, wl_error *error) {
     wl_queue *queue = rows->queue;
     uint64_t kept = rows->view.kept;
     memset(rows->counts, 0, rows->view.all_warps * sizeof *rows->counts);
-    wl_cu_result code = side->base.cuda->context_set(side->base.context);
-    if (code)
-        return wl_cuda_fail(error, code, "cuCtxSetCurrent");
-    if (wl_gpu_control(queue, WL_GO_ON, error))
+    if (wl_gpu_current(&side->base, error) || wl_gpu_control(queue, WL_GO_ON, error))
         return error->code;
     rows->view.pulled_rows = rows->kept_room;
     if (!rows->kept_room) {
@@ -177,11 +170,6 @@ static int32_t pull_gpu(wl_rows *rows, wl_error *error) {
         launch(rows, side->pull, (uint64_t)rows->view.all_warps * WL_WARP, error);
     rows->view.kept = kept;
     return failed;
-}
-
-static uint64_t end_gpu(wl_rows *rows) {
-    (void)rows;
-    return 0;
 }
 
 static void close_gpu(wl_queue *queue) {
@@ -201,5 +189,4 @@ const wl_gatherers wl_gpu_gatherers = {.requesters = &requesters,
                                        .keep = keep_gpu,
                                        .expect = expect_gpu,
                                        .start = start_gpu,
-                                       .end = end_gpu,
                                        .pull = pull_gpu};

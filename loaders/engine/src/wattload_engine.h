@@ -490,7 +490,7 @@ typedef struct {
 } wl_queue_reads;
 
 typedef struct {
-    uint64_t taken, answered;
+    uint64_t answered;
     uint64_t busy_ns; /* of the timed stage: CPU time with something to do */
 } wl_queue_poller_result;
 
@@ -506,6 +506,7 @@ WL_API int32_t wl_queue_run(wl_queue *queue, wl_queue_result *result, wl_error *
 /* As of wl_gpu_progress_of: `reads` are requests of the timed stage that succeeded, or fewer while
  * some fail; `bytes` is not set. */
 WL_API void wl_queue_progress_of(wl_queue *queue, wl_gpu_progress *progress);
+/* Of one target, or of all with the number 64. */
 WL_API void wl_queue_target_of(const wl_queue *queue, uint32_t target, wl_queue_reads *reads);
 WL_API void wl_queue_poller_of(wl_queue *queue, uint32_t poller, wl_queue_poller_result *result);
 /* Rows by time; valid until the queue is closed. */

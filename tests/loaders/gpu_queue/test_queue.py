@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.loaders.faults import BROKEN_FROM_BYTES, breaking_file
+from tests.loaders.faults import breaking_file
 from tests.loaders.gpu_queue.plans import NONCE, UNIT, queue_file, queue_of
 from wattload.core.io import BlockIdentity
 from wattload.loaders.block_reads import ReadFile
@@ -116,8 +116,7 @@ def test_every_request_is_answered_once_with_its_own_block(
     assert result.requests == result.taken == result.answered == result.operations
     assert result.failed == result.wrong == result.unanswered == result.bad_blocks == 0
     assert sum(each.operations for each in found) == result.operations
-    assert sum(each.taken for each in pollers) == sum(each.answered for each in pollers)
-    assert sum(each.taken for each in pollers) == result.taken
+    assert sum(each.answered for each in pollers) == result.answered
     longest_ns = result.end_ns - result.start_ns + EDGE_NS
     assert all(0 < each.busy_ns <= longest_ns for each in pollers if each.answered)
     delivers = geometry["engine"] != "null"
@@ -192,13 +191,6 @@ def test_a_warp_reads_its_own_region(sparse: ReadFile) -> None:
         assert_next_of_a_lane(own.tolist(), warp, count, first=warp * count)
 
 
-def test_null_delivers_no_byte_and_opens_no_file(tmp_path: Path) -> None:
-    found = run([queue_file(tmp_path / "none", MIB, 1)], engine="null")
-    assert found.error is None
-    assert found.result.operations > 0
-    assert found.result.delivered == found.result.compared_bytes == 0
-
-
 def test_the_queue_alone_is_measured_before(files: list[ReadFile]) -> None:
     result = run(files[:1], ceiling_s=0.05).result
     assert result.null_requests / result.null_ns > result.requests / (
@@ -213,21 +205,6 @@ def test_latencies_are_those_of_all_reads_and_of_some_requests(files: list[ReadF
     mean_ns = target.latencies.sum_ns / target.operations
     assert 0 < target.latencies.min_ns <= mean_ns <= target.latencies.max_ns
     assert abs(sum(result.counts) - result.requests / 4) <= 64  # the requests of two warps
-
-
-@pytest.mark.parametrize("engine", ["storage", "memory", "null"])
-def test_a_lost_answer_hangs(files: list[ReadFile], engine: str) -> None:
-    began = time.monotonic()
-    result, error, *_ = run(files[:2], engine=engine, fault="lost", hang_s=0.3, duration_s=1)
-    assert time.monotonic() - began < 4
-    assert error is not None
-    assert error.code == library.HANGS
-    assert result.unanswered > 0
-    assert error.offset <= result.unanswered
-    assert error.path in {*(str(each.path) for each in files[:2] if engine == "storage"), ""}
-    assert (error.path == "") == (engine != "storage")
-    assert result.requests == result.answered + result.unanswered
-    assert result.delivered + result.wrong <= result.answered
 
 
 @pytest.mark.parametrize("engine", ["storage", "memory", "null"])
@@ -284,24 +261,6 @@ def test_bytes_behind_the_stamp_are_compared_in_the_last_blocks(tmp_path: Path) 
     result = run([queue_file(tmp_path / "file", FILE_BYTES, 1)]).result
     assert result.wrong == 0
     assert result.bad_blocks == result.compared_bytes // UNIT == 64
-
-
-@pytest.mark.parametrize("pollers", [1, 3])
-def test_reads_that_fail_are_counted_and_the_others_end(tmp_path: Path, pollers: int) -> None:
-    size = 24 * MIB
-    with breaking_file(tmp_path, size, stamped(1, size).tobytes()) as path:
-        result, error, *_ = run([queue_file(path, size, 1)], pollers=pollers, queue_pairs=4)
-    assert error is None
-    assert result.failed > 0
-    assert result.delivered > 0
-    assert result.wrong == result.unanswered == 0
-    assert result.requests == result.answered == result.delivered + result.failed
-    assert result.operations == result.delivered
-    (failure,) = (each for each in result.failures if each.count)
-    assert (failure.code, failure.target, failure.count) == (errno.EIO, 0, result.failed)
-    # The file's blocks lie in order behind the file system's own.
-    assert failure.offset > BROKEN_FROM_BYTES // 4
-    assert failure.offset % UNIT == 0
 
 
 @pytest.fixture(scope="module")
