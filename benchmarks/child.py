@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,12 +71,6 @@ def io_figures(
         "cpu_s_per_byte": cpu_s / moved_bytes if moved_bytes else 0.0,
         "cpu_s_per_operation": cpu_s / operations,
     }
-
-
-def own_cpu_s() -> float:
-    """Return user and system seconds of all threads of this process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 @contextmanager

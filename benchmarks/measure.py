@@ -7,12 +7,13 @@ shows how precise a ratio can be here.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
+
+from scipy.stats import binom
 
 from wattload.core.errors import WattloadError
 
@@ -227,8 +228,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def _coverage(count: int, rank: int) -> float:
-    outside = sum(math.comb(count, number) for number in range(rank))
-    return max(0.0, 1 - outside / float(2 ** (count - 1)))
+    return max(0.0, 1 - 2 * float(binom.cdf(rank - 1, count, 0.5)))
 
 
 def rounds(

@@ -34,11 +34,7 @@ EXAMPLES = ROOT / "docs/examples/lab"
 RUN_COUNT = 1000
 FORMS = {"page": (), "index": ("--index",)}
 TRACE_S = 3600
-READS = (
-    "workload=gpu_random_read",
-    "workload.duration_s=5",
-    "workload.file_bytes=268435456",
-)
+READS = ("workload=gpu_random_read", "workload.duration_s=5", "workload.file_bytes=268435456")
 MEMORY = ("loader=gpu_queue", "loader.engine=memory", "loader.requester=cpu")
 """Reads that wait for no drive: they show what sampling takes from the host, without its noise."""
 

@@ -47,7 +47,7 @@ class DirectStore:
         self._seed, self._rank = seed, shard.rank
         self._diskless = diskless
         self._engine = open_engine(config, diskless=diskless)
-        self._latencies: dict[IOKind, list[Histogram]] = {kind: [] for kind in IOKind}
+        self._latencies = {kind: Histogram.of(()) for kind in IOKind}
         self._alignment_bytes = PAGE_BYTES if diskless else None
         limit = 0 if diskless else config.trace_operations
         self._logs = {kind: OperationLog(limit) for kind in IOKind}
@@ -90,10 +90,7 @@ class DirectStore:
 
     def latency(self, kind: IOKind) -> Histogram:
         """Return the latencies of all saves (``WRITE``) or loads so far."""
-        merged = Histogram.of(())
-        for latency in self._latencies[kind]:
-            merged = merged.merged(latency)
-        return merged
+        return self._latencies[kind]
 
     def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
         """Return the sample of the operations of all saves (``WRITE``) or loads so far."""
@@ -136,7 +133,7 @@ class DirectStore:
         )
         result = self._engine.run(plan, moved=moved, alignment_bytes=self._alignment_bytes)
         if result.latency is not None:
-            self._latencies[kind].append(result.latency)
+            self._latencies[kind] = self._latencies[kind].merged(result.latency)
         self._logs[kind].add(
             stretch,
             result.trace,

@@ -126,12 +126,10 @@ class FileReader:
         called as in ``Engine.run``, on the thread that waits for the files.
 
         Raises:
-            ConfigError: the buffer is not one of the reader's.
-            ValueError: the buffer does not fit direct I/O.
+            ConfigError: the buffer is not one of the reader's, or does not fit direct I/O.
             RuntimeError: the reader is closed.
         """
         alignment_bytes = direct_alignment(path)
-        _check_buffer(buffer, size_bytes, alignment_bytes)
         if self._thread is None:
             raise RuntimeError("the reader is closed")
         future: Future[int] = Future()
@@ -193,19 +191,6 @@ class FileReader:
             block_bytes=self._config.block_bytes,
         )
         return result.moved_bytes
-
-
-def _check_buffer(buffer: NDArray[np.uint8], size_bytes: int, alignment_bytes: int) -> None:
-    """Raise ``ValueError`` for a buffer that does not fit direct I/O of ``size_bytes``."""
-    if buffer.ctypes.data % alignment_bytes or not buffer.flags.c_contiguous:
-        raise ValueError(
-            f"the buffer must be contiguous and start at a multiple of {alignment_bytes}"
-        )
-    if buffer.nbytes < round_up(size_bytes, alignment_bytes):
-        raise ValueError(
-            f"the buffer must hold {size_bytes} bytes rounded up to {alignment_bytes}, "
-            f"got {buffer.nbytes} bytes"
-        )
 
 
 def _join_adjacent(buffers: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:

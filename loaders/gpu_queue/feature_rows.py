@@ -37,7 +37,7 @@ from wattload.loaders.feature_rows import (
 from wattload.loaders.gpu.failures import NativeError, lost_error, opening_error
 from wattload.loaders.gpu.native import histogram_of
 from wattload.loaders.gpu_queue.native import Rows, RowsSetup, architecture
-from wattload.loaders.gpu_queue.reads import counted
+from wattload.loaders.gpu_queue.reads import counted, path_counts
 
 PULL_S = 0.2
 """How long pulls out of host memory are timed, before time starts."""
@@ -98,24 +98,12 @@ class QueueGatherer(RowGatherer):
     def _path_counts(self) -> PathCounts:
         """Return the counts of all gathers; rows of the host buffer are not requested."""
         counts = self._counts
-        cache = {
+        derived = {
             "requests": counts["asked"] + counts["hits"] + counts["merged"],
             "coalesced": 0,
-            "hits": counts["hits"],
-            "merged": counts["merged"],
-            "misses": counts["asked"] - counts["bypassed"],
-            "bypassed": counts["bypassed"],
+            "delivered": counts["delivered"] - counts["kept"],
         }
-        return PathCounts(
-            requester="gpu" if self._gpu else "cpu",
-            reads=counts["operations"],
-            read_bytes=counts["read_bytes"],
-            asked=counts["asked"],
-            taken=counts["taken"],
-            answered=counts["answered"],
-            delivered=counts["delivered"] - counts["kept"],
-            **cache if self._setup.cache_rows else {},
-        )
+        return path_counts(self._gpu, {**counts, **derived}, has_cache=bool(self._setup.cache_rows))
 
     def count_anew(self) -> None:
         """Let the counts of ``path`` be those of the gathers from now on."""
@@ -160,7 +148,7 @@ class QueueGatherer(RowGatherer):
             "answered",
         ):
             self._counts[name] += getattr(result, name)
-        self._counts["operations"] += result.reads.operations
+        self._counts["reads"] += result.reads.operations
         self._counts["read_bytes"] += result.reads.read_bytes
         return self._result(result, len(rows), time.thread_time() - start_cpu_s)
 

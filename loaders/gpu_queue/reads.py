@@ -5,9 +5,8 @@ Requesters are threads of a GPU or of the CPU; see ``loaders/gpu/process.py`` fo
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +41,8 @@ SAMPLE_EVERY = 64
 TRACE_EVERY = 1024
 TRACED_ROWS = 16_384
 """Most traced reads that a record keeps."""
+QUEUE_COUNTS = ("asked", "taken", "answered", "delivered")
+CACHE_COUNTS = ("requests", "coalesced", "hits", "merged", "bypassed")
 MODULE = "wattload.loaders.gpu_queue.reads"
 PROBE_S = 60.0
 LESS = (
@@ -140,7 +141,12 @@ class QueueReads:
             file_latencies=tuple(histogram_of(each.latencies) for each in targets)
             if is_from_drives
             else None,
-            counts=self._counts(found),
+            counts=path_counts(
+                self._gpu,
+                {name: getattr(found, name) for name in (*QUEUE_COUNTS, *CACHE_COUNTS)}
+                | {"reads": found.operations, "read_bytes": found.operations * self._each_bytes},
+                has_cache=bool(self._setup.cache_bytes),
+            ),
             drive_bytes=None if is_from_drives else 0,
             failures=failures_of(found),
             compared_bytes=found.compared_bytes,
@@ -158,26 +164,6 @@ class QueueReads:
         found = self._queue.poller(number)
         return PollerShare(answered=found.answered, busy_s=found.busy_ns / NS_PER_S)
 
-    def _counts(self, found: ctypes.Structure) -> PathCounts:
-        cache = {
-            "requests": found.requests,
-            "coalesced": found.coalesced,
-            "hits": found.hits,
-            "merged": found.merged,
-            "misses": found.asked - found.bypassed,
-            "bypassed": found.bypassed,
-        }
-        return PathCounts(
-            requester="gpu" if self._gpu else "cpu",
-            reads=found.operations,
-            read_bytes=found.operations * self._each_bytes,
-            asked=found.asked,
-            taken=found.taken,
-            answered=found.answered,
-            delivered=found.delivered,
-            **cache if self._setup.cache_bytes else {},
-        )
-
 
 open_reads = QueueReads
 """What the reader's process opens."""
@@ -192,6 +178,16 @@ def probe(plan: ReadPlan, setup: QueueSetup, *, say: Callable[[str, object], Non
         QueueReads(plan, setup).close()
     else:
         compiled(next(iter(plan.gpus)))
+
+
+def path_counts(gpu: str | None, counts: Mapping[str, int], *, has_cache: bool) -> PathCounts:
+    """Return the proof of a queue's path from its counts by their names."""
+    names = ("reads", "read_bytes", *QUEUE_COUNTS, *(CACHE_COUNTS if has_cache else ()))
+    return PathCounts(
+        requester="gpu" if gpu else "cpu",
+        misses=counts["asked"] - counts["bypassed"] if has_cache else None,
+        **{name: counts[name] for name in names},
+    )
 
 
 def compiled(gpu: str) -> bytes:

@@ -39,11 +39,12 @@ class SampledEdges:
     """The drawn edges of one relation in one layer.
 
     Those into destination i are ``sources[offsets[i] : offsets[i + 1]]``. Sources and destinations
-    are places in the batch's nodes of their types.
+    are places in the batch's nodes of their types. Both are arrays of uint32, or tensors of int32
+    on the sampler's device.
     """
 
-    offsets: NDArray[np.uint32]
-    sources: NDArray[np.uint32]
+    offsets: Any
+    sources: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +52,11 @@ class Batch:
     """One batch: ``nodes`` by type, the seeds first, and ``layers``, that of the seeds first.
 
     The edges of layer l, by relation, lead from the first ``counts[l + 1][type]`` nodes of their
-    source type to the first ``counts[l][type]`` of their destination type.
+    source type to the first ``counts[l][type]`` of their destination type. Nodes are arrays or
+    tensors as those of edges.
     """
 
-    nodes: tuple[NDArray[np.uint32], ...]
+    nodes: tuple[Any, ...]
     counts: tuple[tuple[int, ...], ...]
     layers: tuple[tuple[SampledEdges, ...], ...]
 
@@ -64,7 +66,7 @@ class Batch:
         return sum(self.counts[-1])
 
     def rows(self, shape: GraphShape) -> NDArray[np.uint64]:
-        """Return the rows of all nodes, one type after the other, in the order of ``nodes``."""
+        """Return the rows of all nodes in host memory, one type after the other."""
         found = np.empty(self.row_count, dtype=np.uint64)
         start = 0
         for number, nodes in enumerate(self.nodes):
@@ -74,47 +76,10 @@ class Batch:
         return found
 
 
-class EdgeLists(Protocol):
-    """``SampledEdges`` of numpy arrays, or of tensors on a GPU."""
-
-    @property
-    def offsets(self) -> Any:  # noqa: ANN401
-        """One more than there are destinations."""
-        ...
-
-    @property
-    def sources(self) -> Any:  # noqa: ANN401
-        """Places in the nodes of the source type."""
-        ...
-
-
-class SampledBatch(Protocol):
-    """What is common to batches of all samplers; see ``Batch``."""
-
-    @property
-    def counts(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by type when each layer begins, and at the end."""
-        ...
-
-    @property
-    def layers(self) -> Sequence[Sequence[EdgeLists]]:
-        """Edges by layer, that of the seeds first, and relation."""
-        ...
-
-    @property
-    def row_count(self) -> int:
-        """The nodes of all types."""
-        ...
-
-    def rows(self, shape: GraphShape) -> NDArray[np.uint64]:
-        """Return the rows of all nodes in host memory, one type after the other."""
-        ...
-
-
 class BatchSampler(Protocol):
     """Draws batches; used by one thread at a time."""
 
-    def draw(self, batch: int, seeds: NDArray[np.uint32]) -> SampledBatch:
+    def draw(self, batch: int, seeds: NDArray[np.uint32]) -> Batch:
         """Return the batch of this number, which starts with ``seeds``, nodes of the first type."""
         ...
 

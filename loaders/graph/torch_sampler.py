@@ -8,7 +8,6 @@ the device waits for the host once a layer, for the sizes of its lists.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from traceback import clear_frames
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError
 from wattload.core.units import format_bytes
 from wattload.loaders.graph.files import Topology
-from wattload.loaders.graph.sampler import check_fanouts, largest_counts
+from wattload.loaders.graph.sampler import Batch, SampledEdges, check_fanouts, largest_counts
 from wattload.loaders.graph.synthetic import GraphShape, draw_number
 
 _NEW = 1 << 30
@@ -38,26 +37,10 @@ _STEP = _signed(0x9E3779B97F4A7C15)
 _FACTORS = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceEdges:
-    """``SampledEdges`` as tensors of int32."""
+class DeviceBatch(Batch):
+    """A batch of tensors."""
 
-    offsets: torch.Tensor
-    sources: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceBatch:
-    """``Batch`` as tensors of int32 on the sampler's device."""
-
-    nodes: tuple[torch.Tensor, ...]
-    counts: tuple[tuple[int, ...], ...]
-    layers: tuple[tuple[DeviceEdges, ...], ...]
-
-    @property
-    def row_count(self) -> int:
-        """The nodes of all types: each needs its row of features."""
-        return sum(self.counts[-1])
+    __slots__ = ()
 
     def rows(self, shape: GraphShape) -> NDArray[np.uint64]:
         """Return the rows of all nodes in host memory, one type after the other."""
@@ -177,7 +160,7 @@ class TorchSampler:
             counts.append(sizes[: len(types)])
             layers.append(
                 tuple(
-                    DeviceEdges(offsets.int(), sources[:size])
+                    SampledEdges(offsets.int(), sources[:size])
                     for (offsets, sources), size in zip(drawn, sizes[len(types) :], strict=True)
                 )
             )

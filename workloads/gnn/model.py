@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from wattload.core.errors import ConfigError
-from wattload.loaders.graph.sampler import SampledBatch
+from wattload.loaders.graph.sampler import Batch
 from wattload.loaders.graph.synthetic import WIDTH, GraphShape
 
 _FLOAT_BYTES = 4
@@ -154,7 +154,7 @@ class Trainer:
     def step(
         self,
         features: torch.Tensor,
-        batch: SampledBatch,
+        batch: Batch,
         labels: torch.Tensor | NDArray[np.int64],
     ) -> torch.Tensor:
         """Train on one batch, and return its cross entropy without waiting for a GPU.
@@ -196,9 +196,7 @@ class Trainer:
         return _FLOAT_BYTES * (4 * parameters + kept + largest)
 
 
-def _edges_on(
-    device: torch.device, batch: SampledBatch
-) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+def _edges_on(device: torch.device, batch: Batch) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
     """Return offsets and sources by layer and relation, as int32 on a device: one copy at most."""
     flat: list[Any] = [
         numbers

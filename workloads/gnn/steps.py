@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import RunError, WattloadError
 from wattload.core.units import NS_PER_S
 from wattload.loaders.feature_rows import GatherResult, Memory, RowGatherer
-from wattload.loaders.graph.sampler import SampledBatch
+from wattload.loaders.graph.sampler import Batch
 
 PREFETCHED = 2
 """Batches that are sampled beyond those that a gatherer wants to hear of, with overlap=ahead."""
@@ -32,7 +32,7 @@ class Drawn:
     """A sampled batch: its rows in the order of memory, the classes of its seeds, and its time."""
 
     number: int
-    batch: SampledBatch
+    batch: Batch
     rows: NDArray[np.uint64]
     labels: NDArray[np.int64]
     seconds: float

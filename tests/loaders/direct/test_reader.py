@@ -121,9 +121,10 @@ def test_reader_reads_the_first_part_of_a_longer_file(config: Config, tmp_path: 
 def test_reader_refuses_buffers_that_do_not_fit(config: Config, tmp_path: Path) -> None:
     buffer = aligned_buffer(8192)
     reader = FileReader(config, buffers=[buffer])
-    with pytest.raises(ValueError, match="must hold 4097 bytes"):
+    (tmp_path / "f").write_bytes(bytes(5000))
+    with pytest.raises(ConfigError, match="at least the plan's 8192 bytes, got 4096"):
         reader.submit(tmp_path / "f", buffer[:4096], 4097)
-    with pytest.raises(ValueError, match="must be contiguous"):
+    with pytest.raises(ConfigError, match="destination offset must be a multiple"):
         reader.submit(tmp_path / "f", buffer[1:], 100)
     reader.close()
     reader.close()

@@ -185,7 +185,7 @@ def test_the_end_of_a_coarse_device_is_read_by_the_reader(tmp_path: Path) -> Non
         size = (3 << 20) - 20_000
         assert reader.submit(device, buffer, size).result() == size
         assert buffer[:size].tobytes() == content[:size]
-        with pytest.raises(ValueError, match="rounded up to 16384"):
+        with pytest.raises(ConfigError, match="at least the plan's 16384 bytes, got 8192"):
             reader.submit(device, buffer[:8192], 5000)
         reader.close()
 

@@ -69,11 +69,3 @@ def test_without_storage_no_file_is_needed(tmp_path: Path, engine: str) -> None:
     assert result.counts.delivered == (result.operations if engine == "memory" else 0)
     assert bool(result.compared_bytes) == (engine == "memory")
     assert (path.data_path, result.file_latencies) == ("no_storage", None)
-
-
-def test_larger_reads_deliver_their_block(tmp_path: Path) -> None:
-    plan = plan_of(stamped_file(tmp_path / "file"), read_bytes=4096)
-    result, _ = read(plan, tmp_path)
-    assert (result.wrong_blocks, result.bad_blocks) == (0, 0)
-    assert result.counts is not None
-    assert result.counts.read_bytes == result.operations * 4096

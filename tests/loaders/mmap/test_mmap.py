@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from tests.loaders.block_plans import (
     read_beside_a_broken_drive,
     stamped_file,
 )
-from wattload.core.errors import ConfigError, DataError
+from wattload.core.errors import ConfigError
 from wattload.core.sysfs import Roots
 from wattload.loaders.block_reads import Ability, BlockReadConfig, Pattern, ReadFile
 from wattload.loaders.data.cold_cache import evict, residency
@@ -135,12 +134,6 @@ with open({str(file.path)!r}, "r+b") as opened:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root
     )
     assert (done.returncode, done.stdout) == (-signal.SIGBUS, "read\n")
-
-
-def test_a_short_file_is_refused_with_its_size(tmp_path: Path, file: ReadFile) -> None:
-    plan = plan_of(replace(file, size_bytes=2 * FILE_BYTES))
-    with pytest.raises(DataError, match=rf"is {FILE_BYTES} bytes long, fewer than planned"):
-        Config().block_reader(plan, tmp_path)
 
 
 @pytest.mark.parametrize(
