@@ -67,7 +67,9 @@ class DirectGatherer(RowGatherer):
             block_bytes=self._block_bytes,
             depth=self._depth,
             pollers=pollers,
-            regions=plan.memories if self._staging is None else (self._staging,),
+            regions=[self._staging]
+            if self._staging is not None
+            else list(map(host_array, plan.memories)),
         )
 
     def path(self) -> DataPath:

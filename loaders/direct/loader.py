@@ -123,7 +123,7 @@ class FileReader:
         """Begin to read a file's first ``size_bytes`` into a buffer.
 
         The future's result is ``size_bytes``; it raises what ``Ticket.result`` raises. ``moved`` is
-        called as in ``Engine.run``, on the thread that waits for the files.
+        called as in ``IOEngine.run``, on the thread that waits for the files.
 
         Raises:
             ConfigError: the buffer is not one of the reader's, or does not fit direct I/O.

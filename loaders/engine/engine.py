@@ -37,8 +37,6 @@ from wattload.core.io import (
     IOPlan,
     IOReading,
     IOResult,
-    MemoryKind,
-    MemoryRegion,
 )
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, PAGE_BYTES, aligned_buffer, fill_random
@@ -262,8 +260,8 @@ class IOEngine:
 
     ``slots`` is the memory that blocks pass through, at least ``depth x pollers x block_bytes``
     from a multiple of 4096; by default the engine allocates it and fills it with random bytes.
-    ``regions`` is further memory, for destinations: contiguous uint8 arrays, or memory regions of
-    kind ``host``. All memory is registered with the kernel once, and is kept until ``close``.
+    ``regions`` is further memory, for destinations: contiguous uint8 arrays. All memory is
+    registered with the kernel once, and is kept until ``close``.
     Without ``direct`` files pass through the page cache.
     """
 
@@ -275,14 +273,20 @@ class IOEngine:
         depth: int,
         pollers: int = 1,
         slots: NDArray[np.uint8] | None = None,
-        regions: Sequence[NDArray[np.uint8] | MemoryRegion] = (),
+        regions: Sequence[NDArray[np.uint8]] = (),
         direct: bool = True,
     ) -> None:
         self._choice = choose_backend(backend)
         self._limits = (block_bytes, depth, pollers)
         self._direct = direct
         self._slots = random_slots(block_bytes, depth, pollers) if slots is None else slots
-        self._regions = [_host_region(memory) for memory in (self._slots, *regions)]
+        self._regions = [self._slots, *regions]
+        for memory in self._regions:
+            if memory.dtype != np.uint8 or memory.ndim != 1 or not memory.flags.c_contiguous:
+                raise ConfigError(
+                    "an engine's memory must be contiguous uint8 of one dimension, got "
+                    f"{memory.dtype} of shape {memory.shape}"
+                )
         self._lock = threading.Lock()
         self._tickets: set[Ticket] = set()
         self._extended = False
@@ -397,7 +401,7 @@ class IOEngine:
     def _open(self) -> ctypes.c_void_p:
         block_bytes, depth, pollers = self._limits
         regions = array_of(
-            "wl_region", ((region.address, region.size_bytes) for region in self._regions)
+            "wl_region", ((region.ctypes.data, region.nbytes) for region in self._regions)
         )
         setup = setup_of(
             "wl_setup",
@@ -426,8 +430,8 @@ class IOEngine:
 
     def _find(self, memory: NDArray[np.uint8]) -> Place | None:
         for number, region in enumerate(self._regions):
-            offset = memory.ctypes.data - region.address
-            if offset >= 0 and offset + memory.nbytes <= region.size_bytes:
+            offset = memory.ctypes.data - region.ctypes.data
+            if offset >= 0 and offset + memory.nbytes <= region.nbytes:
                 return Place(number, offset)
         return None
 
@@ -464,7 +468,7 @@ class IOEngine:
         refused = []
         if self._facts.buffers_refused > 0:
             limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-            held = sum(region.size_bytes for region in self._regions)
+            held = sum(region.nbytes for region in self._regions)
             refused.append(
                 f"The kernel refused to register the engine's {held} bytes of buffers "
                 f"({os.strerror(self._facts.buffers_refused)}; RLIMIT_MEMLOCK is {limit} bytes), "
@@ -476,25 +480,6 @@ class IOEngine:
                 f"({os.strerror(self._facts.files_refused)}), so every operation looks up its file."
             )
         return tuple(refused)
-
-
-def _host_region(memory: NDArray[np.uint8] | MemoryRegion) -> MemoryRegion:
-    """Return memory as a region; raises ``ConfigError`` for one that the engine can't use."""
-    if isinstance(memory, MemoryRegion):
-        if memory.kind is not MemoryKind.HOST:
-            raise ConfigError(
-                f"the engine moves blocks to and from host memory only, got {memory.size_bytes} "
-                f"bytes of {memory.kind} memory; read into a host region and copy from there"
-            )
-        return memory
-    if memory.dtype != np.uint8 or memory.ndim != 1 or not memory.flags.c_contiguous:
-        raise ConfigError(
-            "an engine's memory must be contiguous uint8 of one dimension, got "
-            f"{memory.dtype} of shape {memory.shape}"
-        )
-    return MemoryRegion(
-        address=memory.ctypes.data, size_bytes=memory.nbytes, kind=MemoryKind.HOST, owner=memory
-    )
 
 
 def random_slots(block_bytes: int, depth: int, pollers: int) -> NDArray[np.uint8]:

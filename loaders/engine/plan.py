@@ -15,8 +15,6 @@ from wattload.core.errors import ConfigError
 from wattload.core.io import (
     Allocation,
     DeviceIdentity,
-    Extent,
-    ExtentArrays,
     IOKind,
     IOOrder,
     IOPlan,
@@ -27,8 +25,6 @@ MAGIC = 0x31504C57
 HEADER = struct.Struct("<2I4B5I6QQ2IQ4IQ2IQ")
 FILE = struct.Struct("<Q2I")
 EXTENT = struct.Struct("<2I2Q")
-EXTENT_ROW = np.dtype([("file", "<u4"), ("reserved", "<u4"), ("offset", "<u8"), ("length", "<u8")])
-"""``EXTENT`` as a numpy type."""
 
 FSYNC = 1
 DIRECT = 2
@@ -39,8 +35,6 @@ NO_CHANGE = 32
 DEVICE = 64
 
 _WORDS = 1 << 64
-_END_LIMIT = (1 << 63) - 1 - (1 << 30)
-"""The last byte of a file that the library takes: ``off_t``, with room to round up."""
 
 _LIMITS: dict[str, int] = {
     "operation_count": 1 << 62,
@@ -98,10 +92,6 @@ def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -
 
 def ends_of(plan: IOPlan) -> dict[Path, int]:
     """Return the files of a plan, in the order of their first extents, with the end of each."""
-    if isinstance(plan.extents, ExtentArrays):
-        rows, last = _rows(plan.extents), np.zeros(len(plan.extents.paths), dtype=np.uint64)
-        np.maximum.at(last, rows["file"], rows["offset"] + rows["length"])
-        return dict(zip(plan.extents.paths, map(int, last), strict=True))
     ends: dict[Path, int] = {}
     for extent in plan.extents:
         end_bytes = extent.offset_bytes + extent.length_bytes
@@ -124,11 +114,8 @@ def encode(
     for name, end_bytes in zip(names, ends.values(), strict=True):
         body += FILE.pack(end_bytes if plan.kind is IOKind.WRITE else 0, position, len(name))
         position += len(name)
-    if isinstance(plan.extents, ExtentArrays):
-        body += _rows(plan.extents).tobytes()
-    else:
-        for extent in plan.extents:
-            body += EXTENT.pack(numbers[extent.path], 0, extent.offset_bytes, extent.length_bytes)
+    for extent in plan.extents:
+        body += EXTENT.pack(numbers[extent.path], 0, extent.offset_bytes, extent.length_bytes)
     listed = b"" if plan.blocks is None else plan.blocks.astype("<u8", copy=False).tobytes()
     order = _ORDERS[plan.order] if plan.blocks is None else _LISTED
     paths = b"".join(names)
@@ -157,66 +144,13 @@ def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
     if plan.blocks is not None:
         return len(plan.blocks) * plan.block_bytes
     count, last = 0, 0
-    if isinstance(plan.extents, ExtentArrays):
-        lengths = _rows(plan.extents)["length"]
-        lengths = lengths[lengths > 0]
-        count = int((-(-lengths.astype(np.int64) // plan.block_bytes)).sum())
-        last = (int(lengths[-1]) - 1) % plan.block_bytes + 1 if count else 0
-    else:
-        for extent in plan.extents:
-            if extent.length_bytes:
-                blocks = -(-extent.length_bytes // plan.block_bytes)
-                count += blocks
-                last = extent.length_bytes - (blocks - 1) * plan.block_bytes
+    for extent in plan.extents:
+        if extent.length_bytes:
+            blocks = -(-extent.length_bytes // plan.block_bytes)
+            count += blocks
+            last = extent.length_bytes - (blocks - 1) * plan.block_bytes
     whole = (count - 1) * plan.block_bytes if count else 0
     return whole + -(-last // alignment_bytes) * alignment_bytes
-
-
-def _rows(extents: ExtentArrays) -> NDArray[np.void]:
-    rows = np.zeros(len(extents), dtype=EXTENT_ROW)
-    rows["file"] = extents.files
-    rows["offset"] = extents.offsets_bytes
-    rows["length"] = extents.lengths_bytes
-    return rows
-
-
-def _check_arrays(plan: IOPlan, extents: ExtentArrays, alignment_bytes: int) -> None:
-    """Raise ``ConfigError`` for invalid arrays, or for an extent that O_DIRECT can't move."""
-    offsets = extents.offsets_bytes
-    lengths, files = np.asarray(extents.lengths_bytes), np.asarray(extents.files)
-    for name, values in (("offsets", offsets), ("lengths", lengths), ("files", files)):
-        if values.dtype.kind not in "iu" or values.shape not in {(len(extents),), ()}:
-            raise ConfigError(
-                f"a plan's arrays must be integers of one dimension and one length, {len(extents)} "
-                f"as the offsets, got {name} of {values.dtype} and shape {values.shape}"
-            )
-    if len(set(extents.paths)) != len(extents.paths):
-        raise ConfigError("each path of a plan's arrays must be listed once")
-    if len(extents) and not 0 <= files.min() <= files.max() < len(extents.paths):
-        raise ConfigError(
-            f"a plan's arrays have files 0 to {len(extents.paths) - 1}, got {files.min()} to "
-            f"{files.max()}"
-        )
-    bad = (offsets < 0) | (lengths < 0) | (offsets > _END_LIMIT) | (lengths > _END_LIMIT)
-    if not bad.any():
-        rows, ends = _rows(extents), np.array(list(ends_of(plan).values()), dtype=np.uint64)
-        end = rows["offset"] + rows["length"]
-        bad = (rows["offset"] % np.uint64(alignment_bytes) > 0) | (end > _END_LIMIT)
-        if plan.kind is IOKind.WRITE:
-            bad |= (end < ends[rows["file"]]) & (end % np.uint64(alignment_bytes) > 0)
-    if bad.any():
-        first = int(np.argmax(bad))
-        each = np.broadcast_arrays(files, offsets, lengths)
-        file, offset, length = (int(values[first]) for values in each)
-        raise _refused(Extent(extents.paths[file], offset, length), alignment_bytes)
-
-
-def _refused(extent: Extent, alignment_bytes: int) -> ConfigError:
-    return ConfigError(
-        f"{extent.path}: an extent of {extent.length_bytes} bytes at "
-        f"{extent.offset_bytes} can't be moved by O_DIRECT; offsets, and ends inside a "
-        f"file, are multiples of {alignment_bytes}"
-    )
 
 
 def _check_device(plan: IOPlan, device: DeviceIdentity, alignment_bytes: int) -> None:
@@ -244,9 +178,6 @@ def _check_device(plan: IOPlan, device: DeviceIdentity, alignment_bytes: int) ->
 
 
 def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
-    if isinstance(plan.extents, ExtentArrays):
-        _check_arrays(plan, plan.extents, alignment_bytes)
-        return
     ends = ends_of(plan)
     for extent in plan.extents:
         end_bytes = extent.offset_bytes + extent.length_bytes
@@ -257,7 +188,11 @@ def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
             or extent.offset_bytes % alignment_bytes
             or (cuts and end_bytes % alignment_bytes)
         ):
-            raise _refused(extent, alignment_bytes)
+            raise ConfigError(
+                f"{extent.path}: an extent of {extent.length_bytes} bytes at "
+                f"{extent.offset_bytes} can't be moved by O_DIRECT; offsets, and ends inside a "
+                f"file, are multiples of {alignment_bytes}"
+            )
 
 
 def _check_blocks(plan: IOPlan, blocks: NDArray[np.uint64]) -> None:

@@ -185,8 +185,8 @@ class Sampler:
         # The threads read the topology, which the arguments keep in memory until they have ended.
         self._end = weakref.finalize(self, _close, self._library, self._handle, topology)
 
-    def draw(self, batch: int, seeds: NDArray[np.uint32], *, seed_type: int = 0) -> Batch:
-        """Return the batch of this number, which starts with ``seeds``, nodes of one type.
+    def draw(self, batch: int, seeds: NDArray[np.uint32]) -> Batch:
+        """Return the batch of this number, which starts with ``seeds``, nodes of the first type.
 
         Raises:
             ConfigError: a seed is no node, or is given twice.
@@ -196,9 +196,7 @@ class Sampler:
         if not self._end.alive:
             raise RuntimeError("the sampler is closed")
         seeds = np.ascontiguousarray(seeds, dtype=np.uint32)
-        library.invoke(
-            "wl_sampler_draw", self._handle, batch, seed_type, seeds.ctypes.data, len(seeds)
-        )
+        library.invoke("wl_sampler_draw", self._handle, batch, seeds.ctypes.data, len(seeds))
         return self._read()
 
     def close(self) -> None:

@@ -43,15 +43,6 @@ def test_an_engine_that_fails_is_quoted(tmp_path: Path) -> None:
         job()
 
 
-def test_a_case_gives_both_sides_the_same_files_blocks_and_depths() -> None:
-    files = [Path("0.bin")]
-    ours, fios = engine.READ.ours(files), engine.READ.fios(files)
-    assert {(job.depth, job.block_bytes, *job.files) for job in ours} == {
-        (job.depth, job.block_bytes, *job.files) for job in fios
-    }
-    assert len(fios) == len(ours) * 2
-
-
 def test_a_device_that_cannot_be_added_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

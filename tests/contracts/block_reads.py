@@ -14,6 +14,7 @@ from tests.context import directory_target
 from tests.loaders.block_plans import (
     FILE_BYTES,
     SECTOR,
+    Watch,
     change_byte,
     plan_of,
     read,
@@ -77,7 +78,7 @@ class BlockReadsContract(ABC):
         with_half = self.config().block_reader(plan, tmp_path)
         os.truncate(plan.files[0].path, FILE_BYTES // 2)
         try:
-            result = with_half.run(_Silent())
+            result = with_half.run(Watch())
         finally:
             with_half.close()
         assert {each.reason for each in result.failures} == {"fewer bytes than requested"}
@@ -97,17 +98,6 @@ class BlockReadsContract(ABC):
         assert (Ability.GPU in config.abilities) == (self.gpu is not None)
         config.check_block_reads(plan, [target])
         assert config.block_read_bytes(plan) > 0
-
-
-class _Silent:
-    def begin(self) -> None:
-        pass
-
-    def moved(self, reads: int, read_bytes: int) -> None:
-        pass
-
-    def end(self, start_ns: int, end_ns: int) -> None:
-        pass
 
 
 def refuse_a_longer_file(contract: BlockReadsContract, folder: Path) -> None:

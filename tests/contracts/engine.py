@@ -22,9 +22,7 @@ from tests.stamped import bad_blocks
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import (
     Allocation,
-    Engine,
     Extent,
-    ExtentArrays,
     IOKind,
     IOOrder,
     IOPlan,
@@ -32,6 +30,7 @@ from wattload.core.io import (
     Stamps,
 )
 from wattload.loaders.aligned_io import aligned_buffer
+from wattload.loaders.engine.engine import IOEngine
 
 BLOCK = 64 << 10
 DEPTH = 3
@@ -57,7 +56,6 @@ def open_descriptors() -> int:
 def pieces(moved: IOPlan) -> Iterator[tuple[Extent, int, int]]:
     """Yield the extents of a plan, each with its place in a destination and its size."""
     block = 0
-    assert not isinstance(moved.extents, ExtentArrays)
     for extent in moved.extents:
         yield extent, block * moved.block_bytes, extent.length_bytes
         block += -(-extent.length_bytes // moved.block_bytes)
@@ -67,13 +65,13 @@ class EngineContract(ABC):
     """Subclass it, give ``make``; the engine offers at least ``BLOCK`` bytes and ``DEPTH``."""
 
     @abstractmethod
-    def make(self, memory: NDArray[np.uint8]) -> Engine:
+    def make(self, memory: NDArray[np.uint8]) -> IOEngine:
         """Return an engine with blocks up to ``BLOCK``, a depth up to ``DEPTH``, and that memory.
 
         The memory is what plans are given as their destination.
         """
 
-    def write(self, engine: Engine, written: IOPlan, contents: dict[Path, bytes]) -> IOResult:
+    def write(self, engine: IOEngine, written: IOPlan, contents: dict[Path, bytes]) -> IOResult:
         """Write what files shall hold, from memory."""
         for extent, place, size in pieces(written):
             start = extent.offset_bytes
@@ -81,7 +79,7 @@ class EngineContract(ABC):
             self.memory[place : place + size] = np.frombuffer(part, dtype=np.uint8)
         return engine.run(written, destination=self.memory)
 
-    def read(self, engine: Engine, read: IOPlan) -> tuple[IOResult, dict[Path, bytes]]:
+    def read(self, engine: IOEngine, read: IOPlan) -> tuple[IOResult, dict[Path, bytes]]:
         """Read into memory, and return what is there of each file's extent."""
         self.memory[:] = 0
         result = engine.run(read, destination=self.memory)
@@ -91,7 +89,7 @@ class EngineContract(ABC):
         }
 
     @pytest.fixture
-    def engine(self) -> Iterator[Engine]:
+    def engine(self) -> Iterator[IOEngine]:
         self.memory = aligned_buffer(MEMORY_BYTES)
         engine = self.make(self.memory)
         yield engine
@@ -111,7 +109,7 @@ class EngineContract(ABC):
         block=st.sampled_from([4096, 12288, BLOCK]),
     )
     def test_what_is_written_is_read_back_at_any_size_depth_and_block(
-        self, engine: Engine, tmp_path: Path, sizes: list[int], depth: int, block: int
+        self, engine: IOEngine, tmp_path: Path, sizes: list[int], depth: int, block: int
     ) -> None:
         contents = {tmp_path / str(i): os.urandom(size) for i, size in enumerate(sizes)}
         extents = [Extent(path, 0, len(content)) for path, content in contents.items()]
@@ -123,7 +121,7 @@ class EngineContract(ABC):
         assert wrote.moved_bytes == read.moved_bytes == sum(sizes)
         assert wrote.operation_count == sum(-(-size // block) for size in sizes)
 
-    def test_bytes_are_counted_where_they_move(self, engine: Engine, tmp_path: Path) -> None:
+    def test_bytes_are_counted_where_they_move(self, engine: IOEngine, tmp_path: Path) -> None:
         path = tmp_path / "file"
         lock, counts = threading.Lock(), list[int]()
 
@@ -139,7 +137,7 @@ class EngineContract(ABC):
         assert result.seconds > 0
 
     def test_extents_of_one_file_keep_what_lies_between(
-        self, engine: Engine, tmp_path: Path
+        self, engine: IOEngine, tmp_path: Path
     ) -> None:
         path = tmp_path / "file"
         before, content = os.urandom(40960), os.urandom(40960)
@@ -149,13 +147,13 @@ class EngineContract(ABC):
         expected = before[:8192] + content[8192:12288] + before[12288:32768] + content[32768:40960]
         assert path.read_bytes() == expected
 
-    def test_a_longer_file_is_cut_to_the_plan(self, engine: Engine, tmp_path: Path) -> None:
+    def test_a_longer_file_is_cut_to_the_plan(self, engine: IOEngine, tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_bytes(b"x" * 100_000)
         engine.run(plan("write", Extent(path, 0, 5_000)))
         assert path.stat().st_size == 5_000
 
-    def test_a_truncated_file_is_named(self, engine: Engine, tmp_path: Path) -> None:
+    def test_a_truncated_file_is_named(self, engine: IOEngine, tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_bytes(b"x" * 100_000)
         with pytest.raises(
@@ -164,7 +162,7 @@ class EngineContract(ABC):
             engine.run(plan("read", Extent(path, 0, 100_001)))
 
     def test_a_failed_plan_leaves_nothing_open_and_the_engine_usable(
-        self, engine: Engine, tmp_path: Path
+        self, engine: IOEngine, tmp_path: Path
     ) -> None:
         path = tmp_path / "file"
         path.write_bytes(b"x" * 4096)
@@ -175,14 +173,14 @@ class EngineContract(ABC):
         assert open_descriptors() == before
         assert engine.run(plan("read", Extent(path, 0, 4096))).moved_bytes == 4096
 
-    def test_a_full_target_names_the_file(self, engine: Engine, tiny_file_system: Path) -> None:
+    def test_a_full_target_names_the_file(self, engine: IOEngine, tiny_file_system: Path) -> None:
         path = tiny_file_system / "file"
         with pytest.raises(OSError, match="offset") as caught:
             engine.run(plan("write", Extent(path, 0, 1 << 30)))
         assert caught.value.errno == errno.ENOSPC
         assert caught.value.filename == str(path)
 
-    def test_latencies_are_one_per_operation(self, engine: Engine, tmp_path: Path) -> None:
+    def test_latencies_are_one_per_operation(self, engine: IOEngine, tmp_path: Path) -> None:
         result = engine.run(plan("write", Extent(tmp_path / "file", 0, 10 * BLOCK)))
         latency = result.latency
         assert latency is not None
@@ -193,7 +191,7 @@ class EngineContract(ABC):
         assert latency.maximum_ns <= result.seconds * 1e9
 
     def test_stamps_are_those_of_the_definition_and_are_checked(
-        self, engine: Engine, tmp_path: Path
+        self, engine: IOEngine, tmp_path: Path
     ) -> None:
         """Stamp and sum are defined by ``wattload.loaders.stamps``; any engine makes them."""
         path, size = tmp_path / "file", 3 * BLOCK + 4096 + 30
@@ -210,7 +208,7 @@ class EngineContract(ABC):
 
     @pytest.mark.parametrize("order", IOOrder)
     def test_a_count_of_operations_is_kept_whatever_the_extents_hold(
-        self, engine: Engine, tmp_path: Path, order: IOOrder
+        self, engine: IOEngine, tmp_path: Path, order: IOOrder
     ) -> None:
         path = tmp_path / "file"
         path.write_bytes(os.urandom(5 * BLOCK))
@@ -220,7 +218,7 @@ class EngineContract(ABC):
             assert (result.operation_count, result.moved_bytes) == (count, count * BLOCK)
 
     def test_random_order_without_a_count_moves_every_block_once(
-        self, engine: Engine, tmp_path: Path
+        self, engine: IOEngine, tmp_path: Path
     ) -> None:
         paths = [tmp_path / "a", tmp_path / "b"]
         contents = {path: os.urandom(5 * BLOCK + 5000) for path in paths}
@@ -230,14 +228,16 @@ class EngineContract(ABC):
         assert {path: path.read_bytes() for path in paths} == contents == seen
         assert wrote.operation_count == 12
 
-    def test_a_duration_ends_a_plan_that_would_go_on(self, engine: Engine, tmp_path: Path) -> None:
+    def test_a_duration_ends_a_plan_that_would_go_on(
+        self, engine: IOEngine, tmp_path: Path
+    ) -> None:
         path = tmp_path / "file"
         path.write_bytes(os.urandom(2 * BLOCK))
         result = engine.run(plan("read", Extent(path, 0, 2 * BLOCK), duration_s=0.2))
         assert result.operation_count > 2
         assert result.seconds >= 0.19
 
-    def test_a_rate_is_not_exceeded(self, engine: Engine, tmp_path: Path) -> None:
+    def test_a_rate_is_not_exceeded(self, engine: IOEngine, tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_bytes(os.urandom(10 * BLOCK))
         rate = 10 * BLOCK / 0.4
@@ -247,7 +247,7 @@ class EngineContract(ABC):
 
     @pytest.mark.parametrize("allocation", Allocation)
     def test_files_get_their_size_however_they_are_allocated(
-        self, engine: Engine, tmp_path: Path, allocation: Allocation
+        self, engine: IOEngine, tmp_path: Path, allocation: Allocation
     ) -> None:
         path = tmp_path / "file"
         path.write_bytes(b"x" * (3 if allocation is Allocation.OVERWRITE else 5) * BLOCK)
@@ -257,7 +257,7 @@ class EngineContract(ABC):
         assert path.read_bytes() == content
 
     def test_overwriting_keeps_what_lies_behind_the_plan(
-        self, engine: Engine, tmp_path: Path
+        self, engine: IOEngine, tmp_path: Path
     ) -> None:
         path = tmp_path / "file"
         before, content = os.urandom(5 * BLOCK + 77), os.urandom(2 * BLOCK)
@@ -274,7 +274,7 @@ class EngineContract(ABC):
         assert (caught.value.errno, caught.value.filename) == (errno.EINVAL, str(path))
         assert path.read_bytes() == content + before[2 * BLOCK :]
 
-    def test_a_link_is_not_written_through(self, engine: Engine, tmp_path: Path) -> None:
+    def test_a_link_is_not_written_through(self, engine: IOEngine, tmp_path: Path) -> None:
         (tmp_path / "outside").write_bytes(b"precious")
         (tmp_path / "link").symlink_to(tmp_path / "outside")
         with pytest.raises(OSError, match="symbolic"):
@@ -291,7 +291,7 @@ class EngineContract(ABC):
         ],
     )
     def test_extents_that_direct_io_cannot_do_are_refused(
-        self, engine: Engine, tmp_path: Path, kind: str, extents: list[tuple[int, int]]
+        self, engine: IOEngine, tmp_path: Path, kind: str, extents: list[tuple[int, int]]
     ) -> None:
         with pytest.raises(ConfigError, match="be moved by O_DIRECT"):
             engine.run(plan(kind, *(Extent(tmp_path / "f", *extent) for extent in extents)))
@@ -300,7 +300,7 @@ class EngineContract(ABC):
         ("block", "depth"), [(BLOCK * 2, 1), (512, 1), (6000, 1), (4096, 0), (4096, DEPTH + 1)]
     )
     def test_a_plan_beyond_the_engine_is_refused(
-        self, engine: Engine, tmp_path: Path, block: int, depth: int
+        self, engine: IOEngine, tmp_path: Path, block: int, depth: int
     ) -> None:
         with pytest.raises(ConfigError, match="the plan's"):
             engine.run(plan("read", Extent(tmp_path / "f", 0, 1), block=block, depth=depth))

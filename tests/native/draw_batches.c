@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
         if (batch % 5 == 3)
             seeds[SEEDS / 2] = seeds[2];
         const uint32_t *counts;
-        int32_t code = wl_sampler_draw(sampler, batch, 0, seeds, SEEDS, &error);
+        int32_t code = wl_sampler_draw(sampler, batch, seeds, SEEDS, &error);
         wl_sampler_nodes(sampler, 0, &counts);
         printf("%ld\n", code ? (long)code : (long)counts[LAYERS]);
     }

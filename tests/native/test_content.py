@@ -107,23 +107,6 @@ def test_reads_land_at_their_destination_whole(
     assert job["bad_blocks"] == bad_blocks(as_array(data), IDENTITY) == 20 * 16 + 1
 
 
-@through_files
-def test_a_stale_block_is_counted_as_bad(
-    driver: Driver, tmp_path: Path, backend: str, register: int
-) -> None:
-    file = tmp_path / "file"
-    write = Plan(
-        paths=[file], extents=[(0, 0, 4 * BLOCK)], kind=WRITE, flags=DIRECT | STAMP, nonce=1
-    )
-    assert driver.run(write, backend=backend, register=register).job["code"] == 0
-    with file.open("r+b") as handle:
-        handle.seek(3 * PAGE_BYTES)
-        handle.write(b"stale")
-    read = Plan(paths=[file], extents=[(0, 0, 4 * BLOCK)], flags=DIRECT | CHECK, nonce=1)
-    job = driver.run(read, backend=backend, register=register).job
-    assert job["bad_blocks"] == 1
-
-
 @pytest.mark.parametrize("block", [PAGE_BYTES, 1 << 20])
 def test_blocks_are_issued_between_the_sums_of_others(
     driver: Driver, tmp_path: Path, block: int
@@ -143,18 +126,6 @@ def test_blocks_are_issued_between_the_sums_of_others(
     seen = driver.run(read, **options).job
     assert bad_blocks(as_array(file.read_bytes()), IDENTITY) == 0
     assert (seen["bytes"], seen["bad_blocks"], seen["code"]) == (size, 0, 0)
-
-
-def test_memory_of_the_callers_is_stamped_as_it_is_written(driver: Driver, tmp_path: Path) -> None:
-    file = tmp_path / "out"
-    plan = Plan(
-        paths=[file], extents=[(0, 0, 3 * BLOCK + 100)], kind=WRITE, region=1, nonce=NONCE,
-        word=WORD, flags=DIRECT | STAMP | DESTINATION,
-    )  # fmt: skip
-    driver.run(plan, regions=4 * BLOCK)
-    data = as_array(file.read_bytes())
-    assert data.size == 3 * BLOCK + 100
-    assert bad_blocks(data, IDENTITY) == 0
 
 
 def test_a_slot_is_summed_anew_after_a_read_went_through_it(driver: Driver, tmp_path: Path) -> None:

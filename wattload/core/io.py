@@ -1,7 +1,7 @@
 """The I/O types that engines and loaders share.
 
-An ``Engine`` executes planned I/O. A ``Loader`` yields batches in a given order, through an engine
-or a library. Every result carries a ``DataPath``: the path that was requested, and the path that
+An engine executes an ``IOPlan``. A ``Loader`` yields batches in a given order, through an engine or
+a library. Every result carries a ``DataPath``: the path that was requested, and the path that
 counters prove.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -306,24 +306,6 @@ class Extent:
     length_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ExtentArrays:
-    """Many extents as arrays, one element per extent, without a Python object for each.
-
-    ``paths`` are the files, each listed once; ``files`` has indices into them. ``offsets_bytes``
-    and ``lengths_bytes`` are integers, 0 or more. The three arrays have the same shape ``(n,)``. A
-    plain number in place of an array applies to every extent.
-    """
-
-    paths: tuple[Path, ...]
-    offsets_bytes: NDArray[np.integer[Any]]
-    lengths_bytes: NDArray[np.integer[Any]] | int
-    files: NDArray[np.integer[Any]] | int = 0
-
-    def __len__(self) -> int:
-        return len(self.offsets_bytes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOPlan:
     """Extents to read or write in blocks of ``block_bytes``, up to ``depth`` in flight per poller.
@@ -340,7 +322,7 @@ class IOPlan:
     """
 
     kind: IOKind
-    extents: Sequence[Extent] | ExtentArrays
+    extents: Sequence[Extent]
     block_bytes: int
     depth: int
     fsync: bool = False
@@ -396,23 +378,12 @@ class IOResult:
     sync_ns: int = 0
 
 
-class MemoryKind(StrEnum):
-    """Where the memory is that blocks are moved to or from."""
-
-    HOST = "host"
-    DEVICE = "device"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MemoryRegion:
-    """Memory at ``address`` that an engine may move blocks to and from.
-
-    ``owner`` keeps the memory allocated while the region exists.
-    """
+    """Memory of a GPU at ``address``; ``owner`` keeps it allocated while the region exists."""
 
     address: int
     size_bytes: int
-    kind: MemoryKind
     owner: object
 
 
@@ -436,36 +407,6 @@ class TracedOperations:
     kind: IOKind
     rows: NDArray[np.void]
     files: tuple[TracedFile, ...]
-
-
-class Engine(Protocol):
-    """Executes planned I/O on files of one target. All pass ``tests/contracts/engine.py``."""
-
-    def run(
-        self,
-        plan: IOPlan,
-        *,
-        destination: NDArray[np.uint8] | None = None,
-        moved: ByteCounter | None = None,
-    ) -> IOResult:
-        """Execute the plan and return when all of it is done.
-
-        With a ``destination``, part of the memory that the engine was made with, block i of the
-        plan is moved to or from ``i x plan.block_bytes`` in it. ``moved`` is called once per
-        operation; an engine that moves bytes without Python calls it in bursts, at least every 50
-        ms. The engine can be used again after an error.
-
-        Raises:
-            OSError: the kernel refused; the message has the file and the offset.
-            DataError: a file ends before an extent that is read, or changes during the read (where
-                the engine checks that).
-            ConfigError: the engine can't execute such a plan.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release buffers and descriptors."""
-        ...
 
 
 @runtime_checkable

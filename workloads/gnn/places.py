@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError, RunError, WattloadError
-from wattload.core.io import MemoryKind, MemoryRegion
+from wattload.core.io import MemoryRegion
 from wattload.core.units import format_bytes
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.feature_rows import FeatureFile, FeaturePlan, Memory
@@ -237,10 +237,7 @@ class GpuPlace:
 
     def _region(self, count: int) -> MemoryRegion:
         return MemoryRegion(
-            address=self._rows.data_ptr(),
-            size_bytes=count * ROW_BYTES,
-            kind=MemoryKind.DEVICE,
-            owner=self._rows,
+            address=self._rows.data_ptr(), size_bytes=count * ROW_BYTES, owner=self._rows
         )
 
 

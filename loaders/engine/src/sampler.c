@@ -67,7 +67,7 @@ struct wl_sampler {
     /* Of the batch that is drawn. */
     uint64_t batch;
     const uint32_t *seeds;
-    uint32_t seed_type, seed_count;
+    uint32_t seed_count;
     _Atomic int32_t code;
     _Atomic uint32_t failed_meeting; /* all threads end at this one */
     _Atomic uint32_t doubled;        /* 1 + a seed that was given twice */
@@ -347,16 +347,16 @@ static int take_seeds(worker *self) {
             memset(own->slots, 0, ((size_t)own->mask + 1) * sizeof *own->slots);
         own->used = 0;
         if (number == 0)
-            sampler->lists[type].counts[0] = type == sampler->seed_type ? sampler->seed_count : 0;
+            sampler->lists[type].counts[0] = type ? 0 : sampler->seed_count;
     }
-    node_list *list = sampler->lists + sampler->seed_type;
+    node_list *list = sampler->lists;
     if (number == 0) {
         if (reserve(&list->nodes, &list->room, sampler->seed_count))
             memcpy(list->nodes, sampler->seeds, sampler->seed_count * sizeof *list->nodes);
         else
             fail(self, ENOMEM);
     }
-    table *own = sampler->tables + number * sampler->type_count + sampler->seed_type;
+    table *own = sampler->tables + number * sampler->type_count;
     for (uint32_t i = 0; i < sampler->seed_count; i++) {
         uint32_t node = sampler->seeds[i];
         if (part_of(sampler, node) != number)
@@ -413,26 +413,15 @@ static void *serve(void *argument) {
     }
 }
 
-static int32_t check_seeds(const wl_sampler *sampler, uint32_t type, const uint32_t *seeds,
-                           uint32_t count, wl_error *error) {
-    if (type >= sampler->type_count)
-        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "there is no type %u of nodes", type);
-    for (uint32_t i = 0; i < count; i++)
-        if (seeds[i] >= sampler->node_counts[type])
+int32_t wl_sampler_draw(wl_sampler *sampler, uint64_t batch, const uint32_t *seeds,
+                        uint32_t seed_count, wl_error *error) {
+    for (uint32_t i = 0; i < seed_count; i++)
+        if (seeds[i] >= sampler->node_counts[0])
             return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE,
                            "seed %u is node %u, but there are only %llu nodes", i, seeds[i],
-                           (unsigned long long)sampler->node_counts[type]);
-    return WL_OK;
-}
-
-int32_t wl_sampler_draw(wl_sampler *sampler, uint64_t batch, uint32_t seed_type,
-                        const uint32_t *seeds, uint32_t seed_count, wl_error *error) {
-    int32_t code = check_seeds(sampler, seed_type, seeds, seed_count, error);
-    if (code)
-        return code;
+                           (unsigned long long)sampler->node_counts[0]);
     sampler->batch = batch;
     sampler->seeds = seeds;
-    sampler->seed_type = seed_type;
     sampler->seed_count = seed_count;
     atomic_store(&sampler->code, WL_OK);
     atomic_store(&sampler->failed_meeting, UINT32_MAX);
@@ -446,7 +435,7 @@ int32_t wl_sampler_draw(wl_sampler *sampler, uint64_t batch, uint32_t seed_type,
     if (doubled)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "node %u is twice among the seeds",
                        doubled - 1);
-    code = atomic_load(&sampler->code);
+    int32_t code = atomic_load(&sampler->code);
     if (code == WL_BAD_SETUP)
         return wl_fail(error, code, NULL, WL_NOWHERE, "a batch has more than %u nodes or edges",
                        NODE_LIMIT);

@@ -792,9 +792,9 @@ typedef struct {
 typedef struct wl_sampler wl_sampler;
 
 WL_API int32_t wl_sampler_open(const wl_sampler_setup *setup, wl_sampler **opened, wl_error *error);
-/* One call at a time. Its results stay until the next one. */
-WL_API int32_t wl_sampler_draw(wl_sampler *sampler, uint64_t batch, uint32_t seed_type,
-                               const uint32_t *seeds, uint32_t seed_count, wl_error *error);
+/* Seeds are nodes of the first type. One call at a time; its results stay until the next one. */
+WL_API int32_t wl_sampler_draw(wl_sampler *sampler, uint64_t batch, const uint32_t *seeds,
+                               uint32_t seed_count, wl_error *error);
 /* Nodes of a type, and how many there were when each layer began and at the end. */
 WL_API const uint32_t *wl_sampler_nodes(const wl_sampler *sampler, uint32_t type,
                                         const uint32_t **counts);

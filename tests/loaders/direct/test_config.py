@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.context import directory_target
 from wattload.core.errors import ConfigError, MissingExtraError
-from wattload.core.storage.file_system import DirectIo
-from wattload.loaders.aligned_io import check_alignment
 from wattload.loaders.direct.config import Config, open_engine
 from wattload.loaders.engine import library
 from wattload.loaders.engine.engine import IOEngine
@@ -60,11 +56,3 @@ def test_where_nothing_was_built_auto_is_an_error_and_no_fallback(
                 needed()
     finally:
         library.load.cache_clear()
-
-
-def test_blocks_are_multiples_of_what_the_target_needs(tmp_path: Path) -> None:
-    needs = DirectIo(memory_align_bytes=512, offset_align_bytes=16384, found_by="test")
-    target = replace(directory_target(tmp_path), direct_io=needs)
-    check_alignment(target, 65536)
-    with pytest.raises(ConfigError, match=r"multiples of 16384 bytes; loader\.block_bytes must"):
-        check_alignment(target, 4096)

@@ -4,18 +4,15 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.context import directory_target
-from tests.contracts.loader import RESIZE, Counter, LoaderContract, make_samples, payload_of
-from wattload.core.errors import ConfigError, DataError
+from tests.contracts.loader import Counter, LoaderContract, make_samples
+from wattload.core.errors import ConfigError
 from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.direct.config import Config, slot_count
 from wattload.loaders.direct.loader import DirectSampleLoader
-from wattload.loaders.engine.library import backend_unavailable
-from wattload.loaders.samples import SampleSet
 
 
 def config(
@@ -112,60 +109,3 @@ def test_memory_too_small_is_known_before_there_is_a_file(tmp_path: Path) -> Non
     samples = make_samples(tmp_path)
     with pytest.raises(ConfigError, match="prefetch_bytes must hold the largest file"):
         config(prefetch_bytes=100_000).check_samples(samples, ())
-
-
-def test_the_crc_is_paid_only_when_asked(tmp_path: Path) -> None:
-    samples = make_samples(tmp_path)
-    assert not config().sample_checks_crc(samples)
-    assert config().sample_checks_crc(replace(samples, check_crc=True))
-    assert not config().sample_checks_crc(replace(samples, check_crc=True, record_format="npy"))
-    assert config().sample_path_is_direct
-
-
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """Another process writes to it all the time; its bytes stay what they are."""
-    path = tmp_path / "large.npy"
-    np.save(path, np.ones((8 << 20, 1), dtype=np.uint8))
-    samples = SampleSet(
-        paths=(path,),
-        file_bytes=(path.stat().st_size,),
-        record_format="npy",
-        batch_samples=1,
-        resize_bytes=4096,
-    )
-    stopped = threading.Event()
-
-    def rewrite() -> None:
-        with path.open("r+b") as file:
-            while not stopped.is_set():
-                file.seek(4 << 20)
-                file.write(b"\1")
-                file.flush()
-
-    writer = threading.Thread(target=rewrite)
-    writer.start()
-    loader = config(prefetch_bytes=32 << 20).sample_loader(samples, Counter())
-    try:
-        with pytest.raises(DataError, match=r"large\.npy.*changed"):
-            list(loader.epoch([0] * 1000))
-    finally:
-        stopped.set()
-        writer.join()
-        loader.close()
-
-
-@pytest.mark.parametrize("engine", ["io_uring", "pread"])
-def test_blocks_count_as_they_come_whatever_moves_them(tmp_path: Path, engine: str) -> None:
-    if reason := backend_unavailable(engine):
-        pytest.skip(reason)
-    samples, counter = make_samples(tmp_path), Counter()
-    with_engine = replace(config(), engine=engine)
-    loader = with_engine.sample_loader(samples, counter)
-    seen = [batch.tensor.tobytes() for batch in loader.epoch(range(9))]
-    path = loader.path()
-    loader.close()
-    assert counter.read_bytes == sum(samples.file_bytes[:9])
-    front = payload_of(8)[:RESIZE].tobytes()
-    assert seen[2][2 * RESIZE :] == front
-    assert path.path_requested == "o_direct"
-    assert engine in str(path.engine).lower()

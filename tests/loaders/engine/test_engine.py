@@ -24,26 +24,17 @@ from tests.contracts.engine import (
     plan,
 )
 from tests.loop_devices import identity_of, loop_device
-from tests.stamped import bad_blocks
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.io import (
     Allocation,
-    Engine,
     Extent,
-    ExtentArrays,
-    IOKind,
     IOOrder,
-    IOPlan,
-    MemoryKind,
-    MemoryRegion,
-    Stamps,
 )
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import (
     backend_unavailable,
-    backends,
     choose_backend,
     library_path,
 )
@@ -63,7 +54,7 @@ class BackendContract(EngineContract):
 
     pollers = 1
 
-    def make(self, memory: NDArray[np.uint8]) -> Engine:
+    def make(self, memory: NDArray[np.uint8]) -> IOEngine:
         reason = backend_unavailable(self.backend)
         if reason is not None:
             pytest.skip(f"{self.backend} can't run here: {reason}")
@@ -366,26 +357,9 @@ def test_other_python_threads_run_meanwhile(engine: IOEngine, tmp_path: Path) ->
     assert turns >= 5
 
 
-def test_what_a_backend_is_stands_in_its_flags() -> None:
-    found = backends()
-    assert set(found) == {"io_uring", "pread", "memory", "null"}
-    assert [name for name, flags in found.items() if flags & flags.DISKLESS] == ["memory", "null"]
-
-
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown engine 'cufile'; available: io_uring"):
         choose_backend("cufile")
-
-
-def test_numbers_out_of_range_are_the_librarys_to_refuse() -> None:
-    with pytest.raises(ConfigError, match="poller"):
-        IOEngine(
-            backend="null",
-            block_bytes=4096,
-            depth=1,
-            pollers=65,
-            slots=aligned_buffer(65 * 4096),
-        )
 
 
 def test_cpu_time_of_the_kernels_workers_is_counted(tmp_path: Path) -> None:
@@ -397,58 +371,3 @@ def test_cpu_time_of_the_kernels_workers_is_counted(tmp_path: Path) -> None:
     whole_s = time.process_time() - before_s
     engine.close()
     assert whole_s / 2 < result.cpu_s <= whole_s * 1.05
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_random_offsets_in_arrays_are_read_in_their_order(
-    tmp_path: Path, dtype: type[np.int64] | type[np.uint64]
-) -> None:
-    """One million operations would be three arrays; a thousand of them prove where bytes go."""
-    paths = (tmp_path / "a", tmp_path / "b")
-    contents = [np.frombuffer(os.urandom(4096 * 512), dtype=np.uint8) for _ in paths]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content.tobytes())
-    generator = np.random.default_rng(5)
-    files = generator.integers(0, 2, 1000, dtype=np.uint32)
-    offsets = (generator.integers(0, 512, 1000) * 4096).astype(dtype)
-    memory = aligned_buffer(1000 * 4096)
-    reader = IOEngine(block_bytes=4096, depth=DEPTH, regions=[memory])
-    extents = ExtentArrays(paths=paths, files=files, offsets_bytes=offsets, lengths_bytes=4096)
-    result = reader.run(
-        IOPlan(kind=IOKind.READ, extents=extents, block_bytes=4096, depth=DEPTH),
-        destination=memory,
-    )
-    reader.close()
-    assert (result.operation_count, result.moved_bytes) == (1000, 1000 * 4096)
-    expected = [
-        contents[file][int(offset) : int(offset) + 4096]
-        for file, offset in zip(files, offsets, strict=True)
-    ]
-    np.testing.assert_array_equal(memory, np.concatenate(expected))
-
-
-def test_extents_in_arrays_are_written_and_cut(engine: IOEngine, tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    extents = ExtentArrays(
-        paths=(path,), offsets_bytes=np.array([8192, 0]), lengths_bytes=np.array([5000, 8192])
-    )
-    stamps = Stamps(nonce=5, word=6)
-    wrote = engine.run(
-        IOPlan(kind=IOKind.WRITE, extents=extents, block_bytes=4096, depth=1, stamps=stamps)
-    )
-    content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
-    assert wrote.moved_bytes == content.size == 13192
-    assert wrote.operation_count == 4
-    assert bad_blocks(content, stamps) == 0
-
-
-def test_memory_of_a_device_is_refused(tmp_path: Path) -> None:
-    memory = aligned_buffer(BLOCK)
-    device = MemoryRegion(
-        address=memory.ctypes.data, size_bytes=BLOCK, kind=MemoryKind.DEVICE, owner=memory
-    )
-    with pytest.raises(ConfigError, match="host memory only, got 65536 bytes of device memory"):
-        IOEngine(block_bytes=BLOCK, depth=1, regions=[device])
-    engine = IOEngine(block_bytes=BLOCK, depth=1, regions=[replace(device, kind=MemoryKind.HOST)])
-    assert engine.holds(memory)
-    engine.close()

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from wattload.core.io import (
     Allocation,
     DeviceIdentity,
     Extent,
-    ExtentArrays,
     IOKind,
     IOOrder,
     IOPlan,
@@ -34,7 +32,6 @@ from wattload.loaders.engine.plan import (
     check,
     encode,
     ends_of,
-    needed_bytes,
 )
 
 WORDS = st.integers(0, 2**64 - 1)
@@ -126,7 +123,6 @@ def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | 
 
 
 def assert_body(data: bytes, given_plan: IOPlan) -> None:
-    assert not isinstance(given_plan.extents, ExtentArrays)
     ends = ends_of(given_plan)
     file_count, extent_count, path_bytes = struct.unpack_from("<3I", data, 104)
     assert (file_count, extent_count) == (len(ends), len(given_plan.extents))
@@ -141,53 +137,6 @@ def assert_body(data: bytes, given_plan: IOPlan) -> None:
         found = struct.unpack_from("<2I2Q", data, at + 24 * number)
         file = list(ends).index(extent.path)
         assert found == (file, 0, extent.offset_bytes, extent.length_bytes)
-
-
-@settings(deadline=None)
-@given(given_plan=plans(), direct=st.booleans(), dtype=st.sampled_from([np.int64, np.uint64]))
-def test_extents_in_arrays_are_the_same_plan(
-    given_plan: IOPlan, direct: bool, dtype: type[np.int64] | type[np.uint64]
-) -> None:
-    assert not isinstance(given_plan.extents, ExtentArrays)
-    paths = tuple(ends_of(given_plan))
-    arrays = ExtentArrays(
-        paths=paths,
-        files=np.array([paths.index(e.path) for e in given_plan.extents], dtype=np.uint32),
-        offsets_bytes=np.array([e.offset_bytes for e in given_plan.extents], dtype=dtype),
-        lengths_bytes=np.array([e.length_bytes for e in given_plan.extents], dtype=dtype),
-    )
-    same = replace(given_plan, extents=arrays)
-    check(same, block_bytes=1 << 20, depth=64, alignment_bytes=4096)
-    assert encode(same, alignment_bytes=4096, direct=direct) == encode(
-        given_plan, alignment_bytes=4096, direct=direct
-    )
-    assert ends_of(same) == ends_of(given_plan)
-    assert needed_bytes(same, 4096) == needed_bytes(given_plan, 4096)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"offsets_bytes": np.array([0, 100])}, "an extent of 4096 bytes at 100 can't be moved"),
-        ({"offsets_bytes": np.array([0, -4096])}, "an extent of 4096 bytes at -4096 can't"),
-        ({"offsets_bytes": np.array([0, 2**64 - 4096], dtype=np.uint64)}, "can't be moved"),
-        ({"lengths_bytes": np.array([4096, -1])}, "an extent of -1 bytes at 4096 can't"),
-        ({"lengths_bytes": np.array([4096, 4096, 4096])}, r"got lengths of int64 and shape \(3,\)"),
-        ({"offsets_bytes": np.array([0.0, 4096.0])}, "got offsets of float64"),
-        ({"files": 1}, "files 0 to 0, got 1 to 1"),
-        ({"paths": (Path("f"), Path("f"))}, "listed once"),
-    ],
-)
-def test_arrays_that_are_no_extents_are_refused(changed: dict[str, Any], message: str) -> None:
-    fields: dict[str, Any] = {
-        "paths": (Path("f"),),
-        "offsets_bytes": np.array([0, 4096]),
-        "lengths_bytes": 4096,
-    }
-    extents = ExtentArrays(**fields | changed)
-    given_plan = IOPlan(kind=IOKind.READ, extents=extents, block_bytes=4096, depth=1)
-    with pytest.raises(ConfigError, match=message):
-        check(given_plan, block_bytes=65536, depth=8, alignment_bytes=4096)
 
 
 @settings(deadline=None)
@@ -230,6 +179,13 @@ def test_a_number_out_of_range_is_named(more: dict[str, Any], message: str) -> N
     }
     with pytest.raises(ConfigError, match=message):
         check(IOPlan(**given_plan | more), block_bytes=65536, depth=8, alignment_bytes=4096)
+
+
+def test_blocks_below_what_o_direct_moves_are_refused() -> None:
+    extents = (Extent(Path("f"), 0, 512),)
+    given_plan = IOPlan(kind=IOKind.READ, extents=extents, block_bytes=512, depth=1)
+    with pytest.raises(ConfigError, match=r"moves multiples of 4096 .* of 512 are not; use block_"):
+        check(given_plan, block_bytes=512, depth=1, alignment_bytes=4096)
 
 
 DEVICE = DeviceIdentity(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tests.contracts.feature_rows import ROW, write_rows
 from tests.loaders.gpu_queue.queue_process import gpu_here
 from wattload.core.errors import ConfigError
-from wattload.core.io import MemoryKind, MemoryRegion
+from wattload.core.io import MemoryRegion
 from wattload.loaders.gpu_queue import feature_rows, kernels
 from wattload.loaders.gpu_queue.feature_rows import QueueGatherer
 from wattload.loaders.gpu_queue.native import RowsSetup
@@ -41,9 +41,7 @@ class GpuMemory:
         size = ctypes.c_size_t(size_bytes)
         assert self._cuda.cuMemAlloc_v2(ctypes.byref(address), size) == 0
         assert self._cuda.cuMemsetD8_v2(address, 0xA5, size) == 0
-        self.region = MemoryRegion(
-            address=address.value, size_bytes=size_bytes, kind=MemoryKind.DEVICE, owner=self
-        )
+        self.region = MemoryRegion(address=address.value, size_bytes=size_bytes, owner=self)
 
     def release(self) -> None:
         """Release it."""
