@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.reports.sessions import known
 from wattload.core.errors import RecordError
 from wattload.core.record.file import RECORD_FILE
 from wattload.reports.render.json_export import document
 from wattload.reports.runs import load
 from wattload.reports.runs.compact import Compactor
-from wattload.reports.runs.load import Run, load_readable, load_runs, share
+from wattload.reports.runs.load import load_readable, load_runs, share
 from wattload.reports.stats.subject import make_subject
 
 ROOT = Path(__file__).parents[3]
@@ -54,20 +55,18 @@ def dying(file: Path) -> str:
     return file.read_text()
 
 
-def pid(_: Path) -> int:
-    return os.getpid()
+def named_by(file: Path) -> tuple[str, int]:
+    return file.read_text(), os.getpid()
 
 
-def test_results_come_in_the_order_of_the_files(files: list[Path]) -> None:
-    assert list(share(files, Path.read_text)) == [file.name for file in files]
-
-
-def test_the_work_is_done_in_other_processes_if_there_are_cores(
+def test_results_of_other_processes_come_in_the_order_of_the_files(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert os.getpid() not in share(files, pid)
+    names, processes = zip(*share(files, named_by), strict=True)
+    assert list(names) == [file.name for file in files]
+    assert os.getpid() not in processes
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert set(share(files, pid)) == {os.getpid()}
+    assert {process for _, process in share(files, named_by)} == {os.getpid()}
 
 
 def test_a_process_that_dies_costs_no_result(files: list[Path]) -> None:
@@ -134,29 +133,26 @@ def test_the_processes_end_with_the_reading_that_an_error_ends(
     assert error.tb is not None  # the frames of the reading are still held
 
 
-@pytest.mark.parametrize("broken", ["first", "last"])
 def test_an_unreadable_record_among_many_is_left_out(
-    arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+    arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "DETAILED_RUNS", 1)
-    file = tmp_path / RECORD_FILE
-    file.write_text("[" * 100_000)
-    paths = [file, arms_folder] if broken == "first" else [arms_folder, file]
-    loaded = load_readable(paths, keep=Compactor())
+    broken = [tmp_path / name / RECORD_FILE for name in ("first", "last")]
+    for file in broken:
+        file.parent.mkdir()
+        file.write_text("[" * 100_000)
+    loaded = load_readable([broken[0], arms_folder, broken[1]], keep=Compactor())
     assert len(loaded.runs) == len(list(arms_folder.iterdir()))
-    assert [left.path for left in loaded.left_out] == [tmp_path]
+    assert [left.path for left in loaded.left_out] == [file.parent for file in broken]
 
 
-@pytest.fixture
-def both(monkeypatch: pytest.MonkeyPatch, arms_folder: Path) -> tuple[tuple[Run, ...], ...]:
+def test_runs_of_two_processes_are_those_of_one(
+    monkeypatch: pytest.MonkeyPatch, arms_folder: Path
+) -> None:
     monkeypatch.setattr(load, "DETAILED_RUNS", 1)
     shared = load_runs([arms_folder], keep=Compactor())
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    return shared, load_runs([arms_folder], keep=Compactor())
-
-
-def test_runs_of_two_processes_are_those_of_one(both: tuple[tuple[Run, ...], ...]) -> None:
-    shared, alone = both
+    alone = load_runs([arms_folder], keep=Compactor())
     for one, other in zip(shared, alone, strict=True):
         assert one.record == other.record
         assert one.file_checks == other.file_checks
@@ -166,14 +162,9 @@ def test_runs_of_two_processes_are_those_of_one(both: tuple[tuple[Run, ...], ...
             other.sha256,
             other.highest_temperature_k,
         )
+        traces = [known(each.traces.throughput) for each in (one, other)]
+        assert traces[0].read_bytes.sum() == traces[1].read_bytes.sum()
     assert document(make_subject(shared)) == document(make_subject(alone))
-
-
-def test_traces_of_a_shared_run_are_there_when_asked(both: tuple[tuple[Run, ...], ...]) -> None:
-    for one, other in zip(*both, strict=True):
-        assert one.traces.throughput is not None
-        assert other.traces.throughput is not None
-        assert one.traces.throughput.read_bytes.sum() == other.traces.throughput.read_bytes.sum()
 
 
 def test_an_edited_run_is_found_whichever_process_reads_it(
