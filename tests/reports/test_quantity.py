@@ -8,8 +8,6 @@ from wattload.results.quantity import (
     MISSING,
     Scale,
     block_text,
-    counted,
-    listed,
     number,
     one_unit,
     out_of_range,
@@ -83,11 +81,6 @@ def test_a_value_out_of_range_leaves_the_scale_of_others_alone() -> None:
     assert scale_for(Unit.BYTES, 1e308).unit == "B"
 
 
-def test_a_scale_s_overflow_is_no_number() -> None:
-    assert number(float("inf")) == number(float("-inf")) == "out of range"
-    assert percent(1.7e308).startswith("out of range")
-
-
 @pytest.mark.parametrize("value", [0.0, -0.0, -0.4])
 def test_nothing_is_minus_nought(value: float) -> None:
     assert whole(value) == "0"
@@ -107,15 +100,6 @@ def test_nothing_is_minus_nought(value: float) -> None:
 )
 def test_metric_names_are_read_as_words(name: str, unit: Unit, words: str) -> None:
     assert label(name, unit) == words
-
-
-def test_lists_and_counts_read_as_english() -> None:
-    assert (listed([]), listed(["a"]), listed(["a", "b", "c"])) == ("", "a", "a, b and c")
-    assert (counted(1, "run"), counted(2, "run"), counted(0, "entry", "entries")) == (
-        "1 run",
-        "2 runs",
-        "0 entries",
-    )
 
 
 def test_one_unit_is_used_for_every_energy_and_for_nothing_else() -> None:

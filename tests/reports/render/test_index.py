@@ -68,13 +68,6 @@ def test_a_row_says_what_changed_since_the_arms_last_run(runs: Path) -> None:
     assert "nothing changed" in cells(index(runs), "run-A-2")[-1]
 
 
-def test_a_missing_figure_is_a_dash_and_sorts_as_none(runs: Path) -> None:
-    page = index(runs)
-    assert cells(page, "run-v")[-2].startswith("\u2013")
-    row = next(row for row in page.source.split("<tr>") if "run-v" in row)
-    assert "data-key" not in row.rpartition("<td")[2]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
