@@ -347,7 +347,7 @@ def _stack_figure(
         parts = [Part(part, value) for part, value in own.items() if value is not None]
         total = sum(part.value for part in parts)
         share = (own.get(useful[0]) or 0.0) / total if total else 0.0
-        note = f"{percent(share)} {useful[1]}" if share >= _LEAST_USEFUL else ""
+        note = f"{percent(share, 2)} {useful[1]}" if share >= _LEAST_USEFUL else ""
         bars.append(PartBar(label=arm, parts=parts, note=note))
     gaps = {
         f"No {part}: {reasons.get((part, arm), NOT_RECORDED)}."

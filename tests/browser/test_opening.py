@@ -118,7 +118,7 @@ def test_a_value_is_read_off_where_the_pointer_is(opener: Opener, samples: Sampl
         told = page.locator(".tip").inner_text()
         assert re.fullmatch(r"[\d.]+ s: A [\d.]+ W, B [\d.]+ W", told), told
         page.locator(".bars g[data-tip]").first.hover()
-        assert page.locator(".tip").inner_text() == "A 1.50 GB/s"
+        assert page.locator(".tip").inner_text() == "A 1.50 GB/s read"
 
 
 def test_the_axis_of_time_zooms_by_dragging_and_back(opener: Opener, samples: Samples) -> None:
