@@ -39,9 +39,6 @@ _LINE_END = b"\r\n"
 _CONNECT_TIMEOUT_S = 5.0
 _RECEIVE_BYTES = 256 * 1024
 
-_MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""A block of stripes has at most 3072 lines; anything much longer is invalid."""
-
 _END = "eof"
 """The end of a block with all available stripes; without it, more are available."""
 
@@ -113,8 +110,6 @@ class Qis:
                 if not part:
                     raise PowerError(f"QIS on {self.place} closed the connection during {line!r}")
                 answer += part
-                if len(answer) > _MAX_ANSWER_BYTES:
-                    raise PowerError(f"QIS on {self.place} does not end its answer to {line!r}")
         except OSError as error:
             raise PowerError(f"QIS on {self.place} did not answer {line!r} ({error})") from error
         # A late cursor of the greeting precedes the first answer.

@@ -353,15 +353,6 @@ def test_server_that_hangs_up_at_once_is_not_a_qis() -> None:
         source_of(mock).open()
 
 
-def test_endless_answer_is_cut_off(
-    mock: QisMock, source: QuarchSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("wattload.power.sources.quarch_protocol._MAX_ANSWER_BYTES", 10)
-    mock.produce(PER_PERIOD)
-    source.read()
-    assert [sample.value for sample in source.read()] == [None]
-
-
 def test_read_before_start_is_an_error(mock: QisMock) -> None:
     source = source_of(mock)
     with pytest.raises(PowerError, match="before it was opened"):
