@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from benchmarks.child import output, scratch
 from benchmarks.measure import Comparison, Figures, Row
 from wattload.loaders.aligned_io import aligned_buffer
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import ConversionSettings
 from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
 from wattload.loaders.data.criteo_synthetic import SyntheticDay

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 from tests.tinyfs import fill, tiny_file_system
 from wattload.core.errors import DataError, ForeignFileError
-from wattload.loaders.arrow.config import Config as ArrowConfig
-from wattload.loaders.arrow.conversion import FILL_ROWS, arrow_schema
+from wattload.loaders.arrow import FILL_ROWS, arrow_schema
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import (
     BadIdError,
     ConversionSettings,
@@ -686,7 +686,7 @@ def test_an_output_is_written_only_where_nothing_is(converter: Converter, tmp_pa
 PEAK = """
 import sys
 from pathlib import Path
-from wattload.loaders.NAME.config import Config
+from MODULE import Config
 from wattload.loaders.converters import ConversionSettings
 from wattload.loaders.data.criteo_day_files import cut_parts
 from wattload.workloads.dlrm.workers import load_libraries, peak_bytes
@@ -715,7 +715,7 @@ def test_memory_grows_with_the_block_and_not_with_the_file(
             [
                 sys.executable,
                 "-c",
-                PEAK.replace("NAME", config.name),
+                PEAK.replace("MODULE", type(config).__module__),
                 str(tmp_path / "day_0"),
                 str(out),
             ],

@@ -17,7 +17,7 @@ from tests.second_user import as_other, need_second_user, shared_folder
 from wattload.core.errors import DataError, ForeignFileError
 from wattload.core.io import Extent, IOKind, IOPlan
 from wattload.core.workload import Accelerator
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.data.data_folder import DataFolder, marker_of, open_data_folder
 from wattload.loaders.data.target_folder import TargetLock, clean

@@ -18,9 +18,7 @@ from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.io import Stamps
 from wattload.core.sysfs import Roots
 from wattload.loaders.block_reads import BlockReadConfig, ReadFile, ReadPlan
-from wattload.loaders.gdsio.config import Config
-from wattload.loaders.gdsio.harness import GdsioReader, gpu_number
-from wattload.loaders.gdsio.output import Totals, read_lines
+from wattload.loaders.gdsio import Config, GdsioReader, Totals, gpu_number, read_lines
 from wattload.run.compose import compose
 
 GPUS = ("0000:1b:00.0", "0000:65:00.0")
@@ -177,7 +175,7 @@ def test_a_failure_is_one_sentence_with_the_last_line(
 
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wattload.loaders.gdsio.harness.START_S", -1.8)
+    monkeypatch.setattr("wattload.loaders.gdsio.START_S", -1.8)
     program = make_program(tmp_path, ["starting"], "exec sleep 60")
     made = reader(tmp_path, program, make_roots(tmp_path))
     began = time.monotonic()

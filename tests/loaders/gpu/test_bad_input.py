@@ -21,8 +21,8 @@ from tests.loaders.gpu.plans import plan_of, read, stamped_file
 from wattload.core.errors import ConfigError, RunError, TargetError
 from wattload.core.sysfs import Roots
 from wattload.loaders.block_reads import ReadPlan
-from wattload.loaders.bounce.config import Config as Bounce
-from wattload.loaders.cufile.config import Config as CuFile
+from wattload.loaders.bounce import Config as Bounce
+from wattload.loaders.cufile import Config as CuFile
 from wattload.loaders.gpu import host, process
 
 Stubs = Callable[..., None]
@@ -176,7 +176,7 @@ def test_readers_end_with_the_run(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.loaders.block_plans import Watch;"
         "from tests.loaders.gpu.plans import *;"
-        "from wattload.loaders.bounce.config import Config; folder = Path(sys.argv[1]);"
+        "from wattload.loaders.bounce import Config; folder = Path(sys.argv[1]);"
         "plan = plan_of(stamped_file(folder / 'file'), duration_s=60.0);"
         "reader = Config().block_reader(plan, folder); print('ready', flush=True);"
         "reader.run(Watch())"

@@ -16,8 +16,8 @@ from tests.loaders.gpu.plans import BLOCK, FILE_BYTES, GPU, plan_of, read, stamp
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.io import PathCounts
 from wattload.loaders.block_reads import BlockReadConfig, ReadResult
-from wattload.loaders.bounce.config import Config as Bounce
-from wattload.loaders.cufile.config import Config as CuFile
+from wattload.loaders.bounce import Config as Bounce
+from wattload.loaders.cufile import Config as CuFile
 from wattload.loaders.engine import library
 from wattload.loaders.gpu import native
 

@@ -16,8 +16,7 @@ from wattload.core import workload as core_workload
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.histogram import bucket_of
 from wattload.loaders.block_reads import BlockReadConfig
-from wattload.loaders.kvikio.config import Config
-from wattload.loaders.kvikio.reads import buckets_of
+from wattload.loaders.kvikio import Config, buckets_of
 from wattload.run.compose import compose
 
 Fakes = Callable[..., None]

@@ -17,7 +17,7 @@ from tests.context import context_at
 from tests.workloads.dlrm.facts import facts_of
 from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import Converted, ConverterConfig, Packed
 from wattload.loaders.data.criteo_day_files import pack_row, parse_line
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
@@ -47,7 +47,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.context import context_at
 from wattload.core.workload import Accelerator
-from wattload.loaders.{loader}.config import Config as Loader
+from {module} import Config as Loader
 from wattload.workloads.dlrm.config import Config, Dense, Pack
 from wattload.workloads.dlrm.conversion import Outputs
 from wattload.workloads.dlrm.workload import Dlrm
@@ -81,7 +81,11 @@ def kill(target: Path, loader: ConverterConfig, after: int, **changed: Any) -> N
     )
     script.write_text(
         KILLED.format(
-            root=root, loader=loader.name, after=after, settings=settings, target=str(target)
+            root=root,
+            module=type(loader).__module__,
+            after=after,
+            settings=settings,
+            target=str(target),
         )
     )
     child = subprocess.run([sys.executable, str(script)], cwd=root, check=False, timeout=120)

@@ -17,7 +17,7 @@ from tests.workloads.dlrm.test_resume import failed, kept, kill
 from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import ConverterConfig
 from wattload.loaders.data.criteo_day_files import ROW_BYTES
 from wattload.loaders.data.target_folder import clean, foreign_paths

@@ -14,7 +14,7 @@ import pytest
 from tests.tinyfs import fill, tiny_file_system
 from wattload.core.errors import DataError, TargetError
 from wattload.core.io import Extent
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import (
     ConversionSettings,
     Converter,

@@ -15,7 +15,7 @@ import pytest
 from tests.context import context_at
 from wattload.core.errors import DataError, RunError
 from wattload.core.workload import Accelerator
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import ConverterConfig
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm import workers
@@ -167,7 +167,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.context import context_at
 from wattload.core.workload import Accelerator
-from wattload.loaders.{loader}.config import Config as Loader
+from {module} import Config as Loader
 from wattload.workloads.dlrm.workload import Config, Dlrm
 
 if __name__ == "__main__":
@@ -180,13 +180,13 @@ if __name__ == "__main__":
 """
 
 
-def started(folder: Path, loader: str = "arrow") -> subprocess.Popen[bytes]:
+def started(folder: Path, loader: type[ConverterConfig] = ArrowConfig) -> subprocess.Popen[bytes]:
     """Start a run in a process of its own session and return it in the middle of a phase."""
     target = folder / "target"
     target.mkdir()
     script = folder / "child.py"
     root = str(Path(__file__).parents[3])
-    script.write_text(CHILD.format(root=root, target=str(target), loader=loader))
+    script.write_text(CHILD.format(root=root, target=str(target), module=loader.__module__))
     child = subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
@@ -236,7 +236,7 @@ def test_ctrl_c_leaves_no_worker_and_no_half_output(tmp_path: Path) -> None:
 def test_workers_die_with_a_killed_rank_and_the_next_run_completes(
     loader: ConverterConfig, tmp_path: Path
 ) -> None:
-    child = started(tmp_path, loader.name)
+    child = started(tmp_path, type(loader))
     pids = session(child)
     assert len(pids) >= 3
     child.kill()

@@ -18,7 +18,7 @@ from tests.workloads.dlrm.facts import facts_of, peak_bytes
 from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
-from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.arrow import Config as ArrowConfig
 from wattload.loaders.converters import ConverterConfig
 from wattload.loaders.data.criteo_day_files import (
     COLUMNS,

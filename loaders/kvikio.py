@@ -1,34 +1,54 @@
-"""Reads by KvikIO, in the process of the reader: Python threads with one read in flight each.
+"""loader=kvikio: reads into GPU memory by KvikIO, as frameworks make them.
 
-The same files, blocks, checks and figures as those of the engine's ways (``native.Reads``), from
-KvikIO's Python interface. KvikIO and CuPy are imported here alone.
+cuDF and Zarr call ``CuFile.read`` or ``pread``, which hand each read to a thread of KvikIO's pool.
+``raw_read`` makes the same read on the thread that calls it: what the pool costs is their
+difference. Both take cuFile where it works, and POSIX reads with a copy where it does not.
+
+The reads are made in the process of the reader, by Python threads with one read in flight each.
+Files, blocks, checks and figures are those of the engine's ways (``native.Reads``). KvikIO and CuPy
+are imported there alone.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.files import open_folder
 from wattload.core.histogram import BUCKET_COUNT, BUCKETS_PER_OCTAVE, Histogram
-from wattload.core.io import PathCounts
+from wattload.core.io import DataPath, PathCounts
+from wattload.core.settings import check_settings, setting
+from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
+from wattload.core.workload import Requirement, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES
-from wattload.loaders.block_reads import ReadFailure, ReadFile, ReadPlan, ReadResult
+from wattload.loaders.block_reads import (
+    Ability,
+    BlockReader,
+    ReadFailure,
+    ReadFile,
+    ReadPlan,
+    ReadResult,
+)
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import struct
 from wattload.loaders.gpu import native
 from wattload.loaders.gpu.failures import NativeError, failure_clause
+from wattload.loaders.gpu.host import check_host, cufile_io_kb
 from wattload.loaders.gpu.native import Progress, allowed_cpus
+from wattload.loaders.gpu.process import ProcessReader, Way
 from wattload.loaders.stamps import bad_blocks
 
 _PATTERN = 0xA5
@@ -371,3 +391,76 @@ def buckets_of(values_ns: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 def _error(code: int, text: str, path: Path | str = "", *, offset: int = 0) -> NativeError:
     return NativeError(code, text, str(path), offset)
+
+
+CONFIGURATION = "cufile.json"
+CALLS = ("read", "raw_read")
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """KvikIO's Python interface: a Python thread per read in flight.
+
+    ``gds_threshold`` is 0, so that small reads take cuFile too, and ``auto_direct_io_read`` on, so
+    that reads without cuFile bypass the page cache. Its pool has as many threads as are reading, a
+    task holds a whole block, and so does each of its bounce buffers.
+    """
+
+    name: ClassVar[str] = "kvikio"
+    requires: ClassVar[tuple[Requirement, ...]] = (
+        Requirement(module="kvikio", software="KvikIO", extra="kvikio"),
+        Requirement(module="cupy", software="CuPy", extra="kvikio"),
+    )
+
+    _target_: str = "wattload.loaders.kvikio.Config"
+    call: str = setting(
+        "read",
+        "Method of kvikio.CuFile: read goes through KvikIO's pool of threads, raw_read does not.",
+        choices=CALLS,
+    )
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        check_settings(self, "loader")
+
+    @property
+    def abilities(self) -> Ability:
+        return Ability.FILES | Ability.GPU | Ability.THREADS
+
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
+        """Raise if KvikIO or CuPy is not installed, and for what no reader could do."""
+        self.check()
+        require_installed(self.requires, user="loader=kvikio", alternative="loader=bounce")
+        check_host(plan, targets, buffer_bytes=cufile_io_kb(plan.block_bytes) << 10)
+
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
+        """Return the reader; ``folder`` gets cuFile's log, if KvikIO finds cuFile."""
+        place = folder.absolute()
+        place.mkdir(parents=True, exist_ok=True)
+        configuration = {
+            "logging": {"dir": str(place)},
+            "properties": {"max_direct_io_size_kb": cufile_io_kb(plan.block_bytes)},
+        }
+        with open_folder(place) as opened:
+            opened.write(CONFIGURATION, json.dumps(configuration, indent=2))
+        nodes = {*plan.gpus.values()}
+        remarks = ("KvikIO's pool of threads runs on any CPU: the GPUs are on several NUMA nodes",)
+        path = DataPath(
+            data_path="kvikio",
+            path_requested="auto",
+            engine=(
+                f"{plan.in_flight} Python threads with kvikio.CuFile.{self.call}, gds_threshold 0, "
+                f"auto_direct_io_read, num_threads {plan.in_flight}"
+            ),
+            remarks=remarks if self.call == "read" and len(nodes) > 1 else (),
+        )
+        way = Way(
+            module="wattload.loaders.kvikio",
+            arguments=(self.call,),
+            path=path,
+            variables={"CUFILE_ENV_PATH_JSON": str(place / CONFIGURATION)},
+        )
+        return ProcessReader(plan, way)

@@ -1,4 +1,4 @@
-"""Criteo's logs from TSV to Parquet, and from Parquet to packed binary rows.
+"""loader=arrow: Criteo's logs from TSV to Parquet, and from Parquet to packed binary rows.
 
 pyarrow's CSV parser with explicit types makes one row group per block of text; packed rows, 40
 little-endian int32 each, are filled in blocks that fit a cache.
@@ -10,19 +10,22 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.core.io import DataPath
+from wattload.core.workload import Requirement
 from wattload.loaders.converters import (
     BadIdError,
     ConversionSettings,
     Converted,
+    Converter,
     Packed,
     PartCount,
     corrupt,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from _typeshed import ReadableBuffer
     from pyarrow import csv
+
 
 WRITE_BYTES = 1 << 20
 PARSE_BYTES = 2 << 20
@@ -481,3 +485,32 @@ def _present(array: pa.Array) -> NDArray[np.bool_]:
     count = array.offset + len(array)
     flags = np.unpackbits(bits, count=count, bitorder="little")
     return flags[array.offset :].view(np.bool_)
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """pyarrow's CSV parser and Parquet writer, one core per worker, through the page cache."""
+
+    name: ClassVar[str] = "arrow"
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+
+    _target_: str = "wattload.loaders.arrow.Config"
+
+    def check(self) -> None:
+        """Accept it: there is nothing to set."""
+
+    @property
+    def conversion_path(self) -> DataPath:
+        return DataPath(data_path="page_cache", path_requested="page_cache")
+
+    @property
+    def conversion_is_direct(self) -> bool:
+        """``False``: any file system will do."""
+        return False
+
+    def converter(self) -> Converter:
+        return ArrowConverter()
+
+    def conversion_memory_bytes(self, block_bytes: int) -> int:
+        """Return a bound on the memory of one worker, measured while bad rows are dropped."""
+        return 200_000_000 + 12 * block_bytes

@@ -1,23 +1,109 @@
-"""gdsio run on our files: its command line, its end, and its figures."""
+"""loader=gdsio: NVIDIA's own program, which owns the loop of reads into GPU memory.
+
+The user installs it: it comes with CUDA's package ``gds-tools`` and with no wheel. It prints one
+line per job, in KiB, GiB/s and microseconds.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from wattload.core.errors import ConfigError, RunError
+from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.files import open_folder
 from wattload.core.io import DataPath, PathCounts
+from wattload.core.settings import check_settings, setting
+from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots
-from wattload.core.units import KIB, NS_PER_S
-from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
-from wattload.loaders.gdsio.output import Totals, read_lines
+from wattload.core.units import GIB, KIB, NS_PER_S
+from wattload.core.workload import Requirement
+from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.gpu.cufile_paths import nvidia_fs_reads, nvidia_fs_version
 from wattload.loaders.launch import with_this_process
+
+_LINE = re.compile(
+    r"^(?:IoType: )?(?P<io>\S+) XferType: (?P<transfer>\S+) Threads: (?P<threads>\d+)"
+    r"(?: IoDepth: \d+)?\s+DataSetSize: (?P<done>\d+)/(?P<planned>\d+)\(KiB\) "
+    r"IOSize: [\d:]+\(KiB\) Throughput: (?P<rate>[\d.]+) GiB/sec, "
+    r"Avg_Latency: (?P<latency>[\d.]+) usecs ops: (?P<operations>\d+) "
+    r"total_time (?P<seconds>[\d.]+) secs",
+    re.MULTILINE,
+)
+"""Of the GDS configuration guide's examples, and of public logs of several versions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """A job's figures: what it moved, its mean latency, and the seconds that it took.
+
+    ``planned_bytes`` is the size of the data set; a job limited by time moves more or less than
+    that. ``transfer`` is the name of the transfer type, which does not prove the path.
+    """
+
+    kind: str
+    transfer: str
+    threads: int
+    moved_bytes: int
+    planned_bytes: int
+    rate_bytes_per_s: float
+    mean_latency_s: float
+    operations: int
+    seconds: float
+
+
+def read_lines(text: str) -> tuple[JobLine, ...]:
+    """Return the result lines of jobs that read, in their order; other lines are skipped."""
+    lines = (_job(found) for found in _LINE.finditer(text))
+    return tuple(line for line in lines if "READ" in line.kind)
+
+
+def _job(found: re.Match[str]) -> JobLine:
+    return JobLine(
+        kind=found["io"],
+        transfer=found["transfer"],
+        threads=int(found["threads"]),
+        moved_bytes=int(found["done"]) * KIB,
+        planned_bytes=int(found["planned"]) * KIB,
+        rate_bytes_per_s=float(found["rate"]) * GIB,
+        mean_latency_s=float(found["latency"]) / 1e6,
+        operations=int(found["operations"]),
+        seconds=float(found["seconds"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The jobs of one command together; gdsio prints no percentile."""
+
+    jobs: Sequence[JobLine]
+
+    @property
+    def operations(self) -> int:
+        return sum(job.operations for job in self.jobs)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes of all jobs."""
+        return sum(job.moved_bytes for job in self.jobs)
+
+    @property
+    def seconds(self) -> float:
+        """The time of the longest job: they run at the same time."""
+        return max(job.seconds for job in self.jobs)
+
+    @property
+    def mean_latency_s(self) -> float:
+        summed = sum(job.mean_latency_s * job.operations for job in self.jobs)
+        return summed / self.operations
+
 
 DIRECT, THROUGH_CPU = 0, 2
 """gdsio's transfer types: storage to GPU by cuFile, and storage to pinned memory to GPU."""
@@ -109,7 +195,7 @@ class GdsioReader:
             ),
             software={} if version is None else {"nvidia_fs": version},
             reported={
-                **totals.as_reported(),
+                "jobs": [asdict(job) for job in totals.jobs],
                 "command": shlex.join(command),
                 "planned_file_bytes": planned_bytes,
             },
@@ -180,3 +266,91 @@ def gpu_number(address: str, roots: Roots = LIVE) -> int:
             "NVIDIA's driver"
         )
     return listed.index(address.lower())
+
+
+_TOOLS = "gds/tools/gdsio"
+_CUDA = Path("/usr/local/cuda")
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """gdsio, with one thread per read in flight, on the same files.
+
+    Its reads are at its own random offsets, its bytes are not checked, and it reports a mean
+    latency only. Its transfer type does not prove a path: compatibility mode prints the same.
+    """
+
+    name: ClassVar[str] = "gdsio"
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+
+    _target_: str = "wattload.loaders.gdsio.Config"
+    binary: str | None = setting(
+        None,
+        "Path of the program.",
+        unset="$CUDA_HOME/gds/tools/gdsio, /usr/local/cuda/gds/tools/gdsio, or that in PATH",
+    )
+    transfer: int = setting(
+        DIRECT,
+        "gdsio's -x: 0 by cuFile, 2 by pinned host memory and a copy.",
+        least=DIRECT,
+        most=THROUGH_CPU,
+    )
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        check_settings(self, "loader")
+        if self.transfer not in (DIRECT, THROUGH_CPU):
+            raise ConfigError(f"loader.transfer must be 0 or 2, got {self.transfer}")
+
+    @property
+    def abilities(self) -> Ability:
+        return Ability.FILES | Ability.GPU | Ability.THREADS
+
+    def check_block_reads(self, plan: ReadPlan, targets: Sequence[Target]) -> None:
+        """Raise for a missing program, and for a plan that its options can't express."""
+        self.program()
+        if plan.duration_s != round(plan.duration_s):
+            raise ConfigError(
+                f"gdsio takes whole seconds, got workload.duration_s={plan.duration_s:g}"
+            )
+        for file in plan.files:
+            if file.size_bytes % KIB:
+                raise ConfigError(
+                    f"gdsio takes sizes in KiB, and {file.path} is of {file.size_bytes} bytes; "
+                    "set workload.file_bytes to a multiple of 1024"
+                )
+        for gpu in plan.gpus:
+            gpu_number(gpu)
+
+    def block_read_bytes(self, plan: ReadPlan) -> int:
+        return plan.in_flight * plan.block_bytes
+
+    def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
+        """Return the program, ready to run."""
+        return GdsioReader(self.program(), self.transfer, plan, folder)
+
+    def program(self, environment: Mapping[str, str] = os.environ, installed: Path = _CUDA) -> Path:
+        """Return the path of gdsio.
+
+        Raises:
+            MissingExtraError: it is in none of the usual places.
+            ConfigError: the setting names something that can't be started.
+        """
+        if self.binary is not None:
+            if not os.access(self.binary, os.X_OK):
+                raise ConfigError(
+                    f"loader.binary={self.binary} is not a program that can be started; name "
+                    "gdsio, such as /usr/local/cuda/gds/tools/gdsio"
+                )
+            return Path(self.binary).absolute()
+        homes = [Path(environment["CUDA_HOME"])] if environment.get("CUDA_HOME") else []
+        places = [home / _TOOLS for home in (*homes, installed)]
+        found = next((place for place in places if os.access(place, os.X_OK)), None)
+        in_path = shutil.which("gdsio", path=environment.get("PATH"))
+        if found is None and in_path is None:
+            raise MissingExtraError(
+                f"loader=gdsio needs gdsio, which is neither in "
+                f"{', '.join(str(place.parent) for place in places)} nor in PATH; install CUDA's "
+                "package gds-tools, set loader.binary, or use loader=bounce and loader=cufile"
+            )
+        return found or Path(in_path or "")

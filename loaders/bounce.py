@@ -1,4 +1,4 @@
-"""The settings of loader=bounce: reads through pinned host memory into GPU memory.
+"""loader=bounce: reads through pinned host memory into GPU memory.
 
 This is the path of applications without GPUDirect Storage, and of gdsio's transfer type 2. With
 ``submit=thread`` each thread reads a block with O_DIRECT, copies it to the GPU on a stream of its
@@ -33,7 +33,7 @@ class Config:
     name: ClassVar[str] = "bounce"
     requires: ClassVar[tuple[Requirement, ...]] = ()
 
-    _target_: str = "wattload.loaders.bounce.config.Config"
+    _target_: str = "wattload.loaders.bounce.Config"
     submit: str = setting(
         THREAD,
         "thread: each thread reads, copies and waits; ring: io_uring, with copies in batches.",

@@ -1,4 +1,4 @@
-"""The settings of loader=cufile: cuFileRead into registered GPU memory, as gdsio's type 0.
+"""loader=cufile: cuFileRead into registered GPU memory, as gdsio's type 0.
 
 Each run has a configuration of cuFile of its own, kept with the record. cuFile reads
 ``/etc/cufile.json`` first and then replaces what the run's own configuration names, so it names all
@@ -41,7 +41,7 @@ class Config:
     name: ClassVar[str] = "cufile"
     requires: ClassVar[tuple[Requirement, ...]] = ()
 
-    _target_: str = "wattload.loaders.cufile.config.Config"
+    _target_: str = "wattload.loaders.cufile.Config"
     mode: str = setting(
         DIRECT,
         "direct: GPUDirect Storage or an error; auto: through host memory where it is missing.",

@@ -1,1 +1,0 @@
-"""Conversion of Criteo's logs by pyarrow."""

@@ -1,1 +1,0 @@
-"""NVIDIA's gdsio, which reads into GPU memory by itself."""

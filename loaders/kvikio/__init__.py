@@ -1,1 +1,0 @@
-"""Reads into GPU memory by KvikIO."""
