@@ -235,10 +235,10 @@ class VerdictRow:
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
     both arms of a pair; it is empty where nothing does. ``times`` is how long the jobs of
-    several arms took, where that has a figure of its own. ``paths`` names the
-    paths of reads into GPU memory by arm, and is empty for other workloads. ``loads`` is which of
-    three arms or more ran under which load, where that is not what they are compared in, or which
-    read no storage: they are then not ranked.
+    several arms took, where that has a figure of its own. ``paths`` is what sets the arms apart by
+    the view of the workload, and is empty without one. ``loads`` is which of three arms or more ran
+    under which load, where that is not what they are compared in, or which read no storage: they
+    are then not ranked.
     """
 
     group: Group
