@@ -1,19 +1,24 @@
+"""A page is whole: links, policy, texts of records, names of any length, and one unit of energy."""
+
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.records import Scenario
 from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
+from tests.reports.sessions import run
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.render.page import page_script, style_sheet
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.wording import anchor
 
 FETCHING = ("src", "srcset", "action", "data", "poster", "formaction", "background", "ping")
 DATA = [("type", "application/json"), ("id", "wattload-data")]
@@ -98,9 +103,9 @@ def test_every_chart_has_a_name_a_description_and_its_data(page: Page) -> None:
 
 def test_the_embedded_record_is_the_record(virtual_runs: tuple[Run, ...]) -> None:
     page = Page(render_page(virtual_runs))
-    for run in virtual_runs:
-        document = json.loads(page.block(f"record-{run.id}"))
-        stored = run.record.model_copy(update={"metrics": ()})
+    for each in virtual_runs:
+        document = json.loads(page.block(f"record-{each.id}"))
+        stored = each.record.model_copy(update={"metrics": ()})
         assert RunRecord.model_validate(document) == stored
 
 
@@ -147,3 +152,60 @@ def test_hostile_names_are_text_and_nothing_else(tmp_path: Path) -> None:
     assert HOSTILE in page.raw()
     assert "49" not in re.findall(r"\{\{.*?\}\}|&\d+", page.raw())
     assert "{{7*7}}" in page.raw()
+
+
+LONG = "workload-" + "x" * 300
+
+
+def lead_somewhere(page: Page) -> None:
+    places = page.values("id")
+    links = {value.removeprefix("#") for value in page.values("href") if value.startswith("#")}
+    assert links - set(places) == set()
+    assert len(set(places)) == len(places)
+    for names in page.values("aria-labelledby"):
+        assert set(names.split()) - set(places) == set()
+
+
+def test_short_names_are_the_place_and_long_ones_end_in_a_digest() -> None:
+    assert anchor("run", "run-A 0") == "run-run-a-0"
+    first, second = anchor("run", LONG + "1"), anchor("run", LONG + "2")
+    assert first != second
+    assert len(first) == len(second) < 100
+    assert first.startswith("run-workload-xxx")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_long_run_ids_lead_to_their_runs_and_charts(tmp_path: Path, count: int) -> None:
+    runs = [
+        one(tmp_path, arm(name, index, run_id=f"{name}{index}-{'y' * 180}"))
+        for index in range(count)
+        for name in "AB"
+    ]
+    lead_somewhere(Page(render_page(runs)))
+
+
+def test_long_workloads_lead_to_their_comparisons() -> None:
+    def named(each: Run) -> Run:
+        workload = each.record.workload.model_copy(update={"name": LONG})
+        record = each.record.model_copy(update={"workload": workload})
+        return Run(record=record, traces=each.traces)
+
+    runs = [named(run(f"{label}{n}", label=label, order=n)) for n in range(5) for label in "AB"]
+    page = Page(render_page(runs))
+    assert any(name.startswith("workload-workload-xxx") for name in page.values("id"))
+    lead_somewhere(page)
+
+
+REAL: dict[str, Any] = {"power": "measured", "virtual": False}
+
+
+@pytest.mark.parametrize(("seconds", "other"), [(0.5, 40.0), (0.5, 0.6)])
+def test_no_page_mixes_joules_and_watt_hours(seconds: float, other: float) -> None:
+    runs = [
+        run("short", workload="unet3d", seconds=seconds, **REAL),
+        run("long", workload="checkpoint", seconds=other, **REAL),
+    ]
+    text = Page(render_page(runs)).text().replace("\u00a0", " ")
+    text = re.sub(r"(energy is|minus idle power times seconds is) [\d.]+ J", "", text)
+    units = set(re.findall(r"[\d.] (J|Wh|kWh)\b(?!/)", text))
+    assert len(units) == 1, units
