@@ -17,12 +17,6 @@ from wattload.power.config import PowerConfig
 from wattload.power.control.change import PowerStateControl
 from wattload.power.control.journal import Key
 
-
-@pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
-
-
 TWO_PORTS = {"nvme0": 1, "nvme1": 2}
 
 

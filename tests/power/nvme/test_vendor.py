@@ -136,26 +136,6 @@ def test_extremes_and_means_are_told_apart() -> None:
     assert (current.averaged, current.lowest_w, current.highest_w) == (False, None, 20.0)
 
 
-@pytest.mark.parametrize("version", [1, 3, 255])
-def test_memblaze_of_another_version_is_not_decoded(version: int) -> None:
-    (page,) = vendor_pages(MEMBLAZE)
-    assert decode_vendor_power(page, memblaze(version, 12), drive(MEMBLAZE)) is None
-
-
-def test_log_without_the_power_attribute_has_none() -> None:
-    (page,) = vendor_pages(YMTC)
-    data = packing.item(0xAB, 20, 5, 12).ljust(4096, b"\0")
-    assert decode_vendor_power(page, data, drive(YMTC)) is None
-
-
-@pytest.mark.parametrize(
-    "data", [ring(), ring(9_000_000, setting=5 << 15), ring(9_000_000, setting=1)]
-)
-def test_tracker_that_is_empty_off_or_of_another_group_has_no_power(data: bytes) -> None:
-    (page,) = vendor_pages(SOLIDIGM)
-    assert decode_vendor_power(page, data, drive(SOLIDIGM)) is None
-
-
 def test_newest_entry_of_the_tracker_is_the_power() -> None:
     (page,) = vendor_pages(SOLIDIGM)
     found = decode_vendor_power(page, ring(9_000_000, 5_000_000), drive(SOLIDIGM))
@@ -163,7 +143,17 @@ def test_newest_entry_of_the_tracker_is_the_power() -> None:
     assert found.power_w == 9.0
 
 
-def test_ring_with_more_entries_than_room_is_refused() -> None:
-    (page,) = vendor_pages(SOLIDIGM)
-    data = packing.workload(count=127, config=ENABLED_POWER)
-    assert decode_vendor_power(page, data, drive(SOLIDIGM)) is None
+@pytest.mark.parametrize(
+    ("vendor", "data"),
+    [
+        *((MEMBLAZE, memblaze(version, 12)) for version in (1, 3, 255)),
+        (YMTC, packing.item(0xAB, 20, 5, 12).ljust(4096, b"\0")),  # no power attribute
+        (SOLIDIGM, ring()),
+        (SOLIDIGM, ring(9_000_000, setting=5 << 15)),  # off
+        (SOLIDIGM, ring(9_000_000, setting=1)),  # another group
+        (SOLIDIGM, packing.workload(count=127, config=ENABLED_POWER)),  # more than there is room
+    ],
+)
+def test_log_of_another_layout_has_no_power(vendor: int, data: bytes) -> None:
+    (page,) = vendor_pages(vendor)
+    assert decode_vendor_power(page, data, drive(vendor)) is None
