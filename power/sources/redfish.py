@@ -1,10 +1,10 @@
 """Power and energy from a management controller (BMC) by Redfish.
 
-Requests use HTTPS: the certificate is verified, time and size are limited, and redirects are not
-followed, so that credentials go to the configured host only. The EnvironmentMetrics of a chassis
-describe the whole node. Those of a drive are the drive's own, matched by serial number. A chassis'
-figure is never used for a drive. All values in documents are type-checked, and a wrong type counts
-as missing. Schemas: DMTF DSP8010, EnvironmentMetrics and Sensor.
+Requests use HTTPS: the certificate is verified, time and size are limited, and redirects to other
+hosts are refused. The EnvironmentMetrics of a chassis describe the whole node. Those of a drive are
+the drive's own, matched by serial number. A chassis' figure is never used for a drive. All values
+in documents are type-checked, and a wrong type counts as missing. Schemas: DMTF DSP8010,
+EnvironmentMetrics and Sensor.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ import os
 import re
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Self
+from urllib.parse import urljoin, urlsplit
 
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Counter, Evidence, Instant, PowerSource, Scope, Sensor, SourceFacts
-from wattload.power.config import PowerConfig, RedfishConfig
+from wattload.power.config import HTTPS_PORT, PowerConfig, RedfishConfig
 from wattload.power.registry import Meter
 from wattload.power.sources.base import PolledSource, PowerDevice
 
@@ -48,10 +50,13 @@ STALE_S = 30.0
 longer."""
 
 TIMEOUT_S = 5.0
-"""Timeout for each read from the BMC."""
+"""Timeout for each read from the BMC, and for a whole answer."""
 
 ANSWER_MAX_BYTES = 4 * 1024 * 1024
+REDIRECTS_MAX = 3
+_PIECE_BYTES = 64 * 1024
 _REFUSED = (401, 403)
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 _DROPPED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors on a connection that the other side closed while it was idle."""
@@ -354,11 +359,16 @@ class RedfishClient:
 
         Raises:
             PowerPermissionError: the BMC refuses the credentials.
-            PowerError: the answer is late or too long, its status is not 200 (redirects are not
-                followed), it is not a JSON object, or the certificate is refused.
+            PowerError: the answer is late or too long, its status is not 200, it is not a JSON
+                object, the certificate is refused, or a redirect leads to another host.
         """
         with self._lock:
-            return self._parse(path, *self._exchange(path))
+            for _ in range(REDIRECTS_MAX + 1):
+                response, body = self._exchange(path)
+                if response.status not in _REDIRECTS:
+                    return self._parse(path, response, body)
+                path = self._redirect_path(path, response.headers.get("Location", ""))
+        raise PowerError(f"{self._name} redirects more than {REDIRECTS_MAX} times")
 
     def close(self) -> None:
         """Close the connection; the next request opens another. Safe to call twice."""
@@ -389,14 +399,22 @@ class RedfishClient:
         headers = {"Accept": "application/json", "OData-Version": "4.0"}
         if self._bmc.authorization is not None:
             headers["Authorization"] = self._bmc.authorization
+        deadline_s = time.monotonic() + self._timeout_s
         self._connection.request("GET", path, headers=headers)
         response = self._connection.getresponse()
-        body = response.read(ANSWER_MAX_BYTES + 1)
-        if len(body) > ANSWER_MAX_BYTES:
-            self.close()
-            raise PowerError(f"{self._name} answers with more than {ANSWER_MAX_BYTES} bytes")
+        return response, self._body(response, deadline_s)
+
+    def _body(self, response: http.client.HTTPResponse, deadline_s: float) -> bytes:
+        body = bytearray()
+        while piece := response.read1(_PIECE_BYTES):
+            body += piece
+            if len(body) > ANSWER_MAX_BYTES:
+                self.close()
+                raise PowerError(f"{self._name} answers with more than {ANSWER_MAX_BYTES} bytes")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError
         response.close()  # else the connection would refuse the next request
-        return response, body
+        return bytes(body)
 
     def _error(self, error: Exception) -> PowerError:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -419,11 +437,28 @@ class RedfishClient:
             raise PowerError(f"{self._name} answers {response.status} to {path}")
         try:
             document = json.loads(body, parse_float=Decimal)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PowerError(f"{self._name} sent invalid JSON for {path}: {error}") from error
         if not isinstance(document, dict):
             raise PowerError(f"{self._name} sent JSON that is not an object for {path}")
         return Answer(document, _date(response.headers.get("Date", "")))
+
+    def _redirect_path(self, path: str, location: str) -> str:
+        """Return the target of a redirect if it is on this BMC."""
+        base = f"https://{self._bmc.host}:{self._bmc.port}"
+        try:
+            target = urlsplit(urljoin(base + path, location))
+            found = (target.scheme, target.hostname, target.port or HTTPS_PORT)
+            is_own = found == ("https", self._bmc.host, self._bmc.port)
+            is_followed = bool(location) and is_own and is_path(target.path)
+        except ValueError:
+            is_followed = False
+        if not is_followed:
+            raise PowerError(
+                f"{self._name} redirects {path} to another address, which is refused: "
+                "credentials go only to the configured host"
+            )
+        return target.path
 
 
 def _date(text: str) -> datetime | None:

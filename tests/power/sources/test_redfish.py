@@ -222,9 +222,10 @@ def test_reading_of_a_wrong_kind_is_a_gap(bmc: FakeBmc, reading: object) -> None
         b"[1, 2]",
         b'{"Reading": 37',
         b"\xff\xfe\x00",
+        b"[" * 100_000,
         b'{"Reading": ' + b"9" * 5000 + b"}",
     ],
-    ids=["empty", "html", "list", "cut", "bytes", "digits"],
+    ids=["empty", "html", "list", "cut", "bytes", "deep", "digits"],
 )
 def test_malformed_answer_is_a_gap_and_a_sentence(bmc: FakeBmc, body: bytes) -> None:
     power = sources_of(bmc)[0]
@@ -304,10 +305,34 @@ def test_authority_that_cannot_be_read_is_refused(bmc: FakeBmc, tmp_path: Path) 
         find((), config)
 
 
-def test_redirect_is_not_followed(bmc: FakeBmc) -> None:
-    headers = {"Location": "https://evil.example/redfish/v1/Chassis"}
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://evil.example/redfish/v1/Chassis",
+        "http://localhost/redfish/v1/Chassis",
+        "https://localhost:1/redfish/v1/Chassis",
+        "//evil.example/",
+        "https://[evil",
+        "/with space",
+        "",
+    ],
+)
+def test_redirect_to_another_host_is_refused(bmc: FakeBmc, location: str) -> None:
+    headers = {"Location": location} if location else {}
     bmc.answers["/redfish/v1/Chassis"] = Raw(302, headers=headers)
-    with pytest.raises(PowerError, match="answers 302 to /redfish/v1/Chassis"):
+    with pytest.raises(PowerError, match="redirects /redfish/v1/Chassis to another address"):
+        sources_of(bmc)
+
+
+def test_redirect_on_the_same_host_is_followed(bmc: FakeBmc) -> None:
+    bmc.answers["/redfish/v1/Chassis/"] = bmc.answers["/redfish/v1/Chassis"]
+    bmc.answers["/redfish/v1/Chassis"] = Raw(308, headers={"Location": "/redfish/v1/Chassis/"})
+    assert len(sources_of(bmc)) == 2
+
+
+def test_redirects_in_a_circle_end(bmc: FakeBmc) -> None:
+    bmc.answers["/redfish/v1/Chassis"] = Raw(302, headers={"Location": "/redfish/v1/Chassis"})
+    with pytest.raises(PowerError, match="redirects more than 3 times"):
         sources_of(bmc)
 
 
@@ -315,6 +340,12 @@ def test_silent_bmc_is_given_up(bmc: FakeBmc) -> None:
     bmc.answers["/slow"] = Raw(pieces=(b"{", b"}"), delay_s=0.5)
     with pytest.raises(PowerError, match=r"did not answer within 0\.1 s"):
         client_of(bmc, timeout_s=0.1).get("/slow")
+
+
+def test_answer_in_drops_is_given_up(bmc: FakeBmc) -> None:
+    bmc.answers["/slow"] = Raw(pieces=(b" ",) * 50, delay_s=0.02)
+    with pytest.raises(PowerError, match=r"did not answer within 0\.2 s"):
+        client_of(bmc, timeout_s=0.2).get("/slow")
 
 
 def test_endless_answer_is_cut(bmc: FakeBmc) -> None:
