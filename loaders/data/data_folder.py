@@ -44,17 +44,11 @@ from wattload.core.storage.targets import DATA_FOLDER_NAME, Target
 
 MANIFEST_PREFIX = ".wattload-manifest-"
 MANIFEST_SUFFIX = ".jsonl"
-
-"""Room for millions of files in one part of a manifest."""
-
 TEMPORARY_SUFFIX = ".tmp"
-
 MARKER_NAME = ".wattload-marker.json"
-
-_FORMAT = 1
-
 SEAL_NAME = ".wattload-sealed.json"
 VERIFIED_NAME = ".wattload-verified.json"
+_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

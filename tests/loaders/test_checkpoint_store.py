@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.damage import DAMAGES, Damage
@@ -22,7 +23,16 @@ from tests.loaders.stores import (
 )
 from wattload.core.errors import DataError
 from wattload.core.io import BlockIdentity
-from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, Tensor
+from wattload.loaders import checkpoint_store as pieces_module
+from wattload.loaders.checkpoint_store import (
+    CheckpointLoader,
+    Shard,
+    Tensor,
+    cut_tensors,
+    fill_tiled,
+    padded_bytes,
+    tensor_key,
+)
 
 
 @pytest.fixture(params=LOADERS)
@@ -214,3 +224,34 @@ def test_fsync_is_left_out_only_when_asked(
         folders = {path.parent for path in files_in(tmp_path / str(number)).values()}
         folders.add(tmp_path / str(number))
         assert len(synced) == (len(store.file_names) + len(folders) if wanted else 0)
+
+
+def test_pieces_hold_every_byte_once_in_order() -> None:
+    shard = Shard(0, (Tensor("a", "float16", 10), Tensor("b", "float32", 8192 * 2 + 4)))
+    found = list(cut_tensors(shard, 8192))
+    assert [(piece.name, piece.size_bytes) for piece in found] == [
+        ("a", 10),
+        ("b[0]", 8192),
+        ("b[1]", 8192),
+        ("b[2]", 4),
+    ]
+    assert [padded_bytes(piece) for piece in found] == [4096, 8192, 8192, 4096]
+
+
+def test_names_differ_between_checkpoints_and_ranks() -> None:
+    tensor = Tensor("a", "float16", 10)
+    keys = {
+        tensor_key(tensor, BlockIdentity(1, rank << 32 | checkpoint))
+        for rank in (0, 1)
+        for checkpoint in (0, 1)
+    }
+    assert len(keys) == 4
+
+
+def test_memory_repeats_only_after_the_whole_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces_module, "POOL_BYTES", 8192)
+    memory = np.zeros(5 * 4096, np.uint8)
+    fill_tiled(memory, seed=1, rank=0)
+    blocks = [memory[start : start + 4096].tobytes() for start in range(0, memory.size, 4096)]
+    assert blocks[0] != blocks[1]
+    assert blocks[2:] == [blocks[0], blocks[1], blocks[0]]
