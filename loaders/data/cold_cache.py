@@ -21,9 +21,6 @@ RESIDENT_LIMIT = 0.01
 
 _WORST_FIRST = ("fail", "not_checked", "warn", "pass")
 _WINDOW_BYTES = 1 << 30
-_PROT_READ = 1
-_MAP_SHARED = 1
-_MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,31 +155,17 @@ def _resident_bytes(descriptor: int, size_bytes: int, path: Path) -> int:
 
 def _resident_pages(descriptor: int, offset: int, length: int, path: Path) -> np.ndarray:
     """Return one flag per page of a window, shape ``(ceil(length / page),)``."""
-    libc = _libc()
-    address = libc.mmap(None, length, _PROT_READ, _MAP_SHARED, descriptor, offset)
-    if address == _MAP_FAILED:
-        raise _failed(path)
-    try:
-        pages = np.zeros(-(-length // mmap.PAGESIZE), dtype=np.uint8)
-        if libc.mincore(address, length, pages.ctypes.data):
-            raise _failed(path)
-    finally:
-        libc.munmap(address, length)
+    pages = np.zeros(-(-length // mmap.PAGESIZE), dtype=np.uint8)
+    with naming(path), mmap.mmap(descriptor, length, prot=mmap.PROT_READ, offset=offset) as window:
+        content = np.frombuffer(window, np.uint8)
+        address, flags = ctypes.c_void_p(content.ctypes.data), ctypes.c_void_p(pages.ctypes.data)
+        del content  # a window that is in use can't be closed
+        if _libc().mincore(address, ctypes.c_size_t(length), flags):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
     return pages & 1
-
-
-def _failed(path: Path) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), str(path))
 
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Return the C library with the three calls typed; Python's mmap hides its address."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    libc.mmap.argtypes = (pointer, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-    libc.mmap.restype = pointer
-    libc.munmap.argtypes = (pointer, size)
-    libc.mincore.argtypes = (pointer, size, pointer)
-    return libc
+    return ctypes.CDLL(None, use_errno=True)
