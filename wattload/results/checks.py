@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal
 
 from wattload.core.checks.io import path_check
-from wattload.core.record.results import Check, Verdict, VerifiedBytes
+from wattload.core.record.results import Check, Verdict
 from wattload.results.facts import F, Run
 
 CheckFigures = Mapping[str, float | int | str | None]
@@ -31,8 +31,7 @@ class CheckRule(Generic[F]):
     """One check that follows from the facts of a run.
 
     ``fault`` is what makes it fail or warn. ``judge`` returns the verdict that ``figures`` support,
-    ``sentence`` words both. Runs that it does not apply to have no such check. A check of data has
-    in ``verified`` how many bytes it covers.
+    ``sentence`` words both. Runs that it does not apply to have no such check.
     """
 
     name: str
@@ -42,7 +41,6 @@ class CheckRule(Generic[F]):
     sentence: Callable[[CheckFigures, Verdict], str]
     mandatory: bool | Callable[[Run[F]], bool] = False
     applies: Callable[[Run[F]], bool] = lambda _: True
-    verified: Callable[[Run[F]], tuple[VerifiedBytes, ...]] = lambda _: ()
 
     def __call__(self, run: Run[F]) -> Iterator[Check]:
         """Yield the check of a run that it applies to."""
@@ -56,7 +54,6 @@ class CheckRule(Generic[F]):
             sentence=self.sentence(figures, verdict),
             figures=dict(figures),
             mandatory=self.mandatory if isinstance(self.mandatory, bool) else self.mandatory(run),
-            verified=self.verified(run),
         )
 
 

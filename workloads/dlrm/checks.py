@@ -7,18 +7,17 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.record.results import Check, VerifiedBytes
+from wattload.core.record.results import Check
 from wattload.loaders.converters import (
     RARE_NUMBER,
     ConversionSettings,
@@ -45,19 +44,10 @@ from wattload.loaders.data.verification import open_regular
 from wattload.results.dlrm import (
     NUMBER_IDS,
     SCATTER_ROWS,
-    SHUFFLE_ROWS,
     TO_BINARY,
-    TO_PARQUET,
-    TO_ROWS,
 )
 from wattload.workloads.dlrm.conversion import ColumnFiles, ConversionResult, Step
 from wattload.workloads.dlrm.dataset import DayFiles
-
-Kind = Literal["read", "written"]
-KINDS: tuple[Kind, ...] = ("read", "written")
-
-BY_SUM = {(SCATTER_ROWS, "written"), (SHUFFLE_ROWS, "read")}
-"""What is verified by the sum of all rows: buckets, which are in no file of the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +55,10 @@ class Moved:
     """What moved on a rank, compared with its output files as they are now.
 
     ``tsv`` has the path and the span of each part in each round; only all ranks together have whole
-    day files. ``verified`` are the bytes of equal checksums, by phase and kind: written in the last
-    round, whose output is still there, and read in all rounds. ``different`` has what is wrong with
-    a file, by its path.
+    day files. ``different`` has what is wrong with a file, by its path.
     """
 
     tsv: Sequence[Sequence[tuple[Path, Span]]]
-    verified: Counter[tuple[str, Kind]]
     different: Mapping[str, str]
 
 
@@ -182,40 +169,43 @@ def compare_moved(
     binary: Sequence[Sequence[Path]],
     columns: Sequence[ColumnFiles],
 ) -> Moved:
-    """Compare the checksums of what moved on a rank with its output files, read from the drive."""
+    """Compare the checksums of what moved on a rank with its output files, read from the drive.
+
+    What was written is that of the last round, whose output is still there; reads are of all.
+    """
     different: dict[str, str] = {}
-    verified: Counter[tuple[str, Kind]] = Counter()
 
-    def written(phase: str, output: _Output, spans: Sequence[Span]) -> None:
-        verified[phase, "written"] += output.written_bytes(spans, different)
-
-    def read(phase: str, output: _Output, spans: Iterable[Span]) -> None:
-        verified[phase, "read"] += output.read_bytes(list(spans), different)
+    def compare(
+        path: Path, *, written: Iterable[Span] = (), read: Iterable[Iterable[Span]] = ()
+    ) -> None:
+        fault = _fault(path, set(written), set(chain.from_iterable(read)))
+        if fault:
+            different[str(path)] = fault
 
     for index, path in enumerate(parquet):
-        output = _Output(path)
-        writes = [of_round[index].written[0] for of_round in converted.converted]
-        written(TO_PARQUET, output, writes)
-        reads = [of_round[index].read for of_round in converted.packed]
-        read(TO_BINARY, output, chain.from_iterable(reads))
+        compare(
+            path,
+            written=[of_round[index].written[0] for of_round in converted.converted],
+            read=[of_round[index].read for of_round in converted.packed],
+        )
     for index, files in enumerate(binary):
         by_round = [of_round[index].written for of_round in converted.written_rows]
-        for path, *writes in zip(files, *by_round, strict=True):
-            written(TO_BINARY if parquet else TO_ROWS, _Output(path), writes)
+        for path, *written in zip(files, *by_round, strict=True):
+            compare(path, written=written)
     for index, column in enumerate(columns):
         made = [of_round[index] for of_round in converted.numbered]
-        for path, *by_round in zip(column.ids, *(each.read for each in made), strict=True):
-            read(NUMBER_IDS, _Output(path), chain.from_iterable(by_round))
-        for path, *writes in zip(column.categories, *(each.written for each in made), strict=True):
-            written(NUMBER_IDS, _Output(path), writes)
+        for path, *read in zip(column.ids, *(each.read for each in made), strict=True):
+            compare(path, read=read)
+        for path, *written in zip(column.categories, *(each.written for each in made), strict=True):
+            compare(path, written=written)
     for scattered in zip(*converted.scattered, strict=True):
         files = scattered[0][0].paths
         for path, *spans in zip(files, *(each.read for _, each in scattered), strict=True):
-            read(SCATTER_ROWS, _Output(path), spans)
+            compare(path, read=[spans])
     for shuffled in zip(*converted.shuffled, strict=True):
         files = shuffled[0][0].paths
-        for path, *spans in zip(files, *(each.written for _, each in shuffled), strict=True):
-            written(SHUFFLE_ROWS, _Output(path), spans)
+        for path, *written in zip(files, *(each.written for _, each in shuffled), strict=True):
+            compare(path, written=written)
     return Moved(
         tsv=[
             [
@@ -225,7 +215,6 @@ def compare_moved(
             ]
             for of_round in converted.converted
         ],
-        verified=verified,
         different=different,
     )
 
@@ -235,9 +224,6 @@ def content_check(
 ) -> Check:
     """Compare the checksums of all bytes that moved with the files, over all ranks."""
     different = {name: fault for rank in ranks for name, fault in rank.different.items()}
-    found: Counter[tuple[str, Kind]] = Counter()
-    for rank in ranks:
-        found.update(rank.verified)
     for number in range(rounds):
         spans = [each for rank in ranks for each in rank.tsv[number]]
         for file in days.files:
@@ -245,16 +231,8 @@ def content_check(
                 (span for path, span in spans if path == file.path),
                 key=lambda span: span.offset_bytes,
             )
-            if _joined(own) == Span(0, file.content.size_bytes, file.content.crc32):
-                found[phases[0].name, "read"] += file.content.size_bytes
-            else:
+            if _joined(own) != Span(0, file.content.size_bytes, file.content.crc32):
                 different[str(file.path)] = _OTHER_BYTES
-    verified = [
-        _verified(phase, kind, found[phase.name, kind])
-        for phase in phases
-        for kind in KINDS
-        if (phase.name, kind) not in BY_SUM
-    ]
     fault = next((f"{name} {fault}" for name, fault in different.items()), None)
     sources = {TO_BINARY: "Parquet files", NUMBER_IDS: "ids", SCATTER_ROWS: "packed rows"}
     names = [sources[phase.name] for phase in phases if phase.name in sources]
@@ -271,7 +249,6 @@ def content_check(
         ),
         figures={"different_count": len(different), "rounds": rounds},
         mandatory=True,
-        verified=tuple(verified),
     )
 
 
@@ -451,7 +428,7 @@ def _added(sums: Iterable[RowSum]) -> RowSum:
     return count, total
 
 
-def shuffle_check(ranks: Sequence[tuple[RowSum, RowSum]], phases: Sequence[Step]) -> Check:
+def shuffle_check(ranks: Sequence[tuple[RowSum, RowSum]]) -> Check:
     """Compare the rows before and after the shuffle over all ranks, whatever their order."""
     packed, shuffled = _added(each for each, _ in ranks), _added(each for _, each in ranks)
     is_same = packed == shuffled and packed[0] > 0
@@ -470,17 +447,6 @@ def shuffle_check(ranks: Sequence[tuple[RowSum, RowSum]], phases: Sequence[Step]
             "shuffled_sum": f"{shuffled[1]:016x}",
         },
         mandatory=True,
-        verified=tuple(
-            VerifiedBytes(
-                phase=phase.name,
-                kind=kind,
-                moved_bytes=(moved_bytes := _moved_bytes(phase, kind)),
-                verified_bytes=moved_bytes if is_same else 0,
-            )
-            for phase in phases
-            for kind in KINDS
-            if (phase.name, kind) in BY_SUM
-        ),
     )
 
 
@@ -597,47 +563,26 @@ _WORD = 1 << 64
 _OTHER_BYTES = "does not have the bytes that were read or written in the timed phases, by CRC-32"
 
 
-class _Output:
-    """An output file as it is now, read from the drive; ``fault`` is what to say if it differs."""
+def _fault(path: Path, written: Set[Span], read: Set[Span]) -> str:
+    """Return how a file, read from the drive, differs from spans of it; empty if it does not.
 
-    def __init__(self, path: Path) -> None:
-        self.fault = _OTHER_BYTES
-        self._path = path
-        self._bytes: NDArray[np.uint8] | None = None
-        try:
-            evict([path])
-            with open(path, "rb", opener=open_regular) as file:
-                self._bytes = np.fromfile(file, np.uint8)
-        except OSError as error:
-            self.fault = f"can't be read after the timed phases ({error.strerror or error})"
-        self._crc32: dict[tuple[int, int], int] = {}
-
-    @property
-    def size_bytes(self) -> int:
-        return 0 if self._bytes is None else len(self._bytes)
-
-    def has(self, span: Span) -> bool:
-        place = (span.offset_bytes, span.size_bytes)
-        end = sum(place)
-        if self._bytes is None:
-            return False
-        if place not in self._crc32 and end <= self.size_bytes:
-            self._crc32[place] = crc32_of(self._bytes[span.offset_bytes : end])
-        return self._crc32.get(place) == span.crc32
-
-    def read_bytes(self, spans: Sequence[Span], different: dict[str, str]) -> int:
-        """Return how many bytes of spans it still has; a fault is added to ``different``."""
-        if not all(self.has(span) for span in spans):
-            different[str(self._path)] = self.fault
-        return sum(span.size_bytes for span in spans if self.has(span))
-
-    def written_bytes(self, spans: Sequence[Span], different: dict[str, str]) -> int:
-        """Return its size if it consists of what each span says was written; else as above."""
-        whole = (0, self.size_bytes)
-        if all((span.offset_bytes, span.size_bytes) == whole and self.has(span) for span in spans):
-            return self.size_bytes
-        different[str(self._path)] = self.fault
-        return 0
+    What was written is the whole file.
+    """
+    if not (written or read):
+        return ""
+    try:
+        evict([path])
+        with open(path, "rb", opener=open_regular) as file:
+            content = np.fromfile(file, np.uint8)
+    except OSError as error:
+        return f"can't be read after the timed phases ({error.strerror or error})"
+    is_whole = all((each.offset_bytes, each.end_bytes) == (0, len(content)) for each in written)
+    is_same = all(
+        each.end_bytes <= len(content)
+        and crc32_of(content[each.offset_bytes : each.end_bytes]) == each.crc32
+        for each in written | read
+    )
+    return "" if is_whole and is_same else _OTHER_BYTES
 
 
 def _joined(spans: Sequence[Span]) -> Span:
@@ -649,21 +594,6 @@ def _joined(spans: Sequence[Span]) -> Span:
         crc32 = joined_crc32(whole.crc32, span.crc32, span.size_bytes)
         whole = Span(whole.offset_bytes, whole.size_bytes + span.size_bytes, crc32)
     return whole
-
-
-def _verified(phase: Step, kind: Kind, verified_bytes: int) -> VerifiedBytes:
-    """Return how much of what moved in this run is verified, without what an earlier one moved."""
-    kept_bytes = phase.kept_read_bytes if kind == "read" else phase.kept_written_bytes
-    return VerifiedBytes(
-        phase=phase.name,
-        kind=kind,
-        moved_bytes=_moved_bytes(phase, kind),
-        verified_bytes=max(verified_bytes - kept_bytes, 0),
-    )
-
-
-def _moved_bytes(phase: Step, kind: Kind) -> int:
-    return phase.read_bytes if kind == "read" else phase.written_bytes
 
 
 def _reference(

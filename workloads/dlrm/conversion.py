@@ -310,7 +310,6 @@ class Conversion:
 
         Returns what became of every part; those that are finished already are not converted.
         """
-        counted = [0, 0]
         kept = self._outputs.kept([task.path for task in tasks], kind)
         due = [index for index in range(len(tasks)) if index not in kept]
         self._context.communicator.barrier()  # the input may be other ranks' output
@@ -321,8 +320,6 @@ class Conversion:
         with self._context.phase(name) as phase:
 
             def moved(read_bytes: int, written_bytes: int, operations: int) -> None:
-                counted[0] += read_bytes
-                counted[1] += written_bytes
                 phase.moved(
                     read_bytes=read_bytes, written_bytes=written_bytes, operations=operations
                 )
@@ -338,13 +335,10 @@ class Conversion:
         found.steps.append(
             Step(
                 name=name,
-                read_bytes=counted[0],
-                written_bytes=counted[1],
                 costs=costs,
                 unpack_cpu_s=_unpack_cpu_s(list(made.values())),
                 kept_count=len(kept),
                 kept_read_bytes=sum(_read_bytes(each) for each in kept.values()),
-                kept_written_bytes=sum(_size_bytes(each.written) for each in kept.values()),
             )
         )
         return [kept[index] if index in kept else made[index] for index in range(len(tasks))]
@@ -402,7 +396,7 @@ class ConversionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One phase: of one round on one rank, or over all of them. Bytes, and the costs of its tasks.
+    """One phase: of one round on one rank, or over all of them, with the costs of its tasks.
 
     ``unpack_cpu_s`` is the CPU time of the threads that unpacked gz, which is in the tasks' too.
     ``kept_count`` parts were finished by an earlier start, with their bytes; nothing else here
@@ -410,13 +404,10 @@ class Step:
     """
 
     name: str
-    read_bytes: int
-    written_bytes: int
     costs: Sequence[Cost]
     unpack_cpu_s: float
     kept_count: int
     kept_read_bytes: int
-    kept_written_bytes: int
 
     @property
     def work(self) -> PhaseWork:
@@ -438,13 +429,10 @@ def total(name: str, steps: Sequence[Step]) -> Step:
     own = [step for step in steps if step.name == name]
     return Step(
         name=name,
-        read_bytes=sum(step.read_bytes for step in own),
-        written_bytes=sum(step.written_bytes for step in own),
         costs=[cost for step in own for cost in step.costs],
         unpack_cpu_s=sum(step.unpack_cpu_s for step in own),
         kept_count=sum(step.kept_count for step in own),
         kept_read_bytes=sum(step.kept_read_bytes for step in own),
-        kept_written_bytes=sum(step.kept_written_bytes for step in own),
     )
 
 

@@ -256,7 +256,7 @@ class Dlrm:
             checks.sample_check(samples, draw),
             checks.bytes_check(moves, days.size_bytes, self._config.rounds, self._phases[0]),
             *([checks.numbers_check(numbered, threshold, draw)] if threshold else ()),
-            *([checks.shuffle_check(shuffled, self._phases)] if self._config.shuffle else ()),
+            *([checks.shuffle_check(shuffled)] if self._config.shuffle else ()),
         ]
 
     def _finish(self, context: RunContext, outputs: Outputs) -> None:

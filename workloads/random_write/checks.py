@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wattload.core.record.results import Check, VerifiedBytes
-from wattload.results.random_write.facts import PHASE, Condition, Draw
+from wattload.core.record.results import Check
+from wattload.results.random_write.facts import Condition, Draw
 from wattload.workloads.random_write.config import Config
 from wattload.workloads.random_write.place import Place, foreign_blocks
 from wattload.workloads.random_write.writing import FIRST_WORD, Writing
@@ -41,13 +41,12 @@ def written_blocks(config: Config, place: Place, written: Writing, *, seed: int)
 
     offsets = sorted(ours | others)
     bad = list(foreign_blocks(place, config.block_bytes, offsets, is_as_written))
-    return _check(config, written, len(offsets), bad)
+    return _check(config, len(offsets), bad)
 
 
-def _check(config: Config, written: Writing, count: int, bad: Sequence[int]) -> Check:
+def _check(config: Config, count: int, bad: Sequence[int]) -> Check:
     good = count > 0 and not bad
     errors = f": {len(bad)} are wrong, the first at byte {bad[0]}" if bad else ""
-    moved_bytes = written.total.moved_bytes
     return Check(
         name="written_blocks",
         verdict="pass" if good else "fail",
@@ -57,12 +56,4 @@ def _check(config: Config, written: Writing, count: int, bad: Sequence[int]) -> 
         ),
         figures={"read_blocks": count, "bad_blocks": len(bad)},
         mandatory=True,
-        verified=(
-            VerifiedBytes(
-                phase=PHASE,
-                kind="written",
-                moved_bytes=moved_bytes,
-                verified_bytes=min(count * config.block_bytes, moved_bytes),
-            ),
-        ),
     )

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
-from wattload.core.record.results import Check, VerifiedBytes
+from wattload.core.record.results import Check
 from wattload.core.storage.file_system import written_extents_check
 from wattload.core.workload import Communicator
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.results.unet3d.facts import PHASE
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
 
@@ -111,7 +110,6 @@ class Delivery:
             sentence=_sentence(found, wrong, self._how, device=self._device),
             figures=figures,
             mandatory=True,
-            verified=(verified_reads(found.read_bytes, verified.verified_bytes),),
         )
         return (check,)
 
@@ -176,13 +174,6 @@ class _Delivery:
             bad_rows=[name for rank in ranks for name in rank.bad_rows],
             bad_device_rows=[name for rank in ranks for name in rank.bad_device_rows],
         )
-
-
-def verified_reads(read_bytes: int, verified_bytes: int) -> VerifiedBytes:
-    """Return how many of the bytes read in the timed phase were verified."""
-    return VerifiedBytes(
-        phase=PHASE, kind="read", moved_bytes=read_bytes, verified_bytes=verified_bytes
-    )
 
 
 def bad_blocks_sentence(wrong: Sequence[str], block_count: int) -> str:

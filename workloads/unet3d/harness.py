@@ -43,7 +43,6 @@ from wattload.workloads.unet3d.checks import (
     ColdCache,
     bad_blocks_sentence,
     verified_clause,
-    verified_reads,
 )
 from wattload.workloads.unet3d.dataset import PreparedData
 from wattload.workloads.unet3d.facts import ceiling_remark, remarks, training_facts
@@ -343,7 +342,6 @@ def delivery_check(
                 "loop and does not hand over bytes. harness_bytes compares how many it read with "
                 f"its files, which {FILES} reads again afterwards."
             ),
-            verified=(verified_reads(read_bytes, 0),),
         )
     wrong = sorted(samples.paths[index].name for index in verified.bad_blocks)
     verified_bytes = min(verified.verified_bytes, read_bytes)
@@ -362,5 +360,4 @@ def delivery_check(
         else f"{verified_clause(verified_bytes, read_bytes, how)}.",
         figures=figures,
         mandatory=True,
-        verified=(verified_reads(read_bytes, verified_bytes),),
     )

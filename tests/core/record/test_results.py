@@ -15,7 +15,6 @@ from wattload.core.histogram import BUCKET_COUNT, Histogram, bucket_of
 from wattload.core.record.results import (
     SHARES,
     Latency,
-    VerifiedBytes,
     latencies_of,
     least_count,
     merge_latencies,
@@ -103,11 +102,6 @@ def test_phases_kinds_and_sizes_stay_apart() -> None:
     assert [(row.phase, row.operation_bytes) for row in found] == [
         ("a", 1), ("a", 2), ("b", 1), ("b", 2),
     ]  # fmt: skip
-
-
-def test_more_verified_than_moved_is_refused() -> None:
-    with pytest.raises(ValueError, match="4097 verified bytes are more than the 4096 bytes"):
-        VerifiedBytes(phase="read", kind="read", moved_bytes=4096, verified_bytes=4097)
 
 
 @pytest.mark.parametrize(

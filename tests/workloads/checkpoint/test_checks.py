@@ -49,19 +49,6 @@ def test_bytes_that_changed_on_the_target_fail_the_run(
     assert checks["checkpoint_bytes_on_target"].verdict == "pass"
 
 
-@loaders
-def test_the_verified_share_of_both_phases_is_recorded(
-    tmp_path: Path, loader: CheckpointLoader
-) -> None:
-    _, checks = run(made(loader), context_at(tmp_path))
-    found = {part.phase: part for part in checks["checkpoint_read_back"].verified}
-    assert found.keys() == {"read", "write"}
-    for part in found.values():
-        assert part.verified_bytes == 3 * RANK_BYTES
-        beyond = part.moved_bytes - part.verified_bytes
-        assert beyond == 0 if loader.checkpoint_path_is_direct else beyond > 0
-
-
 HOLLOW = (DAMAGES["hole punched"], DAMAGES["truncated and extended"])
 """What leaves holes is refused before the timed read."""
 

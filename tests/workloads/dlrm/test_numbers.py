@@ -112,17 +112,12 @@ def test_ids_have_torchrecs_numbers_in_nvidias_files(
 def test_phases_count_the_bytes_of_ids_and_their_numbers(tmp_path: Path) -> None:
     workload, context = dlrm(rounds=2), context_at(tmp_path)
     plan = workload.plan(context)
-    outcome, checks = lived(workload, context)
+    outcome, _ = lived(workload, context)
     phase = next(each for each in context.phases if each.name == "number_ids")
     id_bytes = ROWS * 26 * 4
     written = sum(path.stat().st_size for path in tmp_path.rglob("*.cat_*.bin"))
     assert 2 * id_bytes <= phase.read_bytes < 2.1 * id_bytes  # O_DIRECT moves whole blocks
     assert phase.written_bytes >= written
-    verified = {
-        (each.phase, each.kind): each.verified_bytes for each in checks["dlrm_content"].verified
-    }
-    assert verified["number_ids", "read"] == 2 * 2 * id_bytes
-    assert verified["number_ids", "written"] == written
     assert sum(each.written_bytes for each in context.phases if each.timed) <= plan.run_bytes
     peak = peak_bytes(outcome)
     assert peak <= plan.memory_bytes_per_rank

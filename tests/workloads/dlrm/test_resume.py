@@ -146,8 +146,6 @@ def test_parts_finished_before_a_kill_are_kept_and_counted_apart(
         "measured only the rest; run again to measure all."
     )
     assert {work.part_count for work in facts_of(outcome).phases.values()} == {PARTS}
-    read = next(v for v in checks["dlrm_content"].verified if v.phase == "tsv_to_parquet")
-    assert 0 < read.verified_bytes < facts_of(outcome).tsv_bytes
     assert foreign_paths(target) == ()
 
 

@@ -175,16 +175,12 @@ def test_other_rows_fail_the_checks(tmp_path: Path, spoil: Callable[[Path], None
 def test_phases_count_the_bytes_of_the_shuffle(tmp_path: Path) -> None:
     workload, context = dlrm(rounds=2), context_at(tmp_path)
     plan = workload.plan(context)
-    outcome, checks = lived(workload, context)
+    outcome, _ = lived(workload, context)
     moved = {phase.name: phase for phase in context.phases}
     size_bytes = ROWS * 2 // 3 * ROW_BYTES
     for name in ("scatter_rows", "shuffle_rows"):
         for count in (moved[name].read_bytes, moved[name].written_bytes):
             assert size_bytes <= count < 1.2 * size_bytes  # O_DIRECT moves whole blocks
-    verified = [each for check in checks.values() for each in check.verified]
-    assert {(each.phase, each.kind) for each in verified} >= {
-        (name, kind) for name in ("scatter_rows", "shuffle_rows") for kind in ("read", "written")
-    }
     assert sum(each.written_bytes for each in context.phases if each.timed) <= plan.run_bytes
     assert peak_bytes(outcome) <= plan.memory_bytes_per_rank <= SETTINGS["worker_memory_bytes"]
 

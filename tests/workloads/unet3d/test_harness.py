@@ -87,7 +87,6 @@ def test_delivered_bytes_are_never_called_checked(context: Context) -> None:
     delivered = check(live(workload(OutsideConfig()), context), "delivered_bytes")
     assert delivered.verdict == "not_checked"
     assert "does not hand over bytes" in delivered.sentence
-    assert delivered.verified[0].verified_bytes == 0 < delivered.verified[0].moved_bytes
 
 
 def test_files_that_a_program_read_are_verified_afterwards(context: Context) -> None:
@@ -95,7 +94,6 @@ def test_files_that_a_program_read_are_verified_afterwards(context: Context) -> 
     files = check(outcome, "files_verified")
     assert (files.verdict, files.figures["file_count"]) == ("pass", FILES)
     assert files.figures["verified_bytes"] == files.figures["file_bytes"]
-    assert not files.verified
     assert files.sentence.endswith("does not show which bytes the program received.")
 
 
@@ -167,10 +165,9 @@ def test_files_are_verified_after_a_program_that_hands_over_no_bytes(
         with pytest.raises(DataError, match=REFUSED[damage]):
             subject.run(context)
         return
-    outcome = subject.run(context)
+    subject.run(context)
     (files,) = subject.verify(context)
     assert (files.name, files.verdict, files.mandatory) == ("files_verified", "fail", True)
-    assert check(outcome, "delivered_bytes").verified[0].verified_bytes == 0
 
 
 def test_unpaced_there_is_no_utilisation(context: Context) -> None:

@@ -40,27 +40,6 @@ Better = Literal["higher", "lower", "neither"]
 """Which direction of a figure is better."""
 
 
-class VerifiedBytes(Frozen):
-    """How many of the bytes that a phase read or wrote were compared with what they must be.
-
-    ``moved_bytes`` is the phase's count over all ranks and spans.
-    """
-
-    phase: str
-    kind: Literal["read", "written"]
-    moved_bytes: int = Field(ge=0)
-    verified_bytes: int = Field(ge=0)
-
-    @model_validator(mode="after")
-    def _require_part(self) -> Self:
-        if self.verified_bytes > self.moved_bytes:
-            raise ValueError(
-                f"phase {self.phase}: {self.verified_bytes} verified bytes are more than the "
-                f"{self.moved_bytes} bytes that it moved"
-            )
-        return self
-
-
 _SENSOR_MODEL = "sensor_model_"
 
 
@@ -70,8 +49,6 @@ class Check(Frozen):
     ``figures`` are the numbers that decided it, with units in their names. If a ``mandatory`` check
     could not be made, the run gets no verdict in a comparison. ``cause`` is why a check does not
     apply to the run, in the same few words for all such checks; it is empty for every other check.
-    A check of data has in ``verified`` how many bytes of which phases it covers; its sentence says
-    how they were compared.
     """
 
     name: str
@@ -80,7 +57,6 @@ class Check(Frozen):
     figures: Mapping[str, float | int | str | None] = Field(default_factory=dict)
     mandatory: bool = False
     cause: str = ""
-    verified: tuple[VerifiedBytes, ...] = ()
 
     @property
     def bars_verdict(self) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from wattload.core.record.results import Verdict, VerifiedBytes
+from wattload.core.record.results import Verdict
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
-from wattload.results.checkpoint.figures import moved_bytes
 from wattload.results.checks import CheckFigures, CheckRule, Observed, passes, written_extents
 
 READ_START_S = 30
@@ -93,29 +92,6 @@ def _read_back(figures: CheckFigures, verdict: Verdict) -> str:
     )
 
 
-def _verified(run: Run) -> tuple[VerifiedBytes, ...]:
-    """Return both phases: every checkpoint is read back, so what was written is verified too.
-
-    What containers add to the tensors is parsed by their libraries, not verified.
-    """
-    delivered_bytes = sum(own.payload_bytes for own in run.facts.ranks)
-    read_bytes, written_bytes = moved_bytes(run, READ_PHASE), moved_bytes(run, WRITE_PHASE)
-    return (
-        VerifiedBytes(
-            phase=READ_PHASE,
-            kind="read",
-            moved_bytes=read_bytes,
-            verified_bytes=min(delivered_bytes, read_bytes),
-        ),
-        VerifiedBytes(
-            phase=WRITE_PHASE,
-            kind="written",
-            moved_bytes=written_bytes,
-            verified_bytes=min(delivered_bytes, written_bytes),
-        ),
-    )
-
-
 def _start_figures(run: Run) -> CheckFigures:
     """Return the time from the end of the last write to the first read, on the slowest host."""
     ends_ns = {window.host: window.end_ns for window in run.windows(WRITE_PHASE)}
@@ -156,7 +132,6 @@ CHECKS = (
         judge=_is_read_back,
         sentence=_read_back,
         mandatory=True,
-        verified=_verified,
     ),
     # Source: MLPerf Storage Rules.md (checkpointing); core.mlperf.rules has the other rules.
     CheckRule[CheckpointFacts](

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import fsum
 
-from wattload.core.record.results import Verdict, VerifiedBytes
+from wattload.core.record.results import Verdict
 from wattload.core.units import format_bytes, format_percent
 from wattload.results.checks import (
     CheckFigures,
@@ -16,25 +16,13 @@ from wattload.results.checks import (
     passes,
     written_extents,
 )
-from wattload.results.gnn.facts import PHASE, PLACES, TRAINING, TRANSFER, GraphFacts, Run
+from wattload.results.gnn.facts import PLACES, TRAINING, TRANSFER, GraphFacts, Run
 from wattload.results.gnn.figures import wall_s
 
 CLOSURE = 0.02
 """What the stages of serial steps may lack of their time."""
 GPU_CLOCK = 0.02
 """What a stage may take longer by the GPU's clock than by the host's."""
-
-
-def _verified(run: Run) -> tuple[VerifiedBytes, ...]:
-    moved_bytes = run.facts.storage_bytes
-    if not moved_bytes:
-        return ()
-    verified_bytes = min(run.facts.compared_rows * run.facts.row_bytes, moved_bytes)
-    return (
-        VerifiedBytes(
-            phase=PHASE, kind="read", moved_bytes=moved_bytes, verified_bytes=verified_bytes
-        ),
-    )
 
 
 def _compared(figures: CheckFigures, _: Verdict) -> str:
@@ -141,7 +129,6 @@ CHECKS = (
         judge=lambda figures: passes(int(figures["compared_rows"] or 0) > 0),
         sentence=_compared,
         mandatory=True,
-        verified=_verified,
     ),
     CheckRule[GraphFacts](
         name="stage_times",

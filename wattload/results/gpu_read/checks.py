@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mmap import PAGESIZE
 
-from wattload.core.record.results import Verdict, VerifiedBytes, amount
+from wattload.core.record.results import Verdict, amount
 from wattload.core.units import MICRO, format_bytes, format_percent
 from wattload.results.checks import (
     CheckFigures,
@@ -117,23 +117,6 @@ def _unlike(figures: CheckFigures, verdict: Verdict) -> str:
         return "."
     failed = f" and {figures['failed_reads']:,} failed" if figures["failed_reads"] else ""
     return f", but {figures['requests']:,} were requested{failed}."
-
-
-def _verified(run: Run) -> tuple[VerifiedBytes, ...]:
-    facts = run.facts
-    moved, compared = facts.drive_bytes, facts.total("compared_bytes")
-    if not moved or not (compared or facts.engine == NULL):
-        return ()
-    # What threads compare besides their last reads is read outside of the timed window.
-    in_time = facts.in_flight * facts.settings.block_bytes if facts.by_threads else moved
-    return (
-        VerifiedBytes(
-            phase=phase_of(run),
-            kind="read",
-            moved_bytes=moved,
-            verified_bytes=min(compared, in_time, moved),
-        ),
-    )
 
 
 def _failure_figures(run: Run) -> CheckFigures:
@@ -325,7 +308,6 @@ CHECKS = (
         sentence=_delivery,
         # Blocks that an outside program read can't be compared.
         mandatory=lambda run: not run.facts.reported,
-        verified=_verified,
     ),
     CheckRule[ReadFacts](
         name="failed_reads",
