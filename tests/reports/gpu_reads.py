@@ -112,8 +112,8 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
     )
     mean_s = made.in_latency * made.threads * SECONDS / reads
     counts = counts_of(made.word, reads + 16, made.block_bytes)
-    latency = Histogram.of(
-        [round(mean_s * factor * NS_PER_S) for factor in _latencies(made.seed, 1000)]
+    latency = of_count(
+        [round(mean_s * factor * NS_PER_S) for factor in _latencies(made.seed, 1000)], reads
     )
     known = {"net_j": 10.0 * SECONDS, "uncertainty_j": 4.0, "uncertainty_parts_j": {"gain": 4.0}}
     energy = metered(base.power.energy[0], "gpu_read", SECONDS, 14.0, **known)
@@ -146,6 +146,14 @@ def _record(made: Reads, base: RunRecord) -> RunRecord:
         }
     )  # fmt: skip
     return record.model_copy(update={"metrics": metrics_of(record), "checks": checks_of(record)})
+
+
+def of_count(values_ns: Sequence[int], count: int) -> Histogram:
+    """Return the latencies of so many operations, spread as these values."""
+    one = Histogram.of(values_ns)
+    counts = one.counts * np.uint64(count // one.count)
+    counts[one.counts.argmax()] += np.uint64(count % one.count)
+    return Histogram(counts, round(one.sum_ns * count / one.count), one.minimum_ns, one.maximum_ns)
 
 
 def _latencies(seed: int, count: int) -> np.ndarray[Any, Any]:

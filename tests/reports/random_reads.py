@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from tests.records import Scenario, make_run
-from tests.reports.gpu_reads import rank_reads, read_facts
+from tests.reports.gpu_reads import of_count, rank_reads, read_facts
 from tests.reports.sessions import metered, placed, timed_span
-from wattload.core.histogram import Histogram
 from wattload.core.host.gpus import Gpu
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.power import Scope
@@ -314,11 +313,8 @@ def _latencies(made: Reads, reads: int) -> Iterator[Latency]:
     for kind in ("request",) if made.loader == "mmap" else ("read", "request"):
         is_of_poller = kind == "read" and made.loader == "gpu_queue"
         factor = made.latency_of_pollers if is_of_poller else 1.0
-        one = Histogram.of([round(value * factor * NS_PER_S) for value in drawn])
-        times = max(reads // (1000 if kind == "read" else 64_000), 1)
-        histogram = Histogram(
-            one.counts * np.uint64(times), one.sum_ns * times, one.minimum_ns, one.maximum_ns
-        )
+        values_ns = [round(value * factor * NS_PER_S) for value in drawn]
+        histogram = of_count(values_ns, reads if kind == "read" else max(reads // 64, 1000))
         yield from latencies_of(
             histogram,
             phase=PHASE,

@@ -125,6 +125,65 @@ def counted_bytes(
     return check
 
 
+def counted_latencies(
+    phase: str | Callable[[Run[F]], str], operations: Callable[[Run[F]], int]
+) -> CheckSource[F]:
+    """Return the check of the number of latencies of reads against the reads counted apart.
+
+    The fault: the latency of a read is in no bucket of the histogram, or in two.
+    """
+
+    def check(run: Run[F]) -> Iterator[Check]:
+        name = phase if isinstance(phase, str) else phase(run)
+        rows = [each for each in run.record.latencies if (each.phase, each.kind) == (name, "read")]
+        if not rows:
+            return
+        timed, counted = sum(row.count for row in rows), operations(run)
+        yield Check(
+            name=f"counted_latencies_{name}",
+            verdict=passes(timed == counted),
+            sentence=f"The histogram has the latencies of {timed:,} reads; {counted:,} were "
+            "counted.",
+            figures={"latencies": timed, "operations": counted},
+        )
+
+    return check
+
+
+CPU_TOLERANCE, CPU_TOLERANCE_S = 0.05, 0.5
+"""How far CPU times of processes, which tick, may be apart: of the whole, and by rank."""
+
+
+def cpu_within_tree(
+    phase: str | Callable[[Run[F]], str], cpu_s: Callable[[Run[F]], float]
+) -> CheckSource[F]:
+    """Return the check of the readers' CPU time against that of the whole trees of processes.
+
+    The fault: CPU time was counted twice, or in another unit or time than that of the phase.
+    """
+
+    def check(run: Run[F]) -> Iterator[Check]:
+        name = phase if isinstance(phase, str) else phase(run)
+        windows = run.windows(name)
+        tree_s, own_s = sum(each.cpu_s for each in windows), cpu_s(run)
+        if not tree_s:
+            return
+        spare_s = CPU_TOLERANCE * tree_s
+        spare_s += sum(
+            (CPU_TOLERANCE * each.seconds + CPU_TOLERANCE_S) * each.rank_count for each in windows
+        )
+        holds = own_s <= tree_s + spare_s
+        yield Check(
+            name=f"cpu_time_{name}",
+            verdict=passes(holds),
+            sentence=f"Reading took {own_s:.2f} CPU seconds of the {tree_s:.2f} of all processes"
+            + ("." if holds else ": it can't be more."),
+            figures={"cpu_s": own_s, "tree_cpu_s": tree_s},
+        )
+
+    return check
+
+
 def counted_path(applies: Callable[[Run[F]], bool]) -> Observed[F]:
     """Return the declaration of ``data_path``, which a run has if its paths have counts."""
     return Observed(

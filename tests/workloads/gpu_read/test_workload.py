@@ -45,6 +45,7 @@ def test_the_figures_follow_from_what_was_read(context: Context) -> None:
         "data_path": "pass",
         "written_extents": found.checks["written_extents"].verdict,
         "counted_bytes_gpu_read": "pass",
+        "counted_latencies_gpu_read": "pass",
         "delivered_bytes": "pass",
         "failed_reads": "pass",
         "littles_law": "pass",

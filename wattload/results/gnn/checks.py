@@ -11,12 +11,14 @@ from wattload.results.checks import (
     CheckRule,
     Observed,
     cold_cache,
+    counted_latencies,
     counted_path,
+    cpu_within_tree,
     data_path,
     passes,
     written_extents,
 )
-from wattload.results.gnn.facts import PLACES, TRAINING, TRANSFER, GraphFacts, Run
+from wattload.results.gnn.facts import PHASE, PLACES, TRAINING, TRANSFER, GraphFacts, Run
 from wattload.results.gnn.figures import wall_s
 
 CLOSURE = 0.02
@@ -112,6 +114,10 @@ def _operations(run: Run) -> int:
     return run.facts.operations
 
 
+def _cpu_s(run: Run) -> float:
+    return run.facts.cpu_s
+
+
 def _read_bytes(run: Run) -> int | None:
     return run.facts.read_bytes
 
@@ -160,6 +166,8 @@ CHECKS = (
         applies=lambda run: run.facts.is_counted,
     ),
     data_path(_operations, _read_bytes),
+    counted_latencies(PHASE, _operations),
+    cpu_within_tree(PHASE, _cpu_s),
 )
 OBSERVED: tuple[Observed[GraphFacts], ...] = (
     cold_cache(),

@@ -12,7 +12,9 @@ from wattload.results.checks import (
     Observed,
     cold_cache,
     counted_bytes,
+    counted_latencies,
     counted_path,
+    cpu_within_tree,
     data_path,
     written_extents,
 )
@@ -274,6 +276,10 @@ def _fault_text(figures: CheckFigures, verdict: Verdict) -> str:
     )
 
 
+def _cpu_s(run: Run) -> float:
+    return run.facts.cpu_s
+
+
 def _operations(run: Run) -> int:
     return run.facts.operations
 
@@ -345,6 +351,8 @@ CHECKS = (
         applies=lambda run: run.facts.is_mapped,
     ),
     data_path(_operations, _block_bytes, _must_be_direct),
+    counted_latencies(phase_of, _operations),
+    cpu_within_tree(phase_of, _cpu_s),
 )
 
 
