@@ -19,10 +19,9 @@ from tests.reports.random_reads import random_run
 from tests.training import epoch, facts_of
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
-from wattload.results.declaration import Results
 from wattload.results.figures import Figure, evaluated
 from wattload.results.gpu_read.facts import BY_REQUESTERS, BY_THREADS
-from wattload.results.registry import every_results
+from wattload.results.registry import Results, every_results
 from wattload.results.unet3d.figures import FIGURES
 from wattload.workloads.unet3d import workload as unet3d_workload
 

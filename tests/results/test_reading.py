@@ -17,12 +17,11 @@ from wattload.reports.runs.load import Run
 from wattload.reports.stats.subject import make_subject
 from wattload.results import registry
 from wattload.results.checks import CheckRule
-from wattload.results.declaration import Results
 from wattload.results.facts import Facts, fact
 from wattload.results.figures import Figure
 from wattload.results.labels import label, workload_title
 from wattload.results.reading import checks_of, judged, metrics_of, run_of, view_of
-from wattload.results.registry import every_results, results_of
+from wattload.results.registry import Results, every_results, results_of
 from wattload.results.view import View
 
 

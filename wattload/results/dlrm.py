@@ -9,11 +9,11 @@ from wattload.core.base_models import Frozen
 from wattload.core.record.results import Better
 from wattload.core.units import Unit
 from wattload.results.checks import Observed, written_extents
-from wattload.results.declaration import Results
 from wattload.results.facts import Facts, Settings, divided, fact
 from wattload.results.facts import Run as AnyRun
 from wattload.results.figures import Figure
 from wattload.results.quantity import percent
+from wattload.results.registry import Results
 from wattload.results.view import View, WorkerShares
 
 TO_PARQUET = "tsv_to_parquet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattload.results.declaration import Results
 from wattload.results.facts import Facts
+from wattload.results.registry import Results
 
 RESULTS = Results(name="null", facts=Facts)

@@ -1,4 +1,4 @@
-"""The results of workloads by name: modules of this package, or entry points of other packages.
+"""What each workload declares of its results, by name: modules here, or entry points of others.
 
 A workload's module has one object, ``RESULTS``; if it is a package, that is in its module
 ``results``.
@@ -9,16 +9,37 @@ A record names a workload and nothing more: no module is imported because a reco
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, Generic
 
-from wattload.results.declaration import Results
+from wattload.results.checks import CheckSource, Observed
+from wattload.results.facts import F
+from wattload.results.figures import FigureSource
+from wattload.results.tables import TraceTable
+from wattload.results.view import View
 
 ENTRY_POINTS = "wattload.results"
 _PACKAGE = "wattload.results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results(Generic[F]):
+    """The results of a workload: facts, figures, checks, tables, and how they are shown.
+
+    ``checks`` follow from the facts, ``observed`` are stored by the run.
+    """
+
+    name: str
+    facts: type[F]
+    figures: tuple[FigureSource[F], ...] = ()
+    checks: tuple[CheckSource[F], ...] = ()
+    observed: tuple[Observed[F], ...] = ()
+    tables: tuple[TraceTable, ...] = ()
+    view: View[F] = field(default_factory=View)
 
 
 @cache

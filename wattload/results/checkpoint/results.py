@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from wattload.results.checkpoint.checks import CHECKS, OBSERVED
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
 from wattload.results.checkpoint.figures import FIGURES
-from wattload.results.declaration import Results
+from wattload.results.registry import Results
 from wattload.results.view import View
 
 NAME = "checkpoint"

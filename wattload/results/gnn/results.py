@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wattload.results.declaration import Results
 from wattload.results.gnn.checks import CHECKS, OBSERVED
 from wattload.results.gnn.facts import REQUESTS, STEPS, GraphFacts
 from wattload.results.gnn.figures import FIGURES
 from wattload.results.gnn.view import VIEW
+from wattload.results.registry import Results
 
 RESULTS = Results(
     name="gnn",

@@ -6,10 +6,10 @@ from wattload.core.record.results import Verdict
 from wattload.core.steady import REST_S
 from wattload.core.units import format_seconds
 from wattload.results.checks import CheckFigures, CheckRule, Observed, counted_bytes
-from wattload.results.declaration import Results
 from wattload.results.random_write.facts import PHASE, ROUNDS, SECONDS, Run, WriteFacts
 from wattload.results.random_write.figures import FIGURES
 from wattload.results.random_write.view import VIEW
+from wattload.results.registry import Results
 
 
 def _had_no_rest(figures: CheckFigures) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattload.results.declaration import Results
+from wattload.results.registry import Results
 from wattload.results.unet3d.checks import CHECKS, OBSERVED
 from wattload.results.unet3d.facts import TrainingFacts
 from wattload.results.unet3d.figures import FIGURES
