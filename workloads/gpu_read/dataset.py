@@ -2,7 +2,7 @@
 
 A file belongs to its target alone, so that runs on one target and on several, with few threads and
 with many, read the same files. The word in its stamps is drawn when it is written, and noted in the
-manifest. After the reads, nothing of them may be in the page cache.
+manifest.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from wattload.core.errors import TargetError
 from wattload.core.io import Stamps
-from wattload.core.record.results import Check
 from wattload.core.storage.targets import Target
-from wattload.core.units import MIB, format_percent
+from wattload.core.units import MIB
 from wattload.loaders.aligned_io import round_down
-from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, is_cold, residency
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets
 from wattload.loaders.data.stamped_files import (
     StampedFile,
@@ -101,36 +98,3 @@ def _filling_bytes(targets: Sequence[Target], folders: Sequence[DataFolder | Non
             )
         sizes.append(size_bytes)
     return min(sizes)
-
-
-def still_cold(paths: Sequence[Path]) -> Check:
-    """Return the check that the reads left nothing in the page cache: they did not go through it.
-
-    Raises:
-        OSError: a file can't be opened.
-    """
-    name, found = "cold_cache_after", residency(paths)
-    if found.fraction is None:
-        return Check(
-            name=name,
-            verdict="not_checked",
-            sentence=f"Whether reads used the page cache is unknown: {found.missing}.",
-            mandatory=True,
-        )
-    figures = {
-        "resident_bytes": found.resident_bytes,
-        "total_bytes": found.total_bytes,
-        "limit_fraction": RESIDENT_LIMIT,
-    }
-    good = is_cold(figures)
-    return Check(
-        name=name,
-        verdict="pass" if good else "fail",
-        sentence=(
-            f"{format_percent(found.fraction, 2)} of the files' {found.total_bytes} bytes were in "
-            "the page cache after the reads"
-            + ("." if good else ": reads went through it, or another program read the files.")
-        ),
-        figures=figures,
-        mandatory=True,
-    )

@@ -47,14 +47,9 @@ from wattload.results.gpu_read.facts import (
     ReadFacts,
     ReadSettings,
 )
+from wattload.workloads.gpu_read.checks import still_cold
 from wattload.workloads.gpu_read.config import Config
-from wattload.workloads.gpu_read.dataset import (
-    WORKLOAD,
-    dataset_of,
-    part_of,
-    still_cold,
-    unfinished,
-)
+from wattload.workloads.gpu_read.dataset import WORKLOAD, dataset_of, part_of, unfinished
 from wattload.workloads.gpu_read.reads import RankOutcome, latencies, path_of
 
 MOST_ASKED_BYTES = 65_536
