@@ -191,7 +191,7 @@ def _distances(run: Run) -> Figures:
                 "memory": (level.memory_share, load.memory_share_asked),
             }
             for name, (share, target) in pairs.items():
-                if level.stretch == "alone" and share is not None and target is not None:
+                if level.window == "alone" and share is not None and target is not None:
                     found[name] = abs(share - target)
     if not found:
         raise NotMeasuredError("the record has no shares of the load")

@@ -21,7 +21,7 @@ _PLAN_ROWS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OperationRange:
     """The operations of one plan: the number of the first, and which are traced.
 
     ``trace_every`` goes into the plan; ``None`` means no trace.
@@ -49,10 +49,10 @@ class OperationLog:
         self._rows = np.empty(0, dtype=TRACE_DTYPE)
         self._lock = threading.Lock()
 
-    def begin(self, operation_count: int) -> Stretch:
-        """Return the stretch of a plan with that many operations, before it runs."""
+    def begin(self, operation_count: int) -> OperationRange:
+        """Return the numbers of a plan with that many operations, before it runs."""
         if not self._limit:
-            return Stretch(0, None)
+            return OperationRange(0, None)
         with self._lock:
             first = self._count
             self._count += operation_count
@@ -61,18 +61,18 @@ class OperationLog:
             step = self._step
         skip = -first % step
         if skip >= operation_count:
-            return Stretch(first, None)
+            return OperationRange(first, None)
         coarse = 1
         while coarse < step and operation_count // coarse > _PLAN_ROWS:
             coarse *= 2
         # The engine traces multiples only. In a long plan the first kept operation moves back by
         # under a thousandth of the plan, and takes the number of the one that it replaces.
         moved = skip % coarse
-        return Stretch(first + moved, math.gcd(skip - moved, step))  # of 0 it is the step
+        return OperationRange(first + moved, math.gcd(skip - moved, step))  # of 0 it is the step
 
     def add(
         self,
-        stretch: Stretch,
+        operations: OperationRange,
         trace: NDArray[np.void] | None,
         *,
         path: Path,
@@ -80,9 +80,9 @@ class OperationLog:
         block_bytes: int,
     ) -> None:
         """Add the part of a plan's trace that belongs to the sample; ``None`` adds nothing."""
-        if trace is None or stretch.trace_every is None:
+        if trace is None or operations.trace_every is None:
             return
-        numbers = np.uint64(stretch.first) + trace["offset_bytes"] // np.uint64(block_bytes)
+        numbers = np.uint64(operations.first) + trace["offset_bytes"] // np.uint64(block_bytes)
         with self._lock:
             kept = numbers % np.uint64(self._step) == 0
             rows = trace[kept]

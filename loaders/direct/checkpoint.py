@@ -121,7 +121,7 @@ class DirectStore:
         size_bytes = self._size_bytes
         if self._alignment_bytes is None:  # the same for all folders of the target
             self._alignment_bytes = direct_alignment(folder)
-        stretch = self._logs[kind].begin(-(-size_bytes // block_bytes))
+        operations = self._logs[kind].begin(-(-size_bytes // block_bytes))
         plan = IOPlan(
             kind=kind,
             extents=(Extent(path, 0, size_bytes),),
@@ -129,13 +129,13 @@ class DirectStore:
             depth=self._config.queue_depth,
             fsync=fsync,
             stamps=Stamps(identity.nonce, identity.word),
-            trace_every=stretch.trace_every,
+            trace_every=operations.trace_every,
         )
         result = self._engine.run(plan, moved=moved, alignment_bytes=self._alignment_bytes)
         if result.latency is not None:
             self._latencies[kind] = self._latencies[kind].merged(result.latency)
         self._logs[kind].add(
-            stretch,
+            operations,
             result.trace,
             path=path,
             size_bytes=size_bytes,

@@ -46,7 +46,7 @@ from wattload.loaders.direct.config import (
 )
 from wattload.loaders.engine.engine import IOEngine, Ticket
 from wattload.loaders.engine.library import NULL
-from wattload.loaders.operation_log import OperationLog, Stretch
+from wattload.loaders.operation_log import OperationLog, OperationRange
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 
 REGION_BYTES_LIMIT = 1 << 30
@@ -67,7 +67,7 @@ class _Read:
     future: Future[int]
     path: Path
     size_bytes: int
-    stretch: Stretch
+    operations: OperationRange
 
 
 class FileReader:
@@ -137,13 +137,13 @@ class FileReader:
         if not size_bytes:
             future.set_result(0)
             return future
-        stretch = self._log.begin(-(-size_bytes // self._config.block_bytes))
+        operations = self._log.begin(-(-size_bytes // self._config.block_bytes))
         plan = IOPlan(
             kind=IOKind.READ,
             extents=(Extent(path, 0, size_bytes),),
             block_bytes=self._config.block_bytes,
             depth=self._config.queue_depth,
-            trace_every=stretch.trace_every,
+            trace_every=operations.trace_every,
         )
         with self._lock:  # tickets are waited for in the order of the engine's queue
             ticket = self._engine.submit(
@@ -152,7 +152,7 @@ class FileReader:
                 moved=moved,
                 alignment_bytes=alignment_bytes,
             )
-            self._queue.put(_Read(ticket, future, path, size_bytes, stretch))
+            self._queue.put(_Read(ticket, future, path, size_bytes, operations))
         return future
 
     def path(self) -> DataPath:
@@ -184,7 +184,7 @@ class FileReader:
         if result.latency is not None:
             self._latency = self._latency.merged(result.latency)
         self._log.add(
-            read.stretch,
+            read.operations,
             result.trace,
             path=read.path,
             size_bytes=read.size_bytes,

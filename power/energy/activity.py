@@ -43,7 +43,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class ActivityInterval:
     """A time in seconds between two edges; ``names`` are the kinds of work in it."""
 
     start_s: float
@@ -51,16 +51,16 @@ class Stretch:
     names: frozenset[str]
 
 
-def stretches(
+def activity_intervals(
     activity: Iterable[Activity], origin_ns: int, start_s: float, end_s: float
-) -> list[Stretch]:
+) -> list[ActivityInterval]:
     """Return the time from ``start_s`` to ``end_s``, divided where work begins or ends."""
     changes: dict[float, list[tuple[str, int]]] = {}
     for each in activity:
         for moment_ns, step in ((each.start_ns, 1), (each.end_ns, -1)):
             moment_s = (moment_ns - origin_ns) / NS_PER_S
             changes.setdefault(moment_s, []).append((each.name, step))
-    found: list[Stretch] = []
+    found: list[ActivityInterval] = []
     active: dict[str, int] = {}
     since_s = start_s
     for moment_s in [*sorted(changes), math.inf]:
@@ -69,13 +69,13 @@ def stretches(
         if until_s - since_s > SAME_EDGE_S:
             if found and found[-1].names == names:
                 since_s = found.pop().start_s
-            found.append(Stretch(start_s=since_s, end_s=until_s, names=names))
+            found.append(ActivityInterval(start_s=since_s, end_s=until_s, names=names))
             since_s = until_s
         for name, step in changes.get(moment_s, ()):
             active[name] = active.get(name, 0) + step
     if found and found[-1].end_s < end_s:
         last = found.pop()
-        found.append(Stretch(start_s=last.start_s, end_s=end_s, names=last.names))
+        found.append(ActivityInterval(start_s=last.start_s, end_s=end_s, names=last.names))
     return found
 
 
@@ -136,8 +136,8 @@ class Pieces:
     ``edge_s`` (n + 1,) are their edges in seconds, and ``piece_s`` is their usual length. ``walks``
     are the pieces that continue the one before, and ``walk_s`` the seconds between both middles,
     scaled to those of work; ``is_part`` tells which of these begin another part of work, at a power
-    of their own. ``starts`` are the pieces that begin a stretch or a part, grouped by equal work,
-    in groups of two or more. ``free_count`` more pieces begin a stretch without an equal one.
+    of their own. ``starts`` are the pieces that begin an interval or a part, grouped by equal work,
+    in groups of two or more. ``free_count`` more pieces begin an interval without an equal one.
     ``has_turns``: in some, the drive began or stopped to read or write.
     """
 
@@ -153,7 +153,7 @@ class Pieces:
     @classmethod
     def of(
         cls,
-        spans: Sequence[Sequence[Stretch]],
+        spans: Sequence[Sequence[ActivityInterval]],
         piece_s: float,
         *,
         turns_s: Values,
@@ -170,15 +170,15 @@ class Pieces:
         has_turns = False
         starts: dict[tuple[int, frozenset[str]], list[int]] = {}
         for span in spans:
-            for index, stretch in enumerate(span):
-                is_parted = has_parts and bool(stretch.names)
+            for index, interval in enumerate(span):
+                is_parted = has_parts and bool(interval.names)
                 # A span may begin and end within work.
                 for part, start_s, end_s in _parts(
-                    stretch,
+                    interval,
                     has_first=is_parted and index > 0,
                     has_last=is_parted and index < len(span) - 1,
                 ):
-                    kind = part, stretch.names
+                    kind = part, interval.names
                     # Further equal parts are tied to the first, which continues the part before.
                     link: _Link = "own" if index else "free"
                     if part:
@@ -187,8 +187,8 @@ class Pieces:
                         starts.setdefault(kind, []).append(len(pieces))
                     was_turn = False
                     for begin_s, is_turn in _cut(start_s, end_s, piece_s, turns_s):
-                        factor = 1.0 if stretch.names else IDLE_FACTOR
-                        if index and not stretch.names and begin_s - stretch.start_s < SETTLE_S:
+                        factor = 1.0 if interval.names else IDLE_FACTOR
+                        if index and not interval.names and begin_s - interval.start_s < SETTLE_S:
                             factor = 1.0 if is_steady else CHANGE_FACTOR
                         if is_turn or was_turn:
                             factor = CHANGE_FACTOR
@@ -224,7 +224,7 @@ class _Piece(NamedTuple):
     """A piece of time from ``start_s`` on, and how its power depends on the piece before.
 
     ``link``: it is a step of the ``walk`` from there, or the step to another ``part`` of work; it
-    begins a stretch or part at a power of its ``own``, or else is ``free``. ``factor`` scales the
+    begins an interval or part at a power of its ``own``, or else is ``free``. ``factor`` scales the
     seconds of the walk.
     """
 
@@ -247,13 +247,15 @@ def _cut(
             yield at_s, is_turn
 
 
-def _parts(stretch: Stretch, *, has_first: bool, has_last: bool) -> list[tuple[int, float, float]]:
-    """Return the parts of a stretch: the first is 0, that after ``PART_S`` is 1, the last is 2."""
-    part_s = min(PART_S, (stretch.end_s - stretch.start_s) / 4)
-    begins_s = [(0, stretch.start_s)]
+def _parts(
+    interval: ActivityInterval, *, has_first: bool, has_last: bool
+) -> list[tuple[int, float, float]]:
+    """Return an interval's parts: the first is 0, that after ``PART_S`` is 1, the last is 2."""
+    part_s = min(PART_S, (interval.end_s - interval.start_s) / 4)
+    begins_s = [(0, interval.start_s)]
     if has_first:
-        begins_s.append((1, stretch.start_s + part_s))
+        begins_s.append((1, interval.start_s + part_s))
     if has_last:
-        begins_s.append((2, stretch.end_s - part_s))
-    ends_s = [*(begin_s for _, begin_s in begins_s[1:]), stretch.end_s]
+        begins_s.append((2, interval.end_s - part_s))
+    ends_s = [*(begin_s for _, begin_s in begins_s[1:]), interval.end_s]
     return [(part, start_s, end_s) for (part, start_s), end_s in zip(begins_s, ends_s, strict=True)]

@@ -178,15 +178,15 @@ def _thermal_growth(trace: Trace | None, window: PhaseWindow) -> _Growth:
         return None, "it was not read"
     known = ~np.isnan(trace.value)
     read_ns, count = trace.time_ns[known], trace.value[known]
-    stretches: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for start_ns, end_ns in window.intervals:
         first = int(np.searchsorted(read_ns, start_ns, "right")) - 1
         last = int(np.searchsorted(read_ns, end_ns, "left"))
         if first < 0 or last == read_ns.size:
             return None, "it was not read both before and after the phase"
-        if stretches and first < stretches[-1][1]:
-            first = stretches.pop()[0]
-        stretches.append((first, last))
-    if any(np.any(np.diff(count[first : last + 1]) < 0) for first, last in stretches):
+        if intervals and first < intervals[-1][1]:
+            first = intervals.pop()[0]
+        intervals.append((first, last))
+    if any(np.any(np.diff(count[first : last + 1]) < 0) for first, last in intervals):
         return None, "it decreased, so it was reset"
-    return sum(round(float(count[last] - count[first])) for first, last in stretches), ""
+    return sum(round(float(count[last] - count[first])) for first, last in intervals), ""

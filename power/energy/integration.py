@@ -2,8 +2,8 @@
 
 The windows of a phase are integrated together. If readings cover less than 95 % of them, there is
 no energy. Holes have the power of the fit, whose variance grows with their length. Without a fit
-(limits, data sheets), a hole has the widest limit, or else the mean power of the time around it: a
-stretch of its own length on each side (at an edge of the window, on one side).
+(limits, data sheets), a hole has the widest limit, or else the mean power of the time around it: an
+interval of its own length on each side (at an edge of the window, on one side).
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _neighbour_w(inside: Profile, from_ns: Times, to_ns: Times) -> Values:
 
 
 def _mean_w(inside: Profile, from_ns: Times, to_ns: Times) -> Values:
-    """Return the mean power of the observed part of each stretch, NaN if nothing was observed."""
+    """Return the mean power of the observed part of each interval, NaN if nothing was observed."""
     from_j, from_s = inside.cumulative(from_ns)
     to_j, to_s = inside.cumulative(to_ns)
     seconds = to_s - from_s
@@ -382,7 +382,7 @@ def tail_end(
     """Return when power was back at idle after ``after_ns``, in ns; ``None`` if it was not.
 
     This is the first time from which the mean over 2 s is at most 5 % above ``idle_w``. Power below
-    idle qualifies too. A stretch with a hole does not.
+    idle qualifies too. An interval with a hole does not.
     """
     profile = profile_of(trace, sensor, period_s=period_s)
     starts = profile.start_ns[profile.start_ns > after_ns]

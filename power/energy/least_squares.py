@@ -1,7 +1,7 @@
 """Regularised least squares for the power that a known sensor saw.
 
-Power is constant on pieces of time. Within a stretch of work or idle time it is a random walk from
-piece to piece. Stretches of equal work, or their parts, begin at powers that scatter around an
+Power is constant on pieces of time. Within an interval of work or of idle time it is a random walk
+from piece to piece. Intervals of equal work, or their parts, begin at powers that scatter around an
 unknown mean. This is Gaussian process regression with a banded precision (Rue and Held, Gaussian
 Markov Random Fields, 2005, 2.4): the fit is the posterior mean, and its matrix gives the
 posterior's covariance.
@@ -29,7 +29,7 @@ class Walk(NamedTuple):
     """How power varies: logarithms of two ratios to the noise of a reading.
 
     ``log_rate``: the variance of power per second of the walk, to the noise's variance.
-    ``log_spread``: the standard deviation of the starts of equal stretches, to the noise's.
+    ``log_spread``: the standard deviation of the starts of equal intervals, to the noise's.
     """
 
     log_rate: float

@@ -38,9 +38,9 @@ from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import (
     SAME_EDGE_S,
     Activity,
+    ActivityInterval,
     Pieces,
-    Stretch,
-    stretches,
+    activity_intervals,
     traffic_turns,
 )
 from wattload.power.energy.least_squares import (
@@ -219,7 +219,7 @@ class _Run:
     observed: Observations
     declared: Response
     time_s: Values
-    stretches: Sequence[Stretch]
+    intervals: Sequence[ActivityInterval]
     turns_s: Values
     piece_s: float
     longest_s: float
@@ -245,14 +245,14 @@ class _Run:
             observed=observed,
             declared=declared,
             time_s=time_s,
-            stretches=stretches(activity, origin_ns, -reach_s, last_s),
+            intervals=activity_intervals(activity, origin_ns, -reach_s, last_s),
             turns_s=(traffic_turns(moved, activity) - origin_ns) / NS_PER_S,
             piece_s=max(PIECE_S, PIECE_READS * float(np.median(np.diff(time_s)))),
             longest_s=longest_s,
             reach_s=reach_s,
         )
 
-    def pieces(self, spans: Sequence[Sequence[Stretch]]) -> Pieces:
+    def pieces(self, spans: Sequence[Sequence[ActivityInterval]]) -> Pieces:
         """Return the pieces of some spans of the run, by its course of power."""
         return Pieces.of(
             spans,
@@ -270,7 +270,7 @@ class _Run:
 
 def _near_edges(run: _Run) -> LeastSquares:
     """Return the problem near up to ``EDGES_MAX`` edges; all of the run if it has few."""
-    edges = np.array([each.start_s for each in run.stretches[1:]])
+    edges = np.array([each.start_s for each in run.intervals[1:]])
     if edges.size > EDGES_MAX:
         groups = np.linspace(0, edges.size - EDGES_MAX // 4, 4).astype(np.intp)
         edges = edges[np.unique(groups[:, None] + np.arange(EDGES_MAX // 4))]
@@ -282,8 +282,8 @@ def _near_edges(run: _Run) -> LeastSquares:
         spans.append((start_s, end_s))
     clipped = [
         [
-            Stretch(start_s=max(e.start_s, low), end_s=min(e.end_s, high), names=e.names)
-            for e in run.stretches
+            ActivityInterval(start_s=max(e.start_s, low), end_s=min(e.end_s, high), names=e.names)
+            for e in run.intervals
             if min(e.end_s, high) - max(e.start_s, low) > SAME_EDGE_S
         ]
         for low, high in spans
@@ -291,11 +291,11 @@ def _near_edges(run: _Run) -> LeastSquares:
     clipped = [span for span in clipped if span]
     near = np.zeros(run.time_s.size, np.bool_)
     for span in clipped:
-        is_first = span[0].start_s <= run.stretches[0].start_s
+        is_first = span[0].start_s <= run.intervals[0].start_s
         from_s = span[0].start_s + (0.0 if is_first else run.reach_s)
         near |= (run.time_s >= from_s) & (run.time_s <= span[-1].end_s)
     if np.count_nonzero(near) < READINGS_MIN:
-        near[:], clipped = True, [list(run.stretches)]
+        near[:], clipped = True, [list(run.intervals)]
     each_s = float(np.median(np.diff(run.time_s)))
     # Readings may come almost at once; a few must be left.
     most = np.count_nonzero(near) // READINGS_MIN
@@ -315,9 +315,9 @@ def _near_edges(run: _Run) -> LeastSquares:
 
 
 def _whole(run: _Run) -> LeastSquares:
-    whole_s = run.stretches[-1].end_s - run.stretches[0].start_s
+    whole_s = run.intervals[-1].end_s - run.intervals[0].start_s
     coarser = replace(run, piece_s=max(run.piece_s, whole_s / PIECES_MAX))
-    return LeastSquares(coarser.pieces([run.stretches]), run.time_s, run.observed)
+    return LeastSquares(coarser.pieces([run.intervals]), run.time_s, run.observed)
 
 
 def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
@@ -362,12 +362,12 @@ def _misfits(run: _Run, sensor: SensorRecord, residual: Values) -> list[EdgeMisf
     lag_s = max(sensor.lag_s, 0.0)
     first_s = max(lag_s - NEAR_EDGE_S, 0.0)
     after_s = lag_s + sensor.window_s + NEAR_EDGE_S
-    begin_s = np.array([stretch.start_s for stretch in run.stretches])
+    begin_s = np.array([interval.start_s for interval in run.intervals])
     at = np.searchsorted(begin_s, run.time_s, "right") - 1
     is_away = run.time_s - begin_s[at] > after_s
-    of_work = residual[is_away & np.array([bool(each.names) for each in run.stretches])[at]]
+    of_work = residual[is_away & np.array([bool(each.names) for each in run.intervals])[at]]
     kinds: defaultdict[tuple[frozenset[str], ...], list[float]] = defaultdict(list)
-    for before, after in itertools.pairwise(run.stretches):
+    for before, after in itertools.pairwise(run.intervals):
         kinds[before.names, after.names].append(after.start_s)
     start_ns = int(run.observed.time_ns[0])
     found: list[EdgeMisfit] = []
@@ -423,7 +423,7 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> Sensor
     is_close = shape == run.declared.shape and apart_s <= allowed_s
     # Without an edge, or without a change of power, any lag explains the readings.
     lag_u_s = LAG_MAX_S
-    if len(run.stretches) > 1 and not run.is_flat:
+    if len(run.intervals) > 1 and not run.is_flat:
         lag_u_s = 2 * math.sqrt(float(weight @ (lag_s - mean_lag_s) ** 2))
     edge_w, elsewhere_w = _residuals_w(run, residual, mean_lag_s + mean_window_s + NEAR_EDGE_S)
     allowed_w = math.inf
@@ -457,7 +457,7 @@ def _residuals_w(
 
     Either is ``None`` without such readings.
     """
-    edge_s = np.array([-math.inf, *(stretch.start_s for stretch in run.stretches[1:])])
+    edge_s = np.array([-math.inf, *(interval.start_s for interval in run.intervals[1:])])
     since_s = run.time_s - edge_s[np.searchsorted(edge_s, run.time_s, "right") - 1]
     is_edge = since_s <= after_edge_s
     edge_w, elsewhere_w = (

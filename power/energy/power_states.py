@@ -33,7 +33,7 @@ class DivisibleEnergy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Stretches:
+class _Intervals:
     """The window, divided at each read of the state: edges (n + 1,), the labels between (n,)."""
 
     edge_ns: Times
@@ -58,30 +58,30 @@ def shares(
     Some drives count their changes of state (``changes``). If the count grew by more than the
     changes seen, the time between two reads of the count is ``transition`` too.
     """
-    stretches = _stretches(states, changes, start_ns, end_ns, max_gap_ns(period_s))
+    intervals = _intervals(states, changes, start_ns, end_ns, max_gap_ns(period_s))
     columns: dict[str, Values | None] = {
-        name: None if part.curve is None else part.curve.energy_j(stretches.edge_ns)
+        name: None if part.curve is None else part.curve.energy_j(intervals.edge_ns)
         for name, part in energies.items()
     }
     reasons = {name: part.reason for name, part in energies.items() if part.curve is None}
-    columns["seconds"] = (stretches.edge_ns - start_ns) / NS_PER_S
+    columns["seconds"] = (intervals.edge_ns - start_ns) / NS_PER_S
     columns["moved_bytes"] = None
     if traffic is not None and traffic.covers(start_ns, end_ns):
-        columns["moved_bytes"] = traffic.at(stretches.edge_ns)
+        columns["moved_bytes"] = traffic.at(intervals.edge_ns)
     else:
         reasons["moved_bytes"] = "the bytes of this device were not counted over time"
-    labels = sorted(set(stretches.label.tolist()), key=lambda label: (label < 0, abs(label)))
-    return tuple(_share(stretches, label, columns, reasons) for label in labels)
+    labels = sorted(set(intervals.label.tolist()), key=lambda label: (label < 0, abs(label)))
+    return tuple(_share(intervals, label, columns, reasons) for label in labels)
 
 
 def _share(
-    stretches: _Stretches,
+    intervals: _Intervals,
     label: int,
     columns: Mapping[str, Values | None],
     reasons: Mapping[str, str],
 ) -> PowerStateShare:
     """Return one state's share of each quantity; ``columns`` are its totals up to each edge."""
-    parts = {name: _sum(stretches, label, column) for name, column in columns.items()}
+    parts = {name: _sum(intervals, label, column) for name, column in columns.items()}
     moved = parts["moved_bytes"]
     return PowerStateShare(
         state=_NAMES.get(label, str(label)),
@@ -92,13 +92,13 @@ def _share(
     )
 
 
-def _stretches(
+def _intervals(
     states: Trace, changes: Trace | None, start_ns: int, end_ns: int, gap_ns: int
-) -> _Stretches:
+) -> _Intervals:
     inside = (states.time_ns > start_ns) & (states.time_ns < end_ns)
     edge_ns = np.unique(np.concatenate(([start_ns], states.time_ns[inside], [end_ns])))
-    if states.time_ns.size < 2:  # noqa: PLR2004 - a stretch has two ends
-        return _Stretches(edge_ns=edge_ns, label=np.full(edge_ns.size - 1, UNKNOWN))
+    if states.time_ns.size < 2:  # noqa: PLR2004 - an interval has two ends
+        return _Intervals(edge_ns=edge_ns, label=np.full(edge_ns.size - 1, UNKNOWN))
     before, after = states.value[:-1], states.value[1:]
     is_known = ~np.isnan(before + after) & (np.diff(states.time_ns) <= gap_ns)
     state = np.where(before == after, np.nan_to_num(before), TRANSITION).astype(np.int64)
@@ -108,9 +108,9 @@ def _stretches(
     # The first and the last entry are the time before the first and after the last read.
     padded = np.concatenate(([UNKNOWN], between, [UNKNOWN]))
     label = padded[np.searchsorted(states.time_ns, edge_ns[:-1], "right")]
-    # Equal neighbours are one stretch: in two days a state is read two million times.
+    # Equal neighbours are one interval: in two days a state is read two million times.
     begins = np.concatenate(([True], label[1:] != label[:-1]))
-    return _Stretches(
+    return _Intervals(
         edge_ns=np.concatenate((edge_ns[:-1][begins], edge_ns[-1:])), label=label[begins]
     )
 
@@ -118,7 +118,7 @@ def _stretches(
 def _is_unexplained(
     between: NDArray[np.int64], read_ns: Times, changes: Trace
 ) -> NDArray[np.bool_]:
-    """Return which stretches between reads of the state have more counted changes than seen ones.
+    """Return which intervals between reads of the state have more counted changes than seen ones.
 
     A count belongs to the nearest read of the state, as both are read in one round. A count that
     decreased was reset, so its time is unexplained too.
@@ -137,8 +137,8 @@ def _is_unexplained(
     return is_marked
 
 
-def _sum(stretches: _Stretches, label: int, at_edges: Values | None) -> float | None:
-    """Return how much a total, given at the edges, grew in the stretches of a state."""
+def _sum(intervals: _Intervals, label: int, at_edges: Values | None) -> float | None:
+    """Return how much a total, given at the edges, grew in the intervals of a state."""
     if at_edges is None:
         return None
-    return float(np.diff(at_edges)[stretches.label == label].sum())
+    return float(np.diff(at_edges)[intervals.label == label].sum())

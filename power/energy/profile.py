@@ -97,7 +97,7 @@ class Profile:
         )
 
     def holes(self, start_ns: int, end_ns: int) -> tuple[Times, Times]:
-        """Return the start and end of each stretch of an interval without a piece."""
+        """Return the start and end of each part of an interval without a piece."""
         inside = self.of(self.touching(start_ns, end_ns))
         from_ns = np.maximum(np.concatenate(([start_ns], inside.end_ns)), start_ns)
         to_ns = np.minimum(np.concatenate((inside.start_ns, [end_ns])), end_ns)
@@ -201,9 +201,9 @@ def _bounds(trace: Trace, sensor: Bounds, gap_ns: int) -> Profile:
     edge_ns = np.unique(np.concatenate((trace.time_ns, from_ns, to_ns)))
     if trace.time_ns.size:
         edge_ns = edge_ns[(edge_ns >= trace.time_ns[0]) & (edge_ns <= trace.time_ns[-1])]
-    stretch = np.searchsorted(trace.time_ns, edge_ns[:-1], "right") - 1
-    bound_w = pick(trace.value[stretch], trace.value[stretch + 1])
-    keep = ~np.isnan(bound_w) & (trace.time_ns[stretch + 1] - trace.time_ns[stretch] <= gap_ns)
+    before = np.searchsorted(trace.time_ns, edge_ns[:-1], "right") - 1
+    bound_w = pick(trace.value[before], trace.value[before + 1])
+    keep = ~np.isnan(bound_w) & (trace.time_ns[before + 1] - trace.time_ns[before] <= gap_ns)
     first, last = np.searchsorted(edge_ns, from_ns), np.searchsorted(edge_ns, to_ns)
     for change, watts in enumerate(pick(pair_w[0], pair_w[1])):
         touched = slice(first[change], last[change])

@@ -294,13 +294,13 @@ def _spread(likelihood: _Likelihood, mode: Mode, temper: float) -> list[tuple[fl
         return [(1.0, mode.response)]
     top = likelihood(mode.response, mode.walk)
 
-    def at(delay_s: float, stretch: float) -> Response:
-        window_s = mode.response.window_s * math.exp(stretch)
+    def at(delay_s: float, log_factor: float) -> Response:
+        window_s = mode.response.window_s * math.exp(log_factor)
         moved = Response(shape=mode.response.shape, window_s=window_s, lag_s=0.0)
         return replace(moved, lag_s=mode.response.delay_s + delay_s - moved.delay_s)
 
-    def fall(delay_s: float, stretch: float) -> float:
-        return top - likelihood(at(delay_s, stretch), mode.walk)
+    def fall(delay_s: float, log_factor: float) -> float:
+        return top - likelihood(at(delay_s, log_factor), mode.walk)
 
     def axis(along: Callable[[float], float], half: int) -> Values:
         before = _extent(lambda length: along(-length), 3 * temper)
@@ -308,18 +308,18 @@ def _spread(likelihood: _Likelihood, mode: Mode, temper: float) -> list[tuple[fl
         return np.concatenate((-before * share[::-1], [0.0], _extent(along, 3 * temper) * share))
 
     delays = axis(lambda delay_s: fall(delay_s, 0.0), 4)
-    stretches = np.zeros(1)
+    log_factors = np.zeros(1)
     if mode.has_free_window:
-        stretches = axis(lambda stretch: fall(0.0, stretch), 3)
-    widths = (np.gradient(delays), np.gradient(stretches) if stretches.size > 1 else np.ones(1))
+        log_factors = axis(lambda log_factor: fall(0.0, log_factor), 3)
+    widths = (np.gradient(delays), np.gradient(log_factors) if log_factors.size > 1 else np.ones(1))
     found = [
         (
-            float(delay_w * stretch_w) * math.exp(-max(fall(delay, stretch), -20.0) / temper),
-            at(delay, stretch),
+            float(delay_w * factor_w) * math.exp(-max(fall(delay, log_factor), -20.0) / temper),
+            at(delay, log_factor),
         )
         for delay, delay_w in zip(delays.tolist(), widths[0], strict=True)
-        for stretch, stretch_w in zip(stretches.tolist(), widths[1], strict=True)
-        if fall(delay, stretch) < 10 * temper
+        for log_factor, factor_w in zip(log_factors.tolist(), widths[1], strict=True)
+        if fall(delay, log_factor) < 10 * temper
     ]
     total = sum(weight for weight, _ in found)
     return [(weight / total, response) for weight, response in found]

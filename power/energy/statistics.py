@@ -314,7 +314,7 @@ def _sums(values: Values, count: int, stride: int) -> Values:
 
 
 def _is_within(start_ns: Times, end_ns: Times, windows: Sequence[Window]) -> NDArray[np.bool_]:
-    """Return which stretches lie wholly in one of some windows, which are in order of time."""
+    """Return which intervals lie wholly in one of some windows, which are in order of time."""
     from_ns = np.array([window[0] for window in windows], dtype=np.int64)
     to_ns = np.array([window[1] for window in windows], dtype=np.int64)
     at = np.searchsorted(from_ns, start_ns, "right") - 1

@@ -31,7 +31,7 @@ from wattload.power.sources.quarch_protocol import (
 _LOG = logging.getLogger(__name__)
 
 BIN_NS = 10 * NS_PER_S
-"""The least delayed arrival of each stretch of this length is kept."""
+"""The least delayed arrival of each interval of this length is kept."""
 
 RATE_AFTER_NS = 60 * NS_PER_S
 """Over a shorter time, delays that vary by milliseconds would look like drift."""

@@ -11,7 +11,7 @@ from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.runs.phases import counted_phases, leading, overlap, stretches
+from wattload.reports.runs.phases import counted_phases, leading, overlap, timed_parts
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import DIGITS, MISSING, bounded_quantity
 from wattload.results.reading import asked, view_of
@@ -139,7 +139,7 @@ def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
     """
     return tuple(
         _of_phase(record, phase.name, phase.active_s, phase.moved_bytes)
-        for phase in (*leading(record), *stretches(record))
+        for phase in (*leading(record), *timed_parts(record))
     )
 
 

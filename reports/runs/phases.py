@@ -133,8 +133,8 @@ def leading(record: RunRecord) -> tuple[Phase, ...]:
 
 
 @cache_by_identity
-def stretches(record: RunRecord) -> tuple[Phase, ...]:
-    """Return the timed stretches of other phases, such as a steady state.
+def timed_parts(record: RunRecord) -> tuple[Phase, ...]:
+    """Return the timed parts of other phases, such as a steady state.
 
     Their bytes and seconds are those of their parents too, so no sum includes both.
     """
@@ -152,7 +152,7 @@ def counted_phases(record: RunRecord, name: str, *, every: Collection[str] = (""
     """
     if name in every:
         return list(leading(record))
-    return [phase for phase in (*leading(record), *stretches(record)) if phase.name == name]
+    return [phase for phase in (*leading(record), *timed_parts(record)) if phase.name == name]
 
 
 def _ancestors(name: str, above: Mapping[str, str | None]) -> set[str]:

@@ -108,10 +108,10 @@ def _strips(record: RunRecord) -> Iterator[Strip]:
     """Yield each phase's intervals; if there are very many, only first start to last end."""
     above = parents(record)
     for phase in phases_of(record):
-        stretches = phase.intervals_s
-        if len(stretches) > _STRIP_LIMIT:
-            stretches = ((phase.start_s, phase.start_s + phase.seconds),)
-        for start_s, end_s in stretches:
+        intervals = phase.intervals_s
+        if len(intervals) > _STRIP_LIMIT:
+            intervals = ((phase.start_s, phase.start_s + phase.seconds),)
+        for start_s, end_s in intervals:
             yield Strip(
                 name=phase.name,
                 timed=phase.timed,

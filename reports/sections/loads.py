@@ -36,7 +36,7 @@ METER_WORDS: dict[MemoryMeter, str] = {
     "self_reported": "the load's own count",
 }
 _TRAFFIC = Scale(GB, "GB/s")
-_STRETCHES = {"alone": "before the workload", "during": "during it", "after": "after it"}
+_WINDOWS = {"alone": "before the workload", "during": "during it", "after": "after it"}
 _NOTE = (
     "Medians of the arm's valid runs, with their range. The quotas of a load are settled without "
     "the workload and then left as they are. Waiting for I/O counts as idle; other CPU is of "
@@ -183,8 +183,8 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
     meters = list(dict.fromkeys(load.meter for load in loads))
     is_own = "self_reported" in meters
     rows = [_asked(loads)]
-    for stretch, words in _STRETCHES.items():
-        levels = [level for load in loads for level in load.levels if level.stretch == stretch]
+    for window, words in _WINDOWS.items():
+        levels = [level for load in loads for level in load.levels if level.window == window]
         if levels:
             rows.append(_level(words, levels))
     kept = [load.kept_fraction for load in loads if load.kept_fraction is not None]
@@ -197,7 +197,7 @@ def _table(title: str, name: str, runs: Sequence[Run]) -> Table:
     what = f" The load kept {_spread(kept)} of its work during the workload." if kept else ""
     return Table(
         columns=columns(
-            "stretch",
+            "window",
             "#CPU busy",
             "#load's share",
             "#run's share",

@@ -20,7 +20,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.phases import leading, overlap, stretches
+from wattload.reports.runs.phases import leading, overlap, timed_parts
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
 from wattload.reports.stats.effects import mean_log
@@ -124,7 +124,7 @@ class Place:
     one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
     known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
     bytes, or if the size of the job means nothing: ``work``, the unit of work of an energy, is then
-    ``None``. ``energy`` itself is the rate per watt in a stretch of a phase.
+    ``None``. ``energy`` itself is the rate per watt in a timed part of a phase.
     """
 
     group: Group
@@ -147,12 +147,14 @@ class Place:
     def is_split(self) -> bool:
         """Whether the rate is only of a part of the job."""
         names = phase_names(self.records)
-        return self.phase != ALL_PHASES and (len(names) > 1 or self.is_stretch)
+        return self.phase != ALL_PHASES and (len(names) > 1 or self.is_timed_part)
 
     @property
-    def is_stretch(self) -> bool:
-        """Whether the rate is of a stretch of a phase, such as a steady state."""
-        return any(each.name == self.phase for record in self.records for each in stretches(record))
+    def is_timed_part(self) -> bool:
+        """Whether the rate is of a timed part of a phase, such as a steady state."""
+        return any(
+            each.name == self.phase for record in self.records for each in timed_parts(record)
+        )
 
     def part(self, phase: str) -> str:
         """Return what a figure is of, ``writing only`` or ``write + read``.
@@ -163,7 +165,7 @@ class Place:
             return ""
         if phase == ALL_PHASES:
             return " + ".join(map(label, phase_names(self.records)))
-        if self.is_stretch:
+        if self.is_timed_part:
             return f"{label(phase)} state"
         return f"{activity(phase)} only"
 

@@ -19,7 +19,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.energy import ALL_PHASES
-from wattload.reports.runs.phases import leading, stretches
+from wattload.reports.runs.phases import leading, timed_parts
 from wattload.reports.stats.intervals import LARGEST_LOG
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
@@ -146,7 +146,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
             ),
         )
     whole = energies.whole_energy(record)
-    parts = {phase.name for phase in stretches(record)}
+    parts = {phase.name for phase in timed_parts(record)}
     view = view_of(record)
     if view.is_fixed_time:
         parts |= {phase.name for phase in leading(record)}
@@ -350,7 +350,7 @@ def _stated(record: RunRecord) -> Mapping[str, _Stated]:
             for part in record.power.energy
             if part.phase == phase.name and part.chosen and part.scope is Scope.DRIVE
         ]
-        for phase in (*leading(record), *stretches(record))
+        for phase in (*leading(record), *timed_parts(record))
     }
     every = [part for phase in leading(record) for part in stated[phase.name]]
     found = {phase: _of(record, of_phase) for phase, of_phase in stated.items() if of_phase}

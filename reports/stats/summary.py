@@ -747,7 +747,7 @@ def _answer(question: Question, place: Place, row: Row | None, missing: str) -> 
 def _other_parts(question: Question, place: Place, phase: str) -> Iterator[Row]:
     """Yield the rows that answer the question of other phases than ``phase``."""
     unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
-    is_split = place.is_split and not place.is_stretch
+    is_split = place.is_split and not place.is_timed_part
     for name in phase_names(place.records) if is_split else ():
         found = (
             row

@@ -19,7 +19,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import Phase, parents, phases_of, stretches
+from wattload.reports.runs.phases import Phase, parents, phases_of, timed_parts
 from wattload.reports.stats.conditions import failed_operations
 from wattload.reports.stats.subject import (
     LETTERS,
@@ -383,7 +383,7 @@ def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
     means = (asked(run.record, view_of(run.record).mean_latency, None) for run in group.runs)
     keys |= {(phase, "read"): None for phase, _ in filter(None, means)}
     judged = [
-        {parents(run.record)[part.name] for part in stretches(run.record)} for run in group.runs
+        {parents(run.record)[part.name] for part in timed_parts(run.record)} for run in group.runs
     ]
     wholes = set.intersection(*judged) if judged else set()
     keys = {(phase, kind): None for phase, kind in keys if phase not in wholes}

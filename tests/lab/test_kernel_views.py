@@ -61,7 +61,7 @@ def test_version_2_limits_and_tells_of_a_killed_run() -> None:
 def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:
     name = drive("QEMU0001")
     before = read_block_stat(name)
-    with profile([name]) as stretch, mmap.mmap(-1, 4 * ROW) as memory:
+    with profile([name]) as traced, mmap.mmap(-1, 4 * ROW) as memory:
         descriptor = os.open(f"/dev/{name}", os.O_RDONLY | os.O_DIRECT)
         for row in range(200):
             whole = memoryview(memory)[: ROW * (1 + row % 4)]
@@ -69,7 +69,7 @@ def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:
             whole.release()
         os.close(descriptor)
     counted = read_block_stat(name) - before
-    said = stretch.result
+    said = traced.result
     assert said is not None
     assert said.source == "tracefs", said.reason
     assert said.lost_events == 0

@@ -72,7 +72,7 @@ class Counts:
     rows: list[tuple[int, int, int]] = field(default_factory=list)
 
     def between(self, start_ns: int, end_ns: int) -> tuple[float, float]:
-        """Return the host and the media bytes of a stretch."""
+        """Return the host and the media bytes of an interval."""
         times, host, media = np.array(self.rows, dtype=np.float64).T
         edges = np.array([start_ns, end_ns], dtype=np.float64)
         host_bytes, media_bytes = (np.diff(np.interp(edges, times, each)) for each in (host, media))

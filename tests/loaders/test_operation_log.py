@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError
 from wattload.core.io import TRACE_DTYPE, IOKind
 from wattload.loaders.direct.config import Config
-from wattload.loaders.operation_log import OperationLog, Stretch
+from wattload.loaders.operation_log import OperationLog, OperationRange
 
 BLOCK_BYTES = 4096
 
 
-def _trace(stretch: Stretch, operation_count: int, submit_ns: int) -> NDArray[np.void] | None:
+def _trace(
+    operations: OperationRange, operation_count: int, submit_ns: int
+) -> NDArray[np.void] | None:
     """Return what an engine traces of a plan: the operations whose number ``trace_every`` parts."""
-    if stretch.trace_every is None:
+    if operations.trace_every is None:
         return None
-    numbers = np.arange(0, operation_count, stretch.trace_every, dtype=np.uint64)
+    numbers = np.arange(0, operation_count, operations.trace_every, dtype=np.uint64)
     rows = np.zeros(numbers.size, dtype=TRACE_DTYPE)
     rows["submit_ns"] = submit_ns + numbers
     rows["offset_bytes"] = numbers * np.uint64(BLOCK_BYTES)
@@ -33,11 +35,11 @@ def _read(log: OperationLog, counts: list[int]) -> list[int]:
     """Read files of so many blocks one after another; return which operations were kept."""
     done = 0
     for place, count in enumerate(counts):
-        stretch = log.begin(count)
-        trace = _trace(stretch, count, done)
+        operations = log.begin(count)
+        trace = _trace(operations, count, done)
         path = Path(f"/data/{place}")
         size_bytes = count * BLOCK_BYTES
-        log.add(stretch, trace, path=path, size_bytes=size_bytes, block_bytes=BLOCK_BYTES)
+        log.add(operations, trace, path=path, size_bytes=size_bytes, block_bytes=BLOCK_BYTES)
         done += count
     found = log.traced(IOKind.READ, "read")
     return [int(moment) for each in found for moment in each.rows["submit_ns"]]
@@ -71,9 +73,9 @@ def test_a_long_file_after_an_odd_one_is_still_sampled_within_the_limit() -> Non
 def test_what_is_kept_of_long_plans_lies_near_its_place(counts: list[int], limit: int) -> None:
     log, done, shift = OperationLog(limit), 0, 0
     for count in counts:
-        stretch = log.begin(count)
-        trace = _trace(stretch, count, done)
-        log.add(stretch, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
+        operations = log.begin(count)
+        trace = _trace(operations, count, done)
+        log.add(operations, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
         done, shift = done + count, max(shift, count // 512)
     (found,) = log.traced(IOKind.READ, "read")
     kept = found.rows["submit_ns"].astype(np.int64)
@@ -94,9 +96,9 @@ def test_once_a_log_is_sparse_the_engine_is_asked_for_little() -> None:
     log = OperationLog(64)
     sizes = []
     for place in range(40):
-        stretch = log.begin(10_001)
-        trace = _trace(stretch, 10_001, place * 10_001)
-        log.add(stretch, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
+        operations = log.begin(10_001)
+        trace = _trace(operations, 10_001, place * 10_001)
+        log.add(operations, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
         sizes.append(0 if trace is None else trace.size)
     assert max(sizes[5:]) <= 2049
     assert log.traced(IOKind.READ, "read")[0].rows.size >= 32

@@ -13,7 +13,7 @@ from tests.records import Scenario, make_run
 from tests.reports.sessions import EMPTY, metered, placed, timed_span
 from wattload.core.histogram import Histogram
 from wattload.core.io import DataPath, PathCounts
-from wattload.core.record.host import LoadLevel, LoadRecord, MemoryMeter, Stretch
+from wattload.core.record.host import LoadLevel, LoadRecord, LoadWindow, MemoryMeter
 from wattload.core.record.results import latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
@@ -246,8 +246,8 @@ def _facts(made: Reads, moved: int) -> dict[str, Any]:
 def _load(made: Reads) -> LoadRecord:
     lost = 0.93 if made.loader == "cufile" else 0.81
     levels = [
-        _level(stretch, cpu, work, made)
-        for stretch, cpu, work in (
+        _level(window, cpu, work, made)
+        for window, cpu, work in (
             ("alone", made.load_at, 1.0),
             ("during", min(1.0, made.load_at + 0.1), lost),
             ("after", made.load_at, 1.0),
@@ -275,11 +275,11 @@ def _load(made: Reads) -> LoadRecord:
     )
 
 
-def _level(stretch: Any, cpu: float, work: float, made: Reads) -> LoadLevel:
-    known: Stretch = stretch
+def _level(window: Any, cpu: float, work: float, made: Reads) -> LoadLevel:
+    known: LoadWindow = window
     return LoadLevel(
         host="box",
-        stretch=known,
+        window=known,
         start_ns=0,
         end_ns=10 * NS_PER_S,
         cpu_share=cpu,

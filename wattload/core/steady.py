@@ -30,7 +30,7 @@ ROUND_S = 60
 
 WINDOW_ROUNDS = 5
 COMMON_ROUNDS = 4
-"""Rounds of a minute that two windows share if both are of the same stretch: edges differ."""
+"""Rounds of a minute that two windows share if both cover the same time: edges differ."""
 RANGE_LIMIT = 0.20
 SLOPE_LIMIT = 0.10
 MINIMUM_S = ROUND_S * WINDOW_ROUNDS
@@ -167,7 +167,7 @@ class _Rounds:
     """The last steady window; ``window`` is the first."""
     _spread: MeasurementWindow | None = None
     _first: int = 0
-    """Windows begin at this round or later: the rounds before it are of an earlier stretch."""
+    """Windows begin at this round or later: the rounds before it belong to an earlier interval."""
     _start: tuple[float, int] | None = None
 
     @property

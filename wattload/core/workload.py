@@ -134,7 +134,7 @@ class Mark:
 
 
 class Phase(Protocol):
-    """A named stretch of a run; every byte of the run is counted in one."""
+    """A named interval of a run; every byte of the run is counted in one."""
 
     @property
     def read_bytes(self) -> int:
@@ -163,7 +163,7 @@ class Phase(Protocol):
         ...
 
     def set_edges(self, start_ns: int, end_ns: int) -> None:
-        """Take the edges of the stretch from another process, which moves the bytes.
+        """Take the edges of the phase from another process, which moves the bytes.
 
         Times are CLOCK_MONOTONIC, within the time that the phase is open: who opens and closes it
         hears of the edges late.
@@ -173,7 +173,7 @@ class Phase(Protocol):
     def add_part(self, name: str, start: Mark, end: Mark) -> None:
         """Add a timed phase that ran inside this one, from one mark to another.
 
-        For stretches that are known afterwards only, such as a steady state.
+        For parts that are known afterwards only, such as a steady state.
         """
         ...
 

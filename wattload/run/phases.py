@@ -97,7 +97,7 @@ class OpenPhase:
         self.edges_ns: tuple[int, int] | None = None
 
     def set_edges(self, start_ns: int, end_ns: int) -> None:
-        """Take the edges of the stretch from the process that moves the bytes."""
+        """Take the edges of the phase from the process that moves the bytes."""
         self.edges_ns = start_ns, end_ns
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:

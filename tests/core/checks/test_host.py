@@ -12,7 +12,7 @@ from tests.records import Scenario, make_run
 from wattload.core.base_models import Observed
 from wattload.core.checks.host import clocks_agree
 from wattload.core.clock import ClockAnchor, anchor
-from wattload.core.record.host import LoadLevel, LoadRecord, MemoryMeter, Stretch
+from wattload.core.record.host import LoadLevel, LoadRecord, LoadWindow, MemoryMeter
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
@@ -134,8 +134,8 @@ def made(kind: type[Part], values: dict[str, Any]) -> Part:
     return read(kind, REASON, **{name: each for name, each in values.items() if each is not None})
 
 
-def level(stretch: Stretch, cpu: float = 0.86, memory: float = 0.5, **other: Any) -> LoadLevel:
-    start_s = {"alone": 0, "during": 10, "after": 20}[stretch]
+def level(window: LoadWindow, cpu: float = 0.86, memory: float = 0.5, **other: Any) -> LoadLevel:
+    start_s = {"alone": 0, "during": 10, "after": 20}[window]
     values: dict[str, Any] = {
         "start_ns": start_s * NS_PER_S,
         "end_ns": (start_s + 10) * NS_PER_S,
@@ -147,9 +147,9 @@ def level(stretch: Stretch, cpu: float = 0.86, memory: float = 0.5, **other: Any
         "memory_bytes_per_s": memory * PEAK,
         "memory_share": memory,
         "copied_bytes_per_s": memory * PEAK / 2,
-        "work_fraction": 0.6 if stretch == "during" else 1.0,
+        "work_fraction": 0.6 if window == "during" else 1.0,
     }
-    return made(LoadLevel, {"host": "box", "stretch": stretch} | values | other)
+    return made(LoadLevel, {"host": "box", "window": window} | values | other)
 
 
 def load(*levels: LoadLevel, **changes: Any) -> LoadRecord:
@@ -189,7 +189,7 @@ def busy(*loads: LoadRecord, kept: float | None = 0.6, name: str = "busy") -> Ru
     def placed(found: LoadLevel) -> LoadLevel:
         length_ns = found.end_ns - found.start_ns
         start_ns = {"alone": first_ns - length_ns, "during": first_ns, "after": last_ns}
-        edges = {"start_ns": start_ns[found.stretch], "end_ns": start_ns[found.stretch] + length_ns}
+        edges = {"start_ns": start_ns[found.window], "end_ns": start_ns[found.window] + length_ns}
         return found.model_copy(update={"host": host, **edges})
 
     def named(each: LoadRecord) -> LoadRecord:
@@ -216,11 +216,11 @@ def test_levels_within_the_bands_pass() -> None:
     assert check.sentence.startswith("Load busy: CPU 0.875, memory 0.475 before the workload and")
 
 
-@pytest.mark.parametrize("stretch", ["alone", "after"])
+@pytest.mark.parametrize("window", ["alone", "after"])
 @pytest.mark.parametrize(("cpu", "memory"), [(0.83, 0.5), (0.89, 0.5), (0.86, 0.46), (0.86, 0.54)])
-def test_a_level_outside_of_a_band_fails(stretch: Stretch, cpu: float, memory: float) -> None:
+def test_a_level_outside_of_a_band_fails(window: LoadWindow, cpu: float, memory: float) -> None:
     levels = [level("alone"), level("during"), level("after")]
-    levels[0 if stretch == "alone" else 2] = level(stretch, cpu, memory)
+    levels[0 if window == "alone" else 2] = level(window, cpu, memory)
     check = judged(busy(load(*levels)))
     assert check.verdict == "fail"
     assert check.fails_run

@@ -145,12 +145,12 @@ def test_a_trace_has_every_read_and_goes(
     process.wait(timeout=60)
     instances = tracing / "instances"
     assert list(instances.glob(f"wattload-trace-{process.pid}-*"))
-    with profile(devices) as stretch:
+    with profile(devices) as traced:
         assert list(instances.glob(f"wattload-trace-{os.getpid()}-*"))
         read_rows(tmp_path / "rows", 300)
     for pid in (process.pid, os.getpid()):
         assert not list(instances.glob(f"wattload-trace-{pid}-*"))
-    said, requests = stretch.result, stretch.requests
+    said, requests = traced.result, traced.requests
     assert said is not None
     assert said.source == "tracefs"
     assert said.lost_events == 0
@@ -172,25 +172,25 @@ def test_counters_give_means_where_there_is_no_trace(
     mounts.parent.mkdir(parents=True)
     mounts.write_text("")
     (tmp_path / "proc/filesystems").write_text("nodev\tproc\n")
-    with profile(devices, Roots(proc=tmp_path / "proc")) as stretch:
+    with profile(devices, Roots(proc=tmp_path / "proc")) as traced:
         read_rows(tmp_path / "rows", 100)
-    said = stretch.result
+    said = traced.result
     assert isinstance(said, IOProfile)
     assert said.source == "block counters"
     assert said.reason == "this kernel has no tracefs; it is built without CONFIG_TRACING"
     assert (said.reads or 0) >= 100
     assert (said.mean_read_bytes or 0) >= ROW
-    assert (said.sizes, said.peak_depth, stretch.requests) == (None, None, None)
+    assert (said.sizes, said.peak_depth, traced.requests) == (None, None, None)
     assert said.as_json()["latency"]["p99_s"] is None
 
 
 def test_unknown_devices_give_no_figures() -> None:
-    with profile(["no-such-device"]) as stretch:
+    with profile(["no-such-device"]) as traced:
         pass
-    assert stretch.result is not None
-    assert stretch.result.source is None
-    assert stretch.result.reads is None
-    assert "there is no block device no-such-device" in (stretch.result.reason or "")
+    assert traced.result is not None
+    assert traced.result.source is None
+    assert traced.result.reads is None
+    assert "there is no block device no-such-device" in (traced.result.reason or "")
 
 
 def test_without_a_device_nothing_is_traced() -> None:

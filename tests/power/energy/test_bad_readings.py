@@ -176,7 +176,7 @@ def test_constant_power_is_integrated(kind: str, watts: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["power", "sliding", "counter"])
-def test_without_an_idle_stretch_there_is_a_figure(kind: str) -> None:
+def test_without_an_idle_interval_there_is_a_figure(kind: str) -> None:
     meter = meters()[kind]
     inside_s = TIMES_S[(TIMES_S >= 0) & (TIMES_S <= 60)]
     found = record(meter, inside_s, meter.read(inside_s))

@@ -131,7 +131,7 @@ def test_the_length_of_a_read_belongs_to_the_change_it_saw() -> None:
     assert result.energy_j == pytest.approx(25 * 4.02 + 15 * 5.98, rel=1e-9)
 
 
-def test_an_unread_stretch_is_bounded_by_what_any_state_allows() -> None:
+def test_an_unread_interval_is_bounded_by_what_any_state_allows() -> None:
     values = np.where(TIMES_S == 4.2, np.nan, 15.0)
     sensor = Bounds(lowest_w=0.005, highest_w=25.0)
     upper = trace_of(TIMES_S, values, channel=Channel.UPPER_W)

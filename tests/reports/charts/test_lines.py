@@ -143,7 +143,7 @@ def test_a_round_is_its_bytes_over_its_seconds_and_the_rest_is_left_out(run: Run
     assert found.seconds.size == 150
 
 
-def test_time_between_two_stretches_of_a_phase_is_in_no_round(run: Run) -> None:
+def test_time_between_two_intervals_of_a_phase_is_in_no_round(run: Run) -> None:
     # 40 s of work, a pause of 100 s, 20 s of work: one round, and the pause is not in it.
     times = [float(second) for second in [*range(40), *range(140, 160)]]
     traced = _traced(run, times, [100] * 60)
@@ -153,7 +153,7 @@ def test_time_between_two_stretches_of_a_phase_is_in_no_round(run: Run) -> None:
     assert found.seconds.tolist() == [100.0] * 60
 
 
-def test_a_bin_that_begins_before_its_stretch_counts_in_it(run: Run) -> None:
+def test_a_bin_that_begins_before_its_interval_counts_in_it(run: Run) -> None:
     traced = _traced(run, [99.95, 100.5], [70, 50])
     found = progress_of(traced, _phase(run, (0.0, 60.0), (100.0, 160.0)))
     assert found is not None

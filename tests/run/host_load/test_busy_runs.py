@@ -116,7 +116,7 @@ def test_the_level_of_stressapptest_is_measured(tmp_path: Path) -> None:
     assert done.returncode in (0, 3), done.stderr  # 3: something else ran beside this test
     record = record_of(tmp_path)
     (load,) = record.loads
-    assert [level.stretch for level in load.levels] == ["alone", "during", "after"]
+    assert [level.window for level in load.levels] == ["alone", "during", "after"]
     assert load.cpu_share_asked is None
     assert load.missing["kept_fraction"].startswith("a program other than")
     alone = load.level("alone")
@@ -144,7 +144,7 @@ def test_a_busy_run_from_end_to_end(tmp_path: Path, workload: str) -> None:
     assert done.returncode in (0, 3), done.stdout + done.stderr
     record = record_of(tmp_path)
     (load,) = record.loads
-    assert [level.stretch for level in load.levels] == ["alone", "during", "after"]
+    assert [level.window for level in load.levels] == ["alone", "during", "after"]
     for level in load.levels[::2]:  # `null` is over before the load has done a period's work
         assert None not in (level.cpu_share, level.memory_share, level.work_fraction)
     # It settled, which is in the bands. Whether a shared host stays as fast is not ours to assert.

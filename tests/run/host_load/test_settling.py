@@ -47,7 +47,7 @@ class Host:
             LoadLevel,
             "not in the model",
             host="box",
-            stretch="alone",
+            window="alone",
             start_ns=0,
             end_ns=1,
             cpu_share=done + self.other,

@@ -149,7 +149,7 @@ def _state_held(record: RunRecord, state: PowerStateRecord) -> Check:
 def _strayed_s(record: RunRecord, state: PowerStateRecord) -> dict[str, float]:
     """Return timed seconds in operational states other than the requested one, by state.
 
-    The source that saw the most of them decides. Transitions and unread stretches do not count.
+    The source that saw the most of them decides. Transitions and unread intervals do not count.
     """
     timed = {(window.name, window.host) for window in record.timed_windows()}
     allowed = {str(state.requested), *map(str, _sleeping(record, state))}

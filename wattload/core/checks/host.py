@@ -40,7 +40,7 @@ LOAD_LEVEL = "load_level"
 SHORTEST_S = 0.95 * ALONE_S
 SHARE_ERROR = 0.03
 TICKS_S = 0.04
-"""The kernel counts CPU time in ticks: a process's may be off by some of them in any stretch."""
+"""The kernel counts CPU time in ticks: a process's may be off by some of them in any window."""
 _TOLERANCE = 1e-6
 
 
@@ -180,9 +180,9 @@ def _level_check(record: RunRecord, load: LoadRecord) -> Check:
         "memory_band": MEMORY_BAND,
     }
     for level in levels:
-        figures[f"{level.stretch}_cpu_share"] = level.cpu_share
-        figures[f"{level.stretch}_memory_share"] = level.memory_share
-        figures[f"{level.stretch}_other_cpu_share"] = level.other_cpu_share
+        figures[f"{level.window}_cpu_share"] = level.cpu_share
+        figures[f"{level.window}_memory_share"] = level.memory_share
+        figures[f"{level.window}_other_cpu_share"] = level.other_cpu_share
     return Check(
         name=LOAD_LEVEL + of_host(record, load.host),
         verdict="fail" if faults else "warn" if is_short else "pass",
@@ -209,7 +209,7 @@ def _out_of_band(load: LoadRecord) -> Iterator[str]:
                 (wanted, "asked") if wanted is not None else (before_share, "before")
             )
             if share is None and wanted is not None:
-                yield f"its {what} share {level.stretch} is unknown"
+                yield f"its {what} share {_when(level)} is unknown"
             elif share is None or reference is None:
                 continue
             elif abs(share - reference) > band + _TOLERANCE:
@@ -220,7 +220,7 @@ def _out_of_band(load: LoadRecord) -> Iterator[str]:
 
 
 def _when(level: LoadLevel) -> str:
-    return "before the workload" if level.stretch == "alone" else "after the workload"
+    return f"{'before' if level.window == 'alone' else level.window} the workload"
 
 
 def _others(level: LoadLevel) -> str:
@@ -244,13 +244,13 @@ def _unmeasured(record: RunRecord, load: LoadRecord) -> Iterator[str]:
         # Of stolen time a kernel may count some as its processes'.
         most = level.cpu_share + _share_error(record, level) + (level.steal_share or 0.0)
         if not level.cpu_share - _TOLERANCE <= sum(known) <= most:
-            yield f"its parts of the CPU share {level.stretch} do not add up"
+            yield f"its parts of the CPU share {_when(level)} do not add up"
 
 
 def _share_error(record: RunRecord, level: LoadLevel) -> float:
     """Return how far apart shares of a level may be: by ticks, which matter if it is short."""
     seconds = _length_s(level)
-    if level.stretch == "during":
+    if level.window == "during":
         windows = [each for each in record.timed_windows() if each.host == level.host]
         seconds = min([seconds, *(each.active_s for each in windows)])
     return SHARE_ERROR + TICKS_S / max(seconds, 1e-9)

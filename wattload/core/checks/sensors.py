@@ -277,7 +277,7 @@ def _within(
 def power_updates(record: RunRecord) -> Sequence[Check]:
     """Fail a run in which a sensor repeated one reading while the drive's activity changed.
 
-    The repeated stretch already counts as a gap (``EnergyRecord.stale_s``). If flat power can't be
+    The repeated interval already counts as a gap (``EnergyRecord.stale_s``). If flat power can't be
     told from a stuck sensor, a fine sensor that never changed in half a minute of work is a
     warning. A coarse sensor is one only if it showed the same power at idle.
     """

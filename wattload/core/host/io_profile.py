@@ -1,7 +1,7 @@
-"""What block devices saw during a stretch of a run: sizes, depth and latency of their requests.
+"""What block devices saw during a part of a run: sizes, depth and latency of their requests.
 
 The kernel's trace has every request. Where it can't be used, the counters of the devices give
-means alone. Tracing costs CPU time for each request, so the stretch is one of its own, untimed.
+means alone. Tracing costs CPU time for each request, so the part is one of its own, untimed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DeviceLatency:
 class IOProfile:
     """What block devices saw.
 
-    From ``tracefs``, reads are those issued and completed within the stretch, latency is that
+    From ``tracefs``, reads are those issued and completed within that part, latency is that
     between, at the driver, and depth counts reads and writes of all devices together. From ``block
     counters``, latency is the mean over reads and writes, from the entry to the block layer on, and
     includes the time that the kernel queues them. ``mean_depth`` is over the time with a request in
@@ -80,7 +80,7 @@ class IOProfile:
 
 
 class Profile:
-    """The stretch; ``result`` and ``requests`` are there after its end.
+    """The traced part of the run; ``result`` and ``requests`` are there after its end.
 
     ``requests`` has a row per request, in the order of issue: ``issued_ns`` and ``completed_ns``
     (CLOCK_MONOTONIC), ``bytes``, ``device`` and ``is_read``. It is ``None`` without a trace.

@@ -103,7 +103,7 @@ class SoftwareFacts(Observed):
     git_dirty: bool | None
 
 
-Stretch = Literal["alone", "during", "after"]
+LoadWindow = Literal["alone", "during", "after"]
 MemoryMeter = Literal["uncore", "resctrl", "self_reported"]
 
 CPU_BAND = 0.02
@@ -119,7 +119,7 @@ NONE = "none"
 
 
 class LoadLevel(Observed):
-    """How busy a host was in one stretch: before the workload, while it ran, and after it.
+    """How busy a host was in one timed window: before the workload, while it ran, and after it.
 
     ``during`` is from the beginning of the first timed phase to the end of the last one; the time
     between its timed phases counts in none of the figures.
@@ -135,7 +135,7 @@ class LoadLevel(Observed):
     """
 
     host: str
-    stretch: Stretch
+    window: LoadWindow
     start_ns: int
     end_ns: int
     cpu_share: float | None
@@ -183,17 +183,17 @@ class LoadRecord(Observed):
     remarks: tuple[str, ...] = ()
     levels: tuple[LoadLevel, ...] = ()
 
-    def level(self, stretch: Stretch) -> LoadLevel | None:
-        """Return what was measured in a stretch, ``None`` if nothing was."""
-        return next((level for level in self.levels if level.stretch == stretch), None)
+    def level(self, window: LoadWindow) -> LoadLevel | None:
+        """Return what was measured in a window, ``None`` if nothing was."""
+        return next((level for level in self.levels if level.window == window), None)
 
 
 def kept_fraction(levels: Sequence[LoadLevel]) -> float | None:
     """Return the part of its work that a load still did during the workload.
 
-    Its quotas per second are the same in every stretch. ``None`` if its work was not counted.
+    Its quotas per second are the same in every window. ``None`` if its work was not counted.
     """
-    work = {level.stretch: level.work_fraction for level in levels}
+    work = {level.window: level.work_fraction for level in levels}
     alone, during = work.get("alone"), work.get("during")
     return during / alone if alone and during is not None else None
 

@@ -31,8 +31,8 @@ def merge_intervals(intervals: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
 class PhaseSpan(Frozen):
     """One phase on one rank: CLOCK_MONOTONIC of ``host``, and the application's byte counts.
 
-    The bytes of a nested phase are its own, and not its parent's. A part (``is_part``) is a stretch
-    of its parent, found afterwards: its bytes are the parent's too, so sums leave it out.
+    The bytes of a nested phase are its own, and not its parent's. A part (``is_part``) is an
+    interval of its parent, found afterwards: its bytes are the parent's too, so sums leave it out.
     """
 
     name: str

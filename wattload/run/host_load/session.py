@@ -15,8 +15,8 @@ from wattload.core.record.host import (
     NONE,
     LoadLevel,
     LoadRecord,
+    LoadWindow,
     MemoryMeter,
-    Stretch,
     kept_fraction,
 )
 from wattload.core.sysfs import Observation
@@ -79,7 +79,7 @@ class LoadSession:
         self._remarks: tuple[str, ...] = ()
         self._settled_at: Reading | None = None
         self._edges: list[Reading] = []
-        """Where stretches with a timed phase began and ended, in turn."""
+        """Where windows with a timed phase began and ended, in turn."""
         self._open_count = 0
         self._lock = threading.Lock()
 
@@ -164,10 +164,10 @@ class LoadSession:
             self._levels.append(self._level("after", meter, self._config.alone_s))
         self.close()
 
-    def _level(self, stretch: Stretch, meter: HostMeter, seconds: float) -> LoadLevel:
+    def _level(self, window: LoadWindow, meter: HostMeter, seconds: float) -> LoadLevel:
         first = meter.read()
         time.sleep(seconds)
-        return meter.level(stretch, first, meter.read(), self._reference())
+        return meter.level(window, first, meter.read(), self._reference())
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from wattload.core.errors import RunError
 from wattload.core.host.cgroups import cpu_limit
 from wattload.core.host.counters import PRESSURES, CpuShares, CpuTime, ProcessTree, pressure_s
 from wattload.core.host.memory_traffic import FoundMeter
-from wattload.core.record.host import CPU_BAND, MEMORY_BAND, LoadLevel, MemoryMeter, Stretch
+from wattload.core.record.host import CPU_BAND, MEMORY_BAND, LoadLevel, LoadWindow, MemoryMeter
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
 from wattload.core.units import NS_PER_S
 from wattload.loaders.engine.load import PERIOD_US, LoadCounts
@@ -147,7 +147,7 @@ class HostMeter:
 
     def level(
         self,
-        stretch: Stretch,
+        window: LoadWindow,
         first: Reading,
         last: Reading,
         peak_bytes_per_s: float | None,
@@ -188,7 +188,7 @@ class HostMeter:
         return observation.build(
             LoadLevel,
             host=self._host,
-            stretch=stretch,
+            window=window,
             start_ns=first.cpu.time_ns,
             end_ns=end_ns,
             cpu_share=cpu.busy,
