@@ -484,7 +484,7 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
         letter, top = track.letter if len(tracks) > 1 else "", index * lane
         _draw_strip(frame, track, top, strip, initials)
         _mark_phases(frame, track, is_alone=not letter)
-        _draw_words(frame, track, letter, top + 15 + strip, own if has_room else [])
+        _draw_labels(frame, track, letter, top + 15 + strip, own if has_room else [])
     return frame
 
 
@@ -553,7 +553,7 @@ def _mark_phases(frame: Frame, track: Track, *, is_alone: bool) -> None:
                 frame.line([at_s] * 2, [frame.y.low, frame.y.high], role, dash="2 3", width=0.8)
 
 
-def _draw_words(
+def _draw_labels(
     frame: Frame, track: Track, letter: str, y: float, labels: Sequence[tuple[str, float, float]]
 ) -> None:
     """Print under a run's strip how long its phases took, and their energy.

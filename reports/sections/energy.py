@@ -120,7 +120,7 @@ def _choice(record: RunRecord) -> str:
 
 def _energies(record: RunRecord) -> Table:
     energies = record.power.energy
-    names = {_known_by(record, each): evidence_words(record, each) for each in energies}
+    names = {_known_by(record, each): figure_evidence_text(record, each) for each in energies}
     note = "; ".join(f"{name}: {words}" for name, words in names.items()) + "."
     if any(e.evidence is Evidence.BOUNDS and e.lower_j is not None for e in energies):
         note += f" {SOFT_BOUND}."
@@ -161,7 +161,7 @@ def source_facts(record: RunRecord, figure: EnergyRecord | IdleRecord) -> Source
     return sources_of(record).get((figure.host, figure.source, figure.device))
 
 
-def evidence_words(record: RunRecord, figure: EnergyRecord | IdleRecord) -> str:
+def figure_evidence_text(record: RunRecord, figure: EnergyRecord | IdleRecord) -> str:
     """Return how a figure is known, in words; a recording is not called a measurement."""
     facts = source_facts(record, figure)
     return evidence_text(

@@ -140,7 +140,7 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     blocks: list[Block] = [_verdicts(subject, screen)]
     has_column = len(subject.arms) == 1 and any(row.devices for row in screen.rows)
     if screen.no_power and not has_column:
-        blocks.append(Paragraph(no_power_words(screen), quiet=True))
+        blocks.append(Paragraph(no_power_text(screen), quiet=True))
     if all(subject.faults(run) for run in subject.runs):
         place = len(blocks) if has_complete(subject) else 0  # before figures that are no results
         blocks[place:place] = limits_notices(subject)[:1]
@@ -151,7 +151,7 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     return blocks
 
 
-def no_power_words(screen: FirstScreen) -> str:
+def no_power_text(screen: FirstScreen) -> str:
     """Return why no workload has a drive's energy, as a sentence."""
     verdict, _, reason = screen.no_power.partition(": ")
     return f"Drive energy: {verdict}{f' ({reason})' if reason else ''}."

@@ -33,7 +33,7 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.wording import host_words, sentence_of, target_words, unique
+from wattload.reports.sections.wording import hosts_text, sentence_of, target_text, unique
 from wattload.reports.stats.comparison import excluding_conditions
 from wattload.reports.stats.conditions import (
     compared_group,
@@ -180,7 +180,7 @@ def machine_blocks(run: Run) -> list[Block]:
 
 def _target(target: TargetRecord) -> Iterator[Block]:
     facts = target.facts
-    yield Heading(f"Target {facts.index}: {target_words(facts)}")
+    yield Heading(f"Target {facts.index}: {target_text(facts)}")
     warnings = list(facts.warnings)
     if facts.virtual and not any("guest-cold" in warning for warning in warnings):
         warnings.append(
@@ -338,8 +338,8 @@ def _setup(subject: Subject) -> str:
     records = [run.record for run in subject.runs]
     scales = listed(unique(record.workload.scale for record in records))
     loaders = listed(unique(w.loader for w in (r.workload for r in records) if w.uses_loader))
-    hosts = listed(unique(host_words(record) for record in records))
-    targets = listed(unique(target_words(t.facts) for r in records for t in r.targets))
+    hosts = listed(unique(hosts_text(record) for record in records))
+    targets = listed(unique(target_text(t.facts) for r in records for t in r.targets))
     loader = f", loader {loaders}" if loaders else ""
     what = f"Scale {scales}{loader}, on {hosts}, against {targets or 'no target'}."
     if len(subject.arms) < 2:  # noqa: PLR2004 - one arm differs from none

@@ -27,7 +27,7 @@ from wattload.reports.charts.arms import observed_states, states_figure
 from wattload.reports.charts.timeline import energy_figure
 from wattload.reports.runs.compact import highest_temperature_k
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.energy import evidence_words, source_facts
+from wattload.reports.sections.energy import figure_evidence_text, source_facts
 from wattload.reports.sections.first import tracks_of, with_choice
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
 from wattload.reports.sections.wording import anchor, unique
@@ -186,7 +186,7 @@ def whole_run_table(record: RunRecord) -> Table | None:
             "#coverage": lambda each: Cell(
                 percent(each.coverage), remark=counted(each.sample_count, "sample")
             ),
-            "evidence": lambda each: evidence_words(record, each),
+            "evidence": lambda each: figure_evidence_text(record, each),
         },
         "All figures of a device cover one window, from the sampler's start to its end, with the "
         "idle time before and after the phases. What a device integrates itself (a drive by "
@@ -257,7 +257,7 @@ def _idle_row(
         _mean(pair.get(False)),
         _difference(pair, cost),
         _idle_state(polled),
-        evidence_words(record, some),
+        figure_evidence_text(record, some),
     )
 
 

@@ -157,7 +157,7 @@ def _ratio_cell(entry: Row, effect: Effect) -> Cell:
         entry.quantity.effect_text(entry.in_favour(of)) for of in (effect.ratio, effect.medians)
     )
     remark = f"medians: {medians}" if medians != ratio else ""
-    return Cell(entry.ratio_words(effect.ratio), remark=remark)
+    return Cell(entry.ratio_text(effect.ratio), remark=remark)
 
 
 def _interval_cell(entry: Row, effect: Effect) -> Cell:

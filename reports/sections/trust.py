@@ -172,7 +172,7 @@ def check_names(names: Sequence[str], sources: Collection[str]) -> str:
         names: those of the checks.
         sources: names of power sources, which are kept; two in a row are "one with other".
     """
-    words = [_words(name, sources) for name in names]
+    words = [_name_parts(name, sources) for name in names]
     columns = zip(*words, strict=False)
     common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     rests = [_join(each[common:], sources) for each in words]
@@ -181,7 +181,7 @@ def check_names(names: Sequence[str], sources: Collection[str]) -> str:
     return f"{' '.join(words[0][:common])} ({listed(rests)})"
 
 
-def _words(name: str, sources: Collection[str]) -> list[str]:
+def _name_parts(name: str, sources: Collection[str]) -> list[str]:
     longest_first = sorted(sources, key=len, reverse=True)
     whole = "|".join(f"(?<![^_]){re.escape(source)}(?![^_])" for source in longest_first)
     return re.findall(f"{whole}|[^_]+" if whole else "[^_]+", name)

@@ -54,7 +54,7 @@ def moment(utc: str) -> str:
     return f"{utc[:19].replace('T', ' ')} UTC"
 
 
-def target_words(facts: TargetFacts) -> str:
+def target_text(facts: TargetFacts) -> str:
     """Return a target's path, file system and disk; a raw target is a whole device instead."""
     place = facts.path or f"a {facts.kind} target"
     top = leaf = facts.stack
@@ -73,7 +73,7 @@ def target_words(facts: TargetFacts) -> str:
     return f"{place} (whole device: {words})"
 
 
-def host_words(record: RunRecord) -> str:
+def hosts_text(record: RunRecord) -> str:
     """Return the hosts of a run: name, CPUs, memory and hypervisor."""
     words = []
     for host in record.hosts:

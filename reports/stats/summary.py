@@ -650,8 +650,8 @@ def _sensor(subject: Subject, place: Place) -> str:
     if len(failed) > 1:
         words = f"{FAILED_SENSOR} in {len(failed)} of {counted(len(runs), 'run')}"
         return words if is_excluded else f"{words}; their energies count"
-    place_words = f" in run {_short(failed[0].id)}" if len(runs) > 1 else ""
-    return f"{FAILED_SENSOR}{place_words}; its energy {'is excluded' if is_excluded else 'counts'}"
+    place_text = f" in run {_short(failed[0].id)}" if len(runs) > 1 else ""
+    return f"{FAILED_SENSOR}{place_text}; its energy {'is excluded' if is_excluded else 'counts'}"
 
 
 def _counts(subject: Subject, place: Place, *every: Bars) -> str:

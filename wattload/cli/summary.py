@@ -31,7 +31,7 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
 from wattload.reports.sanitize import sanitize
-from wattload.reports.sections.wording import target_words
+from wattload.reports.sections.wording import target_text
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.summary import answer
@@ -114,7 +114,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
 
 def _job(record: RunRecord) -> Iterator[Line]:
     """Yield what a run did; the last line is its CPU time."""
-    targets = listed([sanitize(target_words(each.facts)) for each in record.targets])
+    targets = listed([sanitize(target_text(each.facts)) for each in record.targets])
     yield Line("target", targets)
     if path := counted_text(record):
         yield Line("path", path)

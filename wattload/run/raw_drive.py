@@ -173,7 +173,7 @@ class KnownDrive:
         return DriveHistory(
             last_format=notes.last_format or "unknown",
             last_trim=notes.last_trim or "unknown",
-            preconditioning="unknown" if conditioning is None else _words(conditioning),
+            preconditioning="unknown" if conditioning is None else _conditioning_text(conditioning),
             preconditioning_bytes=(
                 None
                 if conditioning is None
@@ -380,7 +380,7 @@ def _reads_as(content: Content) -> str:
     return ", ".join(f"{count} blocks {words}" for words, count in counts.items() if count)
 
 
-def _words(done: Conditioning) -> str:
+def _conditioning_text(done: Conditioning) -> str:
     passes = done.sequential_bytes / done.range_bytes if done.range_bytes else 0.0
     words = (
         f"sequential, {done.block_bytes // 1024} KiB, {passes:.2f} passes over "

@@ -35,7 +35,7 @@ from wattload.core.storage.efi import EFI_TYPE
 from wattload.core.storage.guard import Guard, NvmeFacts, Permission
 from wattload.core.storage.raw_device import (
     DriveName,
-    attachment_words,
+    attachment_text,
     drive_name,
     require_same,
 )
@@ -647,7 +647,7 @@ def test_only_what_is_known_to_be_private_is_not_shared(
     vendor, _, name = model.partition(" ")
     fill(folder, size="2048", dev="8:0", device__vendor=vendor, device__model=name)
     stack = block_node(folder, Roots(sys=tmp_path), lambda _: None)
-    found = attachment_words(stack, folder)
+    found = attachment_text(stack, folder)
     assert words in found if words else not found
 
 

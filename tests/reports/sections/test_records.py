@@ -35,7 +35,7 @@ from wattload.reports.sections.energy import energy_blocks
 from wattload.reports.sections.machine import machine_blocks
 from wattload.reports.sections.power import whole_tables
 from wattload.reports.sections.runs import figures_tables, phases_tables
-from wattload.reports.sections.wording import target_words
+from wattload.reports.sections.wording import target_text
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "records"
 HOST, DEVICE = "box", "SERIALA01"
@@ -341,4 +341,4 @@ def test_a_raw_target_is_a_whole_device(
     stack = kind and (node(kind) if below is None else node(kind, node(below)))
     changes = {"kind": "block", "path": "/dev/x", "file_system": None, "stack": stack}
     facts = target.facts.model_copy(update={**changes, "virtual": False})
-    assert target_words(facts) == words
+    assert target_text(facts) == words

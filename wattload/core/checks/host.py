@@ -170,7 +170,7 @@ def _level_check(record: RunRecord, load: LoadRecord) -> Check:
     levels = [level for level in (load.level("alone"), load.level("after")) if level is not None]
     short_s = min((_length_s(level) for level in levels), default=0.0)
     is_short = short_s < SHORTEST_S
-    words = "; ".join(faults) if faults else _words(load)
+    words = "; ".join(faults) if faults else _levels_text(load)
     if is_short and not faults:
         words += f"; it was measured over {short_s:.1f} s, less than {ALONE_S:.0f} s"
     figures: dict[str, float | int | str | None] = {
@@ -260,7 +260,7 @@ def _length_s(level: LoadLevel) -> float:
     return (level.end_ns - level.start_ns) / NS_PER_S
 
 
-def _words(load: LoadRecord) -> str:
+def _levels_text(load: LoadRecord) -> str:
     """Return the levels that hold, in words."""
     parts = []
     for level in (load.level("alone"), load.level("after")):

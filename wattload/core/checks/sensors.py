@@ -130,7 +130,7 @@ def _sensor(
         verdict=verdict,
         mandatory=verdict == "fail" and not found.is_explained,
         sentence=(
-            f"{source.name} is declared as {_sensor_words(facts.sensor)} {reads} like "
+            f"{source.name} is declared as {_sensor_text(facts.sensor)} {reads} like "
             f"{_SHAPES[found.shape].format(found.window_s)}"
             f"{', ' + late if found.is_known else ''}{remark}."
         ),
@@ -153,7 +153,7 @@ _SHAPES = {
 }
 
 
-def _sensor_words(sensor: object) -> str:
+def _sensor_text(sensor: object) -> str:
     if isinstance(sensor, Boxcar):
         return _SHAPES["boxcar"].format(sensor.window_s)
     return _SHAPES["mean" if isinstance(sensor, Counter) else "instant"]

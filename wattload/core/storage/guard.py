@@ -43,11 +43,11 @@ from wattload.core.storage.efi import has_efi_partition
 from wattload.core.storage.file_system import read_mounts, unescape
 from wattload.core.storage.raw_device import (
     DriveName,
-    attachment_words,
+    attachment_text,
     disk_folder,
     drive_name,
-    drive_words,
-    kind_words,
+    drive_text,
+    kind_text,
     namespace_id,
     partitions,
     require_same,
@@ -178,7 +178,7 @@ class Guard:
         for step in (*first, *self._last_steps()):
             refusals.extend(_refusals(step))
         return Inspection(
-            words=drive_words(self._stack, self.identity.size_bytes),
+            words=drive_text(self._stack, self.identity.size_bytes),
             refusals=tuple(refusals),
             findings=self.findings,
             is_shared=bool(self._sharing),
@@ -216,7 +216,7 @@ class Guard:
     def _drive(self) -> Iterator[Refusal]:
         """Yield why it is not a whole drive that this run can write."""
         path, folder = self.identity.path, self._folder
-        if words := kind_words(self._stack):
+        if words := kind_text(self._stack):
             yield Refusal(f"{path} is {words}; name the whole drive under it")
         if read_int(folder / "ro"):
             yield Refusal(
@@ -239,7 +239,7 @@ class Guard:
     def _owner(self) -> Iterator[Refusal]:
         path = self.identity.path
         self.name = drive_name(path, self._folder, self._stack, self._roots)
-        words = drive_words(self._stack, self.identity.size_bytes)
+        words = drive_text(self._stack, self.identity.size_bytes)
         if not self._permission.serials:
             yield Refusal(
                 f"{path} is {words}, all of which would be overwritten; give target.serial= "
@@ -276,7 +276,7 @@ class Guard:
         for name, folder in places.items():
             for holder in sorted((folder / "holders").iterdir()):
                 yield Refusal(
-                    f"{path} is in use: {name} is part of {_holder_words(holder.resolve())}"
+                    f"{path} is in use: {name} is part of {_holder_text(holder.resolve())}"
                 )
         mounts = read_mounts(self._roots)
         for mount in mounts:
@@ -357,7 +357,7 @@ class Guard:
 
     def _other_hosts(self) -> Iterator[str]:
         if self._stack.kind != "namespace":
-            if reason := attachment_words(self._stack, self._folder):
+            if reason := attachment_text(self._stack, self._folder):
                 yield reason
             return
         names = [node.name for node in controllers_in(self._stack)]
@@ -395,7 +395,7 @@ class Guard:
             words = dict.fromkeys(found[name] for name in missing)
             yield Refusal(
                 f"{path} holds {_joined(list(words))}; target.overwrite= must name "
-                f"{_count_words(len(missing))} if it may be lost: "
+                f"{_count_text(len(missing))} if it may be lost: "
                 f"target.overwrite=[{','.join(self.findings)}]",
                 can_be_lifted=True,
             )
@@ -534,7 +534,7 @@ def _refuse(step: Callable[[], Iterator[Refusal]]) -> None:
         raise TargetError(refusal.sentence)
 
 
-def _holder_words(folder: Path) -> str:
+def _holder_text(folder: Path) -> str:
     """Return a holder in words: ``LVM2 volume vg-data (dm-0)``."""
     name = folder.name
     try:
@@ -556,5 +556,5 @@ def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _count_words(count: int) -> str:
+def _count_text(count: int) -> str:
     return {1: "it", 2: "both"}.get(count, f"all {count}")

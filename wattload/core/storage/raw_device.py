@@ -183,14 +183,14 @@ def partition_node(partition: Partition, roots: Roots = LIVE) -> Path:
     return node
 
 
-def kind_words(stack: BlockNode) -> str | None:
+def kind_text(stack: BlockNode) -> str | None:
     """Return why a device is not a drive that may be overwritten, ``None`` if it is one."""
     if stack.kind in WHOLE_DRIVES:
         return None
     return _WORDS.get(stack.kind, "not a kind of drive that wattload knows")
 
 
-def drive_words(stack: BlockNode, size_bytes: int) -> str:
+def drive_text(stack: BlockNode, size_bytes: int) -> str:
     """Return a drive as a person knows it, without its serial: ``a Micron_9550 of 30.72 TB``."""
     models = [node.model for node in controllers_in(stack) if node.model]
     if stack.kind == "loop":
@@ -202,7 +202,7 @@ def drive_words(stack: BlockNode, size_bytes: int) -> str:
     return f"a {model} of {format_bytes(size_bytes)}"
 
 
-def attachment_words(stack: BlockNode, folder: Path) -> str:
+def attachment_text(stack: BlockNode, folder: Path) -> str:
     """Return how other hosts may reach a drive that is not NVMe, empty if it is this host's alone.
 
     Known as private are ATA, SAS and USB by their place in sysfs, loop devices and memory.
