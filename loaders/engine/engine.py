@@ -50,7 +50,7 @@ from wattload.loaders.engine.library import (
     exception_of,
     fall_back,
 )
-from wattload.loaders.engine.plan import Place, check, encode, needed_bytes
+from wattload.loaders.engine.plan import MemoryPosition, check, encode, needed_bytes
 
 SLICE_S = 0.05
 """The longest wait, in seconds, before interrupts are seen and bytes are counted."""
@@ -368,8 +368,12 @@ class IOEngine:
         """
         block_bytes, depth, _ = self._limits
         check(plan, block_bytes=block_bytes, depth=depth, alignment_bytes=alignment_bytes)
-        place = None if destination is None else self._place(destination, plan, alignment_bytes)
-        data = encode(plan, alignment_bytes=alignment_bytes, direct=self._direct, destination=place)
+        position = (
+            None if destination is None else self._position(destination, plan, alignment_bytes)
+        )
+        data = encode(
+            plan, alignment_bytes=alignment_bytes, direct=self._direct, destination=position
+        )
         job = ctypes.c_void_p()
         with self._lock:
             if self._handle is None:
@@ -415,10 +419,12 @@ class IOEngine:
         )
         return library.open_handle("wl_engine_open", setup)
 
-    def _place(self, destination: NDArray[np.uint8], plan: IOPlan, alignment_bytes: int) -> Place:
-        """Return the place of a destination; raises ``ConfigError`` outside the regions."""
-        place = self._find(destination)
-        if place is None:
+    def _position(
+        self, destination: NDArray[np.uint8], plan: IOPlan, alignment_bytes: int
+    ) -> MemoryPosition:
+        """Return the position of a destination; raises ``ConfigError`` outside the regions."""
+        position = self._find(destination)
+        if position is None:
             raise ConfigError("the destination is not in any of the engine's regions")
         needed = needed_bytes(plan, alignment_bytes)
         if not destination.flags.c_contiguous or destination.nbytes < needed:
@@ -426,13 +432,13 @@ class IOEngine:
                 f"the destination must be contiguous and at least the plan's {needed} bytes, got "
                 f"{destination.nbytes}"
             )
-        return place
+        return position
 
-    def _find(self, memory: NDArray[np.uint8]) -> Place | None:
+    def _find(self, memory: NDArray[np.uint8]) -> MemoryPosition | None:
         for number, region in enumerate(self._regions):
             offset = memory.ctypes.data - region.ctypes.data
             if offset >= 0 and offset + memory.nbytes <= region.nbytes:
-                return Place(number, offset)
+                return MemoryPosition(number, offset)
         return None
 
     def _forget(self, ticket: Ticket, extending_files: int) -> None:

@@ -52,7 +52,7 @@ _ALLOCATIONS = {Allocation.PREALLOCATED: 0, Allocation.OVERWRITE: 1, Allocation.
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryPosition:
     """A position in the engine's memory: ``offset_bytes`` into region ``number``."""
 
     number: int
@@ -100,7 +100,7 @@ def ends_of(plan: IOPlan) -> dict[Path, int]:
 
 
 def encode(
-    plan: IOPlan, *, alignment_bytes: int, direct: bool, destination: Place | None = None
+    plan: IOPlan, *, alignment_bytes: int, direct: bool, destination: MemoryPosition | None = None
 ) -> bytes:
     """Return the encoded form of a plan that ``check`` has accepted.
 
@@ -119,20 +119,20 @@ def encode(
     listed = b"" if plan.blocks is None else plan.blocks.astype("<u8", copy=False).tobytes()
     order = _ORDERS[plan.order] if plan.blocks is None else _LISTED
     paths = b"".join(names)
-    place = destination or Place(0, 0)
+    at = destination or MemoryPosition(0, 0)
     nonce, word, first, unit_bytes = _stamp_words(plan)
     size_bytes, major, minor, sequence = _device_words(plan)
     head = HEADER.pack(
         MAGIC,
         HEADER.size + len(body) + len(listed) + len(paths),
         *(_KINDS[plan.kind], order, _ALLOCATIONS[plan.allocation], 0),
-        _flags(plan, direct=direct, places=destination is not None),
+        _flags(plan, direct=direct, has_destination=destination is not None),
         *(plan.block_bytes, alignment_bytes, plan.depth, plan.trace_every or 0),
         plan.operation_count or 0,
         _whole((plan.duration_s or 0) * NS_PER_S),
         _whole(plan.rate_bytes_per_s or 0),
         *(plan.seed % _WORDS, nonce, word, first),
-        *(place.number, unit_bytes, place.offset_bytes),
+        *(at.number, unit_bytes, at.offset_bytes),
         *(len(ends), len(plan.extents), len(paths), len(listed) // 8),
         *(size_bytes, major, minor, sequence),
     )
@@ -233,9 +233,9 @@ def _device_words(plan: IOPlan) -> tuple[int, int, int, int]:
     return device.size_bytes, major, minor, device.disk_sequence or 0
 
 
-def _flags(plan: IOPlan, *, direct: bool, places: bool) -> int:
+def _flags(plan: IOPlan, *, direct: bool, has_destination: bool) -> int:
     reads = plan.kind is IOKind.READ
-    flags = (DIRECT if direct else 0) | (DESTINATION if places else 0)
+    flags = (DIRECT if direct else 0) | (DESTINATION if has_destination else 0)
     if plan.stamps is not None:
         flags |= CHECK if reads else STAMP
     if plan.fsync and not reads:

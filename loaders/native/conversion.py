@@ -424,18 +424,18 @@ def _write_packed(
         packing = _Packing(machine, source, metadata, settings)
         for batch, data in zip(packing.batches, source.read(packing.ranges), strict=True):
             first = batch[0].offset_bytes
-            for place in batch:
-                at = place.offset_bytes - first
-                packing.decode(place, data[at : at + place.size_bytes])
-                if place.column == len(COLUMNS) - 1:
-                    packing.write_rows(place.row_count, sinks, settings)
+            for chunk in batch:
+                at = chunk.offset_bytes - first
+                packing.decode(chunk, data[at : at + chunk.size_bytes])
+                if chunk.column == len(COLUMNS) - 1:
+                    packing.write_rows(chunk.row_count, sinks, settings)
     except (pa.ArrowException, PageError) as error:
         raise corrupt(source.name, error) from error
     return int(metadata.num_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _ColumnChunk:
     """A column chunk in a file, and the rows of its row group."""
 
     column: int
@@ -463,38 +463,38 @@ class _Packing:
         self._distinct = machine.dictionary.view(np.int32)
         schema = metadata.schema
         index = {schema.column(column).name: column for column in range(len(schema))}
-        places = [
-            self._place(metadata.row_group(group), column, index[name])
+        chunks = [
+            self._chunk(metadata.row_group(group), column, index[name])
             for group in range(metadata.num_row_groups)
             for column, name in enumerate(COLUMNS)
         ]
         self._codec = _codec(_compression(metadata))
-        self.batches: list[list[_Place]] = []
+        self.batches: list[list[_ColumnChunk]] = []
         held = 0
-        for place in places:
-            follows = self.batches and place.offset_bytes == held
+        for chunk in chunks:
+            follows = self.batches and chunk.offset_bytes == held
             first = self.batches[-1][0].offset_bytes if follows else 0
-            held = place.offset_bytes + place.size_bytes
+            held = chunk.offset_bytes + chunk.size_bytes
             if follows and held - first <= machine.block_bytes - PAGE_BYTES:
-                self.batches[-1].append(place)
+                self.batches[-1].append(chunk)
             else:
-                self.batches.append([place])
+                self.batches.append([chunk])
         self.ranges = [
-            (batch[0].offset_bytes, sum(place.size_bytes for place in batch))
+            (batch[0].offset_bytes, sum(chunk.size_bytes for chunk in batch))
             for batch in self.batches
         ]
 
-    def decode(self, place: _Place, data: Bytes) -> None:
+    def decode(self, chunk: _ColumnChunk, data: Bytes) -> None:
         """Decode the pages of a column chunk to packed values."""
-        kind = self._kinds[place.column]
+        kind = self._kinds[chunk.column]
         done = distinct = 0
         null_count = ctypes.c_uint32()
         has_dictionary = False
         view = data.data
-        while done < place.row_count:
+        while done < chunk.row_count:
             page = parquet.read_page_header(view)
             stored = view[page.header_bytes : page.header_bytes + page.stored_bytes]
-            limit = self._machine.row_limit if page.is_dictionary else place.row_count - done
+            limit = self._machine.row_limit if page.is_dictionary else chunk.row_count - done
             if page.value_count > limit or len(stored) < page.stored_bytes:
                 raise PageError("a page is longer than its column chunk")
             plain = self._plain(stored, page.plain_bytes)
@@ -514,17 +514,17 @@ class _Packing:
                     self._distinct.ctypes.data if page.has_indices and has_dictionary else None,
                     distinct,
                     self._machine.scratch.ctypes.data,
-                    self._columns[place.column, done:].ctypes.data,
+                    self._columns[chunk.column, done:].ctypes.data,
                     ctypes.byref(null_count),
                 )
                 done += page.value_count
             if code == library.BAD_ID:
-                name = COLUMNS[place.column]
+                name = COLUMNS[chunk.column]
                 raise BadIdError(f"{self._source.name}, column {name}: an id is not 8 hex digits")
             if code != library.OK:
                 raise PageError("a page does not have its values")
             view = view[page.header_bytes + page.stored_bytes :]
-        if COLUMNS[place.column] == LABEL and null_count.value:
+        if COLUMNS[chunk.column] == LABEL and null_count.value:
             raise without_labels(self._source.name, null_count.value)
 
     def write_rows(
@@ -542,8 +542,8 @@ class _Packing:
             )
             _write_rows(machine.rows[:count], sinks, settings)
 
-    def _place(self, group: RowGroupMetaData, column: int, index: int) -> _Place:
-        """Return the place of a chunk, number ``index`` in the file, after checking it."""
+    def _chunk(self, group: RowGroupMetaData, column: int, index: int) -> _ColumnChunk:
+        """Return a chunk, number ``index`` in the file, after checking it."""
         chunk = group.column(index)
         offset = chunk.data_page_offset
         if chunk.has_dictionary_page:
@@ -557,7 +557,9 @@ class _Packing:
                 f"{self._source.name} has a row group of {group.num_rows} rows, more than "
                 f"workload.block_bytes={machine.block_bytes} has room for"
             )
-        return _Place(column=column, row_count=group.num_rows, offset_bytes=offset, size_bytes=size)
+        return _ColumnChunk(
+            column=column, row_count=group.num_rows, offset_bytes=offset, size_bytes=size
+        )
 
     def _plain(self, stored: memoryview, plain_bytes: int) -> Bytes:
         if self._codec is None:

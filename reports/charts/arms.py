@@ -121,7 +121,7 @@ def _panel_title(quantity: Quantity, scale: Scale) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PointRows:
     """The quantities at one point of a sweep, and the runs of each arm there.
 
     ``value`` is that of the swept setting, empty without a sweep. The runs give the reason where an
@@ -136,7 +136,7 @@ class Place:
 def arms_figure(
     name: str,
     subject: str,
-    places: Sequence[Place],
+    points: Sequence[PointRows],
     letters: Sequence[str] = LETTERS,
     axis: str = "",
 ) -> Figure | None:
@@ -145,35 +145,35 @@ def arms_figure(
     Args:
         name: unique on the page.
         subject: what the title begins with.
-        places: one, or the points of a sweep, each of which has a group of bars.
+        points: one, or those of a sweep, each of which has a group of bars.
         letters: those of the arms, in their order.
         axis: the swept setting, in words.
     """
     rows: dict[str, dict[str, Row]] = {}
-    for place in places:
-        for entry in place.rows:
-            rows.setdefault(entry.quantity.key, {})[place.value] = entry
+    for point in points:
+        for entry in point.rows:
+            rows.setdefault(entry.quantity.key, {})[point.value] = entry
     drawn = [
         own for own in rows.values() if any(largest(each) is not None for each in own.values())
     ]
     if not drawn:
         return None
-    arms = list(places[0].runs)
+    arms = list(points[0].runs)
     panels = []
     for own in drawn:
         scale = _scale(own)
         bars: list[Bar] = []
-        for place in places:
-            pairs = zip(letters, place.runs.items(), strict=False)
-            found = [arm_bar(own.get(place.value), letter, *of_arm) for letter, of_arm in pairs]
+        for point in points:
+            pairs = zip(letters, point.runs.items(), strict=False)
+            found = [arm_bar(own.get(point.value), letter, *of_arm) for letter, of_arm in pairs]
             if len(arms) == 1:
                 found = [replace(bar, label="") for bar in found]
-            found[0] = replace(found[0], heading=f"{axis} {place.value}".strip())
+            found[0] = replace(found[0], heading=f"{axis} {point.value}".strip())
             bars += map(checked_range, found)
         quantity = next(iter(own.values())).quantity
         panels.append(bars_svg(_panel_title(quantity, scale), bars, scale))
     every = [entry for own in drawn for entry in own.values()]
-    caption = _caption(every, [runs for place in places for runs in place.runs.values()])
+    caption = _caption(every, [runs for point in points for runs in point.runs.values()])
     title = f"{subject}: {'arm by arm' if len(arms) > 1 else 'every run'}"
     if axis:
         caption = f"A group of bars for each value of {axis}. {caption}"
@@ -189,7 +189,7 @@ def arms_figure(
 
 
 def _scale(own: Mapping[str, Row]) -> Scale:
-    """Return the scale of a quantity's rows, by place."""
+    """Return the scale of a quantity's rows, by swept value."""
     ends = [end for entry in own.values() if (end := largest(entry)) is not None]
     return scale_for(next(iter(own.values())).quantity.unit, max(ends, default=None))
 
@@ -239,8 +239,8 @@ def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     if len(found) < 2:  # noqa: PLR2004 - no sweep
         return None
     has_curves = all(point.number is not None for point in found)
-    places = [
-        Place(
+    rows = [
+        PointRows(
             point.value,
             [
                 entry
@@ -255,7 +255,7 @@ def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
         for point in found
     ]
     title, axis = workload_title(group.workload), label(found[0].axis)
-    return arms_figure(name, title, places, group.letters, axis)
+    return arms_figure(name, title, rows, group.letters, axis)
 
 
 def stages_figure(

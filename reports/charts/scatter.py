@@ -32,7 +32,7 @@ _HEIGHT, _LOW = 200, 110
 _ACROSS = 2
 """More panels than these are beside each other, and low."""
 Array = NDArray[np.float64]
-Places = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Lane:
     name: str
     files: tuple[FileExtent, ...]
     time_s: Array
-    position_bytes: Places
+    position_bytes: Integers
     is_write: NDArray[np.bool_]
 
     @property
@@ -110,7 +110,7 @@ def make_scatter(run: Run, limit: int = POINT_LIMIT) -> Scatter | None:
 
 
 def _lane(
-    record: RunRecord, trace: OperationTrace, target: int, common_ns: Places, drawn: Places
+    record: RunRecord, trace: OperationTrace, target: int, common_ns: Integers, drawn: Integers
 ) -> Lane:
     rows = drawn[trace.target[drawn] == target]
     files = _files(trace, np.flatnonzero(trace.target == target))
@@ -127,7 +127,7 @@ def _lane(
     )
 
 
-def _files(trace: OperationTrace, rows: Places) -> tuple[FileExtent, ...]:
+def _files(trace: OperationTrace, rows: Integers) -> tuple[FileExtent, ...]:
     """Return the files of these operations, end to end in the order of their names."""
     sizes: dict[str, int] = {}
     for number in np.unique(trace.file.numbers[rows]):

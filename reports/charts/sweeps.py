@@ -97,7 +97,7 @@ def rates_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
 
 def _rate_panel(each: Scaling, most: float, found: Sequence[Scaling]) -> str:
     shown = scale_for(each.unit, most)
-    numbers = sorted({place.number for curve in each.curves for place in curve.places})
+    numbers = sorted({point.number for curve in each.curves for point in curve.points})
     pad = (numbers[-1] - numbers[0]) * 0.06
     is_log = numbers[-1] / numbers[0] >= _LOG_FROM
     ends = (
@@ -130,20 +130,20 @@ def _rate_panel(each: Scaling, most: float, found: Sequence[Scaling]) -> str:
 def _draw_rates(frame: Frame, curve: ScaleCurve, shown: Scale) -> list[float]:
     """Draw an arm's medians, and its runs where there are several; return the medians as shown."""
     role = arm_role(curve.letter)
-    ys = [shown.shown(place.middle) for place in curve.places]
-    frame.line([place.number for place in curve.places], ys, role)
-    for place, y in zip(curve.places, ys, strict=True):
-        for rate in place.rates if len(place.rates) > 1 else ():
+    ys = [shown.shown(point.median) for point in curve.points]
+    frame.line([point.number for point in curve.points], ys, role)
+    for point, y in zip(curve.points, ys, strict=True):
+        for rate in point.rates if len(point.rates) > 1 else ():
             at = shown.shown(rate)
-            frame.mark(place.number, at, role, f"{number(at, 3)} {shown.unit}", radius=2)
-        tip = f"{curve.letter} at {number(place.number, 3)}: {number(y, 3)} {shown.unit}"
-        frame.mark(place.number, y, role, tip, radius=3.5)
+            frame.mark(point.number, at, role, f"{number(at, 3)} {shown.unit}", radius=2)
+        tip = f"{curve.letter} at {number(point.number, 3)}: {number(y, 3)} {shown.unit}"
+        frame.mark(point.number, y, role, tip, radius=3.5)
     return ys
 
 
 def _highest_rate(scaling: Scaling) -> float:
     """Return the largest value of a chart of rates: with the ceilings, unless they are far off."""
-    rates = [rate for curve in scaling.curves for place in curve.places for rate in place.rates]
+    rates = [rate for curve in scaling.curves for point in curve.points for rate in point.rates]
     ceilings = [value for _, value in scaling.ceilings]
     near = ceilings if ceilings and min(ceilings) <= max(rates) * _NEAR else []
     return max([*rates, *near])
@@ -177,7 +177,7 @@ def _has_ideal(scaling: Scaling) -> bool:
 
 
 def _draw_ideal(frame: Frame, curve: ScaleCurve, last: float, shown: Scale) -> None:
-    first = curve.places[0].number
+    first = curve.points[0].number
     xs = [first * (last / first) ** (step / _IDEAL_STEPS) for step in range(_IDEAL_STEPS + 1)]
     ys = [shown.shown(curve.ideal(x)) for x in xs]
     kept = [y if y <= frame.y.high else None for y in ys]
@@ -197,7 +197,7 @@ def _ideal_caption(scaling: Scaling) -> str:
 def _power_axis(found: Sequence[Scaling], rates: Axis) -> Axis | None:
     """Return the axis of the drives' power, the same in all panels; ``None`` without power."""
     curves = [curve for each in found for curve in each.watts]
-    most = max((place.middle for curve in curves for place in curve.places), default=0.0)
+    most = max((point.median for curve in curves for point in curve.points), default=0.0)
     return second_axis(rates, most, "W") if most > 0 else None
 
 
@@ -208,8 +208,8 @@ def _draw_power(frame: Frame, scaling: Scaling) -> None:
     factor = frame.y.high / frame.right.high
     for curve in scaling.watts:
         role = arm_role(curve.letter)
-        xs = [place.number for place in curve.places]
-        watts = [place.middle for place in curve.places]
+        xs = [point.number for point in curve.points]
+        watts = [point.median for point in curve.points]
         frame.line(xs, [value * factor for value in watts], role, dash=_POWER_DASH, width=1.4)
         for x, value in zip(xs, watts, strict=True):
             tip = f"{curve.letter} at {number(x, 3)}: drives {number(value, 3)} W"
@@ -227,14 +227,14 @@ def _rate_table(found: Sequence[Scaling]) -> Table:
     for each in found:
         shown = scale_for(each.unit, tops[each.label])
         for curve in each.curves:
-            for place in curve.places:
-                ideal = curve.ideal(place.number) if _has_ideal(each) else None
-                kept = percent(place.middle / ideal if ideal else None)
-                cells = [each.label, shown.unit, curve.name, _swept(place.number)]
-                cells.append(scaled(place.middle, shown))
+            for point in curve.points:
+                ideal = curve.ideal(point.number) if _has_ideal(each) else None
+                kept = percent(point.median / ideal if ideal else None)
+                cells = [each.label, shown.unit, curve.name, _swept(point.number)]
+                cells.append(scaled(point.median, shown))
                 cells += [scaled(ideal, shown), kept] if has_ideal else []
-                cells += [number(_watts(each, curve, place))] if has_watts else []
-                rates = "; ".join(scaled(rate, shown) for rate in place.rates)
+                cells += [number(_watts(each, curve, point))] if has_watts else []
+                rates = "; ".join(scaled(rate, shown) for rate in point.rates)
                 rows.append(row(*_at(found, each), *cells, rates))
     kept = "#kept of the single-drive peak" if has_peak else "#kept of ideal"
     axis = label(found[0].axis)
@@ -247,8 +247,8 @@ def _rate_table(found: Sequence[Scaling]) -> Table:
 def _watts(scaling: Scaling, of: ScaleCurve, at: RatePoint) -> float | None:
     """Return the power of an arm's drives at a point."""
     own = [curve for curve in scaling.watts if curve.letter == of.letter]
-    places = (place for curve in own for place in curve.places if place.number == at.number)
-    return next((place.middle for place in places), None)
+    points = (point for curve in own for point in curve.points if point.number == at.number)
+    return next((point.median for point in points), None)
 
 
 def means_figure(

@@ -116,8 +116,8 @@ def unmeasured_claims(
 def _of_pair(subject: Subject, group: Group, paper: Paper, name: str) -> ComparedClaims:
     pair = paper.pairs[name]
     straight = is_in_paper_order(pair, *group.arms.values())
-    places = [_Place(subject, pair, point, straight) for point in points(group)]
-    found = [(claim, _measured(claim, places)) for claim in _claims(paper, name, group.workload)]
+    compared = [_ComparedPoint(subject, pair, point, straight) for point in points(group)]
+    found = [(claim, _measured(claim, compared)) for claim in _claims(paper, name, group.workload)]
     return ComparedClaims(
         paper=paper, pair=pair, group=group, straight=straight, claims=tuple(found)
     )
@@ -127,23 +127,23 @@ def _claims(paper: Paper, pair: str, workload: str) -> list[Claim]:
     return [each for each in paper.claims if each.pair == pair and each.workload == workload]
 
 
-def _measured(claim: Claim, places: Sequence[_Place]) -> tuple[Measured, ...]:
+def _measured(claim: Claim, compared: Sequence[_ComparedPoint]) -> tuple[Measured, ...]:
     """Return the measurement at each point of the claim, or why there is none."""
     if not claim.point:
-        return tuple(place.measured(claim) for place in places)
-    meant = [place for place in places if place.is_at(claim.point)]
+        return tuple(each.measured(claim) for each in compared)
+    meant = [each for each in compared if each.is_at(claim.point)]
     if len(meant) > 1 and claim.printed.up_to:
-        return (_largest(claim, [place.measured(claim) for place in meant]),)
+        return (_largest(claim, [each.measured(claim) for each in meant]),)
     if meant:
-        return tuple(place.measured(claim) for place in meant)
-    here = ", ".join(f"{axis_text(axis)} = {_values(axis, places)}" for axis in claim.point)
+        return tuple(each.measured(claim) for each in meant)
+    here = ", ".join(f"{axis_text(axis)} = {_values(axis, compared)}" for axis in claim.point)
     reason = f"the paper has {claim.point_text}; this page has {here}"
     return (Measured(verdict="unmeasured", reason=reason),)
 
 
-def _values(axis: str, places: Sequence[_Place]) -> str:
+def _values(axis: str, compared: Sequence[_ComparedPoint]) -> str:
     """Return the values that a page has of a setting: ``8 and 32``."""
-    every = dict.fromkeys(value for place in places for value in place.values(axis))
+    every = dict.fromkeys(value for each in compared for value in each.values(axis))
     return listed([value_text(axis, value) for value in every if value]) or "not set"
 
 
@@ -159,7 +159,7 @@ def _largest(claim: Claim, found: Sequence[Measured]) -> Measured:
     return replace(most, at=at)
 
 
-class _Place:
+class _ComparedPoint:
     """One point of a group's sweep, compared once for all claims on it."""
 
     def __init__(self, subject: Subject, pair: Pair, point: Point, straight: bool) -> None:

@@ -240,7 +240,7 @@ def _runs(subject: Subject, screen: FirstScreen) -> str:
     if screen.failed:
         first, *others = screen.failed
         more = f" and {len(others)} more" if others else ""
-        parts.append(f"failed check: {first.name}, {first.place}{more}")
+        parts.append(f"failed check: {first.name}, {first.run_text}{more}")
     return _markdown_text("; ".join(parts)) + "."
 
 

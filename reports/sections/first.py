@@ -107,7 +107,11 @@ def failed_check(screen: FirstScreen) -> Words:
         return ()
     first, *others = screen.failed
     more = f" and {len(others)} more" if others else ""
-    return ["Failed check: ", Link(first.name, anchor("run", first.run)), f", {first.place}{more}"]
+    return [
+        "Failed check: ",
+        Link(first.name, anchor("run", first.run)),
+        f", {first.run_text}{more}",
+    ]
 
 
 def _repeats(subject: Subject, screen: FirstScreen) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment, PollingCost
 from wattload.core.record.run import RunRecord
@@ -36,6 +35,7 @@ from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, na
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.quantity import MISSING, counted, listed, percent, quantity
+from wattload.results.view import median_of_known
 
 _INTEGRATING = "integral"
 """The kind of sensor that integrates power itself, from start to stop."""
@@ -143,8 +143,7 @@ def temperature_table(subject: Subject, groups: Sequence[Group]) -> Table | None
 
 
 def _median_k(runs: Sequence[Run]) -> float | None:
-    highest = [k for run in runs if (k := highest_temperature_k(run)) is not None]
-    return median(highest) if highest else None
+    return median_of_known(map(highest_temperature_k, runs))
 
 
 def _celsius(kelvin: float | None) -> str:

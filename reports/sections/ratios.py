@@ -84,9 +84,9 @@ def points_table(rows: Sequence[Row], group: Group) -> Table:
     )
     cells = [row(entry.at, *_comparison_cells(entry, group, scale)) for entry in rows]
     if len(known) > 1:
-        middle = _median_cell(known)
+        median = _median_cell(known)
         blanks = [Cell("")] * len(group.arms)
-        cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
+        cells.insert(0, row(f"median of {len(known)} points", *blanks, median, "", ""))
     parts = [_unit_and_evidence(rows), DIRECTIONS[first.quantity.better]]
     return Table(
         columns=columns(first.axis, *_titles(group)),
@@ -117,14 +117,14 @@ def _unit_and_evidence(rows: Sequence[Row]) -> str:
 
 
 def _scale(rows: Sequence[Row]) -> Scale:
-    middles = [
+    centres = [
         entry.centres.get(arm) or spread.median
         for entry in rows
         for arm, spread in entry.spreads.items()
         if spread
     ]
     uppers = [figure.upper for entry in rows for own in entry.figures.values() for figure in own]
-    return scale_for(rows[0].quantity.unit, *middles, *uppers)
+    return scale_for(rows[0].quantity.unit, *centres, *uppers)
 
 
 def _comparison_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:

@@ -267,7 +267,7 @@ Kind = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ArmPoint:
     """An arm and a point of a sweep; ``values`` has one for each axis."""
 
     arm: str
@@ -283,18 +283,20 @@ def merge_remarks(remarks: Remarks, subject: Subject) -> list[tuple[Run, str]]:
     numbers is left as it is, and so is one that a run has twice.
     """
     groups = {group.workload: axes(group) for group in subject.groups}
-    places = {
-        run.id: _Place(subject.arm(run), setting_values(run.record, groups.get(_workload(run), ())))
+    arm_points = {
+        run.id: _ArmPoint(
+            subject.arm(run), setting_values(run.record, groups.get(_workload(run), ()))
+        )
         for run, _ in remarks
     }
     kinds: dict[Kind, list[tuple[Run, str]]] = {}
     for run, text in remarks:
         kinds.setdefault(_kind(run, text), []).append((run, text))
     merged = {
-        kind: _merged_texts(own, places, groups.get(kind[0], ()), _arm_names(subject))
+        kind: _merged_texts(own, arm_points, groups.get(kind[0], ()), _arm_names(subject))
         for kind, own in kinds.items()
     }
-    return [(run, merged[_kind(run, text)].get(places[run.id], text)) for run, text in remarks]
+    return [(run, merged[_kind(run, text)].get(arm_points[run.id], text)) for run, text in remarks]
 
 
 def _workload(run: Run) -> str:
@@ -314,12 +316,15 @@ def _arm_names(subject: Subject) -> dict[str, str]:
 
 
 def _merged_texts(
-    remarks: Remarks, places: Mapping[str, _Place], keys: Sequence[str], names: Mapping[str, str]
-) -> dict[_Place, str]:
-    """Return the merged text of one kind by place; empty where remarks are left as they are."""
-    texts: dict[_Place, list[str]] = {}
+    remarks: Remarks,
+    arm_points: Mapping[str, _ArmPoint],
+    keys: Sequence[str],
+    names: Mapping[str, str],
+) -> dict[_ArmPoint, str]:
+    """Return the merged text of one kind by arm and point; empty where remarks stay as they are."""
+    texts: dict[_ArmPoint, list[str]] = {}
     for run, text in remarks:
-        texts.setdefault(places[run.id], []).append(text)
+        texts.setdefault(arm_points[run.id], []).append(text)
     has_repeats = len({run.id for run, _ in remarks}) < len(remarks)
     if has_repeats or len({text for _, text in remarks}) == 1:
         return {}

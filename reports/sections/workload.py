@@ -22,7 +22,7 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.charts.arms import (
-    Place,
+    PointRows,
     arms_figure,
     parts_figures,
     stages_figure,
@@ -191,9 +191,9 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
         if entry.quantity.better != "neither"
         and (entry.call != "derived" or (entry.quantity.unit is Unit.JOULES and not is_per_gb))
     ]
-    places = [Place("", directed, group.arms)]
+    rows = [PointRows("", directed, group.arms)]
     title = workload_title(group.workload)
-    if figure := arms_figure(f"{name}-arms", title, places, group.letters):
+    if figure := arms_figure(f"{name}-arms", title, rows, group.letters):
         yield figure
 
 

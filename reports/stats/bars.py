@@ -117,7 +117,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ShownPoint:
     """The point of a workload that the first screen shows.
 
     ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
@@ -207,14 +207,14 @@ class Place:
         return letter_of(self.group.page or tuple(self.group.arms), arm)
 
 
-def scale_of_rates(place: Place) -> Scale:
-    key = place.rate.quantity.key if place.rate is not None else ""
-    rows = [(rows[key], 1.0) for rows in place.every if key in rows]
-    is_of_bytes = place.rate is not None and place.rate.quantity.unit is Unit.BYTES_PER_SECOND
+def scale_of_rates(point: ShownPoint) -> Scale:
+    key = point.rate.quantity.key if point.rate is not None else ""
+    rows = [(rows[key], 1.0) for rows in point.every if key in rows]
+    is_of_bytes = point.rate is not None and point.rate.quantity.unit is Unit.BYTES_PER_SECOND
     if not is_of_bytes or not any(row.centres and any(row.centres.values()) for row, _ in rows):
-        rows = [(row, 1.0) for rows in place.every for row in rows.values()]
+        rows = [(row, 1.0) for rows in point.every for row in rows.values()]
     if not any(row.quantity.unit is Unit.BYTES_PER_SECOND for row, _ in rows):
-        phases = (phase for record in place.records for phase in leading(record))
+        phases = (phase for record in point.records for phase in leading(record))
         moved = (each.moved_bytes / each.active_s for each in phases if each.active_s > 0)
         return scale_for(Unit.BYTES_PER_SECOND, *moved)  # charts over time have one all the same
     return page_scale(rows, Unit.BYTES_PER_SECOND)
@@ -225,7 +225,7 @@ def letter_of(arms: Sequence[str], arm: str) -> str:
     return LETTERS[arms.index(arm)] if len(arms) <= len(LETTERS) else ""
 
 
-def place_of(subject: Subject, group: Group) -> Place:
+def shown_point(subject: Subject, group: Group) -> ShownPoint:
     """Return the point that stands for a workload.
 
     Of a sweep it is the point with the median ratio of the rates, so that every figure of a row is
@@ -252,7 +252,7 @@ def place_of(subject: Subject, group: Group) -> Place:
     energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
     if energy is not None and energy.quantity.better == "neither":
         energy = per_watt
-    return Place(
+    return ShownPoint(
         group=group,
         compared=compared,
         every=every,
@@ -351,65 +351,65 @@ def is_in(name: str, phase: str) -> bool:
     return phase in (name, ALL_PHASES, "")
 
 
-def rate_bars(place: Place, scale: Scale) -> Bars:
-    row, missing = place.rate, NO_VALID_RUN
+def rate_bars(point: ShownPoint, scale: Scale) -> Bars:
+    row, missing = point.rate, NO_VALID_RUN
     if row is None:
-        return _bars(place, None, "rate", scale.shown, missing)
+        return _bars(point, None, "rate", scale.shown, missing)
     notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]
     if notes:
         missing = notes[0].rstrip(".")
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
-        title = place.based(scale.unit, place.phase)
-        if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
+        title = point.based(scale.unit, point.phase)
+        if point.phase == ALL_PHASES:  # it may count other bytes than those that moved
             title = f"{scale.unit} {counted_bytes(row.quantity.label)}"
-        return _bars(place, row, title, scale.shown, missing)
+        return _bars(point, row, title, scale.shown, missing)
     own = page_scale([(row, 1.0)], row.quantity.unit)
-    if row.quantity.key in (titles := view_named(place.group.workload).rate_titles):
+    if row.quantity.key in (titles := view_named(point.group.workload).rate_titles):
         title = titles[row.quantity.key].format(unit=own.unit, prefix=own.unit.removesuffix("/s"))
-        return _bars(place, row, title.strip(), own.shown, missing)
+        return _bars(point, row, title.strip(), own.shown, missing)
     title = ", ".join(filter(None, (row.quantity.label, own.unit)))
-    return _bars(place, row, title, own.shown, missing)
+    return _bars(point, row, title, own.shown, missing)
 
 
-def energy_bars(place: Place, scale: Scale) -> Bars:
+def energy_bars(point: ShownPoint, scale: Scale) -> Bars:
     """Return energies per unit of work; per byte, or per read, if runs did different work."""
-    missing, work = _no_energy(place), place.work
+    missing, work = _no_energy(point), point.work
     if work is not None:
-        title = place.per_work(scale.unit)
+        title = point.per_work(scale.unit)
         return _bars(
-            place, place.energy, title, lambda value: scale.shown(value / work.count), missing
+            point, point.energy, title, lambda value: scale.shown(value / work.count), missing
         )
-    amount = _MILLION if place.is_of_amount else GB
-    per_watt, title = place.per_watt, place.per_amount
-    made = _bars(place, per_watt, title, lambda value: amount / value, missing)
+    amount = _MILLION if point.is_of_amount else GB
+    per_watt, title = point.per_watt, point.per_amount
+    made = _bars(point, per_watt, title, lambda value: amount / value, missing)
     return replace(made, better="lower")
 
 
-def efficiency_bars(place: Place, missing: str) -> Bars:
+def efficiency_bars(point: ShownPoint, missing: str) -> Bars:
     """Return what a joule pays for: bytes as MB/s per W, random reads, or rows."""
-    joule = view_named(place.group.workload).joule
+    joule = view_named(point.group.workload).joule
     if joule is None:
-        title = place.based("MB/s", place.energy_phase, " per W")
-        return _bars(place, place.per_watt, title, lambda value: value / MB, missing)
-    scale = page_scale([(place.per_watt, 1.0)], Unit.PER_JOULE)
+        title = point.based("MB/s", point.energy_phase, " per W")
+        return _bars(point, point.per_watt, title, lambda value: value / MB, missing)
+    scale = page_scale([(point.per_watt, 1.0)], Unit.PER_JOULE)
     title = f"{scale.unit.removesuffix('/J')} {joule.many} per J".strip()
-    return _bars(place, place.per_watt, title, scale.shown, missing)
+    return _bars(point, point.per_watt, title, scale.shown, missing)
 
 
 def _bars(
-    place: Place, row: Row | None, title: str, shown: Callable[[float], float], missing: str
+    point: ShownPoint, row: Row | None, title: str, shown: Callable[[float], float], missing: str
 ) -> Bars:
     """Return a row's bars; ``missing`` is the reason if it has no figure.
 
     ``shown`` returns a figure in the unit of the bars.
     """
-    bars = tuple(_bar(place, row, arm, shown) for arm in place.group.arms) if row else ()
+    bars = tuple(_bar(point, row, arm, shown) for arm in point.group.arms) if row else ()
     better: Better = row.quantity.better if row is not None else "neither"
     found = Bars(title=title, better=better, bars=bars)
     return found if found.has_figure else replace(found, missing=missing)
 
 
-def _bar(place: Place, row: Row, arm: str, shown: Callable[[float], float]) -> Bar:
+def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float]) -> Bar:
     figures = [each for each in row.figures.get(arm, ()) if each.valid]
     spread, centre = row.spreads.get(arm), row.centres.get(arm)
     if centre is None and spread is not None:
@@ -418,82 +418,84 @@ def _bar(place: Place, row: Row, arm: str, shown: Callable[[float], float]) -> B
     uppers = [each.upper for each in figures if each.upper is not None]
     return Bar(
         arm=arm,
-        letter=place.letter(arm),
+        letter=point.letter(arm),
         value=None if centre is None else shown(centre),
         marks=tuple(
             Mark(shown(each.value), each.in_mean) for each in figures if each.value is not None
         ),
-        run_count=len(place.compared.arms.get(arm, ())),
+        run_count=len(point.compared.arms.get(arm, ())),
         lower=shown(min(lowers)) if lowers else None,
         upper=shown(max(uppers)) if uppers else None,
     )
 
 
-def _no_energy(place: Place) -> str:
-    powers = [record.power for record in place.records]
+def _no_energy(point: ShownPoint) -> str:
+    powers = [record.power for record in point.records]
     if not powers:
         return NO_VALID_RUN
-    if place.energy is not None and not any(
-        figure.valid for figures in place.energy.figures.values() for figure in figures
+    if point.energy is not None and not any(
+        figure.valid for figures in point.energy.figures.values() for figure in figures
     ):
         return "excluded: checks of power failed or were not made"
-    instead = next((served_of(each).instead for each in place.records), "")
+    instead = next((served_of(each).instead for each in point.records), "")
     if instead or all(power.requested == "none" for power in powers):
         return f"{NOT_MEASURED}: {instead or 'power=none'}"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
         energies = [
             energy
-            for record in place.records
+            for record in point.records
             for energy in phase_energies(record)
-            if is_in(energy.phase, place.energy_phase) and energy.reason
+            if is_in(energy.phase, point.energy_phase) and energy.reason
         ]
         if energies:
             return f"{NOT_MEASURED}: {energies[0].reason.partition(';')[0].rstrip('.')}"
-        if place.energy_phase == ALL_PHASES and any(
-            overlap(leading(each)) for each in place.records
+        if point.energy_phase == ALL_PHASES and any(
+            overlap(leading(each)) for each in point.records
         ):
             return f"{NOT_MEASURED}: the phases overlap in time"
     return f"{NOT_MEASURED}: {NO_SENSOR}"
 
 
-def device_bars(place: Place, scale: Scale) -> Iterator[Bars]:
+def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:
     """Yield the energies of GPUs and of whole nodes, which are never added to those of drives."""
     for scope, name in OTHER_SCOPES.items():
         marks = {
             arm: [
                 shown
-                for run in place.compared.arms.get(arm, ())
-                if (shown := _device_energy(place, run.record, scope, scale)) is not None
+                for run in point.compared.arms.get(arm, ())
+                if (shown := _device_energy(point, run.record, scope, scale)) is not None
             ]
-            for arm in place.group.arms
+            for arm in point.group.arms
         }
         if any(marks.values()):
             bars = tuple(
                 Bar(
                     arm=arm,
-                    letter=place.letter(arm),
+                    letter=point.letter(arm),
                     value=math.exp(mean_log(own)) if own else None,
                     marks=tuple(map(Mark, own)),
                     run_count=len(own),
                 )
                 for arm, own in marks.items()
             )
-            per = place.per_work(scale.unit) if place.is_per_work else place.per_amount
+            per = point.per_work(scale.unit) if point.is_per_work else point.per_amount
             title = f"{name}, {per}"
             yield Bars(title=title, better="lower", bars=bars)
 
 
-def _device_energy(place: Place, record: RunRecord, scope: Scope, scale: Scale) -> float | None:
+def _device_energy(
+    point: ShownPoint, record: RunRecord, scope: Scope, scale: Scale
+) -> float | None:
     """Return a scope's energy per unit of work, in J per GB, or in µJ per random read."""
-    energy_j = scope_energy_j(record, scope, place.energy_phase)
+    energy_j = scope_energy_j(record, scope, point.energy_phase)
     if energy_j is None:
         return None
-    if place.is_per_work:
-        return energy_j / (scale.factor * (place.work or Work()).count)
-    if place.is_of_amount:
-        amount = amount_of(record, place.energy_phase)
+    if point.is_per_work:
+        return energy_j / (scale.factor * (point.work or Work()).count)
+    if point.is_of_amount:
+        amount = amount_of(record, point.energy_phase)
         return energy_j / amount * _MILLION if amount else None
-    moved = moved_bytes(record, place.energy_phase)
+    moved = moved_bytes(record, point.energy_phase)
     return energy_j / moved * GB if moved else None
 
 

@@ -147,7 +147,7 @@ class Effect:
     ``pairs`` is 0 if runs are not compared in pairs; otherwise the geometric mean is of the ratios
     of the pairs. ``parted`` counts pairs whose runs count singly because of the time between them.
     ``medians`` is the ratio of the medians of
-    the arms. ``middle`` is that ratio, or the median of the ratios of the pairs; no verdict
+    the arms. ``median_ratio`` is that ratio, or the median of the ratios of the pairs; no verdict
     contradicts it. ``demand`` is set if the effect is one of several comparisons.
 
     An effect gets a winner only above the largest of ``FLOOR``, ``drift`` (an arm against itself in
@@ -159,7 +159,7 @@ class Effect:
 
     ratio: float
     medians: float
-    middle: float
+    median_ratio: float
     count_a: int
     count_b: int
     pairs: int
@@ -269,9 +269,9 @@ class Effect:
 
     @property
     def excludes_one(self) -> bool:
-        """Whether all deciding intervals exclude 1, on the same side as ``middle``."""
+        """Whether all deciding intervals exclude 1, on the same side as ``median_ratio``."""
         sure = self.decides and all(each.excludes_one() for each in self.demanded)
-        return sure and self.middle != 1 and (self.ratio < 1) == (self.middle < 1)
+        return sure and self.median_ratio != 1 and (self.ratio < 1) == (self.median_ratio < 1)
 
     @property
     def beats_floor(self) -> bool:
@@ -336,7 +336,7 @@ def effect(
     return Effect(
         ratio=math.exp(centre),
         medians=medians,
-        middle=statistics.median(ratios) if ratios else medians,
+        median_ratio=statistics.median(ratios) if ratios else medians,
         count_a=len(a),
         count_b=len(b),
         pairs=len(ratios),

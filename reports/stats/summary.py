@@ -28,7 +28,7 @@ from wattload.reports.stats.bars import (
     NOT_MEASURED,
     Bar,
     Bars,
-    Place,
+    ShownPoint,
     activity,
     counted_bytes,
     device_bars,
@@ -38,9 +38,9 @@ from wattload.reports.stats.bars import (
     moved_bytes,
     page_scale,
     phase_names,
-    place_of,
     rate_bars,
     scale_of_rates,
+    shown_point,
     work_of_all,
 )
 from wattload.reports.stats.comparison import Row
@@ -212,13 +212,13 @@ class Scatter:
 class FailedCheck:
     """A failed check that no row names: its name in words, and the id of the run.
 
-    ``place`` is the run in words, and whether its figures count: ``Unet3D run a12e (energy
+    ``run_text`` is the run in words, and whether its figures count: ``Unet3D run a12e (energy
     counts)``. ``counts`` is whether they do.
     """
 
     name: str
     run: str
-    place: str
+    run_text: str
     counts: bool
 
 
@@ -305,8 +305,8 @@ class FirstScreen:
 @cache_by_identity
 def first_screen(subject: Subject) -> FirstScreen:
     """Return the first screen of a page; no run needs to be valid."""
-    places = [place_of(subject, group) for group in subject.groups]
-    rows, energy_scale = _verdict_rows(subject, places)
+    shown_points = [shown_point(subject, group) for group in subject.groups]
+    rows, energy_scale = _verdict_rows(subject, shown_points)
     missing = [row.energies.missing for row in rows]
     records = [run.record for run in subject.runs]
     return FirstScreen(
@@ -323,11 +323,11 @@ def first_screen(subject: Subject) -> FirstScreen:
             for run in group.runs
             if has_excluded_energy(subject, run)
         ),
-        warnings=tuple(dict.fromkeys(_warnings(subject, places))),
-        failed=_failed(subject, places),
+        warnings=tuple(dict.fromkeys(_warnings(subject, shown_points))),
+        failed=_failed(subject, shown_points),
         energy_scale=energy_scale,
         banner=_banner(subject),
-        scale=_scale(places),
+        scale=_scale(shown_points),
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
     )
@@ -335,7 +335,7 @@ def first_screen(subject: Subject) -> FirstScreen:
 
 def point_rows(subject: Subject, group: Group) -> tuple[VerdictRow, ...]:
     """Return a row for each point of a group's sweep, in their order."""
-    rows, _ = _verdict_rows(subject, [place_of(subject, at.group) for at in points(group)])
+    rows, _ = _verdict_rows(subject, [shown_point(subject, at.group) for at in points(group)])
     return rows
 
 
@@ -350,7 +350,7 @@ def drive_limits(subject: Subject, group: Group) -> list[str]:
     axis, last = label(found[0].axis), found[-1].value
     arms: dict[int, list[str]] = {}
     for letter, arm in zip(group.letters, group.arms, strict=True):
-        others = [place for place, at in enumerate(rows) if arm not in at.drive_limited]
+        others = [index for index, at in enumerate(rows) if arm not in at.drive_limited]
         arms.setdefault(others[-1] + 1 if others else 0, []).append(named(letter, arm))
     sentences = []
     for begin, names in arms.items():
@@ -365,28 +365,29 @@ def drive_limits(subject: Subject, group: Group) -> list[str]:
 
 
 def _verdict_rows(
-    subject: Subject, places: Sequence[Place]
+    subject: Subject, shown_points: Sequence[ShownPoint]
 ) -> tuple[tuple[VerdictRow, ...], Scale]:
     """Return rows whose energies have the same unit, and its scale."""
     energies = page_scale(
-        [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
+        [(point.energy, point.work.count if point.work else 1.0) for point in shown_points],
+        Unit.JOULES,
     )
-    is_mixed = not _scale(places)
+    is_mixed = not _scale(shown_points)
     rows = (
-        _verdict_row(subject, place, scale_of_rates(place), energies, is_mixed=is_mixed)
-        for place in places
+        _verdict_row(subject, point, scale_of_rates(point), energies, is_mixed=is_mixed)
+        for point in shown_points
     )
     return tuple(rows), energies
 
 
 def rate_scale(subject: Subject, group: Group) -> Scale:
     """Return the scale of every rate of a workload: use it with ``quantity.one_unit``."""
-    return scale_of_rates(place_of(subject, group))
+    return scale_of_rates(shown_point(subject, group))
 
 
-def _scale(places: Sequence[Place]) -> str:
+def _scale(shown_points: Sequence[ShownPoint]) -> str:
     """Return the scale of all workloads; empty if they differ."""
-    scales = {place.group.runs[0].record.workload.scale for place in places}
+    scales = {point.group.runs[0].record.workload.scale for point in shown_points}
     return scales.pop() if len(scales) == 1 else ""
 
 
@@ -410,10 +411,10 @@ def _why_excluded(subject: Subject, run: Run) -> str:
     return "; ".join(reason.rstrip(".") for reason in shown)
 
 
-def _warnings(subject: Subject, places: Sequence[Place]) -> Iterator[str]:
+def _warnings(subject: Subject, shown_points: Sequence[ShownPoint]) -> Iterator[str]:
     """Yield drives in slow slots, and arms that differ in more ways."""
     yield from _slow_links(subject)
-    for compared in (place.compared for place in places if place.compared.is_pair):
+    for compared in (point.compared for point in shown_points if point.compared.is_pair):
         first, second = (named(*pair) for pair in zip(compared.letters, compared.arms, strict=True))
         if together := changed_together(compared, subject.by):
             yield (
@@ -449,19 +450,19 @@ def _slow_links(subject: Subject) -> Iterator[str]:
         yield f"PCIe link{of}: {slow}."
 
 
-def _failed(subject: Subject, places: Sequence[Place]) -> tuple[FailedCheck, ...]:
+def _failed(subject: Subject, shown_points: Sequence[ShownPoint]) -> tuple[FailedCheck, ...]:
     """Return the failed checks of all runs without those of sensors that rows name."""
     in_rows = {
         run.id
-        for place in places
-        for run in place.compared.runs
-        if has_failed_sensor(run.record, place.energy_phase)
+        for point in shown_points
+        for run in point.compared.runs
+        if has_failed_sensor(run.record, point.energy_phase)
     }
     found = [
         FailedCheck(
             name=_check_name(check),
             run=run.id,
-            place=f"{workload_title(run.record.workload.name)} {_effect(subject, run, check)}",
+            run_text=f"{workload_title(run.record.workload.name)} {_effect(subject, run, check)}",
             counts=is_compared(subject, run),
         )
         for run in subject.runs
@@ -498,14 +499,14 @@ def _short(run: str) -> str:
 
 
 def _verdict_row(
-    subject: Subject, place: Place, rate_scale: Scale, energy_scale: Scale, *, is_mixed: bool
+    subject: Subject, point: ShownPoint, rate_scale: Scale, energy_scale: Scale, *, is_mixed: bool
 ) -> VerdictRow:
-    arms = tuple(place.group.arms)
-    limits = {arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms}
-    rates, energies = rate_bars(place, rate_scale), energy_bars(place, energy_scale)
-    is_pair = place.group.is_pair
+    arms = tuple(point.group.arms)
+    limits = {arm: limit(point.rate, point.compared.arms.get(arm, ())) for arm in arms}
+    rates, energies = rate_bars(point, rate_scale), energy_bars(point, energy_scale)
+    is_pair = point.group.is_pair
     is_ranked = len(arms) > 2  # noqa: PLR2004 - two have a winner
-    compared = compared_group(subject, place.group)
+    compared = compared_group(subject, point.group)
     loads = different_loads(compared, subject.by) if is_ranked else ""
     barred = f"not comparable: different load, {loads}" if loads else ""
     if is_ranked and not barred:
@@ -514,28 +515,28 @@ def _verdict_row(
         other = different_work(compared, subject.by)
         barred = f"not comparable: {other}" if other else ""
     return VerdictRow(
-        group=place.group,
-        name=workload_title(place.group.workload),
-        detail=_detail(place, with_scale=is_mixed),
-        phase=place.phase,
-        energy_phase=place.energy_phase,
-        at=place.at,
-        speed=_answer("speed", place, place.rate, rates.missing) if is_pair else None,
-        energy=_answer("energy", place, place.energy, energies.missing) if is_pair else None,
+        group=point.group,
+        name=workload_title(point.group.workload),
+        detail=_detail(point, with_scale=is_mixed),
+        phase=point.phase,
+        energy_phase=point.energy_phase,
+        at=point.at,
+        speed=_answer("speed", point, point.rate, rates.missing) if is_pair else None,
+        energy=_answer("energy", point, point.energy, energies.missing) if is_pair else None,
         rates=rates,
         energies=energies,
-        efficiencies=efficiency_bars(place, energies.missing),
-        devices=tuple(device_bars(place, energy_scale)),
+        efficiencies=efficiency_bars(point, energies.missing),
+        devices=tuple(device_bars(point, energy_scale)),
         limits={arm: found.text for arm, found in limits.items()},
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
         ranking=_ranking(rates) if is_ranked and not barred else (),
-        grade=grade(subject, place.compared, place.rate, place.energy_phase),
-        scatter=_scatter(place),
-        sensor=_sensor(subject, place),
-        counts=_counts(subject, place, rates, energies),
-        shared_limit=_shared_limit(place, limits) if is_pair else "",
-        times=_times(place) if len(arms) > 1 else "",
-        paths=_paths(subject, place),
+        grade=grade(subject, point.compared, point.rate, point.energy_phase),
+        scatter=_scatter(point),
+        sensor=_sensor(subject, point),
+        counts=_counts(subject, point, rates, energies),
+        shared_limit=_shared_limit(point, limits) if is_pair else "",
+        times=_times(point) if len(arms) > 1 else "",
+        paths=_paths(subject, point),
         loads=barred,
     )
 
@@ -556,17 +557,17 @@ def _unlike(compared: Group) -> str:
     return f"not comparable: {from_memory}" if from_memory else ""
 
 
-def _paths(subject: Subject, place: Place) -> str:
+def _paths(subject: Subject, point: ShownPoint) -> str:
     """Return what sets the arms apart, at the point that is shown or over all."""
-    view = view_named(place.group.workload)
+    view = view_named(point.group.workload)
     if view.arms is None:
         return ""
-    shown = place.group if view.arms_over_points else place.compared
+    shown = point.group if view.arms_over_points else point.compared
     compared = compared_group(subject, shown).arms
     return view.arms(
         {
-            place.letter(arm) or arm: _runs_of([run.record for run in compared.get(arm) or runs])
-            for arm, runs in place.group.arms.items()
+            point.letter(arm) or arm: _runs_of([run.record for run in compared.get(arm) or runs])
+            for arm, runs in point.group.arms.items()
         }
     )
 
@@ -575,30 +576,30 @@ def _runs_of(records: Sequence[RunRecord]) -> list[WorkloadRun[Any]]:
     return [run for run in map(run_of, records) if run is not None]
 
 
-def _times(place: Place) -> str:
+def _times(point: ShownPoint) -> str:
     """Return how long the job took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
-    name, words = view_named(place.group.workload).times
-    row = place.rows.get(name)
+    name, words = view_named(point.group.workload).times
+    row = point.rows.get(name)
     if row is None:
         return ""
     found = {arm: spread.median for arm, spread in row.spreads.items() if spread is not None}
     several = len(row.spreads) > 1
     texts = [
-        f"{duration(seconds)} ({place.letter(arm) or arm})" if several else duration(seconds)
+        f"{duration(seconds)} ({point.letter(arm) or arm})" if several else duration(seconds)
         for arm, seconds in found.items()
     ]
     return f"{words} {', '.join(texts)}" if texts else ""
 
 
-def _shared_limit(place: Place, of_arms: Mapping[str, Limit]) -> str:
+def _shared_limit(point: ShownPoint, of_arms: Mapping[str, Limit]) -> str:
     """Return what limits every arm where that is not a drive: ``both limited by the host``.
 
     A workload may name the limit of each arm.
     """
     limits = of_arms.values()
-    if view_named(place.group.workload).has_limit_by_arm:
+    if view_named(point.group.workload).has_limit_by_arm:
         texts = [
-            f"{place.letter(arm)}: {found.text.removeprefix('limited by ').removeprefix('limit ')}"
+            f"{point.letter(arm)}: {found.text.removeprefix('limited by ').removeprefix('limit ')}"
             for arm, found in of_arms.items()
             if found.text
         ]
@@ -610,11 +611,11 @@ def _shared_limit(place: Place, of_arms: Mapping[str, Limit]) -> str:
     return f"both {words.pop()}"
 
 
-def _scatter(place: Place) -> Scatter | None:
+def _scatter(point: ShownPoint) -> Scatter | None:
     """Return the arm and figure whose runs scatter most, and the run that is farthest away."""
     found = [
         (spread.cv, name, arm, spread, row)
-        for name, row in (("rates", place.rate), ("energies", place.energy))
+        for name, row in (("rates", point.rate), ("energies", point.energy))
         if row is not None
         for arm, spread in row.spreads.items()
         if spread is not None
@@ -628,7 +629,7 @@ def _scatter(place: Place) -> Scatter | None:
     valid = [(f, f.value) for f in row.figures[arm] if f.valid and f.value is not None]
     figure, value = max(valid, key=lambda each: abs(each[1] - spread.median))
     off = value / spread.median - 1
-    of = f" of {place.letter(arm)}" if len(row.spreads) > 1 else ""
+    of = f" of {point.letter(arm)}" if len(row.spreads) > 1 else ""
     return Scatter(
         words=f"{spread.gate} {name}{of}: CV{UNIT_SPACE}{percent(cv, 2)}",
         run=figure.run,
@@ -637,13 +638,13 @@ def _scatter(place: Place) -> Scatter | None:
     )
 
 
-def _sensor(subject: Subject, place: Place) -> str:
+def _sensor(subject: Subject, point: ShownPoint) -> str:
     """Return in which runs the check of the energy's sensor failed, and whether it counts.
 
     Of several runs the row's counts say how many are excluded.
     """
-    runs = place.compared.runs
-    failed = [run for run in runs if has_failed_sensor(run.record, place.energy_phase)]
+    runs = point.compared.runs
+    failed = [run for run in runs if has_failed_sensor(run.record, point.energy_phase)]
     if not failed:
         return ""
     is_excluded = any(has_excluded_energy(subject, run) for run in failed)
@@ -654,7 +655,7 @@ def _sensor(subject: Subject, place: Place) -> str:
     return f"{FAILED_SENSOR}{place_text}; its energy {'is excluded' if is_excluded else 'counts'}"
 
 
-def _counts(subject: Subject, place: Place, *every: Bars) -> str:
+def _counts(subject: Subject, point: ShownPoint, *every: Bars) -> str:
     """Return the number of runs in the means where it is not all: ``energy: n = 6 of 8``."""
     parts = []
     for name, bars in zip(("rate", "energy"), every, strict=True):
@@ -666,7 +667,7 @@ def _counts(subject: Subject, place: Place, *every: Bars) -> str:
             shown = next(iter(numbers.values()))
         else:
             shown = ", ".join(f"{text} ({letter})" for letter, text in numbers.items())
-        of_energy = sum(has_excluded_energy(subject, run) for run in place.compared.runs)
+        of_energy = sum(has_excluded_energy(subject, run) for run in point.compared.runs)
         excluded = f" ({of_energy} excluded)" if of_energy and name == "energy" else ""
         parts.append(f"{name}: n = {shown}{excluded}")
     return "; ".join(parts)
@@ -678,65 +679,65 @@ def _ranking(rates: Bars) -> tuple[str, ...]:
     return tuple(arm for _, arm in known)
 
 
-def _detail(place: Place, *, with_scale: bool) -> str:
+def _detail(point: ShownPoint, *, with_scale: bool) -> str:
     """Return accelerators, ranks and the size of a unit of work; the scale before them if asked."""
-    record = place.group.runs[0].record
+    record = point.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
     view = view_of(record)
-    every = [run.record for run in place.group.runs]
-    if view.job is not None and (runs := _runs_of(place.records or every[:1])):
+    every = [run.record for run in point.group.runs]
+    if view.job is not None and (runs := _runs_of(point.records or every[:1])):
         job = view.job(runs, _runs_of(every))
-        took = _times(place) if view.times[0] and len(place.group.arms) == 1 else ""
+        took = _times(point) if view.times[0] and len(point.group.arms) == 1 else ""
         return ", ".join(filter(None, [*parts, job, took]))
     if view.emulates_accelerators:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
     if workload.rank_count > 1:
         parts.append(counted(workload.rank_count, "rank"))
-    moved = [moved_bytes(record, place.phase) for record in place.records]
-    work = work_of_all(place.compared, place.phase)
+    moved = [moved_bytes(record, point.phase) for record in point.records]
+    work = work_of_all(point.compared, point.phase)
     if moved and moved[0] and work is not None:
-        each = place.based(quantity(moved[0] / work.count, Unit.BYTES, 3), place.phase)
-        parts.append(f"{_rate_bytes(place, moved[0])}{each} per {work.name}")
+        each = point.based(quantity(moved[0] / work.count, Unit.BYTES, 3), point.phase)
+        parts.append(f"{_rate_bytes(point, moved[0])}{each} per {work.name}")
     return ", ".join(parts)
 
 
-def _rate_bytes(place: Place, moved_bytes: int) -> str:
+def _rate_bytes(point: ShownPoint, moved_bytes: int) -> str:
     """Return the bytes that the rate counts, where these are not all that moved."""
-    record, row = place.records[0], place.rate
+    record, row = point.records[0], point.rate
     metric = record.metric(row.quantity.key) if row is not None else None
     if row is None or metric is None or metric.unit is not Unit.BYTES_PER_SECOND:
         return ""
-    if place.phase != ALL_PHASES or place.work is None or not metric.value:
+    if point.phase != ALL_PHASES or point.work is None or not metric.value:
         return ""
     rate_bytes = metric.value * sum(phase.active_s for phase in leading(record))
     if math.isclose(rate_bytes, moved_bytes, rel_tol=0.01):
         return ""
-    text = quantity(rate_bytes / place.work.count, Unit.BYTES, 3)
+    text = quantity(rate_bytes / point.work.count, Unit.BYTES, 3)
     return f"{text} {counted_bytes(row.quantity.label)}, "
 
 
-def _answer(question: Question, place: Place, row: Row | None, missing: str) -> Answer:
+def _answer(question: Question, point: ShownPoint, row: Row | None, missing: str) -> Answer:
     """Return the answer at a place; over a sweep no point may contradict a winner."""
     if row is None or missing:
         verdict, colon, reason = missing.partition(": ")
         if not colon and missing != NO_VALID_RUN:
             verdict, reason = NOT_MEASURED, missing
         return Answer(question=question, outcome="missing", verdict=verdict, reason=reason)
-    arms = tuple(place.group.arms)
-    shown = place.per_watt if question == "energy" and place.work is None else row
-    phase = place.energy_phase if question == "energy" else place.phase
+    arms = tuple(point.group.arms)
+    shown = point.per_watt if question == "energy" and point.work is None else row
+    phase = point.energy_phase if question == "energy" else point.phase
     found = replace(
         answer(question, row, arms, shown),
-        part=place.part(phase),
+        part=point.part(phase),
         parts=tuple(
             replace(answer(question, each, arms), part=activity(each.quantity.phase))
-            for each in _other_parts(question, place, phase)
+            for each in _other_parts(question, point, phase)
         ),
     )
     key = row.quantity.key
-    leaders = [rows[key].verdict.leader for rows in place.every if key in rows]
+    leaders = [rows[key].verdict.leader for rows in point.every if key in rows]
     if "a" not in leaders or "b" not in leaders:
         return found
     numbers = f"A at {leaders.count('a')}, B at {leaders.count('b')}"
@@ -744,14 +745,14 @@ def _answer(question: Question, place: Place, row: Row | None, missing: str) -> 
     return replace(found, outcome="inconclusive", winner=None, verdict=INCONCLUSIVE, reason=counts)
 
 
-def _other_parts(question: Question, place: Place, phase: str) -> Iterator[Row]:
+def _other_parts(question: Question, point: ShownPoint, phase: str) -> Iterator[Row]:
     """Yield the rows that answer the question of other phases than ``phase``."""
     unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
-    is_split = place.is_split and not place.is_timed_part
-    for name in phase_names(place.records) if is_split else ():
+    is_split = point.is_split and not point.is_timed_part
+    for name in phase_names(point.records) if is_split else ():
         found = (
             row
-            for row in place.rows.values()
+            for row in point.rows.values()
             if row.quantity.headline and row.quantity.unit is unit and row.quantity.phase == name
         )
         if name != phase:

@@ -296,12 +296,12 @@ def _in_order(
     seen = list(members)
 
     def rank(entry: tuple[tuple[str, ...], object]) -> list[tuple[bool, float]]:
-        places = []
+        keys = []
         for index, text in enumerate(entry[0]):
             value = _number(text)
             texts = list(dict.fromkeys(at[index] for at in seen))
-            places.append((value is None, float(texts.index(text)) if value is None else value))
-        return places
+            keys.append((value is None, float(texts.index(text)) if value is None else value))
+        return keys
 
     return sorted(members.items(), key=rank)
 
@@ -506,7 +506,7 @@ class RatePoint:
     rates: tuple[float, ...]
 
     @property
-    def middle(self) -> float:
+    def median(self) -> float:
         return median(self.rates)
 
 
@@ -520,13 +520,13 @@ class ScaleCurve:
 
     letter: str
     name: str
-    places: tuple[RatePoint, ...]
+    points: tuple[RatePoint, ...]
     peak: float | None = None
 
     def ideal(self, number: float) -> float:
         """Return the rate at ``number`` if it were proportional to the peak, or the first point."""
-        first = self.places[0]
-        return (first.middle / first.number if self.peak is None else self.peak) * number
+        first = self.points[0]
+        return (first.median / first.number if self.peak is None else self.peak) * number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -700,11 +700,11 @@ def _scale_curves(
     subject: Subject, found: Sequence[tuple[float, Point]], rate: Rate
 ) -> Iterator[ScaleCurve]:
     for letter, name, arm in _arms(subject):
-        places = []
+        measured = []
         for number, point in found:
             values = (rate(run.record) for run in _valid(subject, point, arm))
             rates = tuple(value for value in values if value is not None)
             if rates:
-                places.append(RatePoint(number=number, rates=rates))
-        if len(places) > 1:
-            yield ScaleCurve(letter=letter, name=name, places=tuple(places))
+                measured.append(RatePoint(number=number, rates=rates))
+        if len(measured) > 1:
+            yield ScaleCurve(letter=letter, name=name, points=tuple(measured))

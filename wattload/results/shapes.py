@@ -298,13 +298,13 @@ Shape = (
     | StepPanels | Curves | SupplyPanels | StepLines | Row
 )  # fmt: skip
 
-Place = TypeVar("Place")
-Fact = tuple[str, Callable[[Place], str]]
+Arm = TypeVar("Arm")
+Fact = tuple[str, Callable[[Arm], str]]
 """The name of a fact, and its text for an arm."""
 
 
 def sheet(
-    caption: str, arms: Sequence[Place], titles: Sequence[str], facts: Sequence[Fact[Place]],
+    caption: str, arms: Sequence[Arm], titles: Sequence[str], facts: Sequence[Fact[Arm]],
     note: str = "",
 ) -> Sheet:  # fmt: skip
     """Return the facts that some arm has, by arm; no bytes are not a fact."""

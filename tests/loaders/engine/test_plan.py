@@ -28,7 +28,7 @@ from wattload.loaders.engine.plan import (
     EXTENT,
     FILE,
     HEADER,
-    Place,
+    MemoryPosition,
     check,
     encode,
     ends_of,
@@ -80,18 +80,20 @@ def plans(draw: st.DrawFn) -> IOPlan:
 @given(
     given_plan=plans(),
     direct=st.booleans(),
-    place=st.none() | st.builds(Place, st.integers(0, 3), st.just(8192)),
+    position=st.none() | st.builds(MemoryPosition, st.integers(0, 3), st.just(8192)),
 )
 def test_every_field_stands_where_the_header_puts_it(
-    given_plan: IOPlan, direct: bool, place: Place | None
+    given_plan: IOPlan, direct: bool, position: MemoryPosition | None
 ) -> None:
     check(given_plan, block_bytes=1 << 20, depth=64, alignment_bytes=4096)
-    data = encode(given_plan, alignment_bytes=4096, direct=direct, destination=place)
-    assert_header(data, given_plan, direct, place)
+    data = encode(given_plan, alignment_bytes=4096, direct=direct, destination=position)
+    assert_header(data, given_plan, direct, position)
     assert_body(data, given_plan)
 
 
-def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | None) -> None:
+def assert_header(
+    data: bytes, given_plan: IOPlan, direct: bool, position: MemoryPosition | None
+) -> None:
     reads = given_plan.kind is IOKind.READ
     stamps = given_plan.stamps or Stamps(0, 0)
     assert u32(data, 0) == 0x31504C57
@@ -104,7 +106,7 @@ def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | 
     assert bool(flags & 2) == direct
     assert bool(flags & 4) == (given_plan.stamps is not None and not reads)
     assert bool(flags & 8) == (given_plan.stamps is not None and reads)
-    assert bool(flags & 16) == (place is not None)
+    assert bool(flags & 16) == (position is not None)
     assert bool(flags & 32) == reads
     sizes = (given_plan.block_bytes, 4096, given_plan.depth, given_plan.trace_every or 0)
     assert struct.unpack_from("<4I", data, 16) == sizes
@@ -115,7 +117,7 @@ def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | 
     assert u64(data, 48) == pytest.approx(given_plan.rate_bytes_per_s or 0, abs=1)
     words = (given_plan.seed, stamps.nonce, stamps.word, stamps.first_block)
     assert struct.unpack_from("<4Q", data, 56) == words
-    where = place or Place(0, 0)
+    where = position or MemoryPosition(0, 0)
     assert (u32(data, 88), u64(data, 96)) == (where.number, where.offset_bytes)
     assert u32(data, 92) == (stamps.unit_bytes if given_plan.stamps else 0)
     assert data[11] == u32(data, 116) == 0

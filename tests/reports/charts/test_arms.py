@@ -17,7 +17,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
 from wattload.reports.charts.arms import (
-    Place,
+    PointRows,
     arm_bar,
     arms_figure,
     parts_figures,
@@ -45,7 +45,7 @@ def figure(runs: Sequence[Run], *, forced: bool = False) -> Figure:
     subject = make_subject(runs, forced=forced)
     (group,) = subject.groups
     rows = [row for row in compare(subject, group) if row.quantity.headline]
-    found = arms_figure("c", "x", [Place("", rows, group.arms)])
+    found = arms_figure("c", "x", [PointRows("", rows, group.arms)])
     assert found is not None
     return found
 

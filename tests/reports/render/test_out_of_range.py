@@ -13,7 +13,7 @@ from tests.reports.parsing import Page
 from tests.reports.sessions import session
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
-from wattload.reports.charts.arms import Place, arms_figure, parts_figures
+from wattload.reports.charts.arms import PointRows, arms_figure, parts_figures
 from wattload.reports.charts.bars import Bar, Dot, checked_range
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
@@ -71,7 +71,7 @@ def test_an_arm_out_of_range_has_its_reason_beside_the_other_s_bar(value: float)
     (group,) = subject.groups
     row = next(r for r in compare(subject, group) if r.quantity.key == "read_bytes_per_s")
     assert row.effect is None
-    found = arms_figure("c", "x", [Place("", [row], group.arms)])
+    found = arms_figure("c", "x", [PointRows("", [row], group.arms)])
     assert found is not None
     lines = [line for line in found.table.rows if line[2].text == "B"]
     reported = f"the record has {value:.3g}, which is out of range"

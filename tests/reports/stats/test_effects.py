@@ -201,7 +201,7 @@ def test_pairs_are_used_from_six_on() -> None:
     assert (found.pairs, five.pairs) == (6, 0)
     assert found.differs
     assert not five.differs
-    assert found.middle == pytest.approx(1.1)
+    assert found.median_ratio == pytest.approx(1.1)
     assert found.medians == pytest.approx(3.85 / 3.5)
 
 

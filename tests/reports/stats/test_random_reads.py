@@ -74,7 +74,7 @@ def test_a_rate_has_the_pull_ceiling_and_the_power_of_the_drives() -> None:
     (rates,) = scalings(subject, subject.groups[0])
     assert rates.label == "reads per second"
     assert rates.ceilings == ((1.0, PULL_PER_S), (2.0, PULL_PER_S))
-    assert [place.middle for place in rates.watts[0].places] == [DRIVE_W, 2 * DRIVE_W]
+    assert [point.median for point in rates.watts[0].points] == [DRIVE_W, 2 * DRIVE_W]
 
 
 def test_the_ideal_over_targets_is_the_best_rate_of_a_single_drive() -> None:
@@ -117,7 +117,7 @@ def test_requests_and_reads_of_drives_are_curves_over_the_same_reads_per_second(
     assert set(found) == {"read", "request"}
     reads, requests = found["read"].points[0], found["request"].points[0]
     (rates,) = scalings(subject, subject.groups[0])
-    assert reads.rate == requests.rate == rates.curves[0].places[0].middle
+    assert reads.rate == requests.rate == rates.curves[0].points[0].median
     assert reads.mean_s < requests.mean_s
 
 

@@ -119,8 +119,8 @@ def test_an_invalid_run_is_in_no_curve(swept: list[Run]) -> None:
     subject = _subject(failed)
     (found,) = load_curves(subject, subject.groups[0])
     assert found.curves[0].points[0].run_count == 1
-    places = scalings(subject, subject.groups[0])[0].curves[0].places
-    assert [len(place.rates) for place in places] == [1, 2, 2]
+    points = scalings(subject, subject.groups[0])[0].curves[0].points
+    assert [len(point.rates) for point in points] == [1, 2, 2]
 
 
 def test_ideal_scaling_grows_in_proportion_from_the_first_point(swept: list[Run]) -> None:
@@ -128,8 +128,8 @@ def test_ideal_scaling_grows_in_proportion_from_the_first_point(swept: list[Run]
     found = scalings(subject, subject.groups[0])
     assert all(each.is_count for each in found)
     curve = found[0].curves[0]
-    assert curve.ideal(1.0) == curve.places[0].middle
-    assert curve.ideal(8.0) == pytest.approx(8 * curve.places[0].middle)
+    assert curve.ideal(1.0) == curve.points[0].median
+    assert curve.ideal(8.0) == pytest.approx(8 * curve.points[0].median)
 
 
 def test_operations_per_second_are_those_that_were_timed(swept: list[Run]) -> None:
@@ -138,7 +138,7 @@ def test_operations_per_second_are_those_that_were_timed(swept: list[Run]) -> No
     assert found.unit is Unit.SAMPLES_PER_SECOND
     run = next(run for run in swept if run.id == "run-A-1-0")
     window = next(w for w in run.record.windows if w.name == "read")
-    assert 200 / window.active_s in found.curves[0].places[0].rates
+    assert 200 / window.active_s in found.curves[0].points[0].rates
 
 
 def test_a_size_has_no_ideal_scaling(swept: list[Run]) -> None:
@@ -188,7 +188,7 @@ def test_several_targets_are_an_axis_by_how_many_there_are(swept: list[Run]) -> 
     subject = _subject(runs)
     found = scalings(subject, subject.groups[0])
     assert (found[0].axis, found[0].is_count) == ("targets", True)
-    assert [place.number for place in found[0].curves[0].places] == [1.0, 2.0, 8.0]
+    assert [point.number for point in found[0].curves[0].points] == [1.0, 2.0, 8.0]
 
 
 def _limited(run: Run, busy: float) -> Run:
