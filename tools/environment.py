@@ -187,7 +187,7 @@ def make_venv(venv: Path, *, sees_system: bool) -> None:
         sees_enough = not sees_system or "system-site-packages = true" in config.read_text()
         if pip_works and sees_enough and _is_made_with_this_python(venv):
             return
-        print(f"{venv.name} does not fit this Python or is incomplete: it is made again")
+        print(f"{venv.name} does not fit this Python or is incomplete: it is built anew")
         clear = ["--clear"]
     flags = ["--system-site-packages"] if sees_system else []
     command = [sys.executable, "-m", "venv", *clear, *flags, str(venv)]

@@ -167,7 +167,7 @@ def noted_stamps(folder: DataFolder, name: str, unit_bytes: int) -> Stamps | Non
     """Return the stamps that the manifest has of a finished file, ``None`` if it has none.
 
     Raises:
-        DataError: they are those of another version.
+        DataError: the stamps are of another version.
     """
     entry = folder.entries.get(name)
     if entry is None or entry.result is None:

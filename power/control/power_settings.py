@@ -223,7 +223,7 @@ class DriveFeature:
         ``note`` is called with each value read back that is not ``new``.
 
         The value is in all dwords that may carry it. A drive that reads a dword which does not
-        carry it would see 0, and a power limit of 0 is none. So a value goes into one dword alone
+        carry it would see 0, and a power limit of 0 sets none. So a value goes into one dword alone
         only if that lifts no limit. After the drive has accepted one dword, a refusal of the next
         is ignored: the first may have taken effect.
 

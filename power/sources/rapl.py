@@ -43,7 +43,7 @@ _WHOLE = re.compile(r"package-\d+(-die-\d+)?|psys|dram")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """A zone that is part of no other one except ``psys``; ``key`` names it on this host."""
+    """A zone that is part of no other zone except ``psys``; ``key`` names it on this host."""
 
     key: str
     name: str

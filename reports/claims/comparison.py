@@ -211,7 +211,7 @@ class _ComparedPoint:
         )
 
     def _absolute(self, claim: Claim, row: Row | None, at: str) -> Measured:
-        """Return the figure of the arm that a claim is about, next to that of another machine."""
+        """Return the figure of a claim's arm, next to the one measured on another machine."""
         arms = list(self.point.group.arms)
         arm = arms[(claim.parsed.over == "a") != self._straight] if len(arms) > 1 else arms[0]
         value = row.centres.get(arm) if row is not None else None

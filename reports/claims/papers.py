@@ -333,8 +333,8 @@ class Claim(Frozen):
     ``point`` is where it was made: the last parts of swept keys, and their values. Of a figure that
     is ``up_to``, the largest ratio of the points that it leaves open counts.
 
-    An absolute figure is shown next to that of this page's arm, without a verdict: it is of another
-    machine.
+    An absolute figure is shown next to the figure of this page's arm, without a verdict: it was
+    measured on another machine.
 
     A claim without a workload here has neither ``workload`` nor ``figure``; ``needs`` then states
     what would be needed to measure it. With a workload it is optional.

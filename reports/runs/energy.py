@@ -24,7 +24,7 @@ OTHER_SCOPES = {Scope.GPU: "GPU", Scope.NODE: "node"}
 """The scopes other than drives, with their names."""
 
 REPLAYED = "replayed from another run"
-"""The text for a recording replayed from its start: its joules are of another run."""
+"""The text for a recording replayed from its start: its joules were measured in another run."""
 
 SOFT_BOUND = (
     "A lower bound is soft: it is the typical idle power of the power state, not its minimum, so "

@@ -151,7 +151,7 @@ def _rates(
             continue
         value = np.zeros(time_s.size)
         for number, phase in enumerate(trace.phase.words):
-            if phase in parts:  # its bytes are those of another phase
+            if phase in parts:  # its parent's bytes include its own
                 continue
             own = trace.phase.numbers == number
             per_bin = np.bincount(slot[own] - first, counts[own], minlength=time_s.size)

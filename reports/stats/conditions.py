@@ -510,7 +510,7 @@ def served_of(record: RunRecord) -> Served:
 def served_from_memory(compared: Group) -> str:
     """Return which arms memory served, where it did not serve others; empty otherwise.
 
-    Such a rate is one of memory, and not of another path to the drive.
+    Such a rate is memory's, and not that of a path to the drive.
     """
     names = dict(zip(compared.arms, compared.letters, strict=False))
     texts = [

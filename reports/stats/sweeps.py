@@ -310,9 +310,9 @@ def _in_order(
 class LoadPoint:
     """Latency at one point of a sweep: the value swept, the rate, and percentiles in seconds.
 
-    ``rate`` is the bytes of all valid runs ÷ their seconds, or if a workload's sweep is of another
-    rate, the median of that. Mean and percentiles are of the merged histograms, ``None`` if there
-    are too few operations; a program without histograms gives a mean alone, which is then the mean
+    ``rate`` is the bytes of all valid runs ÷ their seconds, or the median of a workload's own rate,
+    if its sweep has one. Mean and percentiles are of the merged histograms, ``None`` if there are
+    too few operations; a program without histograms gives a mean alone, which is then the mean
     of its runs. ``has_failures`` is whether reads failed in a run.
     """
 

@@ -1,4 +1,4 @@
-"""A session whose runs folder becomes full: the finished run is neither lost nor made again."""
+"""A session whose runs folder becomes full: the finished run is neither lost nor repeated."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_killed_session_goes_on_as_the_same_one(tmp_path: Path) -> None:
     }
     assert sorted(compared) == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
     assert len({record.comparison.session_id for record in records}) == 1
-    assert len(records) >= len(before) + 2  # warm-ups are made again, as drives have rested
+    assert len(records) >= len(before) + 2  # warm-ups are repeated, as drives have rested
 
 
 def test_bad_input_is_refused_before_anything_is_made(tmp_path: Path) -> None:

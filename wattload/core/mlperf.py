@@ -357,7 +357,7 @@ def data_loader(case: Case) -> Answer:
     loaded_by = f"loader={loader}" + ("" if reader == CLOSED_READER else f" with reader {reader}")
     return (
         "closed" if own else "open",
-        f"{loaded_by} {'is the one of CLOSED' if own else 'is another one, which OPEN allows'}.",
+        f"{loaded_by} {'is as in CLOSED' if own else 'differs from CLOSED, as OPEN allows'}.",
         {"loader": loader},
     )
 
@@ -415,15 +415,15 @@ def five_runs(case: Case) -> Answer:
         raise UnknownError(
             f"valid runs with these settings: {len(rates)}; a result needs {RUN_COUNT}"
         )
-    apart = max(abs(rate / fmean(rates) - 1) for rate in rates)
+    spread = max(abs(rate / fmean(rates) - 1) for rate in rates)
     seeds = len({record.config.get("seed") for record in valid_runs})
-    good = apart <= RUN_SPREAD and seeds == len(valid_runs)
+    good = spread <= RUN_SPREAD and seeds == len(valid_runs)
     return (
         "closed" if good else "invalid",
-        f"{len(rates)} runs with {seeds} seeds are within {format_percent(apart, 1)} of their mean "
-        "samples/s; "
+        f"{len(rates)} runs with {seeds} seeds are within {format_percent(spread, 1)} of their "
+        "mean samples/s; "
         f"{format_percent(RUN_SPREAD)} and different seeds are required.",
-        {"runs": len(rates), "seeds": seeds, "apart": apart},
+        {"runs": len(rates), "seeds": seeds, "spread": spread},
     )
 
 

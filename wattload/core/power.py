@@ -174,7 +174,8 @@ class SourceFacts(Frozen):
     """What is known about a power source before it is read.
 
     ``is_recorded`` marks readings from a file: whatever their evidence, no drive is read.
-    ``is_attached`` marks a recording whose own times are in this run; others are of another run.
+    ``is_attached`` marks a recording whose own times are in this run; any other recording was made
+    in another run.
     ``meter`` identifies a meter outside the device, such as a power module: all devices that it
     reads have its gain in common. ``may_be_negative`` declares that readings below zero are valid,
     as of a sensor with an offset; otherwise they are refused. ``pci_address`` is that of a GPU,

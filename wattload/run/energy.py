@@ -178,7 +178,7 @@ def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
 
     Raises:
         RecordError: the record has no energies or those of a newer model, or a trace is missing,
-            unreadable, or not the one of the record.
+            unreadable, or does not match the record.
     """
     section = record.power
     if section.energy_model > ENERGY_MODEL:
@@ -187,7 +187,7 @@ def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
             f"this wattload has version {ENERGY_MODEL}: update wattload"
         )
     if record.status != "complete" or not section.hosts:
-        raise RecordError(f"{record.run_id} has no energies to make again: {section.choice}")
+        raise RecordError(f"{record.run_id} has no energies to recompute: {section.choice}")
     samples = read_power(folder, record.traces, [power.host for power in section.hosts])
     return _section(
         section.requested,

@@ -176,7 +176,7 @@ def read_power(
     """Return the samples of a run's power trace by host.
 
     Raises:
-        RecordError: the trace is missing, unreadable, or not the one of the record; or the run had
+        RecordError: the trace is missing, unreadable, or does not match the record; or the run had
             several hosts, and an older trace does not say which of them took a sample.
     """
     is_one = len(hosts) == 1

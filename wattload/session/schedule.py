@@ -111,7 +111,7 @@ class SessionJournal:
     def done(self, points: Iterable[Point]) -> tuple[dict[str, Path], list[str]]:
         """Return the folders of finished, valid runs, by point key, and why others are repeated.
 
-        A run that is not valid by its record and traces, or is a copy of another, is made again;
+        A run that is not valid by its record and traces, or is a copy of another run, is repeated;
         nothing is deleted.
         """
         self._take_spare_lines()

@@ -160,7 +160,7 @@ def _read(path: Path, offset: int) -> bytes:
         os.close(descriptor)
 
 
-class HostPlace:
+class HostSlot:
     """Rows in host memory, where the CPU trains on them."""
 
     def __init__(self, rows: int, comparer: Comparer) -> None:
@@ -191,7 +191,7 @@ class HostPlace:
         return self._comparer.compare(drawn.rows[first:], values[first:])
 
 
-class GpuPlace:
+class GpuSlot:
     """Rows in the memory of a GPU, gathered there or transferred from pinned host memory."""
 
     def __init__(self, rows: int, device: torch.device, comparer: Comparer) -> None:
@@ -241,11 +241,11 @@ class GpuPlace:
         )
 
 
-class PinnedPlace:
+class PinnedSlot:
     """Rows in pinned host memory, and room for them in the memory of the GPU that trains."""
 
-    def __init__(self, rows: int, gpu: GpuPlace, comparer: Comparer) -> None:
-        self.host = HostPlace(rows, comparer)
+    def __init__(self, rows: int, gpu: GpuSlot, comparer: Comparer) -> None:
+        self.host = HostSlot(rows, comparer)
         self.gpu = gpu
 
     def memory(self, count: int) -> NDArray[np.uint8]:

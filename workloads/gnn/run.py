@@ -49,7 +49,7 @@ from wattload.workloads.gnn.config import CPU, EMULATED, GPU
 from wattload.workloads.gnn.dataset import shape_facts
 from wattload.workloads.gnn.facts import latency, read_bytes, summed, table
 from wattload.workloads.gnn.job import Job
-from wattload.workloads.gnn.places import Comparer, GpuPlace, HostPlace, PinnedPlace, pinned
+from wattload.workloads.gnn.places import Comparer, GpuSlot, HostSlot, PinnedSlot, pinned
 from wattload.workloads.gnn.steps import Drawn, Sleeping, Step, Steps, Training
 from wattload.workloads.gnn.training import CpuTraining, GpuTraining
 
@@ -116,7 +116,7 @@ class _Run:
             remedy=dataset.remedy,
         )
         opened.callback(self._comparer.close)
-        places, memories = self._make_places(opened)
+        slots, memories = self._make_slots(opened)
         plan = job.plan(self._batch_rows, memories, self._most_drawn)
         self._gatherer = opened.enter_context(closing(job.loader.row_gatherer(plan)))
         self._plan = plan
@@ -134,7 +134,7 @@ class _Run:
                     draw=self._draw,
                     gatherer=self._gatherer,
                     window=job.loader.window_batches,
-                    places=places,
+                    slots=slots,
                     training=self._training(),
                     evict=self._evict,
                     gathered=self._gathered,
@@ -240,19 +240,19 @@ class _Run:
             self._topology, job.fanouts, threads=job.sampler_threads, seed=self._context.seed
         )
 
-    def _make_places(self, opened: ExitStack) -> tuple[Sequence[Any], tuple[RowMemory, ...]]:
+    def _make_slots(self, opened: ExitStack) -> tuple[Sequence[Any], tuple[RowMemory, ...]]:
         """Return the memory of one batch, or of two that alternate."""
         job, rows, comparer = self._job, self._batch_rows, self._comparer
         count = 2 if job.is_ahead else 1
         if job.loader.fills_gpu:
-            on_gpu = [GpuPlace(rows, self._device, comparer) for _ in range(count)]
-            return on_gpu, tuple(place.region() for place in on_gpu)
+            on_gpu = [GpuSlot(rows, self._device, comparer) for _ in range(count)]
+            return on_gpu, tuple(slot.region() for slot in on_gpu)
         if job.trainer != GPU:
-            hosts = [HostPlace(rows, comparer) for _ in range(count)]
-            return hosts, tuple(place.buffer for place in hosts)
-        gpu = GpuPlace(rows, self._device, comparer)
-        both = [PinnedPlace(rows, gpu, comparer) for _ in range(count)]
-        memories = tuple(place.host.buffer for place in both)
+            hosts = [HostSlot(rows, comparer) for _ in range(count)]
+            return hosts, tuple(slot.buffer for slot in hosts)
+        gpu = GpuSlot(rows, self._device, comparer)
+        both = [PinnedSlot(rows, gpu, comparer) for _ in range(count)]
+        memories = tuple(slot.host.buffer for slot in both)
         opened.enter_context(pinned(memories, self._device))
         return both, memories
 

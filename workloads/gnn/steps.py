@@ -68,7 +68,7 @@ class Step:
     compared_rows: int
 
 
-class Place(Protocol):
+class BatchSlot(Protocol):
     """Memory for the rows of one batch, and how a model takes them."""
 
     def memory(self, count: int) -> Memory:
@@ -92,14 +92,14 @@ class Place(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Place)
-P_contra = TypeVar("P_contra", bound=Place, contravariant=True)
+P = TypeVar("P", bound=BatchSlot)
+P_contra = TypeVar("P_contra", bound=BatchSlot, contravariant=True)
 
 
 class Training(Protocol[P_contra]):
     """What happens to a gathered batch."""
 
-    def train(self, drawn: Drawn, place: P_contra) -> Trained:
+    def train(self, drawn: Drawn, slot: P_contra) -> Trained:
         """Transfer the rows where they have to go, and train."""
         ...
 
@@ -113,13 +113,13 @@ class Steps(Generic[P]):
         draw: Callable[[int], Drawn],
         gatherer: RowGatherer,
         window: int,
-        places: Sequence[P],
+        slots: Sequence[P],
         training: Training[P],
         evict: Callable[[], float],
         gathered: Callable[[GatherResult], None],
         first: int,
     ) -> None:
-        """Use one place for steps in turn, or two for steps ahead.
+        """Use one slot for steps in turn, or two for steps ahead.
 
         ``evict`` empties the page cache before a gather where nothing limits it, and returns the
         seconds that it took. ``gathered`` hears of each gather's result.
@@ -127,14 +127,14 @@ class Steps(Generic[P]):
         self._draw = draw
         self._gatherer = gatherer
         self._window = window
-        self._places = places
+        self._slots = slots
         self._training = training
         self._evict = evict
         self._gathered = gathered
         self._waiting: deque[Drawn] = deque()
         self._next = first
         self._opened = ExitStack()
-        if len(places) > 1:
+        if len(slots) > 1:
             self._draw = self._opened.enter_context(_Prefetch(draw, PREFETCHED))
             self._pool = self._opened.enter_context(
                 ThreadPoolExecutor(1, thread_name_prefix="gather")
@@ -152,7 +152,7 @@ class Steps(Generic[P]):
             DataError: a file is short, or a row has other bytes than it should.
             OSError: a read failed.
         """
-        if len(self._places) > 1:
+        if len(self._slots) > 1:
             yield from self._ahead(numbers)
         else:
             for number in numbers:
@@ -166,7 +166,7 @@ class Steps(Generic[P]):
         start_ns = time.monotonic_ns()
         drawn = self._take()
         sampling_s = (time.monotonic_ns() - start_ns) / NS_PER_S
-        filled = self._fill(drawn, self._places[0])
+        filled = self._fill(drawn, self._slots[0])
         return self._finish(number, filled, start_ns, sampling_s)
 
     def _ahead(self, numbers: range) -> Iterator[Step]:
@@ -187,7 +187,7 @@ class Steps(Generic[P]):
                 pending.cancel()
 
     def _fill_next(self, number: int) -> _Filled[P]:
-        return self._fill(self._take(), self._places[number % len(self._places)])
+        return self._fill(self._take(), self._slots[number % len(self._slots)])
 
     def _take(self) -> Drawn:
         """Return the next batch, once the gatherer has heard of those after it."""
@@ -201,23 +201,23 @@ class Steps(Generic[P]):
         self._gatherer.expect(drawn.rows)
         self._waiting.append(drawn)
 
-    def _fill(self, drawn: Drawn, place: P) -> _Filled[P]:
+    def _fill(self, drawn: Drawn, slot: P) -> _Filled[P]:
         eviction_s = self._evict()
         start_ns = time.monotonic_ns()
-        result = self._gatherer.gather(drawn.rows, place.memory(len(drawn.rows)))
+        result = self._gatherer.gather(drawn.rows, slot.memory(len(drawn.rows)))
         seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         self._gathered(result)
-        return _Filled(drawn, place, result, seconds, eviction_s)
+        return _Filled(drawn, slot, result, seconds, eviction_s)
 
     def _finish(self, number: int, filled: _Filled[P], start_ns: int, sampling_s: float) -> Step:
         drawn = filled.drawn
         if drawn.number != number:
             raise RunError(f"step {number} was given batch {drawn.number}")
-        trained = self._training.train(drawn, filled.place)
+        trained = self._training.train(drawn, filled.slot)
         if trained.loss is not None and not isfinite(trained.loss):
-            raise filled.place.not_finite(drawn)
+            raise filled.slot.not_finite(drawn)
         trained_ns = time.monotonic_ns()
-        compared = filled.place.compare(drawn)
+        compared = filled.slot.compare(drawn)
         end_ns = time.monotonic_ns()
         return Step(
             number=number,
@@ -238,7 +238,7 @@ class _Filled(Generic[P]):
     """A batch whose rows are in memory."""
 
     drawn: Drawn
-    place: P
+    slot: P
     result: GatherResult
     seconds: float
     eviction_s: float
@@ -275,7 +275,7 @@ class Sleeping:
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
 
-    def train(self, drawn: Drawn, place: Place) -> Trained:
+    def train(self, drawn: Drawn, slot: BatchSlot) -> Trained:
         start_ns = time.monotonic_ns()
         time.sleep(self._step_s)
         seconds = (time.monotonic_ns() - start_ns) / NS_PER_S

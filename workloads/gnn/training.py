@@ -9,7 +9,7 @@ import torch
 from wattload.core.errors import ConfigError
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.workloads.gnn.model import Trainer
-from wattload.workloads.gnn.places import GpuPlace, HostPlace, PinnedPlace
+from wattload.workloads.gnn.places import GpuSlot, HostSlot, PinnedSlot
 from wattload.workloads.gnn.steps import Drawn, Trained
 
 
@@ -19,9 +19,9 @@ class CpuTraining:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
-    def train(self, drawn: Drawn, place: HostPlace) -> Trained:
+    def train(self, drawn: Drawn, slot: HostSlot) -> Trained:
         start_ns = time.monotonic_ns()
-        features = place.features(len(drawn.rows))
+        features = slot.features(len(drawn.rows))
         loss = float(self._trainer.step(features, drawn.batch, drawn.labels))
         seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         return Trained(transfer_s=None, training_s=seconds, loss=loss)
@@ -33,15 +33,15 @@ class GpuTraining:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
-    def train(self, drawn: Drawn, place: GpuPlace | PinnedPlace) -> Trained:
+    def train(self, drawn: Drawn, slot: GpuSlot | PinnedSlot) -> Trained:
         """Copy, wait, train, wait; CUDA events time both as the GPU sees them."""
         count, device = len(drawn.rows), self._trainer.device
         transfer_s = transfer_gpu_s = None
         start_ns = time.monotonic_ns()
-        features = place.features(count)
-        if isinstance(place, PinnedPlace):
+        features = slot.features(count)
+        if isinstance(slot, PinnedSlot):
             with _Timed(device) as timed:
-                host = torch.from_numpy(place.host.values(count))
+                host = torch.from_numpy(slot.host.values(count))
                 features.copy_(host, non_blocking=True)
             transfer_s, transfer_gpu_s = timed.seconds, timed.gpu_s
             start_ns = time.monotonic_ns()

@@ -9,13 +9,13 @@ import numpy as np
 from wattload.core.record.results import Check
 from wattload.results.random_write.facts import Condition, Draw
 from wattload.workloads.random_write.config import Config
-from wattload.workloads.random_write.place import Place, foreign_blocks
+from wattload.workloads.random_write.write_area import WriteArea, foreign_blocks
 from wattload.workloads.random_write.writing import FIRST_WORD, Writing
 
 SAMPLED_BLOCKS = 2048
 
 
-def written_blocks(config: Config, place: Place, written: Writing, *, seed: int) -> Check:
+def written_blocks(config: Config, area: WriteArea, written: Writing, *, seed: int) -> Check:
     """Read blocks back by O_DIRECT and compare their stamps and sums.
 
     The blocks of traced writes must carry the stamp of a random pass of this run. After
@@ -31,16 +31,16 @@ def written_blocks(config: Config, place: Place, written: Writing, *, seed: int)
     least = last if covers_all else FIRST_WORD
     ours = {int(offset) for offset in drawn}
     others: set[int] = set()
-    if covers_all or config.prepared is not Condition.none or place.is_file:
-        blocks = rng.integers(0, place.range_bytes // config.block_bytes, SAMPLED_BLOCKS // 2)
+    if covers_all or config.prepared is not Condition.none or area.is_file:
+        blocks = rng.integers(0, area.range_bytes // config.block_bytes, SAMPLED_BLOCKS // 2)
         others = {int(block) * config.block_bytes for block in blocks}
 
     def is_as_written(offset: int, nonce: int, word: int) -> bool:
         must_be_new = covers_all or offset in ours
-        return not must_be_new or (nonce == place.nonce and least <= word <= last)
+        return not must_be_new or (nonce == area.nonce and least <= word <= last)
 
     offsets = sorted(ours | others)
-    bad = list(foreign_blocks(place, config.block_bytes, offsets, is_as_written))
+    bad = list(foreign_blocks(area, config.block_bytes, offsets, is_as_written))
     return _check(config, len(offsets), bad)
 
 

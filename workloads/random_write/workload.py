@@ -31,14 +31,14 @@ from wattload.workloads.random_write.conditioning import BLOCK_BYTES as CONDITIO
 from wattload.workloads.random_write.conditioning import QUEUE_DEPTH as CONDITION_DEPTH
 from wattload.workloads.random_write.conditioning import left_bytes, prepare
 from wattload.workloads.random_write.config import Config
-from wattload.workloads.random_write.place import (
+from wattload.workloads.random_write.write_area import (
     WORKLOAD,
-    Place,
+    WriteArea,
     check_kept,
     claim,
     earlier_random_bytes,
     explained,
-    find_place,
+    find_area,
     note_random_writes,
     rest_s,
 )
@@ -64,7 +64,7 @@ class RandomWrite:
 
     def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
         self.config = config
-        self._place: Place | None = None
+        self._area: WriteArea | None = None
         self._written: Writing | None = None
         self._purged: Mapping[str, Any] = {}
 
@@ -77,37 +77,37 @@ class RandomWrite:
             TargetError: it was written since it was prepared, or can't say so.
         """
         config = self.config
-        place = self._place = find_place(config, context)
-        check_kept(place, config.prepared)
+        area = self._area = find_area(config, context)
+        check_kept(area, config.prepared)
         slots_bytes = max(
             CONDITION_BLOCK_BYTES * CONDITION_DEPTH, config.block_bytes * config.queue_depth
         )
-        data_bytes = place.range_bytes if place.is_file else 0
-        prepare_bytes = left_bytes(config, place)
-        covers = prepare_bytes >= place.range_bytes or config.drawn is Draw.each_once
+        data_bytes = area.range_bytes if area.is_file else 0
+        prepare_bytes = left_bytes(config, area)
+        covers = prepare_bytes >= area.range_bytes or config.drawn is Draw.each_once
         # Passes over an existing file take no space, so all that they write is present already.
-        present_bytes = prepare_bytes if place.history is not None else prepare_bytes - data_bytes
+        present_bytes = prepare_bytes if area.history is not None else prepare_bytes - data_bytes
         return WorkloadPlan(
             data_bytes=data_bytes,
             prepare_bytes=prepare_bytes,
-            run_bytes=config.most_passes * place.range_bytes,
+            run_bytes=config.most_passes * area.range_bytes,
             peak_bytes=data_bytes,
-            present_bytes=present_bytes if place.is_file else 0,
+            present_bytes=present_bytes if area.is_file else 0,
             memory_bytes_per_rank=slots_bytes,
             needs_direct_io=True,
             prepares_again=config.prepared is Condition.sequential,
-            covered_bytes=place.range_bytes if covers else 0,
+            covered_bytes=area.range_bytes if covers else 0,
             maximum_ranks=1,
         )
 
     def prepare(self, context: RunContext) -> DataRecord | None:
         """Purge and write the range sequentially, as configured; see ``conditioning.prepare``."""
-        place = self._planned()
-        claim(place, context.targets[0])
-        reused = left_bytes(self.config, place) == 0
-        with explained(place):
-            self._purged = prepare(self.config, place, context)
-        return place.facts(reused=reused)
+        area = self._planned()
+        claim(area, context.targets[0])
+        reused = left_bytes(self.config, area) == 0
+        with explained(area):
+            self._purged = prepare(self.config, area, context)
+        return area.facts(reused=reused)
 
     def run(self, context: RunContext) -> Outcome:
         """Write at random until the configured end.
@@ -117,23 +117,23 @@ class RandomWrite:
             RunError: the drive went away.
             TargetError: the device is no longer the one that was released to this run.
         """
-        config, place = self.config, self._planned()
+        config, area = self.config, self._planned()
         seed = secrets.randbits(63)
-        rested_s, judge = rest_s(place), self._judge(place)
+        rested_s, judge = rest_s(area), self._judge(area)
         context.progress.begin(
-            "writing at random", written_bytes=config.most_passes * place.range_bytes
+            "writing at random", written_bytes=config.most_passes * area.range_bytes
         )
         with (
-            explained(place),
+            explained(area),
             closing(IOEngine(block_bytes=config.block_bytes, depth=config.queue_depth)) as engine,
             context.phase(PHASE) as phase,
         ):
-            written = Writing(config, place, phase, engine, seed=seed, judge=judge)
+            written = Writing(config, area, phase, engine, seed=seed, judge=judge)
             written.run()
         self._written = written
         context.progress.end()
-        note_random_writes(place, config, written.total.moved_bytes)
-        facts = self._facts(place, written, rested_s)
+        note_random_writes(area, config, written.total.moved_bytes)
+        facts = self._facts(area, written, rested_s)
         return Outcome(
             facts=facts,
             paths=(written.path,),
@@ -150,11 +150,11 @@ class RandomWrite:
         """Read blocks back and compare them with what was written."""
         if self._written is None:
             return ()
-        place, seed = self._planned(), secrets.randbits(63)
-        with explained(place):
-            return (written_blocks(self.config, place, self._written, seed=seed),)
+        area, seed = self._planned(), secrets.randbits(63)
+        with explained(area):
+            return (written_blocks(self.config, area, self._written, seed=seed),)
 
-    def _judge(self, place: Place) -> SteadyJudge | None:
+    def _judge(self, area: WriteArea) -> SteadyJudge | None:
         """Return the rule of steady state; ``None`` where there is none.
 
         Each-once draws have none, and neither has a drive that was not full before.
@@ -163,21 +163,21 @@ class RandomWrite:
         if self.config.drawn is Draw.each_once or not is_full:
             return None
         # What is not written is spare area, too.
-        unused_bytes = place.device.size_bytes - place.range_bytes if place.device else 0
+        unused_bytes = area.device.size_bytes - area.range_bytes if area.device else 0
         return SteadyJudge(
-            place.range_bytes,
-            already_random_bytes=earlier_random_bytes(place, self.config),
-            rest_s=rest_s(place),
-            spare_share=LARGEST_SPARE_SHARE + unused_bytes / place.range_bytes,
+            area.range_bytes,
+            already_random_bytes=earlier_random_bytes(area, self.config),
+            rest_s=rest_s(area),
+            spare_share=LARGEST_SPARE_SHARE + unused_bytes / area.range_bytes,
         )
 
-    def _facts(self, place: Place, written: Writing, rested_s: float | None) -> WriteFacts:
+    def _facts(self, area: WriteArea, written: Writing, rested_s: float | None) -> WriteFacts:
         config = self.config
         rates = written.seconds.rates_bytes_per_s(least_s=WHOLE_SECOND_S)
         return WriteFacts(
             settings=WriteSettings.model_validate(config),
-            range_bytes=place.range_bytes,
-            drive_bytes=None if place.device is None else place.device.size_bytes,
+            range_bytes=area.range_bytes,
+            drive_bytes=None if area.device is None else area.device.size_bytes,
             draw=config.drawn,
             draw_seed=f"{written.seed:016x}",
             condition=config.prepared,
@@ -218,7 +218,7 @@ class RandomWrite:
             total = format_bytes(facts.total.written_bytes)
             yield f"Not steady after {total}: {steady.headline.reason}."
 
-    def _planned(self) -> Place:
-        if self._place is None:
+    def _planned(self) -> WriteArea:
+        if self._area is None:
             raise RuntimeError("plan() has to be called before prepare() and run()")
-        return self._place
+        return self._area

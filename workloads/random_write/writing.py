@@ -34,8 +34,8 @@ from wattload.results.random_write.facts import (
     Until,
 )
 from wattload.workloads.random_write.config import WSAT_S, Config
-from wattload.workloads.random_write.place import Place, sync
 from wattload.workloads.random_write.series import Series, empty_reading, summed
+from wattload.workloads.random_write.write_area import WriteArea, sync
 
 FIRST_WORD = 16
 """The stamp's word of the first random pass; smaller ones are sequential passes."""
@@ -44,27 +44,27 @@ READ_EVERY_S = 1.0
 TRACED_OPERATIONS = 16_384
 
 
-def plans(config: Config, place: Place, seed: int) -> Iterator[IOPlan]:
+def plans(config: Config, area: WriteArea, seed: int) -> Iterator[IOPlan]:
     """Yield the plan of each pass, every one with a new order.
 
     A drive that writes the same order again erases whole blocks at once, so it amplifies nothing.
     """
     for number in range(config.most_passes):
         digest = hashlib.sha256(f"{seed} {number}".encode()).digest()
-        count = place.range_bytes // config.block_bytes
+        count = area.range_bytes // config.block_bytes
         yield IOPlan(
             kind=IOKind.WRITE,
-            extents=[Extent(place.path, 0, place.range_bytes)],
+            extents=[Extent(area.path, 0, area.range_bytes)],
             block_bytes=config.block_bytes,
             depth=config.queue_depth,
             order=IOOrder.RANDOM,
             operation_count=None if config.drawn is Draw.each_once else count,
             rate_bytes_per_s=config.rate_bytes_per_s,
             allocation=Allocation.OVERWRITE,
-            stamps=Stamps(place.nonce, FIRST_WORD + number),
+            stamps=Stamps(area.nonce, FIRST_WORD + number),
             seed=int.from_bytes(digest[:8], "little"),
             trace_every=max(count * config.most_passes // TRACED_OPERATIONS, 1),
-            device=place.device,
+            device=area.device,
         )
 
 
@@ -78,7 +78,7 @@ class Writing:
     def __init__(
         self,
         config: Config,
-        place: Place,
+        area: WriteArea,
         phase: Phase,
         engine: IOEngine,
         *,
@@ -86,13 +86,13 @@ class Writing:
         judge: SteadyJudge | None,
     ) -> None:
         self._config = config
-        self._place = place
+        self._area = area
         self._phase = phase
         self._engine = engine
         self.seed = seed
         self.judge = judge
-        self._plans = plans(config, place, seed)
-        self._alignment_bytes = direct_alignment(place.path)
+        self._plans = plans(config, area, seed)
+        self._alignment_bytes = direct_alignment(area.path)
         self._start = empty_reading(time.monotonic_ns())
         self._done: IOReading | None = None
         self._tickets: list[Ticket] = []
@@ -149,7 +149,7 @@ class Writing:
             self._note(self._done, at_end=True)
             self._is_over(self._done)
         self._find_steady()
-        sync(self._place)
+        sync(self._area)
 
     def _submit(self) -> None:
         """Queue the next pass, if there is one."""
@@ -218,7 +218,7 @@ class Writing:
             )
         rows = ticket.trace()
         if rows is not None:
-            file = TracedFile(self._place.path, self._place.range_bytes)
+            file = TracedFile(self._area.path, self._area.range_bytes)
             self.traced.append(
                 TracedOperations(phase=PHASE, kind=IOKind.WRITE, rows=rows, files=(file,))
             )

@@ -18,7 +18,7 @@ POOL = np.random.default_rng(3).integers(0, 256, 1 << 16, dtype=np.uint8)
 
 @pytest.fixture
 def anew() -> Iterator[None]:
-    """Let the choice of an implementation be made again, before and after."""
+    """Choose an implementation anew, before and after."""
     crc32._fold.cache_clear()
     yield
     crc32._fold.cache_clear()

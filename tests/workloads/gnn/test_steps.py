@@ -63,7 +63,7 @@ class Gatherer:
         pass
 
 
-class Place:
+class BatchSlot:
     """Memory that must not be filled again before it was trained on."""
 
     def __init__(self) -> None:
@@ -90,13 +90,13 @@ def draw(number: int) -> Drawn:
 
 @contextmanager
 def steps_of(
-    gatherer: Gatherer, places: int, window: int = 0, step_s: float = 0.0
-) -> Iterator[Steps[Place]]:
+    gatherer: Gatherer, slots: int, window: int = 0, step_s: float = 0.0
+) -> Iterator[Steps[BatchSlot]]:
     made = Steps(
         draw=draw,
         gatherer=gatherer,
         window=window,
-        places=[Place() for _ in range(places)],
+        slots=[BatchSlot() for _ in range(slots)],
         training=Sleeping(step_s),
         evict=lambda: 0.0,
         gathered=lambda result: None,
@@ -106,11 +106,11 @@ def steps_of(
         yield made
 
 
-@pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("window", [0, 3])
-def test_gatherers_hear_of_every_batch_once_before_it(places: int, window: int) -> None:
+def test_gatherers_hear_of_every_batch_once_before_it(slots: int, window: int) -> None:
     gatherer = Gatherer()
-    with steps_of(gatherer, places, window) as steps:
+    with steps_of(gatherer, slots, window) as steps:
         steps.prime()
         assert gatherer.heard == list(range(window))
         numbers = [step.number for step in steps.run(range(4))]
@@ -120,22 +120,22 @@ def test_gatherers_hear_of_every_batch_once_before_it(places: int, window: int) 
     assert gatherer.gathered == [(number, number + window) for number in range(7)]
 
 
-@pytest.mark.parametrize("places", [1, 2])
-def test_only_steps_ahead_gather_while_another_one_trains(places: int) -> None:
-    with steps_of(Gatherer(0.01), places, step_s=0.03) as steps:
+@pytest.mark.parametrize("slots", [1, 2])
+def test_only_steps_ahead_gather_while_another_one_trains(slots: int) -> None:
+    with steps_of(Gatherer(0.01), slots, step_s=0.03) as steps:
         found = list(steps.run(range(6)))
     for one, other in pairwise(found):
         assert one.end_ns <= other.start_ns
-        assert (other.gathered.start_ns < one.end_ns) == (places == 2)
+        assert (other.gathered.start_ns < one.end_ns) == (slots == 2)
     for step in found:
         assert step.aggregation_s >= 0.01
         assert step.trained.training_s >= 0.03
 
 
-@pytest.mark.parametrize("places", [1, 2])
-def test_a_failed_gather_ends_the_steps_before_training(places: int) -> None:
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_failed_gather_ends_the_steps_before_training(slots: int) -> None:
     gatherer, trained = Gatherer(fails_at=2), []
-    with steps_of(gatherer, places) as steps, pytest.raises(OSError, match="Input/output"):
+    with steps_of(gatherer, slots) as steps, pytest.raises(OSError, match="Input/output"):
         trained += [step.number for step in steps.run(range(5))]
     assert [number for number, _ in gatherer.gathered] == [0, 1]
 

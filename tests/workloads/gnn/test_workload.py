@@ -229,7 +229,7 @@ def test_a_batch_that_fails_is_not_trained_on(
     os.truncate(features_of(tmp_path), NODES * ROW // 2)
     trained: list[int] = []
     monkeypatch.setattr(
-        CpuTraining, "train", lambda self, drawn, place: trained.append(drawn.number)
+        CpuTraining, "train", lambda self, drawn, slot: trained.append(drawn.number)
     )
     with pytest.raises((DataError, OSError)):
         workload.run(context)

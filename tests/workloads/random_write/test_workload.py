@@ -24,8 +24,8 @@ from wattload.core.workload import Accelerator, Outcome
 from wattload.results.random_write.facts import Condition, Draw, Until, WriteFacts
 from wattload.workloads.random_write import conditioning, writing
 from wattload.workloads.random_write.config import Config, Purge, Scale
-from wattload.workloads.random_write.place import FILE_NAME, Place, explained
 from wattload.workloads.random_write.workload import RandomWrite
+from wattload.workloads.random_write.write_area import FILE_NAME, WriteArea, explained
 
 RANGE_BYTES = 8 * MIB
 
@@ -335,6 +335,6 @@ def test_a_fault_of_a_drive_that_is_gone_says_so() -> None:
         size_bytes=RANGE_BYTES,
         logical_block_bytes=512,
     )
-    place = Place(path=gone.path, range_bytes=RANGE_BYTES, device=gone)
-    with pytest.raises(RunError, match="/dev/nvme9n1 went away during the run"), explained(place):
+    area = WriteArea(path=gone.path, range_bytes=RANGE_BYTES, device=gone)
+    with pytest.raises(RunError, match="/dev/nvme9n1 went away during the run"), explained(area):
         raise OSError(errno.ENOSPC, "write failed", "/dev/nvme9n1")

@@ -287,7 +287,7 @@ def limited_memory(limit_bytes: int, roots: Roots = LIVE) -> Iterator[LimitedMem
 
     If the kernel needs more for this process than the limit leaves after dropping the page cache,
     it kills it: see ``LimitedMemory.available_bytes``. Groups that killed runs left are removed
-    first, and their ends told in ``remarks``. The group goes at every end of the block.
+    first, and their ends are reported in ``remarks``. The group goes at every end of the block.
 
     Args:
         limit_bytes: the limit, 1 MiB or more; the kernel rounds it down to whole pages.

@@ -115,7 +115,7 @@ ALONE_S = 10.0
 KEPT_METRIC = "load_kept_fraction"
 
 NONE = "none"
-"""The name of the load that is none."""
+"""The name for no load."""
 
 
 class LoadLevel(Observed):

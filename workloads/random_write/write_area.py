@@ -41,7 +41,7 @@ SEED = 0
 
 
 @dataclass(slots=True, kw_only=True)
-class Place:
+class WriteArea:
     """A range of bytes from the start of a drive or file.
 
     ``drive`` is the released drive of a block target; ``None`` for a file, and while a run is only
@@ -86,8 +86,8 @@ class Place:
         )
 
 
-def find_place(config: Config, context: RunContext) -> Place:
-    """Return the run's only target as a place; creates nothing.
+def find_area(config: Config, context: RunContext) -> WriteArea:
+    """Return the area of the run's only target; creates nothing.
 
     Raises:
         ConfigError: there are several targets, the range is larger than the drive, smaller than a
@@ -111,7 +111,7 @@ def find_place(config: Config, context: RunContext) -> Place:
     range_bytes = _whole_blocks(given, config.block_bytes)
     key = str(marker_of(WORKLOAD, _parameters(range_bytes), SEED)["key"])
     folder = existing_on_targets([target], key)[0]
-    return Place(
+    return WriteArea(
         path=target.data_folder / key / FILE_NAME,
         range_bytes=range_bytes,
         folder=folder,
@@ -119,17 +119,17 @@ def find_place(config: Config, context: RunContext) -> Place:
     )
 
 
-def claim(place: Place, target: Target) -> None:
+def claim(area: WriteArea, target: Target) -> None:
     """Create or reopen the data folder of a file; does nothing for a drive."""
-    if not place.is_file:
+    if not area.is_file:
         return
-    place.folder = DataFolder.claim(
-        target.data_folder.parent, WORKLOAD, _parameters(place.range_bytes), seed=SEED
+    area.folder = DataFolder.claim(
+        target.data_folder.parent, WORKLOAD, _parameters(area.range_bytes), seed=SEED
     )
-    place.history = _history_of(place.folder)
+    area.history = _history_of(area.folder)
 
 
-def check_kept(place: Place, condition: Condition) -> None:
+def check_kept(area: WriteArea, condition: Condition) -> None:
     """Refuse ``condition=keep`` if the range is not as its conditioning left it.
 
     Raises:
@@ -138,48 +138,48 @@ def check_kept(place: Place, condition: Condition) -> None:
     """
     if condition is not Condition.keep:
         return
-    known = place.history
+    known = area.history
     if (
         known is None
-        or known.sequential_bytes < PASSES * place.range_bytes
-        or known.range_bytes != place.range_bytes
+        or known.sequential_bytes < PASSES * area.range_bytes
+        or known.range_bytes != area.range_bytes
     ):
         what = "was never prepared by wattload on this host, or was purged since"
-        if known is not None and known.range_bytes != place.range_bytes:
+        if known is not None and known.range_bytes != area.range_bytes:
             what = f"was prepared over {known.range_bytes} bytes, and this run writes to "
-            what += f"{place.range_bytes}"
+            what += f"{area.range_bytes}"
         elif known is not None:
             what = "was not prepared to its end"
         raise ConfigError(
-            f"workload.condition=keep: {place.path} {what}; run once with "
+            f"workload.condition=keep: {area.path} {what}; run once with "
             "workload.condition=sequential and the same workload.range_bytes and block_bytes"
         )
-    if place.drive is not None:
-        _check_count(place, known)
-    if not is_stamped(place, place.range_bytes):
+    if area.drive is not None:
+        _check_count(area, known)
+    if not is_stamped(area, area.range_bytes):
         raise TargetError(
-            f"workload.condition=keep: blocks of {place.path} are not what wattload wrote: it was "
+            f"workload.condition=keep: blocks of {area.path} are not what wattload wrote: it was "
             "discarded, formatted or overwritten since its conditioning; use "
             "workload.condition=sequential"
         )
 
 
-def _check_count(place: Place, known: Conditioning) -> None:
-    now = place.host_written()
+def _check_count(area: WriteArea, known: Conditioning) -> None:
+    now = area.host_written()
     if now is None or known.host_written_bytes is None:
         raise TargetError(
-            f"workload.condition=keep: {place.path} does not count the bytes written to it, so "
+            f"workload.condition=keep: {area.path} does not count the bytes written to it, so "
             "nothing shows that it is as it was left; use workload.condition=sequential"
         )
     since_bytes = now[0] - known.host_written_bytes
     if abs(since_bytes) > now[1]:
         raise TargetError(
-            f"workload.condition=keep: {format_bytes(since_bytes)} were written to {place.path} "
+            f"workload.condition=keep: {format_bytes(since_bytes)} were written to {area.path} "
             "since its conditioning; use workload.condition=sequential"
         )
 
 
-def is_stamped(place: Place, length_bytes: int) -> bool:
+def is_stamped(area: WriteArea, length_bytes: int) -> bool:
     """Return whether sampled blocks of the first ``length_bytes`` are whole and ours.
 
     A discarded or formatted drive has lost its stamps, which its count of bytes does not show.
@@ -188,11 +188,11 @@ def is_stamped(place: Place, length_bytes: int) -> bool:
     count = length_bytes // STAMP_BYTES
     numbers = np.linspace(0, count - 1, min(count, SAMPLED_BLOCKS), dtype=np.int64)
     offsets = [int(number) * STAMP_BYTES for number in numbers]
-    return not any(True for _ in foreign_blocks(place, STAMP_BYTES, offsets))
+    return not any(True for _ in foreign_blocks(area, STAMP_BYTES, offsets))
 
 
 def foreign_blocks(
-    place: Place,
+    area: WriteArea,
     block_bytes: int,
     offsets: Iterable[int],
     accepts: Callable[[int, int, int], bool] = lambda _offset, _nonce, _word: True,
@@ -203,7 +203,7 @@ def foreign_blocks(
     ``accepts`` judges offset, nonce and word.
     """
     buffer = aligned_buffer(block_bytes)
-    descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(area.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         for offset in offsets:
             got = os.preadv(descriptor, [buffer.data], offset)
@@ -218,46 +218,46 @@ def foreign_blocks(
         os.close(descriptor)
 
 
-def rest_s(place: Place) -> float | None:
+def rest_s(area: WriteArea) -> float | None:
     """Return the seconds since the range was last written, ``None`` if it was never."""
-    return None if place.history is None else max(time.time() - place.history.ended_s, 0.0)
+    return None if area.history is None else max(time.time() - area.history.ended_s, 0.0)
 
 
-def earlier_random_bytes(place: Place, config: Config) -> int:
+def earlier_random_bytes(area: WriteArea, config: Config) -> int:
     """Return the random bytes of earlier runs since the preparation, if drawn in the same way.
 
     Writes by another draw or of another size begin a new count.
     """
-    known = place.history
+    known = area.history
     now = (config.drawn.value, config.block_bytes)
     if known is None or (known.draw, known.random_block_bytes) != now:
         return 0
     return known.random_bytes
 
 
-def note_random_writes(place: Place, config: Config, written_bytes: int) -> None:
+def note_random_writes(area: WriteArea, config: Config, written_bytes: int) -> None:
     """Keep that random writes were added to the range.
 
     The history of a range that this run has neither prepared nor checked (``condition=none``) is
     not continued.
     """
-    known, counted = place.history, place.host_written()
+    known, counted = area.history, area.host_written()
     if known is None or not known.complete or config.prepared is Condition.none:
         return
-    place.note(
+    area.note(
         replace(
             known,
-            random_bytes=written_bytes + earlier_random_bytes(place, config),
+            random_bytes=written_bytes + earlier_random_bytes(area, config),
             random_block_bytes=config.block_bytes,
             draw=config.drawn.value,
             host_written_bytes=None if counted is None else counted[0],
             ended_s=time.time(),
-            nonce=place.nonce,
+            nonce=area.nonce,
         )
     )
 
 
-def _drive(config: Config, target: Target, context: RunContext) -> Place:
+def _drive(config: Config, target: Target, context: RunContext) -> WriteArea:
     device = target.device
     if device is None:
         raise TargetError(f"{target.path} was not identified as a block device")
@@ -273,10 +273,10 @@ def _drive(config: Config, target: Target, context: RunContext) -> Place:
         )
     drive = context.raw_drive(target)
     range_bytes = _whole_blocks(config.range_bytes or device.size_bytes, config.block_bytes)
-    place = Place(path=device.path, range_bytes=range_bytes, device=device, drive=drive)
+    area = WriteArea(path=device.path, range_bytes=range_bytes, device=device, drive=drive)
     if drive is not None:
-        place.nonce, place.history = drive.nonce, drive.conditioning()
-    return place
+        area.nonce, area.history = drive.nonce, drive.conditioning()
+    return area
 
 
 def _whole_blocks(size_bytes: int, block_bytes: int) -> int:
@@ -309,18 +309,18 @@ def _history_of(folder: DataFolder | None) -> Conditioning | None:
         ) from error
 
 
-def sync(place: Place) -> None:
+def sync(area: WriteArea) -> None:
     """Make everything written durable, including the drive's own write cache."""
-    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(area.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        with naming(place.path):
+        with naming(area.path):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def explained(place: Place) -> Iterator[None]:
+def explained(area: WriteArea) -> Iterator[None]:
     """Raise the faults of a drive that is gone as ``RunError``.
 
     The kernel fails writes to it as if they lay beyond its end (ENOSPC), which a full drive can't.
@@ -328,9 +328,9 @@ def explained(place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if place.device is None or is_present(place.device):
+        if area.device is None or is_present(area.device):
             raise
         raise RunError(
-            f"{place.path} went away during the run: the kernel no longer has this drive "
+            f"{area.path} went away during the run: the kernel no longer has this drive "
             f"({error.strerror}); see dmesg, and check its connection and power"
         ) from error
