@@ -435,9 +435,9 @@ def _of_key(key: str, arms: Mapping[str, Sequence[tuple[Run, str]]]) -> Iterator
 
 
 def _arms(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the arms in order of their first run; arms called A and B keep their letters."""
+    """Return the arms in order of their first run; arms called A, B, C keep their letters."""
     arms = tuple(dict.fromkeys(names))
-    return tuple(sorted(arms)) if set(arms) == {"A", "B"} else arms
+    return tuple(sorted(arms)) if set(arms) == set(LETTERS[: len(arms)]) else arms
 
 
 def lettered(letter: str, arm: str) -> str:

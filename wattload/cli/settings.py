@@ -215,8 +215,11 @@ def option_lines(group: str) -> Iterator[str]:
 
 def require_workload(overrides: Sequence[str], command: str) -> None:
     """Raise ``ConfigError``, with a list of the workloads, unless an override names one."""
-    if any(text.partition("=")[0].strip() == "workload" for text in overrides):
+    keys = [text.partition("=")[0].strip() for text in overrides]
+    if "workload" in keys:
         return
+    for key in difflib.get_close_matches("workload", keys, n=1, cutoff=0.75):
+        raise ConfigError(f"unknown setting {key}; did you mean workload?")
     name = next((option for option in options("workload") if option in overrides), None)
     if name is not None:
         raise ConfigError(f"no workload given; did you mean workload={name} instead of {name}?")
