@@ -115,8 +115,8 @@ def test_a_value_is_read_off_where_the_pointer_is(opener: Opener, samples: Sampl
         box = page.locator("#first-power svg.time").bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 120)
-        told = page.locator(".tip").inner_text()
-        assert re.fullmatch(r"[\d.]+ s: A [\d.]+ W, B [\d.]+ W", told), told
+        reported = page.locator(".tip").inner_text()
+        assert re.fullmatch(r"[\d.]+ s: A [\d.]+ W, B [\d.]+ W", reported), reported
         page.locator(".bars g[data-tip]").first.hover()
         assert page.locator(".tip").inner_text() == "A 1.50 GB/s read"
 

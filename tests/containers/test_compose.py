@@ -329,7 +329,7 @@ def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> Non
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
     try:
         done = compose(host, *RUN, "workload=null", "label=sampled", power=True, **device)
-        told = compose(host, "logs", "sampler", power=True, **device).stdout
+        reported = compose(host, "logs", "sampler", power=True, **device).stdout
     finally:
         compose(host, "down", "--volumes", "--timeout", "5", power=True, **device)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -337,8 +337,8 @@ def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> Non
     record = json.loads((run / "record.json").read_text())
     assert record["status"] == "complete"
     assert (run / "power.parquet").exists()
-    assert "journal      /var/lib/wattload" in told, "the host's own, which others lock too"
-    assert run.name in told, "the run started a sampler of its own"
+    assert "journal      /var/lib/wattload" in reported, "the host's own, which others lock too"
+    assert run.name in reported, "the run started a sampler of its own"
     assert {path.stat().st_uid for path in run.iterdir()} == {os.geteuid() or ORDINARY_USER}
     assert record["hosts"][0]["facts"]["name"] == socket.gethostname()
 

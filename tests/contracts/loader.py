@@ -297,8 +297,8 @@ class LoaderContract(ABC):
             assert run.stdout is not None
             assert run.stdout.readline() == "reading\n"
             run.send_signal(signal.SIGINT)
-            told = run.stdout.read().splitlines()
-        assert told == ["interrupted", "[[], []]"], told
+            reported = run.stdout.read().splitlines()
+        assert reported == ["interrupted", "[[], []]"], reported
         assert run.returncode == 0
 
     def test_a_crc_is_compared_when_asked(self, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def test_nobody_s_run_is_set_sampled_and_put_back_by_root_s_sampler(
     assert process.returncode in (FINISHED, CHECK_FAILED), error
     (path,) = (place / "runs").glob("*/" + RECORD_FILE)
     record = read_record(path)
-    (told,) = [each for each in record.power.states if each.serial == SERIAL]
-    assert (told.verified, told.after, told.restored) == (1, 1, 0)
+    (reported,) = [each for each in record.power.states if each.serial == SERIAL]
+    assert (reported.verified, reported.after, reported.restored) == (1, 1, 0)
     assert state() == 0
     assert {each.stat().st_uid for each in path.parent.rglob("*")} == {NOBODY}
 

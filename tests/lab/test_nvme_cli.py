@@ -62,12 +62,12 @@ def told_by_json(command: str, device: NvmeAdmin, *arguments: str) -> dict[str, 
 
 
 def test_identity_and_power_states_agree(device: NvmeAdmin) -> None:
-    told, ours = told_by_json("id-ctrl", device), identify_controller(device)
-    assert (told["vid"], told["sn"].strip()) == (ours.vendor_id, ours.serial)
-    assert (told["mn"].strip(), told["fr"].strip()) == (ours.model, ours.firmware)
-    assert bool(told["ctratt"] >> 21 & 1) is ours.capabilities.power_measurement
-    assert told["npss"] + 1 == len(ours.power_states)
-    for theirs, state in zip(told["psds"], ours.power_states, strict=False):
+    reported, ours = told_by_json("id-ctrl", device), identify_controller(device)
+    assert (reported["vid"], reported["sn"].strip()) == (ours.vendor_id, ours.serial)
+    assert (reported["mn"].strip(), reported["fr"].strip()) == (ours.model, ours.firmware)
+    assert bool(reported["ctratt"] >> 21 & 1) is ours.capabilities.power_measurement
+    assert reported["npss"] + 1 == len(ours.power_states)
+    for theirs, state in zip(reported["psds"], ours.power_states, strict=False):
         assert round((state.entry_latency_s or 0) * 1e6) == theirs["entry_lat"]
         assert round((state.exit_latency_s or 0) * 1e6) == theirs["exit_lat"]
         assert round((state.max_w or 0) * 10_000) in (
@@ -78,10 +78,10 @@ def test_identity_and_power_states_agree(device: NvmeAdmin) -> None:
 
 def test_health_agrees(device: NvmeAdmin) -> None:
     before = read_smart(device)
-    told = told_by_json("smart-log", device)
+    reported = told_by_json("smart-log", device)
     after = read_smart(device)
     kelvin = [log.temperature_k or 0 for log in (before, after)]
-    assert min(kelvin) <= told["temperature"] <= max(kelvin)
+    assert min(kelvin) <= reported["temperature"] <= max(kelvin)
     # The drives serve other tests' leftovers meanwhile: a counter lies between two of our reads.
     for theirs, name in (
         ("data_units_read", "read_bytes"),
@@ -93,14 +93,14 @@ def test_health_agrees(device: NvmeAdmin) -> None:
         ("thm_temp1_total_time", "thermal_seconds_1"),
     ):
         unit = 512_000 if theirs.startswith("data_units") else 1
-        value = int(told[theirs]) * unit
+        value = int(reported[theirs]) * unit
         assert getattr(before, name) <= value <= getattr(after, name), theirs
 
 
 def test_power_state_agrees(device: NvmeAdmin) -> None:
     ours = read_power_state(device)
-    told = nvme("get-feature", device, "-f", "2", "-H")
-    assert re.search(rf"\(PS\): {ours}\b", told)
+    reported = nvme("get-feature", device, "-f", "2", "-H")
+    assert re.search(rf"\(PS\): {ours}\b", reported)
 
 
 def test_transitions_agree_or_both_are_refused(device: NvmeAdmin) -> None:
@@ -110,8 +110,8 @@ def test_transitions_agree_or_both_are_refused(device: NvmeAdmin) -> None:
         with pytest.raises(AssertionError, match=r"(?i)invalid field"):
             nvme("get-feature", device, "-f", "0x0c", "-H")
         return
-    told = nvme("get-feature", device, "-f", "0x0c", "-H")
-    assert ("(APSTE): Enabled" in told) is ours.enabled
+    reported = nvme("get-feature", device, "-f", "0x0c", "-H")
+    assert ("(APSTE): Enabled" in reported) is ours.enabled
 
 
 def test_effects_agree(device: NvmeAdmin) -> None:
@@ -122,14 +122,14 @@ def test_effects_agree(device: NvmeAdmin) -> None:
     # Without -c it asks for a register, which not every transport has, and prints nothing.
     text = nvme("effects-log", device, "-c", "0")
     found = re.findall(r"^ACS(\d+) .*\] ([0-9a-f]{8})$", text, re.MULTILINE)
-    told = {int(opcode): int(word, 16) for opcode, word in found}
-    assert ours == {opcode for opcode, word in told.items() if word & 0x7001E}
+    reported = {int(opcode): int(word, 16) for opcode, word in found}
+    assert ours == {opcode for opcode, word in reported.items() if word & 0x7001E}
 
 
 def test_namespaces_agree(device: NvmeAdmin) -> None:
     for number in active_namespaces(device):
-        told = told_by_json("id-ns", device, "-n", str(number))
+        reported = told_by_json("id-ns", device, "-n", str(number))
         ours = identify_namespace(device, number)
-        block = told["lbafs"][told["flbas"] & 0xF]
+        block = reported["lbafs"][reported["flbas"] & 0xF]
         assert 1 << block["ds"] == ours.lba_bytes
-        assert told["nsze"] * ours.lba_bytes == ours.size_bytes
+        assert reported["nsze"] * ours.lba_bytes == ours.size_bytes

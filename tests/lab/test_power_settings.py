@@ -50,8 +50,8 @@ def name() -> Iterator[str]:
 
 def feature(name: str, identifier: int) -> int:
     """Return the current value of a feature as nvme-cli tells it."""
-    told = tell(["nvme", "get-feature", f"/dev/{name}", f"-f{identifier:#x}"])
-    return int(told.splitlines()[0].rsplit(":", 1)[1], 16)
+    reported = tell(["nvme", "get-feature", f"/dev/{name}", f"-f{identifier:#x}"])
+    return int(reported.splitlines()[0].rsplit(":", 1)[1], 16)
 
 
 def drive_of(record: RunRecord) -> PowerStateRecord:
@@ -60,8 +60,8 @@ def drive_of(record: RunRecord) -> PowerStateRecord:
 
 
 def test_limit_is_set_by_hand_and_put_back(name: str) -> None:
-    told = wattload("power", "set", name, "--limit", "12", "--allow-system-drive")
-    assert "power limit none -> 12 W, verified" in told
+    reported = wattload("power", "set", name, "--limit", "12", "--allow-system-drive")
+    assert "power limit none -> 12 W, verified" in reported
     assert feature(name, 0x23) == LIMIT_12_W
     assert "12 W" in wattload("power", "states", name)
     assert "restored to power limit none" in wattload("power", "restore", name)
@@ -206,8 +206,8 @@ def test_state_set_by_hand_during_a_run_is_left_until_it_is_accepted(
         finally:
             process.send_signal(signal.SIGINT)
     assert feature(name, 0x02) == 2
-    told = wattload("power", "restore", name, status=(1,))
-    assert "left at power state 2, which something else has set since" in told
+    reported = wattload("power", "restore", name, status=(1,))
+    assert "left at power state 2, which something else has set since" in reported
     assert "the present power state 2 is kept" in wattload("power", "restore", name, "--keep")
     tell(["nvme", "set-feature", f"/dev/{name}", "-f2", "-v0"])
 

@@ -158,9 +158,9 @@ def run(drive: VirtualDrive, capsys: pytest.CaptureFixture[str], *more: str) -> 
     """Run to the end; an emulated processor fails checks of hosts."""
     with counted(drive) as counts:
         status = main(command(*more))
-    told = capsys.readouterr()
-    assert status in (FINISHED, CHECK_FAILED), told.err
-    record = read_record(Path(json.loads(told.out.splitlines()[-1])["record"]))
+    reported = capsys.readouterr()
+    assert status in (FINISHED, CHECK_FAILED), reported.err
+    record = read_record(Path(json.loads(reported.out.splitlines()[-1])["record"]))
     assert record.status == "complete"
     return Measured(record=record, counts=counts)
 
@@ -241,12 +241,12 @@ def test_a_plan_tells_what_is_on_the_drive(
     assert used_bytes() == 0
     words = ["target=block", f"target.path={find_node(SERIAL)}", "workload.block_bytes=16384"]
     assert main(["plan", "random_write", *words]) == FINISHED
-    told = capsys.readouterr().out
-    assert "no signature; sampled blocks: 1,026 blank" in told
-    assert "4 drive writes" in told
-    assert "give target.serial=" in told
-    assert "is attached by tcp; make sure that none does, and add target.shared=true" in told
-    assert SERIAL not in told
+    reported = capsys.readouterr().out
+    assert "no signature; sampled blocks: 1,026 blank" in reported
+    assert "4 drive writes" in reported
+    assert "give target.serial=" in reported
+    assert "is attached by tcp; make sure that none does, and add target.shared=true" in reported
+    assert SERIAL not in reported
     assert drive.ask("facts")["translated_bytes"] == [0, 0]
 
 
@@ -293,9 +293,9 @@ def test_a_conditioned_drive_is_kept_until_others_write_to_it(
     assert noted_random_bytes() == 3 * CAPACITY_BYTES
     tell(["dd", "if=/dev/zero", f"of={find_node(SERIAL)}", "bs=1M", "count=2", "oflag=direct"])
     assert main(command(*words)) == REFUSED
-    told = capsys.readouterr().err
-    assert "were written to" in told
-    assert "since its conditioning" in told
+    reported = capsys.readouterr().err
+    assert "were written to" in reported
+    assert "since its conditioning" in reported
     assert drive.ask("facts")["translated_bytes"][0] == after + (2 << 20)
 
 
@@ -338,9 +338,9 @@ def test_a_discard_frees_the_drive_and_a_format_is_refused(
     # The virtual drive has no Format NVM and does not list its allocated namespaces.
     counts = drive.ask("facts")["translated_bytes"]
     assert main(command("workload.purge=format", *few)) != FINISHED
-    told = capsys.readouterr().err
-    assert "is not formatted" in told
-    assert "use workload.purge=discard" in told
+    reported = capsys.readouterr().err
+    assert "is not formatted" in reported
+    assert "use workload.purge=discard" in reported
     assert drive.ask("facts")["translated_bytes"] == counts
 
 
@@ -352,16 +352,16 @@ def test_a_run_fails_at_once_when_its_drive_goes(
     with writing(drive) as started:
         start_s = time.monotonic()
         disconnect(SERIAL)
-        told, _ = started.communicate(timeout=WAIT_S)
+        reported, _ = started.communicate(timeout=WAIT_S)
         gone_s = time.monotonic() - start_s
-    report(f"failed {gone_s:.1f} s after the drive went: {told.splitlines()[-4:]}")
+    report(f"failed {gone_s:.1f} s after the drive went: {reported.splitlines()[-4:]}")
     connect(AMPLIFYING.subsystem, int((drive.folder / "port").read_text()))
     find_node(SERIAL)
     begin, end = last_rows()
     assert started.returncode not in (FINISHED, CHECK_FAILED)
     assert gone_s < GONE_S
-    assert "Traceback" not in told
-    assert name in told
+    assert "Traceback" not in reported
+    assert name in reported
     assert end is not None
     assert end.status == "failed"
     assert read_record(RUNS / begin.run_id / RECORD_FILE).status == "failed"

@@ -104,7 +104,7 @@ def test_without_cap_sys_admin_the_capability_is_named() -> None:
         "except PowerPermissionError as error:\n"
         "    sys.stdout.write(str(error))\n"
     )
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", script],
         check=True,
         capture_output=True,
@@ -112,5 +112,5 @@ def test_without_cap_sys_admin_the_capability_is_named() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ).stdout
     node.chmod(0o600)
-    assert "CAP_SYS_ADMIN" in told
-    assert "Identify" in told
+    assert "CAP_SYS_ADMIN" in reported
+    assert "Identify" in reported

@@ -77,8 +77,8 @@ def table(judged: Judged) -> list[Line]:
 def test_runs_are_complete_in_the_state_asked_for(judged: Judged) -> None:
     for (name, state), (ran, _) in judged.items():
         assert ran.record.status == "complete", name
-        (told,) = [each for each in ran.record.power.states if each.serial == SERIAL]
-        assert (told.requested, told.verified, told.after, told.restored) == (
+        (reported,) = [each for each in ran.record.power.states if each.serial == SERIAL]
+        assert (reported.requested, reported.verified, reported.after, reported.restored) == (
             state,
             state,
             state,
@@ -174,7 +174,7 @@ def test_page_says_what_state_1_costs_and_that_the_drive_is_virtual(judged: Judg
 
 
 def test_devices_names_the_virtual_drive_and_its_states() -> None:
-    told = wattload("devices", str(mount()))
-    (OUT / "devices.txt").write_text(told)
-    assert "virtual drive" in told
-    assert "PS3" in told
+    reported = wattload("devices", str(mount()))
+    (OUT / "devices.txt").write_text(reported)
+    assert "virtual drive" in reported
+    assert "PS3" in reported

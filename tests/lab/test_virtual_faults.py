@@ -1,4 +1,4 @@
-"""Sampling a drive that misbehaves, by the kernel's own driver: what is told, what goes on."""
+"""Sampling a drive that misbehaves, by the kernel's own driver: what is reported, what goes on."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def sample(runs: Path, *misbehave: Callable[[], None]) -> tuple[FinishReply, list[Sample]]:
-    """Sample the drive in PS1 before and after each thing that happens; return what was told."""
+    """Sample the drive in PS1 before and after each event; return what was reported."""
     name = controller()
     with SamplerClient.spawn(runs) as client:
         client.open(
@@ -115,8 +115,8 @@ def test_state_that_is_lost_is_seen_and_told(runs: Path) -> None:
     finished, samples = sample(runs, lambda: drive("lose_state"))
     states = values(samples, Channel.POWER_STATE)
     assert (states[0], states[-1]) == (1, 0)
-    (told,) = finished.states
-    assert (told.verified, told.after, told.restored) == (1, 0, 0)
+    (reported,) = finished.states
+    assert (reported.verified, reported.after, reported.restored) == (1, 0, 0)
 
 
 def test_refused_reads_are_holes_and_sampling_goes_on(runs: Path) -> None:
@@ -130,11 +130,11 @@ def test_refused_reads_are_holes_and_sampling_goes_on(runs: Path) -> None:
 
 def test_late_answer_is_waited_for_and_sampling_goes_on(runs: Path) -> None:
     _, samples = sample(runs, lambda: drive("fault", opcode=GET_FEATURES, subject=2, hold_s=0.5))
-    told = [each for each in samples if each.channel is Channel.POWER_STATE]
-    late = [each for each in told if each.spread_ns >= 500_000_000]
+    reported = [each for each in samples if each.channel is Channel.POWER_STATE]
+    late = [each for each in reported if each.spread_ns >= 500_000_000]
     assert [each.value for each in late] == [1]
-    assert told[-1].time_ns > late[0].time_ns
-    assert told[-1].value == 1
+    assert reported[-1].time_ns > late[0].time_ns
+    assert reported[-1].value == 1
 
 
 def test_command_that_is_never_answered_is_a_hole_until_the_kernel_gives_it_up(runs: Path) -> None:
@@ -151,15 +151,15 @@ def test_command_that_is_never_answered_is_a_hole_until_the_kernel_gives_it_up(r
     assert states[0] == 1
     assert None in states
     assert states[-1] == 0
-    (told,) = finished.states
-    assert (told.verified, told.after) == (1, 0)
+    (reported,) = finished.states
+    assert (reported.verified, reported.after) == (1, 0)
 
 
 def test_reset_loses_the_state_and_sampling_goes_on(runs: Path) -> None:
     finished, samples = sample(runs, lambda: drive("reset"))
     assert values(samples, Channel.POWER_STATE)[0] == 1
-    (told,) = finished.states
-    assert told.after in (0, None)
+    (reported,) = finished.states
+    assert reported.after in (0, None)
     wait_for(lambda: state_of_drive() == 0)
 
 
@@ -176,8 +176,8 @@ def test_drive_that_vanishes_is_a_hole_until_it_is_back(runs: Path) -> None:
     states = values(samples, Channel.POWER_STATE)
     assert (states[0], states[-1]) == (1, 0)  # a drive that was reset is in its first state
     assert None in states[1:-1]
-    (told,) = finished.states
-    assert (told.verified, told.after, told.restored) == (1, 0, 0)
+    (reported,) = finished.states
+    assert (reported.verified, reported.after, reported.restored) == (1, 0, 0)
     (whole,) = own_measurements(finished)
     assert whole.energy_j is None
     assert whole.reason
@@ -228,8 +228,8 @@ def test_drive_that_throttles_fails_the_run() -> None:
     finally:
         set_thresholds(0, 0)
     assert "throttled" in failed(ran)
-    (told,) = [each for each in ran.record.power.throttling if each.phase == "read"]
-    assert (told.throttled_s or 0) > 1
+    (reported,) = [each for each in ran.record.power.throttling if each.phase == "read"]
+    assert (reported.throttled_s or 0) > 1
 
 
 def failed(ran: Ran) -> str:
@@ -253,9 +253,9 @@ def test_stuck_interval_power_fails_the_run_and_has_no_figure() -> None:
     prepare(*SHORT)
     drive("ipm_stuck", on=True)
     ran = run(*SHORT, state=0, label="stuck")
-    told = [each for each in ran.record.power.energy if each.source == "nvme_ipm"]
+    reported = [each for each in ran.record.power.energy if each.source == "nvme_ipm"]
     timed = {window.name for window in ran.record.timed_windows()}
-    (energy,) = [each for each in told if each.phase in timed]
+    (energy,) = [each for each in reported if each.phase in timed]
     assert (energy.energy_j, energy.freshness) == (None, "stale")
     assert energy.stale_s > 0.05 * energy.seconds
     (found,) = [

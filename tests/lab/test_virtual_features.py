@@ -40,8 +40,8 @@ def set_by_nvme_cli(admin: NvmeAdmin, feature: int, value: int) -> None:
 
 
 def get_by_nvme_cli(admin: NvmeAdmin, feature: int) -> int:
-    told = tell(["nvme", "get-feature", f"/dev/{admin.name}", f"-f{feature:#x}"])
-    return int(told.splitlines()[0].rsplit(":", 1)[1], 16)
+    reported = tell(["nvme", "get-feature", f"/dev/{admin.name}", f"-f{feature:#x}"])
+    return int(reported.splitlines()[0].rsplit(":", 1)[1], 16)
 
 
 def log_by_nvme_cli(admin: NvmeAdmin, page: int, size_bytes: int) -> bytes:
@@ -50,11 +50,11 @@ def log_by_nvme_cli(admin: NvmeAdmin, page: int, size_bytes: int) -> bytes:
 
 
 def test_the_drive_says_what_it_can(admin: NvmeAdmin) -> None:
-    told = identify_controller(admin)
-    assert told.capabilities.power_measurement
-    assert told.capabilities.power_limit
-    assert told.capabilities.thermal_management
-    assert told.capabilities.power_sample_interval_s == pytest.approx(0.001)
+    reported = identify_controller(admin)
+    assert reported.capabilities.power_measurement
+    assert reported.capabilities.power_limit
+    assert reported.capabilities.thermal_management
+    assert reported.capabilities.power_sample_interval_s == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize("state", [1, 2, 0])
@@ -73,9 +73,9 @@ def test_value_set_by_nvme_cli_is_what_we_read(
     admin: NvmeAdmin, feature: int, value: int, default: int
 ) -> None:
     set_by_nvme_cli(admin, feature, value)
-    told = fetch(admin, get_command(feature)).result
+    reported = fetch(admin, get_command(feature)).result
     set_by_nvme_cli(admin, feature, default)
-    assert told == value
+    assert reported == value
     assert get_by_nvme_cli(admin, feature) == default
 
 

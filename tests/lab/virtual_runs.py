@@ -96,22 +96,24 @@ def disconnect(serial: str) -> None:
 
 def tell(command: list[str]) -> str:
     """Run a command that must succeed and return what it prints."""
-    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert told.returncode == 0, f"{command}: {told.stdout}{told.stderr}"
-    return told.stdout
+    reported = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert reported.returncode == 0, f"{command}: {reported.stdout}{reported.stderr}"
+    return reported.stdout
 
 
 def wattload(*words: str, status: tuple[int, ...] = (FINISHED,)) -> str:
     """Run the command and return what it prints; ``status`` are the exit codes it may have."""
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "wattload", *words],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
     )
-    assert told.returncode in status, f"{words}: {told.returncode} {told.stdout}{told.stderr}"
-    return told.stdout
+    assert reported.returncode in status, (
+        f"{words}: {reported.returncode} {reported.stdout}{reported.stderr}"
+    )
+    return reported.stdout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +178,7 @@ def run(*workload: str, state: int, label: str, updates: str = "sliding") -> Ran
     An emulated processor fails checks of what a host should manage.
     """
     drive("updates", kind=updates)
-    told = wattload(
+    reported = wattload(
         "run",
         *workload,
         *POWER,
@@ -187,5 +189,5 @@ def run(*workload: str, state: int, label: str, updates: str = "sliding") -> Ran
         "--json",
         status=(FINISHED, CHECK_FAILED),
     )
-    path = Path(json.loads(told.splitlines()[-1])["record"])
+    path = Path(json.loads(reported.splitlines()[-1])["record"])
     return Ran(path.parent, read_record(path))

@@ -60,12 +60,12 @@ def busy(admin: VirtualAdmin, seconds: float) -> None:
 def test_power_states_are_read_as_designed(admin: VirtualAdmin) -> None:
     controller = identify_controller(admin)
     assert len(controller.power_states) == len(STATES)
-    for told, true in zip(controller.power_states, STATES, strict=True):
-        assert told.max_w == pytest.approx(true.max_w)
-        assert told.idle_w == pytest.approx(true.idle_w)
-        assert told.operational == true.operational
-        assert told.entry_latency_s == pytest.approx(true.entry_us / 1e6)
-        assert told.exit_latency_s == pytest.approx(true.exit_us / 1e6)
+    for reported, true in zip(controller.power_states, STATES, strict=True):
+        assert reported.max_w == pytest.approx(true.max_w)
+        assert reported.idle_w == pytest.approx(true.idle_w)
+        assert reported.operational == true.operational
+        assert reported.entry_latency_s == pytest.approx(true.entry_us / 1e6)
+        assert reported.exit_latency_s == pytest.approx(true.exit_us / 1e6)
     assert controller.capabilities.power_measurement
     assert controller.capabilities.power_limit
     assert controller.selects_features

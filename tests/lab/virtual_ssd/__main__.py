@@ -27,9 +27,9 @@ async def serve(folder: Path, design: Design) -> None:
     server = Server(drive, truth)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with await Control(server).serve(folder / "control.sock"):
-            told = folder / "port.new"
-            told.write_text(str(listener.getsockname()[1]))
-            told.rename(folder / "port")
+            reported = folder / "port.new"
+            reported.write_text(str(listener.getsockname()[1]))
+            reported.rename(folder / "port")
             await server.serve(listener)
 
 

@@ -1,4 +1,4 @@
-"""The virtual drive behind its transport: admin commands answered, faults acted, truth told."""
+"""The virtual drive behind its transport: it answers admin commands and acts out faults."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Faults:
 
     armed: list[Fault] = field(default_factory=list)
     is_stale: bool = False
-    """Log pages are told as they were when this was set."""
+    """Log pages are reported as they were when this was set."""
     stuck_ipm_w: float | None = None
 
     def arm(self, **fields: Any) -> None:

@@ -24,7 +24,7 @@ POWER_MANAGEMENT, TRANSITIONS, THERMAL, ASLEEP = 0x02, 0x0C, 0x10, 0x11
 POWER_LIMIT, MEASUREMENT, OCP_STATE = 0x23, 0x25, 0xC7
 QUEUES, TIMESTAMP = 0x07, 0x0E
 PLAIN = (0x04, 0x06, 0x0B, 0x0F)
-"""Stored and told again, without effect: temperature threshold, cache, events, keep alive."""
+"""Stored and reported, without effect: temperature threshold, cache, events, keep alive."""
 
 _CURRENT, _CAPABILITIES = 0, 3
 _CHANGEABLE = 4

@@ -83,8 +83,8 @@ def rings() -> set[str]:
 
 def registered_bytes(ring: str) -> int | None:
     """Return how much memory a ring has registered, ``None`` where the kernel does not say."""
-    told = Path("/proc/self/fdinfo", ring).read_text(encoding="ascii")
-    found = re.search(r"UserBufs:\s*\d+\n((?: *\d+: .*\n)*)", told)
+    reported = Path("/proc/self/fdinfo", ring).read_text(encoding="ascii")
+    found = re.search(r"UserBufs:\s*\d+\n((?: *\d+: .*\n)*)", reported)
     return found and sum(int(line.rpartition("/")[2]) for line in found.group(1).splitlines())
 
 

@@ -275,17 +275,17 @@ def test_closing_from_another_thread_ends_a_wait(engine: IOEngine, tmp_path: Pat
 def test_bytes_are_told_while_they_move(engine: IOEngine, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(10 * BLOCK))
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def moved(count: int) -> None:
-        told.append((time.monotonic_ns(), count))
+        reported.append((time.monotonic_ns(), count))
 
     rate = 10 * BLOCK / 0.5
     result = engine.run(
         plan("read", Extent(path, 0, 10 * BLOCK), rate_bytes_per_s=rate), moved=moved
     )
-    assert [count for _, count in told] == [BLOCK] * 10
-    assert len({at // 20_000_000 for at, _ in told}) > 3
+    assert [count for _, count in reported] == [BLOCK] * 10
+    assert len({at // 20_000_000 for at, _ in reported}) > 3
     assert result.operation_count == 10
 
 

@@ -127,7 +127,7 @@ class TestBackground(PowerSourceContract):
         while time.monotonic() < deadline_s:
             if None in {sample.value for sample in source.read()}:
                 return
-        pytest.fail("no failed read was told")
+        pytest.fail("no failed read was reported")
 
 
 def test_only_slow_sources_are_read_in_the_background() -> None:

@@ -78,7 +78,7 @@ OURS = frozenset(
         "source",
     )
 )
-"""Fields that name what is told of elsewhere, or have words of the format."""
+"""Fields that name what is reported elsewhere, or have words of the format."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a call stands on is told: counts, method, p values, spread, and the noise floor."""
+"""What a call stands on is reported: counts, method, p values, spread, and the noise floor."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_what_runs_say_alike_is_told_once_per_arm_with_the_range_of_its_figures(
 
 
 def said(runs: list[Run]) -> list[str]:
-    """Return the remarks of runs as they are told, without who said them."""
+    """Return the remarks of runs as reported, without the runs' names."""
     reported = notices(make_subject(runs))["warnings"]
     return [text.rpartition(" (")[0] if text.endswith(")") else text for text in reported]
 
