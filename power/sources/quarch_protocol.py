@@ -328,4 +328,6 @@ def _numbers(body: str) -> NDArray[np.float64]:
         found = np.fromstring(body, dtype=np.int64 if is_whole else np.float64, sep=" ")
     except (DeprecationWarning, ValueError) as error:
         raise PowerError(f"QIS sent text instead of stripes: {body[:60]!r}") from error
+    if not np.isfinite(found).all():
+        raise PowerError(f"QIS sent a stripe with an invalid number: {body[:60]!r}")
     return found.astype(np.float64)

@@ -138,6 +138,8 @@ def test_columns_may_be_aligned_by_spaces_and_values_negative_or_with_a_point() 
         ("FAIL: no such device", "text instead of stripes"),
         ("0 1 2\r\n4 1\r\neof", "2 stripes with 5 numbers; its header has 3"),
         ("0 1 2\r\n4 1-2 3", "text instead of stripes|numbers; its header"),
+        ("0 1.5 nan", "a stripe with an invalid number"),
+        ("0 1.5 inf", "a stripe with an invalid number"),
     ],
 )
 def test_what_is_not_a_stripe_is_refused(text: str, reason: str) -> None:
