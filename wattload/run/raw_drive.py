@@ -355,7 +355,7 @@ def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
             is_shareable=use.is_shareable,
             is_reserved=use.has_reservations and is_reserved(node, namespace),
             controller_count=read_controller_count(device),
-            used_bytes=identify_namespace(device, namespace).used_bytes,
+            used_bytes=use.used_bytes,
         )
     finally:
         device.close()
