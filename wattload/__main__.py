@@ -52,11 +52,11 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
         interrupts.hold()  # a rank that exits now leaves the others in MPI_Init
     try:
         from wattload.cli.main import dispatch
-        from wattload.cli.terminal import replace_what_is_missing
+        from wattload.cli.terminal import spell_what_is_missing
         from wattload.core.host_paths import in_container, print_as_host
 
         _raise_open_files()
-        replace_what_is_missing()
+        spell_what_is_missing()
         _require_current_folder()
         print_as_host()
         return dispatch([in_container(word) for word in words])

@@ -16,7 +16,7 @@ from tests.reports.random_reads import random_run
 from tests.reports.sessions import session
 from wattload.cli.outcome import position_line
 from wattload.cli.summary import check_counts, print_comparison, print_line, print_summary, summary
-from wattload.cli.terminal import replace_what_is_missing
+from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict, latencies_of
 from wattload.core.record.run import RunRecord
@@ -216,18 +216,21 @@ def test_colours_are_for_terminals_that_want_them(
     assert ("\x1b[1;31m" in stream.getvalue()) is color
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_without_unicode_gets_question_marks(
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_a_terminal_without_unicode_gets_other_spellings(
     encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
-    replace_what_is_missing()
+    spell_what_is_missing()
     record = record_of(power="measured", virtual=False, label="\N{SNOWMAN}")
     print_summary(record, FOLDER, verbose=True)
+    print("≤ 5 W and ≥ 3 W")
     sys.stdout.flush()
     text = raw.getvalue().decode(encoding)
     assert "label ?" in text
+    assert "+/-" in text or "±" in text
+    assert "<= 5 W and >= 3 W" in text or "≤ 5 W and ≥ 3 W" in text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
-"""What is printed on a terminal: aligned lines, wrapped, in colours that follow ``NO_COLOR``."""
+"""What is printed on a terminal: aligned lines, wrapped, in colours that follow ``NO_COLOR``.
+
+On one that is not UTF-8, characters that it lacks are spelt in ASCII.
+"""
 
 from __future__ import annotations
 
+import codecs
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,6 +18,10 @@ from wattload.core.host_paths import on_host
 LABEL_WIDTH = 12
 NARROWEST = 20
 """Texts are wrapped at this width even on a narrower terminal."""
+
+_ERRORS = "wattload-ascii"
+_SPELLINGS = {"±": "+/-", "≤": "<=", "≥": ">="}
+"""Signs without which a number would mean something else."""
 
 
 class Line(NamedTuple):
@@ -57,8 +65,16 @@ def report_command(paths: Iterable[Path]) -> str:
     return shlex.join(["wattload", "report", *(str(on_host(path)) for path in paths)])
 
 
-def replace_what_is_missing() -> None:
-    """Let standard output and error print ``?`` for characters that their encoding lacks."""
+def spell_what_is_missing() -> None:
+    """Let standard output and error spell characters that their encoding lacks, or print ``?``."""
+    codecs.register_error(_ERRORS, _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=_ERRORS)
+
+
+def _spelt(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_SPELLINGS.get(letter, "?") for letter in missing), error.end
