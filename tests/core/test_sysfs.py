@@ -12,6 +12,7 @@ from wattload.core.sysfs import (
     block_folder,
     bracketed,
     explain,
+    parse_cpus,
     read_int,
     read_text,
     with_values,
@@ -77,3 +78,11 @@ def test_values_of_others_fill_gaps_and_reasons_never_replace_values() -> None:
 
 def test_an_unknown_block_device_is_none() -> None:
     assert block_folder("no-such-device") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0", {0}), ("0-2,8", {0, 1, 2, 8}), ("", set()), ("1,3-3", {1, 3})],
+)
+def test_lists_of_the_kernel(text: str, cpus: set[int]) -> None:
+    assert parse_cpus(text) == cpus

@@ -114,6 +114,16 @@ def read_int(path: Path) -> int:
         raise ValueError(f"{path} contains {text!r}, not an integer") from error
 
 
+def parse_cpus(text: str) -> set[int]:
+    """Return the numbers in a list of the kernel such as ``0-3,8``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        if part.strip():
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
 def bracketed(text: str) -> str:
     """Return the active choice: ``none [mq-deadline] bfq`` gives ``mq-deadline``."""
     _, opened, rest = text.partition("[")

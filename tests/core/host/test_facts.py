@@ -22,7 +22,6 @@ from wattload.core.host.facts import (
     find_hypervisor,
     host_facts,
     nodes_of,
-    parse_cpus,
     software_facts,
 )
 from wattload.core.storage.targets import resolve_targets
@@ -389,6 +388,11 @@ def test_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
     assert facts.missing["git_dirty"] == "wattload does not run from a git checkout"
 
 
+def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert software_facts(checkout).missing["git_commit"] == "git is not installed"
+
+
 def test_a_git_that_can_not_be_started_is_a_reason(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,14 +414,6 @@ def test_a_git_that_hangs_is_a_reason(
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(facts, "_GIT_TIMEOUT_S", 0.05)
     assert "timed out" in software_facts(checkout).missing["git_commit"]
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [("0", {0}), ("0-2,8", {0, 1, 2, 8}), ("", set()), ("1,3-3", {1, 3})],
-)
-def test_lists_of_the_kernel(text: str, cpus: set[int]) -> None:
-    assert parse_cpus(text) == cpus
 
 
 def test_a_shared_cache_counts_once_per_node(tmp_path: Path) -> None:

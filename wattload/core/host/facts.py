@@ -29,6 +29,7 @@ from wattload.core.sysfs import (
     block_folder,
     bracketed,
     named_values,
+    parse_cpus,
     read_int,
     read_meminfo,
     read_text,
@@ -351,16 +352,6 @@ def nodes_of(cpus: Collection[int], roots: Roots = LIVE) -> tuple[NodeCpus, ...]
 def cpus_of_node(node: int, roots: Roots = LIVE) -> str:
     """Return the CPUs of a NUMA node as the kernel lists them: ``0-7``; raises ``OSError``."""
     return read_text(roots.sys / f"devices/system/node/node{node}/cpulist")
-
-
-def parse_cpus(text: str) -> set[int]:
-    """Return the numbers in a list of the kernel such as ``0-3,8``."""
-    found: set[int] = set()
-    for part in text.split(","):
-        if part.strip():
-            first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
-    return found
 
 
 def _l3_bytes(cpus: Collection[int], roots: Roots) -> int | None:

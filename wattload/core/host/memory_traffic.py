@@ -22,8 +22,8 @@ from pathlib import Path
 from platform import machine
 from typing import Literal, Protocol
 
-from wattload.core.host.facts import cpuinfo, parse_cpus
-from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.host.facts import cpuinfo
+from wattload.core.sysfs import LIVE, Roots, explain, parse_cpus, read_int, read_text
 from wattload.core.units import MIB
 
 Kind = Literal["uncore", "resctrl"]
