@@ -33,14 +33,12 @@ LEAST_LIKENESS = 0.65
 WORD_WEIGHT = 0.9
 """How much the likeness of one word of a name counts, compared with that of all of it."""
 
-CODED_GROUPS = {
-    "workload": "wattload.workloads",
-    "loader": "wattload.loaders",
-    "load": "wattload.run.host_load.config",
-}
-"""Groups whose options have code: the settings of ``workload=unet3d`` are those of
-``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``. All
-loads are in one module."""
+_PACKAGES = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
+"""Where options have a module each: the settings of ``workload=unet3d`` are those of
+``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
+
+CODED_GROUPS = (*_PACKAGES, "load")
+"""Groups whose options have code; all loads are in one module."""
 
 
 def options(group: str) -> list[str]:
@@ -84,12 +82,12 @@ def register_schemas() -> None:
 
 
 def _option_schemas(group: str) -> Iterator[tuple[str, type]]:
-    """Yield the options of a group that have code, each with the ``Config`` of its module."""
+    """Yield the options of a group that have code, each with its settings."""
     if group == "load":
         yield from LOADS.items()
         return
     for option in options(group):
-        found = find_spec(f"{CODED_GROUPS[group]}.{option}")
+        found = find_spec(f"{_PACKAGES[group]}.{option}")
         if found is not None:  # otherwise a preset, which uses the schema of its base option
             is_package = found.submodule_search_locations is not None
             module = import_module(f"{found.name}.config" if is_package else found.name)
