@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import DataError, TargetError, WattloadError, remedy
 from wattload.core.io import Allocation, Extent, IOKind, IOPlan, Stamps
 from wattload.core.record.run import DataRecord
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB, format_bytes
 from wattload.core.workload import Phase, RunContext

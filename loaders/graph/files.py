@@ -28,9 +28,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import DataError, TargetError, WattloadError, remedy
 from wattload.core.record.run import DataRecord
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB
 from wattload.core.workload import Phase, RunContext

@@ -83,7 +83,7 @@ def cold_cache(applies: Callable[[Run[F]], bool] = lambda _: True) -> Observed[F
 
 
 def written_extents(applies: Callable[[Run[F]], bool] = lambda _: True) -> Observed[F]:
-    """Return the declaration of ``core.storage.extents.written_extents_check``."""
+    """Return the declaration of ``core.checks.io.written_extents_check``."""
     return Observed(
         name="written_extents",
         fault="files have holes or unwritten extents, which are read without the drive",

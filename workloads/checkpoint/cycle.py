@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import ConfigError, TargetError, WattloadError, remedy
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.record.results import Check
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Accelerator, RunContext
 from wattload.loaders.aligned_io import aligned_buffers

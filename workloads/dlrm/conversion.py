@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.files import sync_folder
 from wattload.core.io import Extent
 from wattload.core.record.results import Check
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.converters import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.record.run import DataRecord
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.workload import RunContext
 from wattload.loaders.data import criteo_synthetic

@@ -18,11 +18,11 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import ConfigError
 from wattload.core.host.cgroups import limited_memory
 from wattload.core.host.io_profile import profile
 from wattload.core.record.results import latencies_of
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.core.workload import Outcome, Phase, RunContext

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import ConfigError, NoGpuError, RunError
 from wattload.core.host.gpus import Connection as GpuConnection
 from wattload.core.host.gpus import Gpu, connect, gpu_of_process
@@ -18,7 +19,6 @@ from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.controllers import controllers_under
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes, format_seconds
 from wattload.core.workload import (

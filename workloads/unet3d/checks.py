@@ -6,10 +6,10 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.workload import Communicator
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData

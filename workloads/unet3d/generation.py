@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import TargetError, WattloadError, remedy
 from wattload.core.io import BlockIdentity, ByteCounter
-from wattload.core.storage.file_system import written_extents_check
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.allocation import punch, unwrite
 from tests.core.checks.changed_records import changed, check, record_of, utilisations
 from tests.records import Scenario, make_run
 from tests.reports.gpu_reads import reads_run
-from wattload.core.checks.io import path_check, written_bytes
+from wattload.core.checks.io import path_check, written_bytes, written_extents_check
+from wattload.core.errors import DataError
 from wattload.core.io import DataPath, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.results import PACED, Check
@@ -379,3 +386,46 @@ def test_counts_of_a_few_reads_do_not_prove_the_path_of_all() -> None:
 def test_a_gpu_asked_only_where_counts_prove_it() -> None:
     for found, initiator in ((QUEUED, "gpu"), (BY_CPU, "cpu"), (LOST, "cpu"), (P2P, "cpu")):
         assert record_of_path(found).workload.paths[0].initiator == initiator
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_bytes(os.urandom(1 << 16))
+    return paths
+
+
+def test_files_that_were_written_pass(files: list[Path]) -> None:
+    check = written_extents_check(files, remedy="")
+    assert (check.verdict, check.figures["file_count"]) == ("pass", 2)
+
+
+@pytest.mark.parametrize("hollow_out", [punch, unwrite])
+def test_a_hollow_file_is_refused_with_what_to_do(
+    files: list[Path], hollow_out: Callable[[Path], None]
+) -> None:
+    hollow_out(files[1])
+    with pytest.raises(DataError, match=r"/b has 16.38 kB in holes .*the drive; delete it$"):
+        written_extents_check(files, remedy="delete it")
+
+
+def test_a_file_of_another_length_than_its_data_is_refused(files: list[Path]) -> None:
+    os.truncate(files[0], 1 << 20)
+    with pytest.raises(DataError, match=r"/a has 983.04 kB in holes"):
+        written_extents_check(files, remedy="delete it")
+
+
+def test_a_file_system_that_can_not_say_leaves_it_unchecked(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no FIEMAP")
+
+    monkeypatch.setattr(fcntl, "ioctl", refuses)
+    check = written_extents_check(files, remedy="")
+    assert (check.verdict, check.figures["unknown_count"]) == ("not_checked", 2)
+    assert "does not report unwritten extents" in check.sentence
+    punch(files[0])
+    with pytest.raises(DataError, match=r"/a has 16.38 kB in holes"):
+        written_extents_check(files, remedy="")

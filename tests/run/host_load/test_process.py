@@ -52,6 +52,22 @@ def members(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
+@pytest.mark.parametrize(
+    "module", ["wattload.run.host_load.process", "wattload.core.storage.file_system"]
+)
+def test_no_numpy_is_imported_before_the_load_needs_it(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_a_process_with_a_program_has_one_thread() -> None:
+    load = start_program()
+    try:
+        assert len(list(Path(f"/proc/{load.pid}/task").iterdir())) == 1
+    finally:
+        load.close()
+
+
 def test_it_ends_when_it_is_closed(load: LoadProcess) -> None:
     all_of_it = members(load.pid)
     load.close()

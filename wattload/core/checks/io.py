@@ -1,17 +1,20 @@
-"""Checks on bytes: whether independent counters agree."""
+"""Checks on bytes: whether independent counters agree, and whether files are on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from wattload.core.checks.conditions import is_paced
 from wattload.core.checks.verdicts import judged, unknown
+from wattload.core.errors import DataError
 from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.results import PACED, Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.core.storage.file_system import extent_map
 from wattload.core.units import format_bytes
 
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
@@ -317,3 +320,46 @@ def _drive_block_bytes(record: RunRecord, written: WrittenRecord) -> int | None:
     if len(drives) != 1 or len(counts) != 1:
         return None
     return counts[0]
+
+
+def written_extents_check(paths: Iterable[Path], *, remedy: str) -> Check:
+    """Return the check that files have neither holes nor unwritten extents, before a timed read.
+
+    ``remedy`` ends the sentence of the error. The check is not made where the file system can't
+    say.
+
+    Raises:
+        DataError: bytes of a file are on no device.
+        OSError: a file can't be opened.
+    """
+    file_count = 0
+    unknown: list[Path] = []
+    for path in paths:
+        file_count += 1
+        unwritten_bytes = extent_map(path).unwritten_bytes
+        if unwritten_bytes is None:
+            unknown.append(path)
+        elif unwritten_bytes:
+            raise DataError(
+                f"{path} has {format_bytes(unwritten_bytes)} in holes or unwritten blocks, which "
+                f"would be read as zeros without the drive; {remedy}"
+            )
+    if unknown:
+        return Check(
+            name="written_extents",
+            verdict="not_checked",
+            sentence=(
+                f"The file system of {unknown[0]} does not report unwritten extents (FIEMAP), so "
+                "reads of them can't be excluded. The files have no holes."
+            ),
+            figures={"file_count": file_count, "unknown_count": len(unknown)},
+        )
+    return Check(
+        name="written_extents",
+        verdict="pass",
+        sentence=(
+            f"All bytes of the {file_count} files were written to the device before the timed "
+            "read: no holes, no unwritten extents."
+        ),
+        figures={"file_count": file_count, "unwritten_bytes": 0},
+    )

@@ -16,18 +16,15 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from wattload.core.errors import DataError
 from wattload.core.files import choose_folder, naming
-from wattload.core.record.results import Check
 from wattload.core.record.target import FileSystemFacts
 from wattload.core.sysfs import LIVE, Observation, Roots
-from wattload.core.units import format_bytes
 
 Category = Literal["local", "memory", "overlay", "network", "fuse", "unknown"]
 
@@ -455,46 +452,3 @@ def _data_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
             return
         position = os.lseek(descriptor, start, os.SEEK_HOLE)
         yield position - start
-
-
-def written_extents_check(paths: Iterable[Path], *, remedy: str) -> Check:
-    """Return the check that files have neither holes nor unwritten extents, before a timed read.
-
-    ``remedy`` ends the sentence of the error. The check is not made where the file system can't
-    say.
-
-    Raises:
-        DataError: bytes of a file are on no device.
-        OSError: a file can't be opened.
-    """
-    file_count = 0
-    unknown: list[Path] = []
-    for path in paths:
-        file_count += 1
-        unwritten_bytes = extent_map(path).unwritten_bytes
-        if unwritten_bytes is None:
-            unknown.append(path)
-        elif unwritten_bytes:
-            raise DataError(
-                f"{path} has {format_bytes(unwritten_bytes)} in holes or unwritten blocks, which "
-                f"would be read as zeros without the drive; {remedy}"
-            )
-    if unknown:
-        return Check(
-            name="written_extents",
-            verdict="not_checked",
-            sentence=(
-                f"The file system of {unknown[0]} does not report unwritten extents (FIEMAP), so "
-                "reads of them can't be excluded. The files have no holes."
-            ),
-            figures={"file_count": file_count, "unknown_count": len(unknown)},
-        )
-    return Check(
-        name="written_extents",
-        verdict="pass",
-        sentence=(
-            f"All bytes of the {file_count} files were written to the device before the timed "
-            "read: no holes, no unwritten extents."
-        ),
-        figures={"file_count": file_count, "unwritten_bytes": 0},
-    )

@@ -2,7 +2,8 @@
 
 ``python -m wattload.run.host_load.process`` ends with the run's pipe. It answers each JSON object
 that it reads with one. The first line that it writes says that its threads are ready, or why they
-can't be.
+can't be. It does not import NumPy for a program: that would start threads beside the one that forks
+it, and take memory of the loaded host.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wattload
 from wattload.core import interrupts
 from wattload.core.errors import RunError
 from wattload.core.host.counters import format_cpus, reap_apart
-from wattload.core.host.facts import parse_cpus
 from wattload.core.interrupts import end_with
-from wattload.loaders.engine.load import LoadCounts
+from wattload.core.sysfs import parse_cpus
+
+if TYPE_CHECKING:
+    from wattload.loaders.engine.load import LoadCounts
 
 COMMAND = (sys.executable, "-P", "-m", "wattload.run.host_load.process")
 
@@ -98,6 +101,8 @@ class LoadProcess:
 
     def counts(self) -> LoadCounts | None:
         """Return its counts now; ``None`` of a program, which has none."""
+        from wattload.loaders.engine.load import LoadCounts
+
         answer = self._ask({})
         return LoadCounts(**answer) if answer else None
 
@@ -251,7 +256,8 @@ class Program:
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             stderr=sys.stderr,
-            # This process has one thread, so that code after its fork is safe.
+            # This process has one thread (NumPy, which starts more, is not imported for a program),
+            # so that code after its fork is safe.
             preexec_fn=partial(end_with, os.getpid()),  # noqa: PLW1509
         )
         self.words = command[0]
