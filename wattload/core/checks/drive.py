@@ -299,7 +299,9 @@ def _throttled(record: RunRecord, controller: ControllerRecord) -> Check:
     pairs = {counter: (_count(before, counter), _count(after, counter)) for counter in _COUNTED}
     grown = dict(_grown(pairs))
     if not any(counter in grown for counter in _THERMAL) and _OCP_COUNTER not in grown:
-        return unknown(name, f"Whether {drive} throttled is unknown: {_whyunknown(before, after)}.")
+        return unknown(
+            name, f"Whether {drive} throttled is unknown: {_why_unknown(before, after)}."
+        )
     fell = [counter for counter, count in grown.items() if count < 0]
     if fell:
         counters = " and ".join(fell)
@@ -414,7 +416,7 @@ def _count(state: ControllerState, counter: str) -> int | None:
     return value
 
 
-def _whyunknown(before: ControllerState, after: ControllerState) -> str:
+def _why_unknown(before: ControllerState, after: ControllerState) -> str:
     for state, when in ((before, "before"), (after, "after")):
         if state.smart is None:
             return f"its SMART log was not read {when} the run ({state.missing['smart']})"
