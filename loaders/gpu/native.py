@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.histogram import Histogram
-from wattload.core.host.facts import cpus_of_node, parse_cpus
+from wattload.core.host.facts import cpus_of_node
 from wattload.core.io import PathCounts
-from wattload.core.sysfs import LIVE, Roots
+from wattload.core.sysfs import LIVE, Roots, parse_cpus
 from wattload.core.units import NS_PER_S
 from wattload.loaders.block_reads import ReadFailure, ReadPlan, ReadResult
 from wattload.loaders.engine import library
