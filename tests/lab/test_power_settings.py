@@ -129,66 +129,6 @@ def test_killed_run_s_limit_is_put_back_by_its_sampler(name: str, tmp_path: Path
     assert json.loads(run.read_text(encoding="utf-8"))["status"] == "aborted"
 
 
-CONTAINER = """
-set -e
-mount --make-rprivate /
-mount -t tmpfs dev /dev
-for each in null:1:3 full:1:7 zero:1:5 urandom:1:9 $NODES; do
-  mknod "/dev/${each%%:*}" c $(echo "${each#*:}" | tr : " ")
-done
-mkdir /dev/shm
-mount -t sysfs sys /sys
-exec "$@"
-"""
-"""A shell script that runs a command with a /dev and, in another network, a sysfs of its own."""
-
-
-def contained(name: str, folder: Path, *words: str) -> list[str]:
-    """Return the command that runs wattload as in a container without the host's state folder."""
-    number = Path("/dev", name).stat().st_rdev
-    environment = (
-        f"WATTLOAD_STATE_DIR={folder}",
-        f"NODES={name}:{os.major(number)}:{os.minor(number)}",
-    )
-    program = (sys.executable, "-m", "wattload", *words)
-    return [
-        "env", *environment, "unshare", "--mount", "--net",
-        "sh", "-c", CONTAINER, "sh", *program,
-    ]  # fmt: skip
-
-
-def test_suites_in_containers_with_nothing_in_common_exclude_each_other(
-    name: str, tmp_path: Path
-) -> None:
-    run = (
-        "run", *QUICK[:3], "power.state=1", "power.idle_s=600",
-        f"target.path={mount()}", f"runs={tmp_path / 'runs'}",
-    )  # fmt: skip
-    with subprocess.Popen(
-        contained(name, tmp_path / "one", *run), cwd=ROOT, start_new_session=True
-    ) as process:
-        try:
-            wait_for(lambda: feature(name, 0x02) == 1)
-            second = subprocess.run(
-                contained(
-                    name, tmp_path / "two", "power", "set", name, "2", "--allow-system-drive"
-                ),
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=ROOT,
-            )
-            assert second.returncode == 1, second.stdout + second.stderr
-            assert (
-                f"controller {SERIAL} is in use by another run, whose state folder is not this one"
-                in second.stderr
-            )
-            assert feature(name, 0x02) == 1
-        finally:
-            process.send_signal(signal.SIGINT)
-    assert feature(name, 0x02) == 0
-
-
 def test_state_set_by_hand_during_a_run_is_left_until_it_is_accepted(
     name: str, tmp_path: Path
 ) -> None:
