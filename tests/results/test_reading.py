@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.reports.gnn import Training, gnn_record, gnn_run
+from wattload.core.record.phase import TRACE_NAMES
 from wattload.core.record.run import RunRecord
 from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run
@@ -121,3 +122,10 @@ def test_labels_come_from_figures_and_views() -> None:
     assert label("wall_s") == "time of all steps"
     assert label("gnn") == "GNN training"
     assert label("unheard_of_s") == "unheard of"
+
+
+@pytest.mark.parametrize("results", list(every_results()), ids=lambda each: each.name)
+def test_tables_of_a_workload_are_named_otherwise_than_the_traces_of_every_run(
+    results: Results[Any],
+) -> None:
+    assert {table.name for table in results.tables}.isdisjoint(TRACE_NAMES)
