@@ -214,6 +214,22 @@ def test_a_figure_that_was_refused_for_its_coverage_still_fails() -> None:
     assert check(with_power(record, energy=(refused,)), "power_coverage").verdict == "fail"
 
 
+@pytest.mark.parametrize(("scope", "bars"), [(Scope.DRIVE, True), (Scope.NODE, False)])
+def test_a_coverage_that_is_not_known_bars_the_figure_of_a_drive_alone(
+    scope: Scope, bars: bool
+) -> None:
+    record = record_of()
+    (energy,) = record.power.energy
+    missing = {**energy.missing, "coverage": "no window was read"}
+    unknown = with_energy(record, scope=scope, coverage=None, missing=missing)
+    (found,) = [
+        each
+        for each in checks(unknown, "power_coverage")
+        if each.sentence.endswith("no window was read")
+    ]
+    assert (found.verdict, found.mandatory) == ("not_checked", bars)
+
+
 def test_a_gpu_does_not_stand_for_a_drive() -> None:
     found = checks(with_energy(record_of(), scope=Scope.GPU), "power_coverage")
     assert [each.name for each in found if each.verdict == "not_checked"] == ["power_coverage"]

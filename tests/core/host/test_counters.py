@@ -62,6 +62,10 @@ def test_times_wrap_after_49_days() -> None:
     moved = late - early
     assert moved.busy_s == pytest.approx(0.75)
     assert moved.weighted_s == 1.0
+    early = stat(busy_s=0.25, weighted_s=2**32 / 1000 - 1.0)
+    moved = late - early
+    assert moved.busy_s == 0.25
+    assert moved.weighted_s == pytest.approx(3.0)
 
 
 def test_an_unknown_device_is_an_error() -> None:
