@@ -150,7 +150,10 @@ def _take_event(
     match event["event"]:
         case "failed":
             status: Status = "failed" if event["status"] == "failed" else "aborted"
-            contents.failures.append((event["time_ns"], status, event["reason"]))
+            time_ns, reason = event["time_ns"], event["reason"]
+            if not isinstance(time_ns, int) or not isinstance(reason, str):
+                raise TypeError("a failure needs a time and a reason")
+            contents.failures.append((time_ns, status, reason))
         case "begin":
             begun[event["name"], event["parent"]] += 1
         case "span":

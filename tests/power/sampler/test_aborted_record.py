@@ -140,6 +140,18 @@ def test_first_failure_by_the_clock_is_the_run_s(run: Path) -> None:
     assert (record.status, record.status_reason) == ("failed", "rank 10")
 
 
+@pytest.mark.parametrize("damage", [{"time_ns": None}, {"time_ns": "1"}, {"reason": None}])
+def test_failure_without_a_time_or_a_reason_is_named_as_unreadable(
+    run: Path, damage: dict[str, object]
+) -> None:
+    failure = {"event": "failed", "time_ns": 20, "status": "failed", "reason": "the disk is full"}
+    journal(run, 0, {**failure, **damage}, failure)
+    finish(run, "aborted", "killed")
+    record = read_record(run)
+    assert (record.status, record.status_reason) == ("failed", "the disk is full")
+    assert record.limits[-1].endswith("could not be read: journal-0.jsonl, line 1.")
+
+
 def test_lines_that_are_unreadable_are_named_and_no_more_than_twenty(run: Path) -> None:
     text = "\n".join(["[" * 100_000, *["{"] * 31, json.dumps(span()), ""])
     (run / "journal-0.jsonl").write_text(text)
