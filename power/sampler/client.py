@@ -31,6 +31,7 @@ from wattload.power.sampler.protocol import (
     MessageStream,
     OpenReply,
     error_in,
+    reply_in,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class SamplerClient:
             devices=list(devices),
             block_devices=list(block_devices),
         )
-        return OpenReply.model_validate(answer["report"])
+        return reply_in(answer, OpenReply)
 
     def start(self) -> None:
         self._request("start")
@@ -149,13 +150,13 @@ class SamplerClient:
         """Stop sampling; the power state is restored when this returns."""
         answer = self._request("finish")
         self.has_run = False
-        return FinishReply.model_validate(answer["report"])
+        return reply_in(answer, FinishReply)
 
     def abort(self) -> tuple[PowerStateRecord, ...]:
         """Undo everything; return the power states of the drives. The run writes its record."""
         answer = self._request("abort")
         self.has_run = False
-        return AbortReply.model_validate(answer["report"]).states
+        return reply_in(answer, AbortReply).states
 
     def close(self) -> None:
         """End the connection and wait for the sampler to end; safe to call twice."""

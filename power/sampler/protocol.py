@@ -12,10 +12,12 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+from pydantic import ValidationError
 
 from wattload.core import errors
-from wattload.core.base_models import Frozen
+from wattload.core.base_models import Frozen, first_fault
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import WindowEnergy
 from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord, SamplerRecord
@@ -24,9 +26,12 @@ from wattload.core.record.target import PowerCapabilities, PowerStateFacts
 ANSWER_TIMEOUT_S = 180.0
 """Longer than the slowest power state change."""
 
+SAME_VERSION = "start both from the same wattload"
+
 _RECEIVE_BYTES = 64 * 1024
 
 Message = Mapping[str, Any]
+Reply = TypeVar("Reply", bound=Frozen)
 
 
 class MessageStream:
@@ -98,6 +103,18 @@ def error_in(answer: Message) -> WattloadError:
     found = getattr(errors, str(answer.get("kind")), PowerError)
     is_ours = isinstance(found, type) and issubclass(found, WattloadError)
     return found(sentence) if is_ours else PowerError(sentence)
+
+
+def reply_in(answer: Message, kind: type[Reply]) -> Reply:
+    """Return the reply in an answer; raises ``PowerError`` if it is of another version."""
+    try:
+        return kind.model_validate(answer.get("report"))
+    except ValidationError as error:
+        place, *_ = first_fault(error)
+        raise PowerError(
+            f"the sampler sent a reply that this wattload can't read ({place or 'report'}): "
+            f"{SAME_VERSION}"
+        ) from error
 
 
 class ControllerReading(Frozen):

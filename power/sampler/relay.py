@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import PowerSource
 from wattload.core.record.energy import PowerStateRecord
@@ -24,7 +22,9 @@ from wattload.power.sampler.protocol import (
     FinishReply,
     Message,
     MessageStream,
+    OpenReply,
     error_in,
+    reply_in,
 )
 from wattload.power.sampler.samples import BackgroundWriter, SampleFile, SampleLines
 from wattload.power.sources import replay
@@ -82,9 +82,8 @@ class Relay:
         Without its answer, the states stay unknown, and the run still gets its record.
         """
         if self.run_id is not None and not self._is_lost:
-            with suppress(WattloadError, ValidationError):
-                answer = self._ask({"command": "abort"})
-                self.states = AbortReply.model_validate(answer.get("report")).states
+            with suppress(WattloadError):
+                self.states = reply_in(self._ask({"command": "abort"}), AbortReply).states
         self._close()
 
     def _open(self, message: Message) -> Mapping[str, Any]:
@@ -93,7 +92,7 @@ class Relay:
         self._period_s = request["period_s"]
         replayed = self._open_trace(request, message["devices"])
         answer = self._ask({**message, **replayed})
-        self._sampled_host = answer["report"]["host"]
+        self._sampled_host = reply_in(answer, OpenReply).host
         return answer
 
     def _open_trace(self, request: Message, names: Sequence[str]) -> Mapping[str, Any]:
@@ -122,7 +121,7 @@ class Relay:
         return self._ask(message)
 
     def _finish(self, message: Message) -> Mapping[str, Any]:
-        reply = FinishReply.model_validate(self._ask(message)["report"])
+        reply = reply_in(self._ask(message), FinishReply)
         written_count, lost_count = self._close()
         self._reset(None)
         if reply.cost is not None:

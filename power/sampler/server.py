@@ -21,6 +21,7 @@ from wattload.core.errors import PowerError, WattloadError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import (
+    SAME_VERSION,
     AbortReply,
     Message,
     MessageStream,
@@ -33,6 +34,15 @@ from wattload.power.sampler.samples import RoundTarget
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOG = logging.getLogger(__name__)
 CLIENT_GONE = "the run ended without finishing"
+
+_FIELDS: Mapping[str, set[str]] = {
+    "open": {"run_id", "request", "devices", "block_devices"},
+    "start": set(),
+    "quiet": {"is_on"},
+    "finish": set(),
+    "abort": set(),
+}
+"""The fields of each command. ``open`` may also have ``replayed``, and its version comes first."""
 
 MakeTarget = Callable[[str, float], RoundTarget]
 """Returns where the samples of a run go, for its name and their period in seconds."""
@@ -101,29 +111,25 @@ class Sampler:
             self._recording.end()
 
     def execute(self, message: Message) -> Mapping[str, Any]:
+        command, fields = _checked(message)
         reply: BaseModel | None = None
-        match message:
-            case {"command": "open", **fields}:
+        match command:
+            case "open":
                 reply = self._open(**fields)
-            case {"command": "start"}:
+            case "start":
                 self._current().start()
-            case {"command": "quiet", "is_on": is_on}:
-                self._current().quiet(is_on=is_on)
-            case {"command": "finish"}:
+            case "quiet":
+                self._current().quiet(**fields)
+            case "finish":
                 reply = self._current().finish()
                 self._recording = None
-            case {"command": "abort"}:
+            case "abort":
                 self.end()
                 reply = AbortReply(states=tuple(self.states))
                 self._recording = None
         return {} if reply is None else {"report": reply.model_dump(mode="json")}
 
-    def _open(self, *, version: str, run_id: str, **fields: Any) -> OpenReply:
-        if version != __version__:
-            raise PowerError(
-                f"the sampler is of wattload {__version__}, the run of {version}: start both from "
-                "the same wattload"
-            )
+    def _open(self, *, run_id: str, **fields: Any) -> OpenReply:
         self.end()
         _LOG.info("run %s", run_id)
         self._recording = Recording(
@@ -135,6 +141,29 @@ class Sampler:
         if self._recording is None:
             raise PowerError("send open first: there is no run")
         return self._recording
+
+
+def _checked(message: Message) -> tuple[str, dict[str, Any]]:
+    """Return a command and its fields.
+
+    Raises:
+        PowerError: the run is of another version, or the command or its fields are unknown.
+    """
+    fields = dict(message)
+    command = str(fields.pop("command", None))
+    if command == "open":  # first: the other fields may differ between versions
+        version = fields.pop("version", "unknown")
+        if version != __version__:
+            raise PowerError(
+                f"the version of the sampler is {__version__}, of the run {version}: {SAME_VERSION}"
+            )
+    optional = {"replayed"} if command == "open" else set()
+    if fields.keys() - optional != _FIELDS.get(command):
+        raise PowerError(
+            f"unknown command {command} with the fields {', '.join(fields) or 'none'}: "
+            f"{SAME_VERSION}"
+        )
+    return command, fields
 
 
 def serve_client(stream: MessageStream, commands: Commands, *, parent: int | None = None) -> str:

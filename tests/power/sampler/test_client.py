@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
+from wattload.power.config import PowerConfig
 from wattload.power.sampler import client as client_module
 from wattload.power.sampler.client import SamplerClient
 
@@ -86,6 +87,21 @@ def test_answer_of_no_sampler_is_an_error(
     impostor.answer = answer
     with pytest.raises(PowerError, match=r"a message (is not valid JSON|must be a JSON object)"):
         client.start()
+
+
+@pytest.mark.parametrize("answer", [{}, {"report": {}}, {"report": {"states": [], "new": 1}}])
+def test_reply_of_another_version_is_one_sentence(
+    impostor: Impostor, client: SamplerClient, answer: dict[str, object]
+) -> None:
+    impostor.reply(ok=True, **answer)
+    commands = (
+        lambda: client.open("r", PowerConfig(), devices=[], block_devices=[]),
+        client.finish,
+        client.abort,
+    )
+    for command in commands:
+        with pytest.raises(PowerError, match=r"can't read .+: start both from the same"):
+            command()
 
 
 def test_sampler_that_hangs_up_is_an_error_that_says_what_to_do(client: SamplerClient) -> None:

@@ -25,8 +25,9 @@ from wattload.power.config import PowerConfig, QuarchConfig, RedfishConfig, Repl
 from wattload.power.sampler import relay
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.host import SamplerHost, power_config
-from wattload.power.sampler.protocol import MessageStream
-from wattload.power.sampler.samples import read_samples
+from wattload.power.sampler.protocol import Message, MessageStream
+from wattload.power.sampler.samples import RoundTarget, read_samples
+from wattload.power.sampler.server import Sampler, serve_client
 from wattload.power.sampler.service import listening
 
 OPEN = """
@@ -336,13 +337,58 @@ def test_a_user_outside_the_group_is_refused_in_one_sentence() -> None:
         bench.clean()
 
 
-def test_another_version_is_refused_in_one_sentence(bench: Bench) -> None:
-    with socket.socket(socket.AF_UNIX) as stream:
-        stream.connect(str(bench.service()))
-        messages = MessageStream(stream)
-        messages.send({"command": "open", "version": "0.0", "run_id": "r"})
-        answer = messages.receive()
-    assert "the run of 0.0: start both from the same" in answer["error"]
+def no_target(run_id: str, period_s: float) -> RoundTarget:
+    raise AssertionError("nothing is sampled here")
+
+
+OPEN_FIELDS = {"run_id": "r", "request": {}, "devices": [], "block_devices": []}
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ({"command": "open", "version": "0.0", "run_id": "r"}, "of the run 0.0"),
+        ({"command": "open", "version": "0.0", "new": 1, **OPEN_FIELDS}, "of the run 0.0"),
+        ({"command": "open", "protocol": 4, **OPEN_FIELDS}, "of the run unknown"),
+        (
+            {"command": "open", "version": __version__, "run_id": "r"},
+            "unknown command open with the fields run_id",
+        ),
+        (
+            {"command": "open", "version": __version__, "new": 1, **OPEN_FIELDS},
+            "unknown command open with the fields new, run_id, request, devices, block_devices",
+        ),
+        ({"command": "status"}, "unknown command status with the fields none"),
+        ({"command": ["abort"]}, "unknown command ['abort'] with the fields none"),
+        ({}, "unknown command None with the fields none"),
+        ({"command": "quiet"}, "unknown command quiet with the fields none"),
+        ({"command": "finish", "new": 1}, "unknown command finish with the fields new"),
+    ],
+)
+def test_another_version_or_command_is_refused_in_one_sentence(
+    message: Message, sentence: str
+) -> None:
+    """A command that does nothing is never confirmed, and the client is not dropped."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        client = MessageStream(ours)
+        client.send(message)
+        ours.shutdown(socket.SHUT_WR)
+        serve_client(MessageStream(theirs), Sampler(SamplerHost(), no_target))
+        answer = client.receive()
+    assert answer["error"].endswith(f"{sentence}: start both from the same wattload")
+    assert not answer["ok"]
+
+
+@pytest.mark.parametrize("command", ["open", "finish"])
+def test_a_service_s_reply_of_another_version_is_one_sentence(bench: Bench, command: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        commands = relay.Relay(MessageStream(ours), SamplerHost(), bench.runs)
+        MessageStream(theirs).send({"ok": True, "report": {"host": "box"}})
+        request = {"source": "none", "beside": [], "period_s": 1.0}
+        with pytest.raises(PowerError, match="start both from the same wattload"):
+            commands.execute({"command": command, **OPEN_FIELDS, "request": request})
 
 
 @pytest.mark.parametrize("device", ["../sda", "a/b", "..", ""])
