@@ -177,7 +177,7 @@ def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
         "ratio_of_medians": None if is_share else effect.medians,
         "p_value": effect.p_value,
         "p_value_holm": effect.demand.p_value if effect.demand else None,
-        "floor": effect.floor,
+        "floor": quantity.floor(effect.floor),
         "call": row.call,
         "words": row.words,
         "reason": row.reason,

@@ -54,6 +54,7 @@ _RATIO = (
     "the larger figure where neither is better. Shares have means and their difference instead. "
     "The interval of an energy is widened by its stated uncertainty. "
 )
+_SHARES = " Shares have the difference of their means instead, and its distance from 0, in points."
 _ENERGY_P_VALUES = (
     " For energy, p before and after Holm tests for a difference beyond the uncertainty of the "
     "instruments; p by sign flips has no such allowance and tests for any difference."
@@ -182,12 +183,20 @@ def _ends(entry: Row, interval: Interval) -> str:
 
 
 def _multiple(entry: Row, arm: str, group: Group) -> str:
-    """Return an arm's figure as a multiple of the first arm's, where arms are not compared."""
+    """Return an arm's figure as a multiple of the first arm's, where arms are not compared.
+
+    Of a share it is the difference.
+    """
     first_arm = next(iter(group.arms))
     first, own = entry.centres.get(first_arm), entry.centres.get(arm)
-    if group.is_pair or arm == first_arm or not first or own is None:
+    if group.is_pair or arm == first_arm or first is None or own is None:
         return ""
-    return f"{ratio_text(own / first)} x {group.letters[0]}; "
+    quantity, letter = entry.quantity, group.letters[0]
+    ratio = quantity.scaled(own) / quantity.scaled(first)
+    if quantity.is_share:
+        side = "below" if ratio < 1 else "above"
+        return f"{quantity.effect_text(max(ratio, 1 / ratio))} {side} {letter}; "
+    return f"{ratio_text(ratio)} x {letter}; "
 
 
 def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
@@ -262,7 +271,7 @@ def _confidence_row(entry: Row, effect: Effect) -> tuple[Cell, ...]:
         entry.quantity.label,
         *([entry.at] if entry.axis else []),
         method(effect),
-        Cell(percent(effect.floor, 2), remark=effect.floor_of),
+        Cell(entry.quantity.floor_text(effect.floor), remark=effect.floor_of),
         _p(effect.p_value),
         _p(effect.demand.p_value if effect.demand else None),
         _p(effect.p_value_sign_flips),
@@ -338,8 +347,8 @@ def _noise(found: Sequence[Noise]) -> Iterator[Block]:
             "One setting differs from itself",
             [
                 f"{each.workload}, {each.quantity.label}: the halves are up to "
-                f"{percent(each.share, 2)} apart and their interval excludes 1, so the order of "
-                "runs has an effect here."
+                f"{each.quantity.floor_text(each.share)} apart and their interval excludes "
+                f"{each.quantity.no_effect}, so the order of runs has an effect here."
                 for each in apart
             ],
             "warn",
@@ -365,8 +374,9 @@ def _noise_table(found: Sequence[Noise], caption: str) -> Table:
             "#95 % interval": lambda each: each.quantity.ends_text(
                 each.effect.lower or 0.0, each.effect.upper or 0.0, 4
             ),
-            "#noise floor": lambda each: percent(each.share, 2),
+            "#noise floor": lambda each: each.quantity.floor_text(each.share),
         },
         "The ratio of geometric means of the halves, in pairs. The floor is the distance of the "
-        f"interval's farther end from 1, and at least {percent(FLOOR, 1)}.",
+        f"interval's farther end from 1, and at least {percent(FLOOR, 1)}."
+        + (_SHARES if any(each.quantity.is_share for each in found) else ""),
     )

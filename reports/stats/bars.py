@@ -430,16 +430,15 @@ def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float])
 
 
 def _no_energy(point: ShownPoint) -> str:
-    powers = [record.power for record in point.records]
-    if not powers:
+    if not point.records:
         return NO_VALID_RUN
     if point.energy is not None and not any(
         figure.valid for figures in point.energy.figures.values() for figure in figures
     ):
         return "excluded: checks of power failed or were not made"
-    instead = next((served_of(each).instead for each in point.records), "")
-    if instead or all(power.requested == "none" for power in powers):
-        return f"{NOT_MEASURED}: {instead or 'power=none'}"
+    powers = [record.power for record in point.records if not served_of(record).instead]
+    if all(power.requested == "none" for power in powers):
+        return f"{NOT_MEASURED}: {'power=none' if powers else served_of(point.records[0]).instead}"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
         energies = [
             energy

@@ -23,7 +23,14 @@ from wattload.reports.runs.phases import leading, timed_parts
 from wattload.reports.stats.intervals import LARGEST_LOG
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
-from wattload.results.quantity import TIMES, out_of_range, percentages, ratio_ends, ratio_text
+from wattload.results.quantity import (
+    TIMES,
+    out_of_range,
+    percent,
+    percentages,
+    ratio_ends,
+    ratio_text,
+)
 from wattload.results.reading import view_of
 from wattload.results.view import Joule
 
@@ -105,6 +112,20 @@ class Quantity:
         if self.is_share:
             return _points(math.log(lower), math.log(upper))
         return ratio_ends(lower, upper, digits)
+
+    def floor(self, share: float) -> float:
+        """Return a floor or margin on the scale of the effect; for a share, a difference."""
+        return math.log1p(share) if self.is_share else share
+
+    def floor_text(self, share: float, digits: int = 2) -> str:
+        """Return a floor or margin as printed: ``1.0 %``, or for a share ``1.0 points``."""
+        text = percent(round(self.floor(share), 9), digits)
+        return text.replace("%", "points") if self.is_share else text
+
+    @property
+    def no_effect(self) -> str:
+        """The effect of equal arms as printed."""
+        return "0" if self.is_share else "1"
 
     @property
     def name(self) -> str:

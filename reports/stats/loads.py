@@ -195,5 +195,5 @@ def _judged(change: Effect, point: LoadedPoint) -> LoadedPoint:
         call = "more" if verdict.call == "b" else "less"
         words = f"A ÷ B {'grows' if call == 'more' else 'falls'} with the load"
         return replace(point, change=change, call=call, words=words, reason=verdict.reason)
-    words = SAME if verdict.words == SAME else INCONCLUSIVE
+    words = verdict.words if verdict.words.startswith(SAME) else INCONCLUSIVE
     return replace(point, change=change, words=words, reason=verdict.reason)

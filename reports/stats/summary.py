@@ -307,7 +307,6 @@ def first_screen(subject: Subject) -> FirstScreen:
     """Return the first screen of a page; no run needs to be valid."""
     shown_points = [shown_point(subject, group) for group in subject.groups]
     rows, energy_scale = _verdict_rows(subject, shown_points)
-    missing = [row.energies.missing for row in rows]
     records = [run.record for run in subject.runs]
     return FirstScreen(
         arms=tuple((letter_of(subject.arms, arm), arm) for arm in subject.arms),
@@ -329,8 +328,17 @@ def first_screen(subject: Subject) -> FirstScreen:
         banner=_banner(subject),
         scale=_scale(shown_points),
         warm_up_count=sum(record.comparison.warm_up for record in records),
-        no_power=missing[0] if missing and all(missing) else "",
+        no_power=_no_power([row.energies.missing for row in rows]),
     )
+
+
+def _no_power(missing: Sequence[str]) -> str:
+    """Return the reasons why no workload has a drive's energy; empty if one has."""
+    if not missing or not all(missing):
+        return ""
+    first, *others = dict.fromkeys(missing)
+    verdict = f"{first.partition(': ')[0]}: "
+    return "; ".join([first, *(each.removeprefix(verdict) for each in others)])
 
 
 def point_rows(subject: Subject, group: Group) -> tuple[VerdictRow, ...]:
@@ -771,7 +779,7 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
     outcome: Outcome | None = "inconclusive"
     if row.verdict.leader:
         outcome = "won" if row.call == row.verdict.leader else None
-    elif row.words == SAME:
+    elif row.words.startswith(SAME):
         outcome = "same"
     found = Answer(
         question=question,
@@ -790,6 +798,7 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
     leader, other = (arms[1], "A") if letter == "B" else (arms[0], "B")
     ends = [shown.in_favour(end) for end in (effect.lower, effect.upper) if end]
     is_apart = (effect.medians - 1) * (effect.ratio - 1) < 0
+    compared = "difference of means" if shown.quantity.is_share else "ratio of geometric means"
     return replace(
         found,
         winner=leader if outcome == "won" else None,
@@ -798,5 +807,5 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
         ratio=shown.in_favour(effect.ratio),
         lower=min(ends, default=None),
         upper=max(ends, default=None),
-        note=f"ratio of geometric means; the medians favour {other}" if is_apart else "",
+        note=f"{compared}; the medians favour {other}" if is_apart else "",
     )

@@ -11,14 +11,16 @@ from wattload.reports.stats.effects import MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS, 
 from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.intervals import CONFIDENCE
 from wattload.reports.stats.subject import Group
-from wattload.results.quantity import counted, listed, number, percent
+from wattload.results.quantity import UNIT_SPACE, counted, listed, number, percent
 
 Call = Literal["a", "b", "none", "barred", "derived"]
 
 ILLUSTRATION = "none"
 """The verdict on simulated drives."""
 
-SAME = f"same within {number(MARGIN * 100, 1)} %"
+SAME = "same within"
+"""How the verdict begins that arms are the same; the margin follows."""
+
 INCONCLUSIVE = "inconclusive"
 
 
@@ -128,16 +130,15 @@ def shortage(case: Case) -> str:
 
 def judge(quantity: Quantity, found: Effect) -> Verdict:
     """Return the verdict on an effect; of a share it is on a difference in percentage points."""
-    unit, equal = ("points", "0") if quantity.is_share else ("%", "1")
-    floor = f"{number(found.floor * 100, 2)} {unit}"
-    margin = f"the whole interval is within {number(MARGIN * 100, 1)} {unit} of {equal}"
-    floor += f" ({found.floor_of})" if found.floor_of else ""
+    equal, margin = quantity.no_effect, _floor(quantity, MARGIN, 1)
+    near = f"the whole interval is within {margin} of {equal}"
+    floor = _floor(quantity, found.floor) + (f" ({found.floor_of})" if found.floor_of else "")
     notes = list(_notes(found))
     if found.differs:
         b_wins = (found.ratio > 1) == (quantity.better == "higher")
         reason = f"{_deciding_interval(found)} excludes {equal}, the effect exceeds {floor}"
         if all(each.within(MARGIN) for each in found.demanded):
-            reason += f"; {margin}"
+            reason += f"; {near}"
         winner: Literal["a", "b"] = "b" if b_wins else "a"
         words = f"{winner.upper()} is better"
         return Verdict(winner, words, "; ".join([reason, *notes]), leader=winner)
@@ -145,14 +146,19 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
     if not found.beats_floor:
         reasons.append(f"the effect is below {floor}")
     if found.is_near:
-        reasons.append(margin)
+        reasons.append(near)
         if found.floor > MARGIN:
             notes.insert(0, "the noise floor is too high to show that arms are the same")
         elif not found.same and found.hidden:
-            hidden = f"{number(found.hidden * 100, 2)} {unit}"
+            hidden = _floor(quantity, found.hidden)
             notes.insert(0, f"but not after widening by {hidden} of drift or noise")
-    words = SAME if found.same else INCONCLUSIVE
+    words = f"{SAME} {margin}" if found.same else INCONCLUSIVE
     return Verdict("none", words, "; ".join([listed(reasons), *notes]))
+
+
+def _floor(quantity: Quantity, share: float, digits: int = 2) -> str:
+    """Return a floor or margin within a sentence, which may break before the unit."""
+    return quantity.floor_text(share, digits).replace(UNIT_SPACE, " ")
 
 
 def illustration(found: Verdict) -> Verdict:

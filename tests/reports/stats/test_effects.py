@@ -27,6 +27,7 @@ from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.intervals import demands
 from wattload.reports.stats.verdicts import judge
 
+SHARE = Quantity(key="share", label="share", unit=Unit.FRACTION, better="higher", headline=True)
 figures = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=9)
 
 
@@ -344,6 +345,29 @@ def test_what_a_setting_shows_against_itself_may_hide_as_much() -> None:
     )
     reason = judge(rate, found).reason
     assert "but not after widening by 2.5 % of drift or noise" in reason
+
+
+def share_reason(a: Sequence[float], b: Sequence[float], noise: float) -> str:
+    """Return the reason of a verdict on shares that differ from themselves by ``noise``."""
+    own = ([SHARE.scaled(value) for value in of_arm] for of_arm in (a, b))
+    return judge(SHARE, made(*own, noise=SHARE.scaled(noise) - 1)).reason
+
+
+def test_floor_drift_and_margin_of_a_share_are_differences_in_points() -> None:
+    near = [0.5, 0.504, 0.497, 0.502, 0.499, 0.501]
+    far = [value + 0.3 for value in reversed(near)]
+    assert "the effect exceeds 20 points (A/A runs" in share_reason(near, far, 0.2)
+    equal = share_reason(near, list(reversed(near)), 0.2)
+    assert "below 20 points (A/A runs of one setting)" in equal
+    assert "the whole interval is within 3 points of 0" in equal
+    apart = share_reason(near, [value + 0.02 for value in reversed(near)], 0.025)
+    assert "but not after widening by 2.5 points of drift or noise" in apart
+
+
+def test_a_share_is_the_same_within_points() -> None:
+    near = [0.5, 0.504, 0.497, 0.502, 0.499, 0.501]
+    own = [SHARE.scaled(value) for value in near]
+    assert judge(SHARE, made(own, own[::-1])).words == "same within 3 points"
 
 
 def test_runs_without_spread_have_the_least_p_value_that_so_many_can_have() -> None:

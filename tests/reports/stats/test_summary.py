@@ -12,6 +12,7 @@ import pytest
 from tests.reports.conftest import render_page
 from tests.reports.gpu_reads import reads_run
 from tests.reports.parsing import Page
+from tests.reports.random_reads import random_run
 from tests.reports.sessions import known, run, session, simulated, turn
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import Unit
@@ -295,6 +296,23 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
     assert answer.note in Page(render_page(runs)).text()
 
 
+def test_of_shares_the_difference_of_means_may_favour_the_other_arm_than_the_medians() -> None:
+    runs = session({"A": [1e9] * 8, "B": [1e9] * 8}, **REAL)
+    shares = [0.1] * 7 + [0.9] + [0.15] * 8
+    answer = known(row(list(map(with_share, runs, shares))).speed)
+    assert answer.note == "difference of means; the medians favour B"
+
+
+def with_share(made_run: Run, value: float) -> Run:
+    """Return a run with nothing but its shares, which have this value."""
+    metrics = tuple(
+        metric.model_copy(update={"value": value})
+        for metric in made_run.record.metrics
+        if metric.unit is Unit.FRACTION
+    )
+    return replace(made_run, record=made_run.record.model_copy(update={"metrics": metrics}))
+
+
 def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> None:
     assert row(session({"A": FAST, "B": SLOW}, **REAL)).scatter is None
     wild = [1.0e9] * 5 + [0.6e9] + [1.0e9] * 2
@@ -378,6 +396,27 @@ def test_more_of_a_share_is_better_and_not_faster() -> None:
     assert known(found.speed).winner == "A"
     assert known(found.speed).words == "14\u00a0points better"
     assert known(found.speed).interval_text == "95\u00a0% CI 13.9 to 14.1\u00a0points"
+
+
+def without_power(made_run: Run) -> Run:
+    power = made_run.record.power.model_copy(
+        update={"energy": (), "requested": "none", "sources": ()}
+    )
+    return replace(made_run, record=made_run.record.model_copy(update={"power": power}))
+
+
+def test_the_reason_for_no_energy_is_that_of_arms_which_read_storage() -> None:
+    null, memory, storage = (
+        without_power(random_run(name=engine, label=engine, engine=engine))
+        for engine in ("null", "memory", "storage")
+    )
+    assert screen([null, memory, storage]).no_power == "not measured: power=none"
+    assert screen([null, memory]).no_power == "not measured: no storage was read"
+    (other,) = map(without_power, session({"null": [1e9]}, workload="unet3d"))
+    assert screen([null, other]).no_power in (
+        "not measured: no storage was read; power=none",
+        "not measured: power=none; no storage was read",
+    )
 
 
 def test_a_winner_at_one_point_is_none_if_the_other_arm_wins_at_another() -> None:
