@@ -137,16 +137,7 @@ class QueueGatherer(RowGatherer):
             self._expected.popleft()
         self._raise_failure(result)
         self._check_counts(result, len(rows))
-        for name in (
-            "kept",
-            "hits",
-            "merged",
-            "asked",
-            "bypassed",
-            "delivered",
-            "taken",
-            "answered",
-        ):
+        for name in _COUNTS:
             self._counts[name] += getattr(result, name)
         self._counts["reads"] += result.reads.operations
         self._counts["read_bytes"] += result.reads.read_bytes

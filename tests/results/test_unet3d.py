@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -343,6 +344,54 @@ def test_steps_that_are_longer_than_their_window_fail() -> None:
 def test_a_summary_is_compared_with_our_window(changes: dict[str, Any], verdict: str) -> None:
     facts = by_program(**changes)
     assert check(facts, "harness_summary").verdict == verdict
+
+
+def started_apart(**changes: Any) -> TrainingFacts:
+    """Return the facts of ranks that end together, and start up to 0.12 s after rank 0.
+
+    The program computes its rate and utilisation with the window of each rank.
+    """
+    windows_s = (2.0, 1.96, 1.92, 1.88)
+    ranks = [epoch([0.1] * 4, [0.3] * 4, duration_s=window_s) for window_s in windows_s]
+    reported = {
+        "window_s": windows_s[0],
+        "samples_per_s": sum(4 * BATCH / window_s for window_s in windows_s),
+        "au": fmean(0.9 / (window_s - 0.4) for window_s in windows_s),
+    }
+    epochs = (program_epoch(**{**reported, **changes}),)
+    program = Program(version="1.2", command=("outside",), epochs=epochs)
+    return facts_of(*([each] for each in ranks), program=program)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "pass"),
+        ({"window_s": 2.06}, "fail"),
+        ({"window_s": 1.94}, "fail"),
+        ({"samples_per_s": 4 * 4 * BATCH / 2.0}, "fail"),
+        ({"au": 0.9 / 1.6}, "fail"),
+    ],
+)
+def test_ranks_that_start_apart_have_windows_of_their_own(
+    changes: dict[str, Any], verdict: str
+) -> None:
+    assert check(started_apart(**changes), "harness_summary").verdict == verdict
+
+
+def test_steps_of_a_rank_that_starts_early_are_compared_with_its_own_window() -> None:
+    late = epoch([0.1] * 4, [0.3] * 4)
+    early = epoch([0.22, *[0.1] * 3], [0.3] * 4)
+    program = Program(version="1.2", command=("outside",), epochs=(program_epoch(),))
+    assert check(facts_of([late], [early], program=program), "harness_step_times").verdict == "pass"
+    early = replace(early, duration_s=1.6)
+    assert check(facts_of([late], [early], program=program), "harness_step_times").verdict == "fail"
+
+
+@pytest.mark.parametrize("window_s", [0.4, 0.3])
+def test_an_epoch_that_ends_with_its_first_step_fails(window_s: float) -> None:
+    facts = by_program(window_s=window_s, samples_per_s=4 * BATCH / window_s, au=0.0)
+    assert check(facts, "harness_summary").verdict == "fail"
 
 
 def test_the_summary_of_dlio_itself_is_that_of_its_window(tmp_path: Path) -> None:
