@@ -15,11 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.records import Scenario, write_run
+from tests.training import epoch, facts_of, program_epoch
 from wattload.__main__ import main
 from wattload.core.errors import RecordError
 from wattload.core.record.file import BLANK, RECORD_FILE, seal_of
 from wattload.reports.render.output import FORMS
+from wattload.results.unet3d.facts import Program
 
+PROGRAM = "run-of-a-program"
 MARKUP = "<script>alert(1)</script>\"'&\x01\x00\ufffe\u202e\U0001f600{{ 7 }}${x}"
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 2**63, 10**400, 1e308, -1e308, 5e-324, "", MARKUP, "x" * 5000, "[" * 5000,
@@ -29,7 +32,7 @@ VALUES: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with two arms of two runs."""
+    """Return a folder with two arms of two runs, and a run of a program that owns the loop."""
     folder = tmp_path_factory.mktemp("good")
     for index in range(4):
         name = "AB"[index % 2]
@@ -38,6 +41,13 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
             virtual=False,
         )  # fmt: skip
         write_run(folder, scenario)
+    program = Program(version="2.0.0", command=("dlio",), epochs=(program_epoch(),))
+    facts = facts_of([epoch([0.1] * 4, [0.3] * 4, step_s=None)], program=program)
+    scenario = Scenario(
+        run_id=PROGRAM, label="C", loader="dlio", order=4, facts=facts.model_dump(mode="json"),
+        settings=facts.settings.model_dump(),
+    )  # fmt: skip
+    write_run(folder, scenario)
     return folder
 
 
@@ -131,10 +141,11 @@ NUMBERS: st.SearchStrategy[Any] = st.one_of(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("run_id", ["run-0", PROGRAM])
 def test_changed_figures_of_a_sealed_record_give_a_report_or_a_sentence(
-    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str
 ) -> None:
-    document = json.loads((good / "run-0" / RECORD_FILE).read_text())
+    document = json.loads((good / run_id / RECORD_FILE).read_text())
     figures = [
         number
         for number, (node, key) in enumerate(places(document))
@@ -153,7 +164,7 @@ def test_changed_figures_of_a_sealed_record_give_a_report_or_a_sentence(
             node[key] = value
         text = json.dumps({**edited, "seal": BLANK}, indent=1).encode() + b"\n"
         seal = str(seal_of(text)).encode()
-        (folder / "run-0" / RECORD_FILE).write_bytes(text.replace(BLANK.encode(), seal))
+        (folder / run_id / RECORD_FILE).write_bytes(text.replace(BLANK.encode(), seal))
         for command in (["check", str(folder)], ["report", str(folder), "--format", "json"]):
             status = main(
                 [*command, "-o", str(tmp_path / "out")] if "report" in command else command

@@ -3,16 +3,19 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.context import directory_target
 from tests.contracts.loader import Counter, LoaderContract, make_samples
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, DataError
+from wattload.core.io import IOPlan
 from wattload.core.storage.file_system import DirectIo
 from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.direct.config import Config, slot_count
 from wattload.loaders.direct.loader import DirectSampleLoader
+from wattload.loaders.engine.engine import IOEngine, Ticket
 
 
 def config(
@@ -91,6 +94,30 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     samples.paths[2].unlink()
     loader = DirectSampleLoader(config(), samples, Counter())
     with pytest.raises(FileNotFoundError, match=r"2\.npz"):
+        list(loader.epoch([1, 2, 3]))
+    loader.close()
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples, submit = make_samples(tmp_path), IOEngine.submit
+
+    def with_a_write_behind(engine: IOEngine, plan: IOPlan, **more: Any) -> Ticket:
+        """Read slowly enough for a write between the first block and the last."""
+        (extent,) = plan.extents
+        rate = extent.length_bytes / 0.2
+        ticket = submit(engine, replace(plan, rate_bytes_per_s=rate), **more)
+        if extent.path == samples.paths[3]:
+            while not ticket.progress()[1]:
+                ticket.wait(0.001)
+            with extent.path.open("r+b") as file:
+                file.write(b"P")
+        return ticket
+
+    monkeypatch.setattr(IOEngine, "submit", with_a_write_behind)
+    loader = DirectSampleLoader(config(), samples, Counter())
+    with pytest.raises(DataError, match=r"3\.npz changed while it was read"):
         list(loader.epoch([1, 2, 3]))
     loader.close()
 

@@ -186,8 +186,12 @@ def test_a_number_out_of_range_is_named(more: dict[str, Any], message: str) -> N
 def test_blocks_below_what_o_direct_moves_are_refused() -> None:
     extents = (Extent(Path("f"), 0, 512),)
     given_plan = IOPlan(kind=IOKind.READ, extents=extents, block_bytes=512, depth=1)
-    with pytest.raises(ConfigError, match=r"moves multiples of 4096 .* of 512 are not; use block_"):
+    with pytest.raises(ConfigError) as refused:
         check(given_plan, block_bytes=512, depth=1, alignment_bytes=4096)
+    assert str(refused.value) == (
+        "O_DIRECT moves multiples of 4096 bytes here, which the engine's blocks of 512 are not; "
+        "use block_bytes=4096"
+    )
 
 
 DEVICE = DeviceIdentity(
