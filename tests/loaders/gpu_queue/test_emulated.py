@@ -13,7 +13,7 @@ from tests.loaders.block_plans import plan_of, stamped_file
 from tests.loaders.gpu_queue.emulated_gpu import ADDRESS, MEMORY_BYTES, install
 from tests.loaders.gpu_queue.plans import read
 from wattload.core.errors import ConfigError
-from wattload.loaders.block_reads import ReadPlan, ReadResult
+from wattload.loaders.block_reads import LEAST_CLOCK_STEPS, ReadPlan, ReadResult
 from wattload.loaders.gpu_queue.config import MOST_CACHED_BLOCKS, Config
 
 FILE_BYTES = 1 << 16
@@ -140,7 +140,9 @@ def test_latencies_of_few_steps_are_not_known(made: Made, settings: dict[str, An
     assert result.operations > 0
     assert result.clock_step_ns is not None
     assert result.clock_step_ns % STEP_NS == 0
-    assert result.latency is None
+    if result.latency is not None:  # on a machine so busy that reads take 20 steps
+        assert (result.latency.quantile_ns(0.5) or 0) >= LEAST_CLOCK_STEPS * result.clock_step_ns
+        return
     assert "the GPU's clock has steps of 10000000 ns: fewer than 20" in result.latency_missing
 
 
