@@ -187,7 +187,8 @@ class ProcessCounts:
 
     ``called_bytes`` is what read calls returned from any source, ``storage_bytes`` what was fetched
     from storage, ``peak_bytes`` their memory, each process at its own peak, with shared pages
-    divided among them (PSS); ``None`` where the kernel does not count it.
+    divided among them (PSS); ``None`` where the kernel does not count it, or was asked after
+    the first reads.
     """
 
     cpu_s: float
