@@ -313,7 +313,9 @@ def test_a_killed_run_is_in_the_log_and_the_drive_is_free(
     assert end.status == "aborted"
     assert end.written_bytes is not None
     assert end.written_bytes >= PART_BYTES
-    assert read_record(RUNS / begin.run_id / RECORD_FILE).status == "aborted"
+    file = RUNS / begin.run_id / RECORD_FILE
+    wait_for(file.exists, "the killed run has no record")
+    assert read_record(file).status == "aborted"
     node, folder = str(find_node(SERIAL)), str(drive.mount_point)
     tell(["mkfs.ext4", "-q", "-F", node])
     tell(["mount", node, folder])
