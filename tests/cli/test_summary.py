@@ -226,11 +226,15 @@ def test_a_terminal_without_unicode_gets_other_spellings(
     record = record_of(power="measured", virtual=False, label="\N{SNOWMAN}")
     print_summary(record, FOLDER, verbose=True)
     print("≤ 5 W and ≥ 3 W")
+    print("1\u202f560 reads took 3.2 µs, 20 \u2013 30 °C, 1.5 \u00d7 as many")
     sys.stdout.flush()
     text = raw.getvalue().decode(encoding)
     assert "label ?" in text
     assert "+/-" in text or "±" in text
     assert "<= 5 W and >= 3 W" in text or "≤ 5 W and ≥ 3 W" in text
+    (last,) = [line for line in text.splitlines() if "reads took" in line]
+    assert last.startswith("1 560 reads took 3.2 ")
+    assert "?" not in last
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,20 @@ NARROWEST = 20
 """Texts are wrapped at this width even on a narrower terminal."""
 
 _ERRORS = "wattload-ascii"
-_SPELLINGS = {"±": "+/-", "≤": "<=", "≥": ">="}
-"""Signs without which a number would mean something else."""
+_SPELLINGS = {
+    "±": "+/-",
+    "≤": "<=",
+    "≥": ">=",
+    "÷": "/",
+    "×": "x",  # noqa: RUF001 - the sign is meant
+    "µ": "u",
+    "°": "deg ",
+    "–": "-",  # noqa: RUF001 - the dash is meant
+    "→": "->",
+    "\u00a0": " ",
+    "\u202f": " ",
+}
+"""Signs of numbers, units and ranges, and the spaces between digits."""
 
 
 class Line(NamedTuple):
