@@ -187,8 +187,7 @@ class ProcessCounts:
 
     ``called_bytes`` is what read calls returned from any source, ``storage_bytes`` what was fetched
     from storage, ``peak_bytes`` their memory, each process at its own peak, with shared pages
-    divided among them (PSS); ``None`` where the kernel does not count it, or was asked after
-    the first reads.
+    divided among them (PSS); ``None`` where the kernel does not count it.
     """
 
     cpu_s: float

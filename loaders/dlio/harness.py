@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -77,8 +77,8 @@ class _Block:
     """What DLIO timed of an epoch, on CLOCK_MONOTONIC, and the kernel's counts in it.
 
     They are taken when the program's log announces the block and its end, which is heard some
-    milliseconds later; workers of the first block take longer than that to start. If it was heard
-    after the block began, as on a very busy host, the bytes of the first block are not known.
+    milliseconds later. Only workers read files; those of the first block start with it, so all that
+    they have read by then is its own.
     """
 
     start_ns: int
@@ -151,7 +151,7 @@ def _follow(program: Program, training: Training, window: TimedWindow | None) ->
     0 has waited for them; the program's output confirms all steps afterwards.
     """
     blocks: list[_Block] = []
-    start_ns = marked_ns = 0
+    start_ns = 0
     phase: Phase | None = None
     left: dict[tuple[int, int], int] = {}
     with ExitStack() as held:
@@ -159,18 +159,15 @@ def _follow(program: Program, training: Training, window: TimedWindow | None) ->
             time_ns, event = _monotonic_ns(line[1]), line[2]
             if event == "Running DLIO":
                 program.unlink_shared_memory()
+                program.expect_reads()
             elif event == "Max steps":
                 phase = held.enter_context(window()) if window else None
                 program.mark()
-                marked_ns = time.monotonic_ns()
                 left = _batches(training)
             elif event == "Starting block":
                 start_ns = time_ns
             elif event == "Ending block":
-                counts = program.counts()
-                if not blocks and marked_ns > start_ns:  # a busy host: reads came before the mark
-                    counts = replace(counts, called_bytes=None, storage_bytes=None)
-                blocks.append(_Block(start_ns, time_ns, counts))
+                blocks.append(_Block(start_ns, time_ns, program.counts()))
                 if phase is None:
                     continue
                 phase.moved(read_bytes=sum(left.values()))

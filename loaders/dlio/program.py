@@ -48,6 +48,7 @@ class Program:
         """
         self._errors = folder / STDERR
         self._marked: dict[int, _Counts] = {}
+        self._waiting: set[int] = set()
         with (folder / STDOUT).open("wb") as out:
             self._process = subprocess.Popen(
                 with_this_process(command),
@@ -112,9 +113,16 @@ class Program:
         written = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)]
         return (named or written or [""])[-1]
 
+    def expect_reads(self) -> None:
+        """Note the processes that run now; those started later are counted from their start."""
+        self._waiting = self._members()
+
     def mark(self) -> None:
-        """Begin to count, with the processes that run now; those started later begin at 0."""
-        self._marked = {pid: _Counts.of(pid) for pid in self._members()}
+        """Begin to count, with the processes noted by ``expect_reads``.
+
+        Others may have begun to read before they are seen, and count from 0.
+        """
+        self._marked = {pid: _Counts.of(pid) for pid in self._members() & self._waiting}
 
     def unlink_shared_memory(self) -> None:
         """Remove the names of MPICH's shared memory, which a rank that is killed would leave.
@@ -122,7 +130,7 @@ class Program:
         All ranks must have mapped it.
         """
         for pid in self._members():
-            with suppress(FileNotFoundError):  # it has ended
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 unlink_shared_memory(pid)
 
     def counts(self) -> ProcessCounts:
