@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wattload.core.record.energy import SensorRecord
+from wattload.core.record.energy import WINDOW_SHARE, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import (
     SAME_EDGE_S,
@@ -95,9 +95,6 @@ EDGE_MISFIT = 0.25
 """So large a share of the readings' range is no misfit: on a busy host a drive begins and ends its
 work up to a quarter of a second away from its phase, which shows in a mean of a second by a quarter
 of the step. The uncertainty includes it."""
-WINDOW_SHARE = 0.1
-"""A window that differs from the declared one by at most this, beyond its uncertainty, is that. The
-uncertainty counts for no more than this."""
 KNOWN_LAG_S = 0.5
 """A lag is unknown if its uncertainty is larger than this and it may be zero. Then power is the
 solution for the declared sensor, and the energies for other lags are part of the uncertainty."""

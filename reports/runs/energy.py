@@ -20,9 +20,6 @@ RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED
 """Evidence good enough to decide which arm is better."""
 
 ALL_PHASES = "all timed phases"
-OTHER_SCOPES = {Scope.GPU: "GPU", Scope.NODE: "node"}
-"""The scopes other than drives, with their names."""
-
 REPLAYED = "replayed from another run"
 """The text for a recording replayed from its start: its joules were measured in another run."""
 
@@ -312,6 +309,25 @@ def has_failed_sensor(record: RunRecord, phase: str) -> bool:
         if part.chosen and part.scope is Scope.DRIVE and part.phase in names
     }
     return any(check.verdict == "fail" and check.name in sensors for check in record.checks)
+
+
+def is_doubted(record: RunRecord, energy: EnergyRecord) -> bool:
+    """Return whether the readings of an energy's meter contradict what it declares."""
+    return any(
+        not (source.found.is_explained and source.found.is_as_declared)
+        for source in record.power.sources
+        if source.found is not None and source.facts is not None
+        if (source.host, source.facts.name, source.facts.device)
+        == (energy.host, energy.source, energy.device)
+    )
+
+
+def has_doubted_meter(record: RunRecord, scope: Scope) -> bool:
+    """Return whether an energy of this scope was chosen whose meter is in doubt."""
+    return any(
+        part.chosen and part.scope is scope and is_doubted(record, part)
+        for part in record.power.energy
+    )
 
 
 def is_fitted(record: RunRecord) -> bool:

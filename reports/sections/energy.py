@@ -29,6 +29,7 @@ from wattload.reports.runs.energy import (
     SOFT_BOUND,
     energy_text,
     evidence_text,
+    is_doubted,
     is_simulated,
     sources_of,
 )
@@ -140,11 +141,18 @@ def _energies(record: RunRecord) -> Table:
                 percent(each.coverage), remark=f"{whole(each.sample_count)} samples"
             ),
             "evidence": lambda each: Cell(
-                _known_by(record, each), remark="" if each.chosen else "not selected"
+                _known_by(record, each), remark="; ".join(_remarks(record, each))
             ),
         },
         note,
     )
+
+
+def _remarks(record: RunRecord, energy: EnergyRecord) -> Iterator[str]:
+    if not energy.chosen:
+        yield "not selected"
+    elif energy.scope is not Scope.DRIVE and is_doubted(record, energy):
+        yield "not checked: its meter is in doubt"
 
 
 def _known_by(record: RunRecord, energy: EnergyRecord) -> str:

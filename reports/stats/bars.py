@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattload.core.power import Scope
+from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.results import NO_SENSOR, Better
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
-    OTHER_SCOPES,
     amount_of,
+    has_doubted_meter,
     phase_energies,
     scope_energy_j,
 )
@@ -478,7 +478,8 @@ def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:
                 for arm, own in marks.items()
             )
             per = point.per_work(scale.unit) if point.is_per_work else point.per_amount
-            title = f"{name}, {per}"
+            is_doubted = any(has_doubted_meter(record, scope) for record in point.records)
+            title = f"{name}{' (not checked)' if is_doubted else ''}, {per}"
             yield Bars(title=title, better="lower", bars=bars)
 
 

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.host_paths import on_host
+from wattload.core.power import OTHER_SCOPES
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_seconds
 from wattload.reports.runs.energy import (
     ALL_PHASES,
-    OTHER_SCOPES,
     Energy,
     energy_text,
+    has_doubted_meter,
     phase_energies,
     power_text,
     scope_energy_j,
@@ -217,7 +218,9 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
     for scope, name in OTHER_SCOPES.items():
         energy_j = scope_energy_j(record, scope, ALL_PHASES)
         if energy_j is not None:
-            yield Line("", f"{name}: {quantity(energy_j, Unit.JOULES)}, not part of the drive's")
+            text = f"{name}: {quantity(energy_j, Unit.JOULES)}, not part of the drive's"
+            doubt = "; not checked: its meter is in doubt"
+            yield Line("", text + doubt * has_doubted_meter(record, scope))
 
 
 def _why(record: RunRecord, energies: Sequence[Energy]) -> str:

@@ -51,6 +51,10 @@ class Scope(StrEnum):
     NODE = "node"
 
 
+OTHER_SCOPES = {Scope.GPU: "GPU", Scope.NODE: "node"}
+"""The scopes other than drives, with their names."""
+
+
 class Instant(Frozen):
     """A sensor whose reading is the power at the moment of reading.
 

@@ -161,6 +161,37 @@ def test_the_wall_clock_that_attaches_a_log_is_judged(offset_s: float, verdict: 
     assert found.figures["shift_s"] == pytest.approx(abs(offset_s) + 0.001)
 
 
+@pytest.mark.parametrize(
+    ("offset_s", "error_s", "verdict"),
+    [(8.0, 0.9, "fail"), (8.0, 1.1, "not_checked"), (0.001, 16.0, "not_checked")],
+)
+def test_a_clock_fails_only_beyond_three_of_its_estimated_errors(
+    offset_s: float, error_s: float, verdict: str
+) -> None:
+    record = attached(ntp_offset_s=offset_s, ntp_error_s=error_s, ntp_max_error_s=16.0)
+    found = check(record, "wall_clock")
+    assert (found.verdict, found.mandatory) == (verdict, True)
+
+
+@pytest.mark.parametrize(("over_w", "verdict"), [(1.9, "pass"), (2.9, "warn"), (3.1, "fail")])
+def test_a_mean_above_its_peak_fails_only_beyond_three_sigmas(over_w: float, verdict: str) -> None:
+    record = with_statistics()
+    (energy,) = record.power.energy
+    assert energy.statistics is not None
+    peak_w = energy.statistics.peak_1s_w
+    assert peak_w is not None
+    most_w = peak_w * (1.03 + 0.01)  # one interval of 100 s, and the tolerance of peaks
+    doubtful = with_energy(
+        record,
+        mean_w=most_w + over_w,
+        statistics=energy.statistics.model_copy(
+            update={"peak_100us_w": None, "peak_100ms_w": None}
+        ),
+        uncertainty_parts_j={"fit": 2.0 * energy.seconds},
+    )
+    assert check(doubtful, "power_statistics").verdict == verdict
+
+
 def test_an_unsynchronised_clock_is_not_checked_and_without_need_not_named() -> None:
     unknown = attached(ntp_offset_s=None, ntp_error_s=None, ntp_max_error_s=None)
     found = check(unknown, "wall_clock")

@@ -181,19 +181,8 @@ def test_readings_whose_changes_nobody_counted_are_not_judged() -> None:
     assert checks(record_of(), "power_updates") == []
 
 
-@pytest.mark.parametrize(
-    ("found", "difference"),
-    [
-        (
-            {"lag_s": 0.16},
-            "and reads like a mean over 1.00 s, but 0.16 ± 0.04 s late (declared: 0 s)",
-        ),
-        ({"window_s": 2.0, "is_declared": False}, "but reads like a mean over 2.00 s, 0.00 ±"),
-    ],
-)
-def test_a_sensor_other_than_declared_is_told_by_what_differs(
-    found: dict[str, Any], difference: str
-) -> None:
+def with_sensor(record: RunRecord, **found: Any) -> RunRecord:
+    """Return the record with sensors declared as a mean over 1 s, and found in their readings."""
     sensor = SensorRecord(
         **{
             "shape": "boxcar",
@@ -208,7 +197,6 @@ def test_a_sensor_other_than_declared_is_told_by_what_differs(
             **found,
         }
     )
-    record = record_of()
     sources = tuple(
         each.model_copy(
             update={
@@ -219,9 +207,85 @@ def test_a_sensor_other_than_declared_is_told_by_what_differs(
         for each in record.power.sources
         if each.facts is not None
     )
-    sentence = check(with_power(record, sources=sources), "sensor_model").sentence
-    assert f"declared as a mean over 1.00 s {difference}" in sentence
-    assert sentence.endswith("; its energy allows for this.")
+    return with_power(record, sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("found", "difference"),
+    [
+        (
+            {"lag_s": 0.17},
+            "and reads like a mean over 1.00 s, but 0.17 ± 0.04 s late (declared: 0 s)",
+        ),
+        ({"window_s": 2.0, "is_declared": False}, "but reads like a mean over 2.00 s, 0.00 ±"),
+    ],
+)
+def test_a_sensor_other_than_declared_is_told_by_what_differs(
+    found: dict[str, Any], difference: str
+) -> None:
+    made = check(with_sensor(record_of(), **found), "sensor_model")
+    assert made.verdict == "fail"
+    assert f"declared as a mean over 1.00 s {difference}" in made.sentence
+    assert made.sentence.endswith("; its energy allows for this.")
+
+
+LATE = {"lag_s": 2.55, "is_explained": False, "edge_residual_w": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "bars"),
+    [
+        # The uncertainty is at k = 2: three sigmas are 1.5 times as much.
+        ({"lag_s": 0.18, "lag_uncertainty_s": 0.05}, "fail", False),
+        ({"lag_s": 0.17, "lag_uncertainty_s": 0.05}, "warn", False),
+        ({"lag_s": 0.14, "lag_uncertainty_s": 0.05}, "pass", False),
+        ({"window_s": 2.0, "window_uncertainty_s": 0.5, "is_declared": False}, "fail", False),
+        ({"window_s": 2.0, "window_uncertainty_s": 0.7, "is_declared": False}, "warn", False),
+        ({"shape": "rc", "window_uncertainty_s": 0.7, "is_declared": False}, "fail", False),
+        (LATE | {"lag_uncertainty_s": 0.26}, "fail", True),
+        (LATE | {"lag_uncertainty_s": 1.93}, "not_checked", True),
+        (LATE | {"lag_uncertainty_s": 1.93, "edge_residual_w": 0.4}, "fail", True),
+    ],
+)
+def test_a_sensor_fails_its_check_only_beyond_three_sigmas(
+    found: dict[str, Any], verdict: str, bars: bool
+) -> None:
+    made = check(with_sensor(record_of(), **found), "sensor_model")
+    assert (made.verdict, made.bars_energy) == (verdict, bars)
+
+
+def test_two_sources_are_failed_only_beyond_three_sigmas() -> None:
+    record = record_of()
+
+    def verdict_for(other_j: float) -> str:
+        pair = [
+            whole(record, source, energy_j).model_copy(update={"uncertainty_parts_j": {"fit": 60}})
+            for source, energy_j in (("ipm", 1200.0), ("nvme_25h", other_j))
+        ]
+        found = check(with_power(record, whole_run=tuple(pair)), "energy_cross_check")
+        return found.verdict
+
+    # One of them is 60 at k = 2, so their difference has a sigma of 42.4 J.
+    assert [verdict_for(1200.0 + sigmas * 42.4) for sigmas in (1.9, 2.9, 3.1)] == [
+        "pass",
+        "warn",
+        "fail",
+    ]
+
+
+def test_a_lifetime_counter_fails_only_beyond_three_sigmas() -> None:
+    record = with_lifetime(record_of(), 100, 103)
+
+    def verdict_for(energy_j: float) -> str:
+        energy = whole(record, "ipm", energy_j).model_copy(update={"uncertainty_j": 100.0})
+        return check(with_power(record, whole_run=(energy,)), "energy_lifetime").verdict
+
+    most_j = 4 * 3600.0
+    assert [verdict_for(most_j + over_j) for over_j in (90.0, 140.0, 160.0)] == [
+        "pass",
+        "warn",
+        "fail",
+    ]
 
 
 def test_a_sensor_that_stood_still_in_the_work_fails_the_run() -> None:
@@ -239,7 +303,7 @@ def test_a_sensor_that_stood_still_in_the_work_fails_the_run() -> None:
     )
     node = with_source(with_energy(record, scope=Scope.NODE), scope=Scope.NODE)
     found = check(node, "power_updates")
-    assert (found.verdict, found.mandatory) == ("warn", False)
+    assert (found.verdict, found.mandatory) == ("not_checked", False)
 
 
 def test_what_is_not_known_of_a_sensor_is_not_checked() -> None:

@@ -9,7 +9,9 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario, make_run, write_made_run
 from tests.reports.random_reads import GPUS, random_run
+from wattload.cli.summary import energy_lines
 from wattload.core.power import Evidence, Scope
+from wattload.core.record.energy import SensorRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
 from wattload.reports.runs.energy import (
@@ -24,6 +26,8 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import load_runs
 from wattload.reports.sections.energy import energy_blocks
+from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import MISSING
 
 CHECKPOINT = Scenario(workload="checkpoint", seconds=10.0, virtual=False)
@@ -296,3 +300,45 @@ def test_all_gpus_count_where_their_addresses_are_not_known() -> None:
     made = random_run(name="reads").record
     unknown = with_gpus(made, 1200.0, 700.0, addresses=False)
     assert scope_energy_j(unknown, Scope.GPU, "gpu_random_read") == 1900.0
+
+
+UNEXPLAINED = SensorRecord(
+    shape="instant",
+    window_s=0.0,
+    window_uncertainty_s=0.0,
+    lag_s=3.23,
+    lag_uncertainty_s=0.26,
+    is_declared=False,
+    is_known=True,
+    is_explained=False,
+    edge_residual_w=90.0,
+    residual_w=2.0,
+)
+
+
+@pytest.mark.parametrize("found", [None, UNEXPLAINED])
+def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
+    found: SensorRecord | None,
+) -> None:
+    run = random_run(name="reads")
+    made = with_gpus(run.record, 1200.0)
+    sources = tuple(
+        each.model_copy(update={"found": found})
+        if each.facts and each.facts.scope is Scope.GPU
+        else each
+        for each in made.power.sources
+    )
+    made = made.model_copy(update={"power": made.power.model_copy(update={"sources": sources})})
+    lines = [plain(line.text) for line in energy_lines(made) if "GPU" in line.text]
+    doubt = "; not checked: its meter is in doubt" if found else ""
+    assert lines == [f"GPU: 0.3333 Wh, not part of the drive's{doubt}"]
+
+    changed = replace(run, record=made)
+    tables = [block for block in energy_blocks(changed) if isinstance(block, Table)]
+    remarks = {row.cells[1].text: row.cells[-1].remark for row in tables[0].rows}
+    assert remarks["GPU-0"] == doubt.removeprefix("; ")
+    assert all(not remark for device, remark in remarks.items() if device != "GPU-0")
+
+    (shown,) = first_screen(make_subject([changed])).rows
+    titles = [bars.title for bars in shown.every_bar if bars.title.startswith("GPU")]
+    assert [title.startswith("GPU (not checked), ") for title in titles] == [found is not None]

@@ -7,9 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from wattload.core.checks.verdicts import judged, of_host, unknown
+from wattload.core.checks.verdicts import CERTAIN, SIGMAS, judged, of_host, of_meter, unknown
 from wattload.core.power import MEASURING, Boxcar, Counter, Evidence, Instant, Scope, SourceFacts
-from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
+from wattload.core.record.energy import (
+    LAG_ALLOWED_S,
+    WINDOW_SHARE,
+    EnergyRecord,
+    PowerSourceRecord,
+    SensorRecord,
+)
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerFacts, ControllerRecord
@@ -29,8 +35,8 @@ FINE_W = 0.1
 def energy_cross_check(record: RunRecord) -> Sequence[Check]:
     """Compare the whole run's energy from several sources of one device.
 
-    Two sources of equal evidence that are far apart fail the run: one of them is wrong. A drive
-    that disagrees with a meter, or only estimates, is a warning.
+    Two sources of equal evidence that are far apart, beyond three sigmas, fail the run: one of them
+    is wrong. A drive that disagrees with a meter, or only estimates, is a warning.
     """
     groups: defaultdict[tuple[str, str, Scope, int, int], list[EnergyRecord]] = defaultdict(list)
     for energy in record.power.whole_run:
@@ -58,15 +64,15 @@ def _pairs(record: RunRecord, group: Sequence[EnergyRecord]) -> Iterator[Check]:
 
 
 def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other_j: float) -> Check:
-    parts = (*one.uncertainty_parts_j.values(), *other.uncertainty_parts_j.values())
+    stated_j = math.hypot(*one.uncertainty_parts_j.values(), *other.uncertainty_parts_j.values())
     most_j = max(abs(one_j), abs(other_j))
-    allowed_j = max(math.hypot(*parts), AGREE_SHARE * most_j)
+    allowed_j = max(stated_j, AGREE_SHARE * most_j)
     apart_j = abs(one_j - other_j)
     worst: Verdict = "warn"
     same_evidence = one.evidence is other.evidence and one.evidence is not Evidence.ESTIMATED
-    if same_evidence and apart_j > max(allowed_j, DIFFER_SHARE * most_j):
+    if same_evidence and apart_j > max(CERTAIN * stated_j, DIFFER_SHARE * most_j):
         worst = "fail"
-    return judged(
+    check = judged(
         name,
         f"Over the whole run {one.source} reports {one_j:.6g} J and {other.source} {other_j:.6g} "
         f"J; the allowed difference is {allowed_j:.3g} J",
@@ -75,6 +81,7 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
         figures={"one_j": one_j, "other_j": other_j, "allowed_j": allowed_j},
         worst=worst,
     )
+    return of_meter(one.scope, check)
 
 
 def sensor_model(record: RunRecord) -> Sequence[Check]:
@@ -82,8 +89,10 @@ def sensor_model(record: RunRecord) -> Sequence[Check]:
 
     Energies use the sensor found. So if it differs from the declared one, the check of a chosen
     source fails, but its energy is still compared. If no sensor explains the readings of a chosen
-    source, the failure is mandatory, and the run's energy is not compared. For sources that are
-    chosen in no phase, both are warnings. I/O figures are always compared.
+    source, the failure is mandatory, and the run's energy is not compared. A difference within
+    three sigmas only warns; where the readings are unexplained, that check is not made and the
+    energy is not compared. For sources that are chosen in no phase, all are warnings. I/O figures
+    are always compared.
     """
     chosen = {(each.host, each.source, each.device) for each in record.power.energy if each.chosen}
     return [
@@ -107,8 +116,9 @@ def _sensor(
     *,
     is_chosen: bool,
 ) -> Check:
-    contradicted: Verdict = "fail" if is_chosen else "warn"
-    verdict: Verdict = "pass" if found.is_explained and found.is_as_declared else contradicted
+    verdict: Verdict = "pass"
+    if not (found.is_explained and found.is_as_declared):
+        verdict = "fail" if is_chosen and _is_certain(facts, found) else "warn"
     late = f"{found.lag_s:.2f} ± {found.lag_uncertainty_s:.2f} s late"
     reads = "but reads" if not found.is_declared else "and reads"
     if not found.is_explained:
@@ -117,6 +127,9 @@ def _sensor(
             f"{found.edge_residual_w:.3g} W, elsewhere by {found.residual_w:.3g} W: no sensor "
             "explains them"
         )
+        if is_chosen and verdict == "warn":
+            verdict = "not_checked"
+            remark += ", but its lag is too uncertain to be sure"
     elif not found.is_known:
         verdict, remark = "not_checked", "; power changed too little to show its lag"
     elif verdict != "pass":
@@ -125,10 +138,10 @@ def _sensor(
             late = f"but {late} (declared: 0 s)"
     else:
         remark = ""
-    return Check(
+    check = Check(
         name=f"sensor_model_{source.device}_{source.name}{of_host(record, source.host)}",
         verdict=verdict,
-        mandatory=verdict == "fail" and not found.is_explained,
+        mandatory=is_chosen and not found.is_explained,
         sentence=(
             f"{source.name} is declared as {_sensor_text(facts.sensor)} {reads} like "
             f"{_SHAPES[found.shape].format(found.window_s)}"
@@ -142,6 +155,26 @@ def _sensor(
             "edge_residual_w": found.edge_residual_w,
             "residual_w": found.residual_w,
         },
+    )
+    return of_meter(facts.scope, check)
+
+
+def _is_certain(facts: SourceFacts, found: SensorRecord) -> bool:
+    """Return whether a sensor differs from the declared one by more than three sigmas.
+
+    Its shape was only taken as another one if the readings are far likelier with that.
+    """
+    sensor = facts.sensor
+    shape = "mean" if isinstance(sensor, Counter) else sensor.kind
+    declared_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
+    apart_s = abs(found.window_s - declared_s) - CERTAIN * found.window_uncertainty_s
+    late_s = found.lag_s - CERTAIN * found.lag_uncertainty_s
+    is_misfit = 0 < SIGMAS * found.residual_w < (found.edge_residual_w or 0.0)
+    return (
+        found.shape != shape
+        or (not found.is_explained and is_misfit)
+        or (not found.is_declared and apart_s > WINDOW_SHARE * declared_s)
+        or (found.is_known and late_s > LAG_ALLOWED_S)
     )
 
 
@@ -186,6 +219,7 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
     if grown_wh is None or energy is None or energy.energy_j is None or around_s is None:
         return _not_lifetime(name, reason or "the whole run's energy is unknown")
     margin_j = _margin_j(energy, energy.energy_j)
+    beyond_j = (CERTAIN - 1) * margin_j
     most_j = (grown_wh + 1) * J_PER_WH + margin_j
     greatest_w = _greatest_w(controller)
     least_j = 0.0
@@ -203,7 +237,7 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
             "most_j": most_j,
             "grown_wh": grown_wh,
         },
-        worst="fail",
+        worst="fail" if not least_j - beyond_j <= energy.energy_j <= most_j + beyond_j else "warn",
     )
 
 
@@ -264,7 +298,7 @@ def _within(
     record: RunRecord, energy: EnergyRecord, bound: EnergyRecord, energy_j: float, upper_j: float
 ) -> Check:
     name = f"power_within_bounds_{energy.phase}_{energy.device}_{energy.source}"
-    return judged(
+    check = judged(
         name + of_host(record, energy.host),
         f"{energy.source} reports {energy_j:.6g} J in {energy.phase}; the drive's power states "
         f"allow {upper_j:.6g} J",
@@ -272,6 +306,7 @@ def _within(
         holds=energy_j <= upper_j + (energy.uncertainty_j or AGREE_SHARE * upper_j),
         figures={"energy_j": energy_j, "upper_j": upper_j, "source_of_bound": bound.source},
     )
+    return of_meter(energy.scope, check)
 
 
 def power_updates(record: RunRecord) -> Sequence[Check]:
@@ -310,13 +345,12 @@ def _from_readings(
 
 
 def _updates(record: RunRecord, energy: EnergyRecord, source: SourceFacts, changed: int) -> Check:
-    is_stale = energy.freshness == "stale"
     verdict, remark = _verdict(energy, source, changed)
-    return Check(
+    check = Check(
         name=f"power_updates_{energy.phase}_{energy.device}_{energy.source}"
         + of_host(record, energy.host),
         verdict=verdict,
-        mandatory=is_stale and energy.scope is Scope.DRIVE,
+        mandatory=energy.freshness == "stale",
         sentence=(
             f"{energy.source} changed {changed} times in {energy.sample_count} readings of "
             f"{energy.phase}{remark}."
@@ -328,12 +362,12 @@ def _updates(record: RunRecord, energy: EnergyRecord, source: SourceFacts, chang
             "stale_s": energy.stale_s,
         },
     )
+    return of_meter(energy.scope, check)
 
 
 def _verdict(energy: EnergyRecord, source: SourceFacts, changed: int) -> tuple[Verdict, str]:
     if energy.freshness == "stale":
-        worst: Verdict = "fail" if energy.scope is Scope.DRIVE else "warn"
-        return worst, (
+        return "fail", (
             f" and did not change for {energy.stale_s:.1f} s in which {energy.freshness_reason}: "
             "it was stuck"
         )

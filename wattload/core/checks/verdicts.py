@@ -1,13 +1,19 @@
-"""How a check is made: of what is unknown, of what holds or does not, and of which host."""
+"""How a check is made: of what is unknown, of what holds, of which host, and of which meter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.results import NO_DRIVE, Check, Verdict
 from wattload.core.record.run import RunRecord
 
 Figures = Mapping[str, float | int | str | None]
+
+SIGMAS = 3.0
+"""By so many of its standard uncertainties a finding must exceed a limit to fail a check."""
+CERTAIN = SIGMAS / 2
+"""The same in stated uncertainties, which are at k = 2."""
 
 
 def of_host(record: RunRecord, host: str) -> str:
@@ -61,3 +67,21 @@ def judged(
         figures=figures,
         mandatory=mandatory,
     )
+
+
+def of_meter(scope: Scope, check: Check) -> Check:
+    """Return a check of a meter's readings with the verdict that the meter's scope allows.
+
+    A meter of a GPU or of a node measures nothing of the drive. A fault of it leaves the energy of
+    its own device unchecked: it never fails the run and never bars a verdict on the drive.
+    """
+    if scope is Scope.DRIVE:
+        return check
+    changes: dict[str, object] = {"mandatory": False}
+    if check.verdict == "fail":
+        changes["verdict"] = "not_checked"
+        changes["sentence"] = (
+            f"{check.sentence} So the energy of this {OTHER_SCOPES[scope]} is not checked; the "
+            "drive's figures do not depend on it."
+        )
+    return check.model_copy(update=changes)

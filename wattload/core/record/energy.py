@@ -24,6 +24,9 @@ ENERGY_MODEL = 5
 and ends, 4 also whether power rests after it, 5 also where the drive begins or stops to move bytes.
 """
 
+WINDOW_SHARE = 0.1
+"""A window that differs from the declared one by at most this, beyond its uncertainty, is that. The
+uncertainty counts for no more than this."""
 LAG_ALLOWED_S = 0.1
 """A sensor that is certainly later than this is not the one declared."""
 

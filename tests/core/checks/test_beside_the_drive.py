@@ -1,0 +1,112 @@
+"""Meters of other devices than the drive: their faults fail no run and bar no verdict on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.core.checks.changed_records import (
+    checks,
+    record_of,
+    with_energy,
+    with_power,
+    with_source,
+)
+from tests.core.checks.test_energy import attached, with_statistics
+from tests.core.checks.test_sensors import whole, with_sensor
+from wattload.core.checks import energy, sensors
+from wattload.core.checks.evaluation import evaluate
+from wattload.core.power import OTHER_SCOPES, Scope
+from wattload.core.record.results import Check
+from wattload.core.record.run import RunRecord
+
+
+def pair() -> RunRecord:
+    record = record_of()
+    return with_power(
+        record, whole_run=(whole(record, "one", 1200.0), whole(record, "other", 1900.0))
+    )
+
+
+def stuck() -> RunRecord:
+    return with_energy(
+        record_of(), change_count=9, stale_s=12.0, freshness="stale", freshness_reason="it was busy"
+    )
+
+
+def unknown_coverage() -> RunRecord:
+    record = record_of()
+    (each,) = record.power.energy
+    return with_energy(record, coverage=None, missing={**each.missing, "coverage": "it was lost"})
+
+
+FAULTS: dict[str, Callable[[], RunRecord]] = {
+    "energy_cross_check": pair,
+    "sensor_model": lambda: with_sensor(
+        record_of(), lag_s=3.23, lag_uncertainty_s=0.26, is_explained=False, edge_residual_w=9.0
+    ),
+    "power_updates": stuck,
+    "power_coverage": lambda: with_energy(record_of(), coverage=0.5),
+    "power_coverage_": unknown_coverage,
+    "power_statistics": lambda: with_statistics(peak_1s_w=-3.0),
+    "wall_clock": lambda: attached(ntp_offset_s=50.0, ntp_error_s=0.1, ntp_max_error_s=0.2),
+    "power_of_this_run": lambda: with_source(record_of(), is_recorded=True),
+}
+"""Records with a fault of the drive's meter, by the beginning of the check that sees it."""
+
+
+def of_scope(record: RunRecord, scope: Scope) -> RunRecord:
+    """Return the record with the same meters and readings, of another device."""
+    moved = with_source(with_energy(record, scope=scope), scope=scope)
+    parts = tuple(each.model_copy(update={"scope": scope}) for each in record.power.whole_run)
+    return with_power(moved, whole_run=parts)
+
+
+def harmful(found: Sequence[Check]) -> list[str]:
+    return [c.name for c in found if c.verdict == "fail" or (c.mandatory and c.verdict != "pass")]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_meter_of_the_drive_harms(name: str) -> None:
+    assert harmful(checks(FAULTS[name](), name))
+
+
+@pytest.mark.parametrize("scope", OTHER_SCOPES)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_meter_beside_the_drive_does_not(name: str, scope: Scope) -> None:
+    record = of_scope(FAULTS[name](), scope)
+    found = [each for each in checks(record, name) if each.name != "power_coverage"]
+    assert harmful(found) == []
+    without = with_power(record, energy=(), whole_run=(), sources=())
+    assert set(harmful(evaluate(record))) <= set(harmful(evaluate(without)))
+
+
+def test_the_energy_of_a_doubted_meter_is_not_checked_and_says_why() -> None:
+    record = of_scope(FAULTS["sensor_model"](), Scope.GPU)
+    (found,) = checks(record, "sensor_model")
+    assert (found.verdict, found.mandatory, found.bars_energy) == ("not_checked", False, False)
+    assert found.sentence.endswith(
+        "no sensor explains them. So the energy of this GPU is not checked; the drive's figures do "
+        "not depend on it."
+    )
+
+
+def test_every_rule_on_power_has_a_fault_here() -> None:
+    """A new rule has to say whether it is of the drive's meter alone."""
+    of_the_drive = {energy.power_data_lost, sensors.energy_lifetime, sensors.power_within_bounds}
+    seen = set()
+    for module in (energy, sensors):
+        rules = [
+            getattr(module, name)
+            for name in vars(module)
+            if getattr(vars(module)[name], "__module__", "") == module.__name__
+            and getattr(vars(module)[name], "__annotations__", {})
+            == {"record": "RunRecord", "return": "Sequence[Check]"}
+        ]
+        for rule in rules:
+            if any(harmful(rule(make())) for make in FAULTS.values()):
+                seen.add(rule)
+            else:
+                assert rule in of_the_drive, rule
+    assert not seen & of_the_drive
