@@ -335,7 +335,7 @@ def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
 
     changed = replace(run, record=made)
     tables = [block for block in energy_blocks(changed) if isinstance(block, Table)]
-    remarks = {row.cells[1].text: row.cells[-1].remark for row in tables[0].rows}
+    remarks = {cells[1].text: cells[-1].remark for cells in tables[0].rows}
     assert remarks["GPU-0"] == doubt.removeprefix("; ")
     assert all(not remark for device, remark in remarks.items() if device != "GPU-0")
 
