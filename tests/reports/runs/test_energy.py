@@ -340,5 +340,5 @@ def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
     assert all(not remark for device, remark in remarks.items() if device != "GPU-0")
 
     (shown,) = first_screen(make_subject([changed])).rows
-    titles = [bars.title for bars in shown.every_bar if bars.title.startswith("GPU")]
+    titles = [bars.title for bars in shown.devices if bars.title.startswith("GPU")]
     assert [title.startswith("GPU (not checked), ") for title in titles] == [found is not None]
