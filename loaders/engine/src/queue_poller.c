@@ -9,7 +9,7 @@
 
 #include "queue.h"
 
-enum { FAULT_EVERY = 1000 };
+enum { FAULT_EVERY = 64 }; /* the slots of the smallest test: a fault is among the first requests */
 enum { BURST = 256, ENTRY_LIMIT = 32768, SPINS = 1000 }; /* a ring has at most 32768 entries */
 /* For so long a poller may sleep in the kernel without an answer of the drive. */
 enum { NAP_NS = 50000 };

@@ -24,6 +24,7 @@ from wattload.loaders.block_reads import ReadPlan
 from wattload.loaders.bounce import Config as Bounce
 from wattload.loaders.cufile import Config as CuFile
 from wattload.loaders.gpu import host, process
+from wattload.loaders.gpu.process import Child, Message
 
 Stubs = Callable[..., None]
 AUTO = CuFile(mode="auto")
@@ -125,9 +126,17 @@ def test_the_probe_says_what_is_there(stubs: Stubs) -> None:
 
 def test_a_cufile_that_hangs(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     stubs(STUB_CUFILE_HANG="driver_open", STUB_CUFILE_VERSION="1200")
-    monkeypatch.setattr(host, "TIMEOUT_S", 4.0)
+    receive, is_opening = Child.receive, False
+
+    def hurry_once_it_opens(child: Child, timeout_s: float) -> Message | None:
+        nonlocal is_opening
+        message = receive(child, 1.0 if is_opening else 60.0)
+        is_opening = message is not None and message.kind == "opening"
+        return message
+
+    monkeypatch.setattr(Child, "receive", hurry_once_it_opens)
     found = host.probe()
-    assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 4 s")
+    assert str(found.cufile_refusal).startswith("libcufile 1.20 did not answer in 20 s")
     assert found.gpus
     assert not children(MODULE)
 

@@ -101,7 +101,7 @@ def gather_all(gatherer: QueueGatherer, plan: FeaturePlan) -> None:
 
 def test_counts_that_differ_are_an_error(large: FeaturePlan) -> None:
     gatherer = opened(large, fault="twice")
-    with pytest.raises(RunError, match="2050 requests answered by pollers, 2048 rows asked for"):
+    with pytest.raises(RunError, match="2080 requests answered by pollers, 2048 rows asked for"):
         gather_all(gatherer, large)
     gatherer.close()
 
@@ -111,7 +111,7 @@ def test_another_row_than_asked_for_is_in_the_memory(large: FeaturePlan) -> None
     gather_all(gatherer, large)
     first = memory_of(large, 2048).view(np.uint64).reshape(2048, -1)[:, 0] // (ROW // 8)
     wrong = np.flatnonzero(first != np.arange(2048))
-    assert len(wrong) == 2
+    assert len(wrong) == 32
     assert set(first[wrong]) == set(wrong ^ 1)
     gatherer.close()
 
