@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from tests.core.storage.loops import SIZE_BYTES, command, digest, loop_device, must
 from tests.run.running import DEADLINE_S, environment, launched, record_of, run, run_folders, until
 from wattload.cli.main import dispatch
+from wattload.core.errors import TargetError
+from wattload.core.storage.content import sample_offsets
 from wattload.core.storage.guard import Guard, Inspection, Permission
 from wattload.core.storage.raw_writes import RawWriteLog
 from wattload.core.storage.targets import TargetKind, resolve_targets
@@ -143,6 +146,52 @@ def test_later_runs_know_the_stamps_of_earlier_ones(drive: Drive) -> None:
     assert "neither blank nor ours" in drive.refused()
 
 
+def test_data_between_the_samples_of_a_filled_drive_is_refused(tmp_path: Path) -> None:
+    image = tmp_path / "drive.img"
+    with loop_device(image, size_bytes=96 << 20) as device:
+        drive = Drive(device, image, tmp_path)
+        drive.run()
+        sampled = sample_offsets(96 << 20, drive.rows()[0]["serial"])
+        at = next(first for first, last in pairwise(sampled) if last - first > (132 << 10)) + 4096
+        with device.open("r+b") as opened:
+            opened.seek(at)
+            opened.write(b"precious" * 16384)
+        last = drive.rows()[-1]["run_id"]
+        assert (
+            f"{device} holds perhaps data of others (since {last}, 131,072 bytes were written by "
+            "the kernel's count); target.overwrite= must name it if it may be lost: "
+            "target.overwrite=[unknown]"
+        ) in drive.refused()
+        shown = drive.plan(f"target.serial={image}")
+        assert "131,072 bytes were written" in shown
+        drive.run("target.overwrite=[unknown]")
+        shown = drive.plan(f"target.serial={image}")
+        assert "stamped by wattload; nothing was written since the last run" in shown
+
+
+def test_a_write_after_the_drive_was_examined_refuses(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(drive.folder / "state"))
+    claimed = claimed_drive(drive)
+    try:
+        with drive.device.open("r+b") as device:
+            device.write(b"precious")
+        with pytest.raises(TargetError, match=r"another program wrote to /dev/loop\d+ after this"):
+            claimed.begin("run-1", ["wattload", "run"], SIZE_BYTES, SIZE_BYTES)
+    finally:
+        claimed.close()
+    assert not drive.rows()
+
+
+def claimed_drive(drive: Drive) -> ClaimedDrive:
+    (target,) = resolve_targets([drive.device], host="here", kind=TargetKind.BLOCK)
+    permission = Permission(serials=(str(drive.image),), overwrite=frozenset(), shared=False)
+    log = RawWriteLog(drive.folder / "state")
+    guard = Guard(target, permission, log, read_nvme=read_nvme, is_sealed=is_sealed)
+    return ClaimedDrive(target, guard, guard.claim())
+
+
 def test_a_sweep_over_two_drives_takes_a_list_of_serials(drive: Drive) -> None:
     image = drive.folder / "other.img"
     with loop_device(image) as other:
@@ -214,11 +263,7 @@ def test_a_kill_during_a_purge_leaves_no_note_that_the_drive_is_prepared(
 ) -> None:
     drive.run()
     monkeypatch.setenv("WATTLOAD_STATE_DIR", str(drive.folder / "state"))
-    (target,) = resolve_targets([drive.device], host="here", kind=TargetKind.BLOCK)
-    permission = Permission(serials=(str(drive.image),), overwrite=frozenset(), shared=False)
-    log = RawWriteLog(drive.folder / "state")
-    guard = Guard(target, permission, log, read_nvme=read_nvme, is_sealed=is_sealed)
-    claimed = ClaimedDrive(target, guard, guard.claim())
+    claimed = claimed_drive(drive)
     assert claimed.conditioning() is not None
 
     def kill(*_: object) -> None:

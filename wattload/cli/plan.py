@@ -236,7 +236,8 @@ def drive_lines(target: Target, found: Inspection, plan: WorkloadPlan) -> Iterat
     writes_bytes = writes_of(plan)
     yield line("drive", f"{target.path} is {found.words}")
     if found.content is not None:
-        yield line("holds", _content_text(found.content))
+        untouched = f"; {found.untouched}" if found.untouched else ""
+        yield line("holds", f"{_content_text(found.content)}{untouched}")
     yield line(
         "wear",
         f"{format_bytes(writes_bytes)} in all, {writes_bytes / size_bytes:.2g} drive writes; "
@@ -278,6 +279,7 @@ def drive_document(target: Target, found: Inspection, plan: WorkloadPlan) -> dic
         "path": str(target.path),
         "drive": found.words,
         "findings": found.findings,
+        "untouched": found.untouched,
         "blank_count": None if content is None else content.blank_count,
         "own_count": None if content is None else content.own_count,
         "unknown_count": None if content is None else len(content.unknown),

@@ -198,7 +198,7 @@ class RunLifecycle:
             finished = power.finished if power is not None else None
             readings = finished.controllers if finished is not None else {}
             capture.finish(_data_files(targets, data), readings)
-        self._end_writes("complete")
+        self._end_writes("complete", self._written_bytes(context))
         self._resources.close()
         reports = self._gather(context, capture, power, load)
         findings = Findings(
@@ -348,11 +348,21 @@ class RunLifecycle:
         for drive in self._drives.values():
             drive.begin(folder.name, self._order.command, self._planned_bytes, self._covered_bytes)
 
-    def _end_writes(self, status: Status) -> None:
+    def _written_bytes(self, context: Context) -> int | None:
+        """Return what this host's ranks wrote to its drive; ``None`` if it has several or none."""
+        if not self._config.target.is_block:
+            return None
+        own = (self._process.host, context.recorder.written_bytes)
+        ranks = self._world.all_gather(own)
+        if len(self._drives) != 1:
+            return None
+        return sum(count for host, count in ranks if host == self._process.host)
+
+    def _end_writes(self, status: Status, own_bytes: int | None = None) -> None:
         """Write down what was written to the drives; that it fails does not change the run."""
         for drive in self._drives.values():
             try:
-                drive.end(status)
+                drive.end(status, own_bytes)
             except TargetError as error:
                 self._process.note(f"warning: {error}")
 

@@ -173,6 +173,11 @@ class PhaseRecorder:
         """
         return [MarkedSpan(PhaseSpan(**span), *marks) for span, *marks in self._marked]
 
+    @property
+    def written_bytes(self) -> int:
+        """What this rank has written in phases that have ended; parts are in their phases."""
+        return sum(span["written_bytes"] for span, *_ in self._marked if not span["is_part"])
+
     def last_timed_end_ns(self) -> int | None:
         """Return when this rank's last timed span ended, ``None`` before the first."""
         return max((span["end_ns"] for span, *_ in self._marked if span["timed"]), default=None)

@@ -10,6 +10,7 @@ import json
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,14 @@ class ClaimedDrive(KnownDrive):
         Raises:
             TargetError: that can't be written, so nothing may be written to the drive.
         """
-        identity = self._claim.identity
+        identity, known = self._claim.identity, self._guard.counts
+        counts = self._guard.read_counts()
+        # The drive's own count may lag behind what was written before.
+        if known is not None and replace(counts, drive_bytes=known.drive_bytes) != known:
+            raise TargetError(
+                f"another program wrote to {identity.path} after this run had examined it, so "
+                "nothing was overwritten; end that program, and start again"
+            )
         self._log.begin(
             Begin(
                 run_id=run_id,
@@ -248,16 +256,24 @@ class ClaimedDrive(KnownDrive):
                 nonce=self._nonce,
                 planned_bytes=planned_bytes,
                 covered_bytes=covered_bytes,
-                devices=counted_bytes(self.target.facts.devices),
+                devices=counts.written,
             )
         )
         self._run_id, self._has_begun = run_id, True
 
-    def end(self, status: Status) -> None:
-        """Write down that the run has ended; raises ``TargetError`` if that is impossible."""
+    def end(self, status: Status, own_bytes: int | None = None) -> None:
+        """Write down that the run has ended; raises ``TargetError`` if that is impossible.
+
+        ``own_bytes`` is what a run that completed has counted as written to this drive. Then the
+        counts of the drive are kept too, before another process can get hold of it.
+        """
         if self._run_id is None:
             return
-        self._log.end(self._run_id, status)
+        left = None
+        if own_bytes is not None:
+            with suppress(TargetError):
+                left = self._guard.read_counts()
+        self._log.end(self._run_id, status, own_bytes=own_bytes, left=left)
         self._run_id = None
 
     def close(self) -> None:
@@ -356,6 +372,7 @@ def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
             is_reserved=use.has_reservations and is_reserved(node, namespace),
             controller_count=read_controller_count(device),
             used_bytes=use.used_bytes,
+            written_bytes=smart.written_bytes,
         )
     finally:
         device.close()

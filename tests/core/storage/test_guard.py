@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -56,6 +56,7 @@ HEALTHY = NvmeFacts(
     is_reserved=False,
     controller_count=1,
     used_bytes=0,
+    written_bytes=0,
 )
 
 
@@ -108,9 +109,10 @@ class Bench:
     def completed(self, *overwrite: str, nonce: int) -> None:
         """Make a run that writes the whole drive."""
         run_id = f"run-{nonce}"
-        self.began(self.accepted(*overwrite), run_id, nonce)
+        guard = self.accepted(*overwrite)
+        self.began(guard, run_id, nonce)
         self.stamp(nonce)
-        self.log.end(run_id, "complete")
+        self.log.end(run_id, "complete", own_bytes=SIZE_BYTES, left=guard.read_counts())
 
     def allocate(self) -> None:
         """Give the image all its blocks, so that it could hold data anywhere."""
@@ -126,7 +128,10 @@ class Bench:
 
     def began(self, guard: Guard, run_id: str, nonce: int, covered_bytes: int = SIZE_BYTES) -> None:
         """Write the row of a run that the guard allowed."""
+        if guard.name is None:
+            guard.inspect()
         assert guard.name is not None
+        assert guard.counts is not None
         self.log.begin(
             Begin(
                 run_id=run_id,
@@ -140,7 +145,7 @@ class Bench:
                 nonce=nonce,
                 planned_bytes=SIZE_BYTES,
                 covered_bytes=covered_bytes,
-                devices={},
+                devices=guard.counts.written,
             )
         )
 
@@ -390,14 +395,142 @@ def test_own_blocks_prove_nothing_about_the_rest_of_a_drive(bench: Bench) -> Non
 
 def test_a_full_pass_counts_until_something_else_is_found(bench: Bench) -> None:
     bench.completed(nonce=42)
-    bench.began(bench.accepted(), "run-2", nonce=43, covered_bytes=0)  # random writes
-    bench.log.end("run-2", "aborted")
     bench.accepted()
     bench.write(8 << 20, b"raw database" * 100_000)
-    bench.began(bench.accepted("unknown"), "run-3", nonce=44, covered_bytes=0)
-    bench.log.end("run-3", "complete")
+    guard = bench.accepted("unknown")
+    bench.began(guard, "run-3", nonce=44, covered_bytes=0)
     bench.stamp(nonce=44)
+    bench.log.end("run-3", "complete", own_bytes=SIZE_BYTES, left=guard.read_counts())
     assert "sampling has missed" in bench.refused()
+
+
+OTHERS = "holds perhaps data of others (since run-42, "
+NAMED = "target.overwrite= must name it if it may be lost: target.overwrite=[unknown]"
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[Bench]:
+    """A loop device on which 128 KiB fit between two samples."""
+    image = tmp_path / "large.img"
+    with loop_device(image, size_bytes=512 << 20) as device:
+        yield Bench(device, image, RawWriteLog(tmp_path / "state"))
+
+
+def stamp_samples(bench: Bench, nonce: int) -> int:
+    """Make a run that claims to have filled the drive; return where 128 KiB are not sampled.
+
+    It writes the sampled blocks alone: no other one is ever read.
+    """
+    guard = bench.accepted()
+    assert guard.name is not None
+    offsets = sample_offsets(guard.identity.size_bytes, guard.name.serial)
+    bench.began(guard, f"run-{nonce}", nonce, covered_bytes=guard.identity.size_bytes)
+    with bench.device.open("r+b") as device:
+        for offset in offsets:
+            content = np.zeros(4096, np.uint8)
+            seal(content, BlockIdentity(nonce, 7), offset_bytes=offset)
+            device.seek(offset)
+            device.write(content.tobytes())
+        device.flush()
+        os.fsync(device.fileno())
+    own_bytes, left = len(offsets) * 4096, guard.read_counts()
+    bench.log.end(f"run-{nonce}", "complete", own_bytes=own_bytes, left=left)
+    gap = next(first for first, last in pairwise(offsets) if last - first > (132 << 10))
+    return gap + 4096
+
+
+def test_data_between_the_samples_of_a_filled_drive_is_not_overwritten(large: Bench) -> None:
+    at = stamp_samples(large, nonce=42)
+    large.accepted()
+    large.write(at, b"precious" * 16384)
+    found = large.guard().inspect()
+    assert found.content is not None
+    assert not found.content.unknown
+    assert not found.content.blank
+    (refusal,) = found.refusals
+    words = f"{OTHERS}131,072 bytes were written by the kernel's count); {NAMED}"
+    assert refusal.sentence == f"{large.device} {words}"
+    large.accepted("unknown")
+
+
+def test_a_write_that_the_kernel_still_keeps_in_memory_is_counted(large: Bench) -> None:
+    at = stamp_samples(large, nonce=42)
+    with large.device.open("rb"), large.device.open("r+b") as device:
+        device.seek(at)  # another opener: the end of this one does not write anything back
+        device.write(b"precious" * 16384)
+        device.flush()
+        found = large.guard().inspect()
+    assert "131,072 bytes were written" in " ".join(each.sentence for each in found.refusals)
+
+
+def test_a_write_to_the_backing_file_is_not_overlooked(large: Bench) -> None:
+    at = stamp_samples(large, nonce=42)
+    large.accepted()
+    with large.image.open("r+b") as file:
+        file.seek(at)
+        file.write(b"precious" * 16384)
+    assert f"{OTHERS}its backing file was changed); {NAMED}" in large.refused()
+
+
+def test_discarded_blocks_are_no_longer_known(large: Bench) -> None:
+    at = stamp_samples(large, nonce=42)
+    must("blkdiscard", "--offset", str(at), "--length", "131072", str(large.device))
+    assert f"{OTHERS}131,072 bytes were discarded by the kernel's count)" in large.refused()
+
+
+def test_a_drive_that_was_attached_again_is_no_longer_known(bench: Bench) -> None:
+    bench.completed(nonce=42)
+    bench.accepted()
+    must("losetup", "--detach", str(bench.device))
+    must("losetup", str(bench.device), str(bench.image))
+    assert f"{OTHERS}the kernel's count of writes began anew, as the device" in bench.refused()
+
+
+def test_a_device_whose_writes_are_not_counted_is_never_known(bench: Bench) -> None:
+    counting = Path(f"/sys/block/{bench.device.name}/queue/iostats")
+    try:
+        counting.write_text("0")
+        bench.completed(nonce=42)
+        assert "the kernel counted 0 bytes while run-42 wrote 16,777,216" in bench.refused()
+        counting.write_text("1")
+        bench.completed("unknown", nonce=43)
+        bench.accepted()
+        counting.write_text("0")
+        assert "since run-43, the kernel's count of writes was switched" in bench.refused()
+    finally:
+        counting.write_text("1")
+
+
+def test_a_write_while_a_run_writes_leaves_the_drive_unknown(bench: Bench) -> None:
+    guard = bench.accepted()
+    bench.began(guard, "run-42", nonce=42)
+    bench.write(8 << 20, b"precious")
+    bench.stamp(nonce=42)
+    bench.log.end("run-42", "complete", own_bytes=SIZE_BYTES, left=guard.read_counts())
+    words = f"the kernel counted {SIZE_BYTES + 4096:,} bytes while run-42 wrote {SIZE_BYTES:,}"
+    assert words in bench.refused()
+
+
+@pytest.mark.parametrize("status", ["aborted", "failed", None])
+def test_a_run_that_did_not_complete_leaves_the_drive_unknown(
+    bench: Bench, status: Literal["aborted", "failed"] | None
+) -> None:
+    bench.completed(nonce=41)
+    bench.began(bench.accepted(), "run-42", nonce=42)
+    bench.stamp(nonce=42)
+    if status is not None:
+        bench.log.end("run-42", status)
+    words = "run-42 did not complete, so what was written since its last write is unknown"
+    assert f"holds perhaps data of others ({words}); {NAMED}" in bench.refused()
+    bench.completed("unknown", nonce=43)
+    bench.accepted()
+
+
+def test_an_end_of_an_older_version_leaves_the_drive_unknown(bench: Bench) -> None:
+    bench.began(bench.accepted(), "run-42", nonce=42)
+    bench.stamp(nonce=42)
+    bench.log.end("run-42", "complete")
+    assert "run-42 did not complete" in bench.refused()
 
 
 def test_an_overwritten_file_system_needs_a_new_name(bench: Bench) -> None:
@@ -524,6 +657,12 @@ class FakeNvme:
     def refusals(
         self, facts: NvmeFacts | None = HEALTHY, *, serial: str = "S1", **permitted: Any
     ) -> list[str]:
+        found = self.guard(facts, serial=serial, **permitted).inspect()
+        return [each.sentence for each in found.refusals]
+
+    def guard(
+        self, facts: NvmeFacts | None = HEALTHY, *, serial: str = "S1", **permitted: Any
+    ) -> Guard:
         def read(controller: str, namespace: int, node: Path) -> NvmeFacts:
             assert (controller, namespace, node) == ("nvme0", 1, self.bench.device)
             return refuse_nvme(controller, namespace, node) if facts is None else facts
@@ -532,7 +671,7 @@ class FakeNvme:
             [self.bench.device], host="here", roots=self.roots, kind=TargetKind.BLOCK
         )
         permission = {"serials": (serial,), "overwrite": frozenset(), "shared": False, **permitted}
-        guard = Guard(
+        return Guard(
             target,
             Permission(**permission),
             self.bench.log,
@@ -540,7 +679,15 @@ class FakeNvme:
             is_sealed=is_sealed,
             roots=self.roots,
         )
-        return [each.sentence for each in guard.inspect().refusals]
+
+    def completed(self, facts: NvmeFacts = HEALTHY, **permitted: Any) -> None:
+        """Make a run that writes the whole drive; the counter of the kernel is the real one."""
+        guard = self.guard(facts, **permitted)
+        guard.inspect()
+        self.bench.began(guard, "run-42", nonce=42)
+        self.bench.stamp(nonce=42)
+        left = guard.read_counts()
+        self.bench.log.end("run-42", "complete", own_bytes=SIZE_BYTES, left=left)
 
 
 def fill(folder: Path, **files: str) -> None:
@@ -569,6 +716,7 @@ def nvme(bench: Bench, tmp_path: Path) -> FakeNvme:
         queue__logical_block_size="512",
     )
     (controller / "nvme0n1/holders").mkdir()
+    (controller / "nvme0n1/stat").symlink_to(f"/sys/block/{bench.device.name}/stat")
     for link, place in (
         (f"dev/block/{number}", controller / "nvme0n1"),
         ("class/block/nvme0n1", controller / "nvme0n1"),
@@ -578,11 +726,56 @@ def nvme(bench: Bench, tmp_path: Path) -> FakeNvme:
         (roots.sys / link).parent.mkdir(parents=True, exist_ok=True)
         (roots.sys / link).symlink_to(place)
     fill(roots.proc, self__mountinfo="27 1 0:21 / / rw - tmpfs tmpfs rw", swaps="Filename Type")
+    fill(roots.proc / "sys/kernel/random", boot_id="b1")
     return FakeNvme(bench, roots)
 
 
 def test_a_healthy_drive_of_one_host_is_accepted(nvme: FakeNvme) -> None:
     assert nvme.refusals() == []
+
+
+def test_a_drive_of_an_earlier_boot_is_no_longer_known(nvme: FakeNvme) -> None:
+    nvme.completed()
+    assert nvme.refusals() == []
+    (nvme.roots.proc / "sys/kernel/random/boot_id").write_text("b2\n")
+    words = "the kernel's count of writes began anew, as the host was started again"
+    assert f"{OTHERS}{words}); {NAMED}" in nvme.refusals()[0]
+    assert nvme.refusals(overwrite=frozenset({"unknown"})) == []
+
+
+def test_a_kernel_that_does_not_number_disks_knows_no_drive(nvme: FakeNvme) -> None:
+    (nvme.disk / "diskseq").unlink()
+    nvme.completed()
+    assert f"{OTHERS}this kernel does not number disks" in nvme.refusals()[0]
+
+
+def test_writes_of_another_host_are_seen_from_a_step_of_the_drives_own_count(
+    nvme: FakeNvme,
+) -> None:
+    nvme.completed(replace(HEALTHY, written_bytes=1_024_000))
+    found = nvme.guard(replace(HEALTHY, written_bytes=1_024_000)).inspect()
+    assert found.refusals == ()
+    assert found.untouched.endswith(
+        "in steps of 512,000 B: less than that from another host can't be seen"
+    )
+    words = "its own count of bytes written, in steps of 512,000, went from 1,024,000 to 1,536,000"
+    refused = nvme.refusals(replace(HEALTHY, written_bytes=1_536_000))
+    assert f"{OTHERS}{words}); {NAMED}" in refused[0]
+
+
+def test_a_drive_of_several_controllers_is_never_known(nvme: FakeNvme) -> None:
+    pair = replace(HEALTHY, is_shareable=True, controller_count=2)
+    nvme.completed(pair, shared=True)
+    words = "another host may write to it, and nothing counts what it writes"
+    assert f"holds perhaps data of others ({words}); {NAMED}" in nvme.refusals(pair, shared=True)[0]
+
+
+def test_stamps_disprove_a_drive_that_claims_to_hold_nothing(nvme: FakeNvme) -> None:
+    assert nvme.refusals() == []
+    nvme.bench.began(nvme.guard(), "run-42", nonce=42, covered_bytes=0)
+    nvme.bench.stamp(nonce=42, size_bytes=SIZE_BYTES // 2)
+    nvme.bench.log.end("run-42", "complete")
+    assert "target.overwrite=[unsampled]" in nvme.refusals()[0]
 
 
 def test_a_drive_that_does_not_tell_its_health_is_refused(nvme: FakeNvme) -> None:

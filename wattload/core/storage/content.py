@@ -108,13 +108,7 @@ def read_content(
     Raises:
         TargetError: something can't be read.
     """
-    try:
-        nodes = [identity.path, *(partition_node(each, roots) for each in partitions)]
-    except OSError as error:
-        raise TargetError(
-            f"a partition of {identity.path} can't be read ({explain(error)}); make its device "
-            "node available, or delete the partition"
-        ) from error
+    nodes = flush(identity.path, partitions, roots)
     found = tuple(each for node in nodes for each in _signatures(node))
     samples = sorted(_read_samples(identity, serial, nonces, is_sealed))
     return Content(
@@ -124,6 +118,27 @@ def read_content(
         own_count=sum(kind == "own" for _, kind in samples),
         unknown=tuple(offset for offset, kind in samples if kind == "unknown"),
     )
+
+
+def flush(path: Path, partitions: Sequence[Partition], roots: Roots = LIVE) -> list[Path]:
+    """Have the kernel write what it still keeps in memory; return a drive's and partitions' nodes.
+
+    Neither samples nor counts have what it keeps.
+
+    Raises:
+        TargetError: a node is missing, or can't be read.
+    """
+    try:
+        nodes = [path, *(partition_node(each, roots) for each in partitions)]
+        for node in nodes:
+            with node.open("rb") as device:
+                os.fsync(device)
+    except OSError as error:
+        raise TargetError(
+            f"{path} or a partition of it can't be read ({explain(error)}); make its device node "
+            "available, or delete the partition"
+        ) from error
+    return nodes
 
 
 def _explained(

@@ -29,7 +29,7 @@ from wattload.core.storage.block_stack import (
     system_drives,
     walk,
 )
-from wattload.core.storage.content import Content, IsSealed, read_content
+from wattload.core.storage.content import Content, IsSealed, flush, read_content
 from wattload.core.storage.device_users import (
     backing_path,
     holds_data_outside,
@@ -52,7 +52,14 @@ from wattload.core.storage.raw_device import (
     partitions,
     require_same,
 )
-from wattload.core.storage.raw_writes import WORN, DriveLog, RawWriteLog
+from wattload.core.storage.raw_writes import (
+    OWN_STEP_BYTES,
+    WORN,
+    DriveLog,
+    RawWriteLog,
+    WriteCounts,
+    read_counts,
+)
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.core.units import format_bytes
@@ -78,6 +85,7 @@ class NvmeFacts:
 
     ``is_shareable`` is bit 0 of NMIC. ``controller_count`` is that of the whole subsystem, those of
     other hosts included; ``None`` if the drive does not list them. ``used_bytes`` is NUSE.
+    ``written_bytes`` is what hosts have written by way of this controller, in whole steps.
     """
 
     critical_warning: int
@@ -88,6 +96,7 @@ class NvmeFacts:
     is_reserved: bool
     controller_count: int | None
     used_bytes: int
+    written_bytes: int
 
 
 ReadNvme = Callable[[str, int, Path], NvmeFacts]
@@ -119,13 +128,15 @@ class Refusal:
 class Inspection:
     """What the guard found on a drive, and each reason why a run would be refused, in order.
 
-    ``findings`` are the names that ``target.overwrite`` must have. ``content`` and ``log`` are
-    ``None`` if they could not be read.
+    ``findings`` are the names that ``target.overwrite`` must have. ``untouched`` is what shows that
+    only wattload wrote to it, empty if nothing does. ``content`` and ``log`` are ``None`` if they
+    could not be read.
     """
 
     words: str
     refusals: tuple[Refusal, ...]
     findings: tuple[str, ...]
+    untouched: str
     is_shared: bool
     content: Content | None
     log: DriveLog | None
@@ -157,9 +168,12 @@ class Guard:
         self.log: DriveLog | None = None
         self.content: Content | None = None
         self.nvme: NvmeFacts | None = None
+        self.counts: WriteCounts | None = None
         self.findings: tuple[str, ...] = ()
+        self._untouched = ""
         self._sharing: tuple[str, ...] = ()
         self._stack: BlockNode = target.facts.stack
+        self._devices = target.facts.devices
         self._permission = permission
         self._write_log = log
         self._read_nvme = read_nvme
@@ -181,6 +195,7 @@ class Guard:
             words=drive_text(self._stack, self.identity.size_bytes),
             refusals=tuple(refusals),
             findings=self.findings,
+            untouched=self._untouched,
             is_shared=bool(self._sharing),
             content=self.content,
             log=self.log,
@@ -209,6 +224,34 @@ class Guard:
         if self.name is None or self.log is None:
             return None
         return self._read_content(self.name, self.log.nonces | {nonce})
+
+    def read_counts(self) -> WriteCounts:
+        """Return what counts the writes to the drive now.
+
+        Raises:
+            TargetError: something of it can't be read.
+        """
+        path, drive_bytes, file_ns = self.identity.path, None, None
+        flush(path, partitions(self._folder), self._roots)
+        try:
+            if self._stack.kind == "loop":
+                file = backing_path(path, self._folder, read_backing(path), self._roots)
+                file_ns = file.stat().st_ctime_ns
+            if self.nvme is not None and (self.nvme.controller_count or 0) <= 1:
+                # Another controller of the drive has a count of its own.
+                name = controllers_in(self._stack)[0].name
+                drive_bytes = self._read_nvme(name, namespace_id(self._folder), path).written_bytes
+            return read_counts(
+                self._folder.name,
+                self._devices,
+                self._roots,
+                drive_bytes=drive_bytes,
+                file_ns=file_ns,
+            )
+        except (WattloadError, OSError, ValueError) as error:
+            raise TargetError(
+                f"the counts of writes to {path} can't be read: {explain(error)}"
+            ) from error
 
     def _last_steps(self) -> tuple[Callable[[], Iterator[Refusal]], ...]:
         return (self._health, self._hosts, self._content, self._wear)
@@ -385,9 +428,13 @@ class Guard:
         self.log = self._write_log.of_drive(self.name.serial)
         self.content = content = self._read_content(self.name, self.log.nonces)
         found = {each.name: each.type for each in content.signatures}
+        self.counts = self.read_counts()
         if content.has_unexplained:
             found[UNKNOWN] = "blocks that are neither blank nor ours"
-        elif reason := self._unsampled(content, self.log):
+        elif self._is_filled(content, self.log):
+            if reason := self._others(self.log, self.counts):
+                found[UNKNOWN] = f"perhaps data of others ({reason})"
+        elif reason := self._unsampled(content):
             found[UNSAMPLED] = reason
         self.findings = tuple(found)
         missing = [name for name in found if name not in self._permission.overwrite]
@@ -400,16 +447,33 @@ class Guard:
                 can_be_lifted=True,
             )
 
-    def _unsampled(self, content: Content, log: DriveLog) -> str:
+    def _is_filled(self, content: Content, log: DriveLog) -> bool:
+        """Return whether our runs have written all of the drive, and the samples are all ours."""
+        covered_bytes = log.covered_bytes
+        is_filled = self.identity.size_bytes - covered_bytes < _TAIL_BYTES and not content.unknown
+        return is_filled and all(offset >= covered_bytes for offset in content.blank)
+
+    def _others(self, log: DriveLog, counts: WriteCounts) -> str:
+        """Return why others may have written to a filled drive; empty if that is ruled out."""
+        if reason := log.others_since(counts):
+            return reason
+        if self._sharing and counts.drive_bytes is None:
+            return "another host may write to it, and nothing counts what it writes"
+        self._untouched = "nothing was written since the last run, by the kernel's count"
+        if counts.drive_bytes is not None:
+            self._untouched += (
+                f" and by its own, in steps of {OWN_STEP_BYTES:,} B: less than that from another "
+                "host can't be seen"
+            )
+        return ""
+
+    def _unsampled(self, content: Content) -> str:
         """Return why data may be on the drive that no sample hit; empty if that is ruled out."""
-        size_bytes, covered_bytes = self.identity.size_bytes, log.covered_bytes
-        is_filled = size_bytes - covered_bytes < _TAIL_BYTES and not content.unknown
-        if is_filled and all(offset >= covered_bytes for offset in content.blank):
-            return ""
+        size_bytes = self.identity.size_bytes
         if any(start <= 0 and end >= size_bytes for start, end in content.explained):
             return ""  # all of it belongs to what has a name
         if self.nvme is not None:
-            if not self.nvme.used_bytes:
+            if not self.nvme.used_bytes and not content.own_count:
                 return ""
             amount = format_bytes(self.nvme.used_bytes)
             return f"data by its own count ({amount}), of which sampling may have missed some"

@@ -5,6 +5,10 @@ The log decides which blocks on a drive are ours. So a row carries a digest of i
 before it, and a second file, ``raw-writes.last.json``, the number of rows and the last digest. If
 one does not fit, nothing in the log is trusted. A last row that is cut off was never acknowledged
 and does not count. A last row that the second file does not have yet is from a crash between both.
+
+The end of a run that completed has the counts of writes to the drive at that moment, read while the
+run still held it. If they have grown since, somebody else wrote. A run without them (killed, failed
+or not ended yet) leaves that unknown, because nobody knows which write was its last.
 """
 
 from __future__ import annotations
@@ -18,16 +22,27 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from wattload.core.base_models import first_fault
 from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, TargetError
 from wattload.core.files import Folder, open_folder, sync_folder
-from wattload.core.sysfs import LIVE, SECTOR_BYTES, Roots, block_folder, read_int, read_text
+from wattload.core.power import SMART, WRITTEN_STEP_BYTES
+from wattload.core.sysfs import (
+    LIVE,
+    SECTOR_BYTES,
+    Roots,
+    block_folder,
+    read_int,
+    read_text,
+    text_or_empty,
+)
 
 LOG_NAME = "raw-writes.jsonl"
 LAST_NAME = "raw-writes.last.json"
@@ -38,10 +53,70 @@ WORN = "worn"
 """The name of a drive whose endurance is used up; the other findings are on the drive."""
 
 _MODE = 0o600
-_WRITTEN_SECTORS = 6
-"""The column of ``/sys/block/<name>/stat`` with the sectors written (iostats.rst), from 0."""
+_WRITTEN_SECTORS, _DISCARDED_SECTORS = 6, 13
+"""Columns of ``/sys/block/<name>/stat`` (iostats.rst), from 0; discards since Linux 4.18."""
+
+OWN_STEP_BYTES = WRITTEN_STEP_BYTES[SMART]
+"""The step of an NVMe drive's own count of bytes written (Data Units Written)."""
 
 Status = Literal["complete", "failed", "aborted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCounts:
+    """All that counts the writes to a drive, at one moment.
+
+    ``written`` and ``discarded`` are the kernel's bytes by block device, those of partitions
+    included, whoever wrote them. They are exact, but begin anew with a boot (``boot_id``) and when
+    a disk appears (``disk_sequence``). ``switches`` are the ``queue/iostats`` of the devices: most
+    do not count while it is 0, zram always does. ``drive_bytes`` is an NVMe drive's own count, in
+    steps of ``OWN_STEP_BYTES``: it has the writes of other hosts. ``file_ns`` is when the file
+    behind a loop device was changed last.
+    """
+
+    boot_id: str
+    disk_sequence: int | None
+    switches: Mapping[str, str]
+    written: Mapping[str, int]
+    discarded: Mapping[str, int]
+    drive_bytes: int | None = None
+    file_ns: int | None = None
+
+    def others_since(self, before: WriteCounts) -> str:
+        """Return what shows, or lets nobody rule out, writes since ``before``; else empty."""
+        return next(filter(None, (*self._lapses(before), *self._growths(before))), "")
+
+    def _lapses(self, before: WriteCounts) -> Iterator[str]:
+        """Yield why the kernel's counts can't be compared with those of ``before``."""
+        if self.boot_id != before.boot_id:
+            yield "the kernel's count of writes began anew, as the host was started again"
+        if self.disk_sequence is None:
+            yield "this kernel does not number disks, so it may be another one"
+        if self.disk_sequence != before.disk_sequence:
+            yield "the kernel's count of writes began anew, as the device was attached again"
+        if not self.written or self.written.keys() != before.written.keys():
+            yield "the kernel does not count the writes to it"
+        if self.switches != before.switches:
+            yield "the kernel's count of writes was switched off or on (queue/iostats)"
+
+    def _growths(self, before: WriteCounts) -> Iterator[str]:
+        for then, now, done in (
+            (before.written, self.written, "written"),
+            (before.discarded, self.discarded, "discarded"),
+        ):
+            if any(now.get(name, 0) < count for name, count in then.items()):
+                yield f"the kernel's count of bytes {done} fell, so the device was reset"
+            elif grown := sum(now.values()) - sum(then.values()):
+                yield f"{grown:,} bytes were {done} by the kernel's count"
+        if self.file_ns != before.file_ns:
+            yield "its backing file was changed"
+        if (self.drive_bytes is None) != (before.drive_bytes is None):
+            yield "its own count of bytes written can't be read"
+        elif self.drive_bytes != before.drive_bytes:
+            yield (
+                f"its own count of bytes written, in steps of {OWN_STEP_BYTES:,}, went "
+                f"from {before.drive_bytes:,} to {self.drive_bytes:,}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +148,18 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The end of a run: the bytes that the kernel counted, ``None`` if it no longer shows them."""
+    """The end of a run: the bytes that the kernel counted, ``None`` if it no longer shows them.
+
+    ``own_bytes`` is what the run itself counted as written to its only drive, ``left`` are the
+    counts at its end; both are ``None`` unless it completed.
+    """
 
     run_id: str
     serial: str
     status: Status
     written_bytes: int | None
+    own_bytes: int | None = None
+    left: WriteCounts | None = None
     time_utc: str = field(default_factory=utc_text)
 
 
@@ -108,6 +189,24 @@ class DriveLog:
                 covered = max(covered, row.covered_bytes)
         return covered
 
+    def others_since(self, now: WriteCounts) -> str:
+        """Return why the drive may hold what no run of the log wrote, since the last one began.
+
+        Empty if the counts rule that out. That run must have completed, and the kernel must have
+        counted as many bytes as the run: also a device that the kernel does not count fails here.
+        """
+        if not self.begins:
+            return ""
+        run_id = self.begins[-1].run_id
+        end = self.ends.get(run_id)
+        if end is None or end.left is None:
+            return f"{run_id} did not complete, so what was written since its last write is unknown"
+        if end.written_bytes != end.own_bytes:
+            counted = "not all" if end.written_bytes is None else f"{end.written_bytes:,}"
+            return f"the kernel counted {counted} bytes while {run_id} wrote {end.own_bytes:,}"
+        reason = now.others_since(end.left)
+        return reason and f"since {run_id}, {reason}"
+
     @property
     def written_bytes(self) -> int:
         """The bytes that all runs wrote; what is unknown counts as planned."""
@@ -120,6 +219,7 @@ class DriveLog:
 
 
 RowT = TypeVar("RowT", Begin, End)
+_BEGIN, _END = TypeAdapter(Begin), TypeAdapter(End)
 
 
 class RawWriteLog:
@@ -139,8 +239,8 @@ class RawWriteLog:
             TargetError: the log was changed by others, or can't be read.
         """
         rows = [row for row in self._rows() if row["serial"] == serial]
-        begins = tuple(self._row(Begin, row) for row in rows if row["event"] == "begin")
-        ends = {row["run_id"]: self._row(End, row) for row in rows if row["event"] == "end"}
+        begins = tuple(self._row(_BEGIN, row) for row in rows if row["event"] == "begin")
+        ends = {row["run_id"]: self._row(_END, row) for row in rows if row["event"] == "end"}
         return DriveLog(begins=begins, ends=ends)
 
     def begin(self, row: Begin) -> None:
@@ -151,7 +251,14 @@ class RawWriteLog:
         """
         self._append({"event": "begin", **_document(row)})
 
-    def end(self, run_id: str, status: Status) -> None:
+    def end(
+        self,
+        run_id: str,
+        status: Status,
+        *,
+        own_bytes: int | None = None,
+        left: WriteCounts | None = None,
+    ) -> None:
         """Add the end of a run, once for each of its drives.
 
         Whoever finishes a run calls it: the run itself, its sampler, or the next one to start.
@@ -159,20 +266,24 @@ class RawWriteLog:
         Args:
             run_id: the run's; a run without a row is left alone.
             status: how it ended.
+            own_bytes: what it wrote to its only drive by its own count, if it completed.
+            left: the counts of that drive, read by the run while it held it.
 
         Raises:
             TargetError: the log can't be read or written.
         """
         rows = [row for row in self._rows() if row["run_id"] == run_id]
         ended = {row["serial"] for row in rows if row["event"] == "end"}
-        for begin in (self._row(Begin, row) for row in rows if row["event"] == "begin"):
+        for begin in (self._row(_BEGIN, row) for row in rows if row["event"] == "begin"):
             if begin.serial in ended:
                 continue
             end = End(
                 run_id=run_id,
                 serial=begin.serial,
                 status=status,
-                written_bytes=_grown_bytes(begin),
+                written_bytes=_grown_bytes(begin, left),
+                own_bytes=own_bytes,
+                left=left,
             )
             self._append({"event": "end", **_document(end)})
 
@@ -227,15 +338,14 @@ class RawWriteLog:
             "and name again what is on each drive"
         )
 
-    def _row(self, kind: type[RowT], row: Mapping[str, Any]) -> RowT:
+    def _row(self, kind: TypeAdapter[RowT], row: Mapping[str, Any]) -> RowT:
         try:
-            values = {each.name: row[each.name] for each in fields(kind)}
-        except KeyError as error:
-            raise self._foreign(f"{self.path} has a row of another version, without {error}") from (
-                error
-            )
-        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
-        return kind(**{**values, **lists})
+            return kind.validate_python(row)
+        except ValidationError as error:
+            place, message, _ = first_fault(error)
+            raise self._foreign(
+                f"{self.path} has a row of another version ({place}: {message})"
+            ) from error
 
     def _append(self, row: Mapping[str, Any]) -> None:
         try:
@@ -287,30 +397,67 @@ class RawWriteLog:
         return open_folder(self.folder)
 
 
-def counted_bytes(devices: Sequence[str], roots: Roots = LIVE) -> dict[str, int]:
+def counted_bytes(
+    devices: Sequence[str], roots: Roots = LIVE, column: int = _WRITTEN_SECTORS
+) -> dict[str, int]:
     """Return the bytes that the kernel has counted as written, by device; only what it shows."""
     found = {}
     for name in devices:
         folder = block_folder(name, roots) or roots.sys / "block" / name
         try:
-            columns = read_text(folder / "stat").split()
-            found[name] = int(columns[_WRITTEN_SECTORS]) * SECTOR_BYTES
+            found[name] = int(read_text(folder / "stat").split()[column]) * SECTOR_BYTES
         except (OSError, ValueError, IndexError):
             continue
     return found
 
 
-def _grown_bytes(begin: Begin) -> int | None:
-    """Return the bytes written since a row, ``None`` if another disk has the name by now."""
-    folder = block_folder(Path(begin.path).name)
+def read_counts(
+    name: str,
+    devices: Sequence[str],
+    roots: Roots = LIVE,
+    *,
+    drive_bytes: int | None = None,
+    file_ns: int | None = None,
+) -> WriteCounts:
+    """Return what counts the writes to a drive now.
+
+    Args:
+        name: the kernel's name of the drive.
+        devices: the block devices that count the writes to it.
+        roots: where sysfs and procfs are.
+        drive_bytes: the drive's own count.
+        file_ns: when the file behind a loop device was changed.
+
+    Raises:
+        OSError: procfs does not show which boot this is.
+    """
+    folder = block_folder(name, roots)
     try:
         sequence = None if folder is None else read_int(folder / "diskseq")
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # before Linux 5.15
         sequence = None
-    now = counted_bytes(tuple(begin.devices))
-    if sequence != begin.disk_sequence or not now or now.keys() != begin.devices.keys():
+    return WriteCounts(
+        boot_id=read_text(roots.proc / "sys/kernel/random/boot_id"),
+        disk_sequence=sequence,
+        switches={
+            each: text_or_empty(roots.sys / "class/block" / each / "queue/iostats")
+            for each in devices
+        },
+        written=counted_bytes(devices, roots),
+        discarded=counted_bytes(devices, roots, _DISCARDED_SECTORS),
+        drive_bytes=drive_bytes,
+        file_ns=file_ns,
+    )
+
+
+def _grown_bytes(begin: Begin, left: WriteCounts | None) -> int | None:
+    """Return the bytes written since a row, ``None`` if another disk has the name by now."""
+    now = left or read_counts(Path(begin.path).name, tuple(begin.devices))
+    if now.disk_sequence != begin.disk_sequence or not now.written:
         return None
-    grown = [now[name] - before for name, before in begin.devices.items()]
+    if now.written.keys() != begin.devices.keys():
+        return None
+    grown = [now.written[name] - before for name, before in begin.devices.items()]
     return None if min(grown) < 0 else sum(grown)
 
 
@@ -341,6 +488,5 @@ def _object(content: bytes) -> dict[str, Any]:
 
 def _document(row: Begin | End) -> dict[str, Any]:
     """Return a row as plain data, as JSON gives it back."""
-    values = {each.name: getattr(row, each.name) for each in fields(row)}
-    document: dict[str, Any] = json.loads(json.dumps(values))
+    document: dict[str, Any] = json.loads(json.dumps(asdict(row)))
     return document
