@@ -30,6 +30,7 @@ from wattload.loaders.converters import (
     PartCount,
     corrupt,
     packed_bytes,
+    read_metadata,
     require_columns,
     without_labels,
 )
@@ -384,8 +385,13 @@ def _row_groups(columns: io.IOBase, name: str, settings: ConversionSettings) -> 
     import pyarrow as pa
     from pyarrow import parquet
 
+    def read(offset: int, length: int) -> bytes:
+        columns.seek(offset)
+        data: bytes = columns.read(length)
+        return data
+
     try:
-        metadata = parquet.read_metadata(columns)
+        metadata = read_metadata(name, columns.seek(0, os.SEEK_END), read)
         require_columns(metadata, name, numeric_ids=settings.numeric_ids)
         texts = () if settings.numeric_ids else CATEGORICALS
         file = parquet.ParquetFile(

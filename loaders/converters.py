@@ -6,7 +6,7 @@ file at a time there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -129,6 +129,10 @@ def packed_bytes(rows: NDArray[np.int32], settings: ConversionSettings) -> Itera
     else:
         yield rows.view(np.uint8).reshape(-1)
 
+
+_MAGIC = b"PAR1"
+_FRAME_BYTES = 8
+"""The length of a Parquet file's footer and the magic number, at its end."""
 
 RARE_NUMBER = 1
 """The number of all ids that appear less often than the threshold."""
@@ -311,6 +315,37 @@ class ConverterConfig(LoaderConfig, Protocol):
     def conversion_memory_bytes(self, block_bytes: int) -> int:
         """Return a bound on the memory of one worker with row groups of ``block_bytes`` of TSV."""
         ...
+
+
+def read_metadata(name: str, size_bytes: int, read: Callable[[int, int], bytes]) -> FileMetaData:
+    """Return what a Parquet file's footer says, of which each byte is read once.
+
+    pyarrow's own reader takes the last 64 KiB at first. The pages in them would be read once more,
+    from the page cache: by the application, but not from the drive.
+
+    Args:
+        name: the file, for errors.
+        size_bytes: its size.
+        read: returns the bytes at an offset, of a length.
+
+    Raises:
+        DataError: it is truncated or corrupt.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if size_bytes < len(_MAGIC) + _FRAME_BYTES:
+        raise corrupt(name, f"it has {size_bytes} bytes")
+    frame_at = size_bytes - _FRAME_BYTES
+    frame = read(frame_at, _FRAME_BYTES)
+    footer_bytes = int.from_bytes(frame[:4], "little")
+    if frame[4:] != _MAGIC or footer_bytes > frame_at - len(_MAGIC):
+        raise corrupt(name, "it has no footer")
+    footer = read(frame_at - footer_bytes, footer_bytes)
+    try:
+        return parquet.read_metadata(pa.BufferReader(_MAGIC + footer + frame))
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(name, error) from error
 
 
 def require_columns(metadata: FileMetaData, name: str, *, numeric_ids: bool) -> None:

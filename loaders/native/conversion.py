@@ -31,6 +31,7 @@ from wattload.loaders.converters import (
     Shuffled,
     corrupt,
     packed_bytes,
+    read_metadata,
     require_columns,
     without_labels,
 )
@@ -69,10 +70,6 @@ if TYPE_CHECKING:
 
 
 _INT32, _TEXT, _NUMBER, _WHOLE = 0, 1, 2, 3
-_TAIL_BYTES = 64 << 10
-"""Read first of a Parquet file: its footer, if it is that short."""
-_FRAME_BYTES = 8
-"""The footer's length and the magic number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,7 +416,11 @@ def _write_packed(
     import pyarrow as pa
 
     try:
-        metadata = _read_metadata(source)
+        metadata = read_metadata(
+            source.name,
+            source.size_bytes,
+            lambda *place: next(source.read([place])).tobytes(),
+        )
         require_columns(metadata, source.name, numeric_ids=settings.numeric_ids)
         packing = _Packing(machine, source, metadata, settings)
         for batch, data in zip(packing.batches, source.read(packing.ranges), strict=True):
@@ -567,27 +568,6 @@ class _Packing:
         if plain_bytes > self._machine.data.size:
             raise PageError("a page is too long")
         return np.frombuffer(self._codec.decompress(stored, plain_bytes), np.uint8)
-
-
-def _read_metadata(source: Source) -> FileMetaData:
-    import pyarrow as pa
-    from pyarrow.parquet import read_metadata
-
-    tail_bytes = min(source.size_bytes, _TAIL_BYTES)
-    if tail_bytes < _FRAME_BYTES:
-        raise PageError(f"it has {tail_bytes} bytes")
-    for _ in range(2):
-        ((tail),) = (
-            each.tobytes() for each in source.read([(source.size_bytes - tail_bytes, tail_bytes)])
-        )
-        needed_bytes = int.from_bytes(tail[-_FRAME_BYTES:-4], "little") + _FRAME_BYTES
-        if needed_bytes <= tail_bytes:
-            break
-        tail_bytes = min(needed_bytes, source.size_bytes)
-    try:
-        return read_metadata(pa.BufferReader(parquet.MAGIC + tail))
-    except OSError as error:  # pyarrow's, without a number
-        raise PageError(str(error)) from error
 
 
 def _compression(metadata: FileMetaData) -> str:
