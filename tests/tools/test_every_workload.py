@@ -1,0 +1,83 @@
+"""The script that runs every workload by hand: a line for each run, and its exit status."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import every_workload
+from wattload.core.host.gpus import list_gpus
+from wattload.run.compose import options
+
+KILLED = "import os; os.kill(os.getpid(), 9)"
+REFUSED = "import sys; print('wattload: it is missing', file=sys.stderr); sys.exit(2)"
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    (_, *found, _) = capsys.readouterr().out.splitlines()
+    return found
+
+
+def test_a_run_has_a_line_with_its_status_and_checks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, runs = tmp_path / "new", tmp_path / "runs"
+    words = [str(target), "--runs", str(runs), "--workloads", "null", "--gpus", "0"]
+    assert every_workload.main([*words, "--repeat", "2"]) == 0
+    found = lines(capsys)
+    assert len(found) == len(list(runs.glob("*/record.json"))) == 2
+    assert all(each.startswith("null ") and "1 process, exit 0" in each for each in found)
+    assert all("checks: 1 passed" in each for each in found)
+
+
+def test_a_killed_run_has_a_line_and_the_others_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(every_workload, "WATTLOAD", (sys.executable, "-c", KILLED))
+    assert every_workload.main([str(tmp_path), "--gpus", "0"]) == 1
+    found = lines(capsys)
+    assert [each.split()[0] for each in found] == options("workload")
+    assert all("exit 137" in each for each in found)
+
+
+@pytest.mark.parametrize(("gpus", "status"), [(0, 0), (1, 1)])
+def test_a_refused_workload_is_left_out_where_there_is_no_gpu(
+    gpus: int,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(every_workload, "WATTLOAD", (sys.executable, "-c", REFUSED))
+    words = [str(tmp_path), "--workloads", "gpu_read", "--gpus", str(gpus)]
+    assert every_workload.main(words) == status
+    (found,) = lines(capsys)
+    assert found.split(maxsplit=1) == [
+        "gpu_read",
+        "left out: 1 process: wattload: it is missing",
+    ]
+
+
+def test_several_gpus_get_a_process_and_a_folder_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for mpirun refuses, as it does for a workload of one process."""
+    (tmp_path / "bin").mkdir()
+    mpirun = tmp_path / "bin/mpirun"
+    mpirun.write_text("#!/bin/sh\necho $* >&2\nexit 2\n")
+    mpirun.chmod(0o755)
+    monkeypatch.setattr(every_workload, "_mpirun", lambda: str(mpirun))
+    target, runs = tmp_path / "drive", tmp_path / "runs"
+    words = [str(target), "--runs", str(runs), "--workloads", "null", "--gpus", "3"]
+    assert every_workload.main(words) == 0
+    assert sorted(folder.name for folder in target.iterdir() if folder.name.isdigit()) == [*"012"]
+    alone, together = lines(capsys)
+    assert "1 process, exit 0" in alone
+    assert "1 process, exit 0" in together
+
+
+def test_the_host_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every_workload.main([str(tmp_path), "--repeat", "0"])
+    assert capsys.readouterr().out.startswith(f"{len(list_gpus())} GPUs, ")
