@@ -5,16 +5,16 @@ from __future__ import annotations
 import atexit
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 
-from wattload.core import interrupts
-from wattload.core.errors import INTERRUPTED, ConfigError, WattloadError
-
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 CONNECTING = frozenset({"run", "datagen", "plan"})
 """Commands whose ranks connect to each other, which releases the signals."""
+ALONE = "ranks=1"
+"""The setting with which a process connects to no others."""
 MOST_OPEN_FILES = 65536
 """What an engine with many files needs."""
 FIRST_RANK_S = 5.0
@@ -22,13 +22,40 @@ FIRST_RANK_S = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status (0, 1, 2, 3 or 130)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit status (0, 1, 2, 3 or 130).
+
+    Without ``argv`` this process is the command's own: it takes the words that started it.
+    """
+    if argv is not None:
+        return _run(argv)
+    early: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        early.append(number)
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, remember)  # until our own handlers are imported and in place
+    from wattload.cli.terminal import outlive_readers
+
+    outlive_readers()
+    return _run(sys.argv[1:], early)
+
+
+def _run(arguments: Sequence[str], early: Sequence[int] = ()) -> int:
+    """Run one command; signals of before are in ``early``."""
+    from wattload.core import interrupts
+    from wattload.core.errors import INTERRUPTED
+    from wattload.run.launcher import is_rank
+
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
     status = 1
     try:
         with interrupts.interruptible():
+            if _connects(words) and is_rank():
+                interrupts.hold()  # a rank that exits now leaves the others in MPI_Init
+            if early:
+                signal.raise_signal(early[0])
             status = _dispatch(words, debug=debug)
     except KeyboardInterrupt as error:
         if debug:
@@ -39,17 +66,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = end.code if isinstance(end.code, int) else 0
         raise
     finally:
-        if status and _is_waited_for(words):
-            from wattload.run.ranks import end_waiting_ranks
+        if status and _connects(words):
+            from wattload.run.ranks import end_waiting_ranks, is_unconnected
 
-            atexit.register(end_waiting_ranks, status)  # once a traceback has been printed
+            if is_unconnected():
+                atexit.register(end_waiting_ranks, status)  # once a traceback has been printed
     return status
+
+
+def _connects(words: Sequence[str]) -> bool:
+    """Return whether a command's ranks connect to each other."""
+    return not CONNECTING.isdisjoint(words[:1]) and ALONE not in (
+        word.lstrip("+") for word in words
+    )
 
 
 def _dispatch(words: Sequence[str], *, debug: bool) -> int:
     """Run the command; an error that a signal has caused is raised as ``KeyboardInterrupt``."""
-    if _is_rank() and CONNECTING.intersection(words[:1]):
-        interrupts.hold()  # a rank that exits now leaves the others in MPI_Init
+    from wattload.core import interrupts
+
     try:
         from wattload.cli.main import dispatch
         from wattload.cli.terminal import spell_what_is_missing
@@ -69,7 +104,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
             for note in getattr(error, "__notes__", ()):
                 interrupt.add_note(note)
             raise interrupt from error
-        return _explain(error, is_waited_for=_is_waited_for(words))
+        return _explain(error, words)
 
 
 def _raise_open_files() -> None:
@@ -82,6 +117,8 @@ def _raise_open_files() -> None:
 
 def _require_current_folder() -> None:
     """Raise ``ConfigError`` if the current folder was deleted: relative paths mean nothing then."""
+    from wattload.core.errors import ConfigError
+
     try:
         os.getcwd()  # noqa: PTH109 - Path would be imported for it
     except FileNotFoundError as error:
@@ -90,23 +127,31 @@ def _require_current_folder() -> None:
         ) from error
 
 
-def _explain(error: Exception, *, is_waited_for: bool) -> int:
+def _explain(error: Exception, words: Sequence[str]) -> int:
     """Print an error as one sentence and return its exit status."""
-    if isinstance(error, BrokenPipeError):
-        if sys.stderr is not None:
-            sys.stderr.close()  # nobody reads our output any more
-        return 1
-    from wattload.core.errors import host_fault
+    from wattload.core.errors import WattloadError, host_fault
 
     known = error if isinstance(error, WattloadError) else host_fault(error)
-    if known is not None:
-        if is_waited_for and not _is_first_rank():
-            time.sleep(FIRST_RANK_S)  # rank 0 ends this one here if it has the same error
-        if is_waited_for or _is_first_rank():
-            _print_error(str(known), error)
-        return known.exit_code
-    _print_error(f"{type(error).__name__}: {error} (--debug shows the traceback)", error)
-    return 1
+    if known is None:
+        _print_error(f"{type(error).__name__}: {error} (--debug shows the traceback)", error)
+        return 1
+    if _is_reported_here(words):
+        _print_error(str(known), error)
+    return known.exit_code
+
+
+def _is_reported_here(words: Sequence[str]) -> bool:
+    """Return whether this process prints an error that may have occurred on every rank."""
+    from wattload.run.launcher import is_first_rank
+    from wattload.run.ranks import is_connected
+
+    if not _connects(words) or is_first_rank():
+        return True
+    if is_connected():
+        return False
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(FIRST_RANK_S)  # most launchers end this one here if rank 0 has the same error
+    return True
 
 
 def _print_error(sentence: str, error: BaseException) -> None:
@@ -117,24 +162,6 @@ def _print_error(sentence: str, error: BaseException) -> None:
         notes = getattr(error, "__notes__", ())
         text = "\n".join([f"wattload: {sentence}", *notes])
         print("\n".join(map(printable, text.split("\n"))), file=sys.stderr)
-
-
-def _is_rank() -> bool:
-    return any(name in os.environ for name in RANK_VARIABLES)
-
-
-def _is_waited_for(words: Sequence[str]) -> bool:
-    """Return whether other ranks wait for this one, which has not connected to them."""
-    if not _is_rank() or not CONNECTING.intersection(words[:1]):
-        return False
-    from wattload.run.ranks import is_unconnected
-
-    return is_unconnected()
-
-
-def _is_first_rank() -> bool:
-    """Return whether this process is rank 0, which prints errors that occur on every rank."""
-    return all(os.environ.get(name, "0") in ("0", "") for name in RANK_VARIABLES)
 
 
 if __name__ == "__main__":

@@ -262,7 +262,6 @@ def write_out(text: str) -> None:
     """Write a text to standard output completely.
 
     Raises:
-        BrokenPipeError: the reader has closed the pipe.
         TargetError: it can't be written, for example because the disk is full.
     """
     if sys.stdout is None:
@@ -277,8 +276,6 @@ def write_out(text: str) -> None:
             if count is None:  # a full non-blocking pipe
                 select.select([], [raw], [])
             rest = rest[count or 0 :]
-    except BrokenPipeError:
-        raise
     except OSError as error:
         raise TargetError(
             f"standard output failed: {error.strerror}; the report written so far is truncated"

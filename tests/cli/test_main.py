@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.run.running import DEADLINE_S, environment
 from tests.second_user import as_other, need_second_user
 from wattload.__main__ import main
 
@@ -48,3 +51,36 @@ def test_a_folder_that_the_user_may_not_enter_is_one_sentence(tmp_path: Path) ->
         assert main(["clean", str(closed / "below")]) == 2
 
     as_other(clean)
+
+
+INTERRUPTED_IMPORT = """
+import importlib.abc, os, signal, sys
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "{module}":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["wattload", *sys.argv[1:]]
+from wattload.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("words", [["settings"], ["run", "workload=null"], ["--help"]])
+@pytest.mark.parametrize("module", ["wattload.core.interrupts", "wattload.cli.main"])
+def test_ctrl_c_while_a_command_is_still_imported_is_one_sentence(
+    tmp_path: Path, module: str, words: list[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT.format(module=module), *words],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "wattload: interrupted\n")

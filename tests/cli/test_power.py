@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import struct
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.model_host.settings import Knobs
 from tests.power.sampler_bench import ROOT
 from wattload.__main__ import main
 from wattload.cli.power import add_arguments, run
+from wattload.cli.terminal import outlive_readers
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
@@ -310,6 +313,15 @@ def test_sources_of_one_drive_share_a_line(
     assert "8.310\u00a0W (nvme_ipm, self_reported)  9.000\u00a0W (nvme_ocp, estimated)" in line
     assert "0 J counted (nvme_olec, self_reported)" in line
     assert line.endswith("PS0  37 °C")
+
+
+def test_watch_ends_when_nobody_reads_it(host: PowerHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, sink = os.pipe()
+    with os.fdopen(sink, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        outlive_readers()
+        os.close(source)
+        assert power(host, "watch", "--period", "0.01") == 0
 
 
 def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:

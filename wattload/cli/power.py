@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
+from wattload.cli.terminal import has_reader
 from wattload.core.clock import utc_text
 from wattload.core.errors import ConfigError, PowerError
 from wattload.core.power import Channel, PowerSource, SourceFacts
@@ -365,7 +366,7 @@ def _row(state: PowerStateFacts, *, is_current: bool) -> str:
 
 
 def watch(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str]) -> int:
-    """Print the devices' power until interrupted; returns 0.
+    """Print the devices' power until interrupted, or until nobody reads it; returns 0.
 
     Raises:
         PowerError: there is no power source for the devices.
@@ -392,6 +393,8 @@ def watch(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str]) 
             for line in _documents(present) if arguments.json else _lines(present, counters):
                 sys.stdout.write(line + "\n")
             sys.stdout.flush()
+            if not has_reader():
+                break
             schedule.advance(time.monotonic_ns())
     finally:
         for source in selection.sources:

@@ -6,14 +6,19 @@ On one that is not UTF-8, characters that it lacks are spelt in ASCII.
 from __future__ import annotations
 
 import codecs
+import errno
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wattload.core.host_paths import on_host
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 LABEL_WIDTH = 12
 NARROWEST = 20
@@ -43,6 +48,56 @@ class Line(NamedTuple):
     text: str
     style: str = ""
     wraps: bool = True
+
+
+class Output(FileIO):
+    """A standard stream of this process; what is written after its reader has left is dropped.
+
+    Readers leave in the middle of a run: ``head`` has its line, or a terminal is closed. The file
+    descriptor is then ``/dev/null``, also for libraries in C and for programs started later.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self.has_reader = True
+        self._is_terminal = self.isatty()
+
+    def write(self, content: ReadableBuffer, /) -> int | None:
+        try:
+            return super().write(content)
+        except OSError as error:
+            is_hang_up = self._is_terminal and error.errno == errno.EIO
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET) and not is_hang_up:
+                raise
+        self.has_reader = False
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+        return super().write(content)
+
+
+def outlive_readers() -> None:
+    """Let no command end, or end in another way, because nobody reads its output any more."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, TextIOWrapper):  # ``None`` if it was closed
+            output = Output(stream.fileno())
+            wrapped = TextIOWrapper(
+                output if stream.write_through else BufferedWriter(output),  # type: ignore[type-var]
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, wrapped)
+    if sys.stderr is None:  # closed: ``print`` would write to standard output
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+
+
+def has_reader() -> bool:
+    """Return whether somebody may still read standard output."""
+    output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return output.has_reader if isinstance(output, Output) else True
 
 
 def printable(text: str) -> str:
