@@ -30,8 +30,9 @@ LOAD = "load"
 NO_LOAD = "none"
 """The load that kept a run's host busy, and its name where there was none."""
 
-_NOT_CONDITIONS = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
-"""Settings that name a run or a class and not its work, and tables for all scales."""
+_NOT_CONDITIONS = frozenset({"_target_", "label", "runs", "ranks", "seed", "repeat", "scales"})
+"""Settings that name a run or a class and not its work, and tables for all scales. The ``ranks``
+that a run had are counted in its record."""
 
 _NOT_AXES = (
     "sweep",

@@ -62,6 +62,7 @@ def test_a_run_goes_on_when_its_reader_has_its_line(tmp_path: Path) -> None:
         cwd=tmp_path,
         stdout=sink,
         stderr=sink,
+        text=True,
     ) as process:
         os.close(sink)
         with os.fdopen(source) as reader:
@@ -81,6 +82,7 @@ def test_a_run_goes_on_when_its_terminal_is_closed(tmp_path: Path) -> None:
         cwd=tmp_path,
         stdout=end,
         stderr=end,
+        text=True,
         start_new_session=True,
     ) as process:
         os.close(end)

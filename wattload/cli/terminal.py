@@ -62,7 +62,7 @@ class Output(FileIO):
         self.has_reader = True
         self._is_terminal = self.isatty()
 
-    def write(self, content: ReadableBuffer, /) -> int | None:
+    def write(self, content: ReadableBuffer, /) -> int:
         try:
             return super().write(content)
         except OSError as error:
@@ -83,7 +83,7 @@ def outlive_readers() -> None:
         if isinstance(stream, TextIOWrapper):  # ``None`` if it was closed
             output = Output(stream.fileno())
             wrapped = TextIOWrapper(
-                output if stream.write_through else BufferedWriter(output),  # type: ignore[type-var]
+                output if stream.write_through else BufferedWriter(output),
                 encoding=stream.encoding,
                 errors=stream.errors,
                 line_buffering=stream.line_buffering,

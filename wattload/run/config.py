@@ -167,6 +167,12 @@ class RunConfig:
         MISSING, "Runs of each setting, or of each arm.", least=1, most=MOST_REPEATS
     )
     runs: str = setting(MISSING, "Folder for the results.")
+    ranks: int | None = setting(
+        None,
+        "Processes of the run; 1 runs this one alone, whatever a launcher's variables say.",
+        least=1,
+        unset="as many as the launcher started",
+    )
     interleave: str = setting(
         MISSING,
         "Order of two arms: abba alternates them; aa compares one setting with itself.",

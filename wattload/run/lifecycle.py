@@ -46,7 +46,7 @@ from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import preflight, require_controllers, writes_of
 from wattload.run.process import ProcessContext
-from wattload.run.ranks import is_host_leader, rest_until_all_here
+from wattload.run.ranks import override_text, rest_until_all_here
 from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspect_drives
 from wattload.run.record import (
     Findings,
@@ -216,7 +216,7 @@ class RunLifecycle:
         self._process.on_all_ranks(lambda: require_target_kind(self._config))
         targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
         inspections: Mapping[int, Inspection] = {}
-        if self._config.target.is_block and is_host_leader():
+        if self._config.target.is_block and self._process.is_host_leader:
             inspections, self._known = inspect_drives(self._config, targets)
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return Preview(config=self._config, targets=targets, plan=plan, drives=inspections)
@@ -276,7 +276,7 @@ class RunLifecycle:
         require_target_kind(self._config)
         targets = self._config.target.resolve(host=self._process.host)
         if self._config.target.is_block:
-            if is_host_leader():
+            if self._process.is_host_leader:
                 self._drives = claim_drives(self._config, targets)
                 for drive in self._drives.values():
                     self._resources.callback(drive.close)
@@ -397,7 +397,7 @@ class RunLifecycle:
         host = self._process.host
         own = Rank(host=host, pid=os.getpid(), cpus=frozenset(os.sched_getaffinity(0)))
         ranks = self._world.all_gather(own)
-        if not is_host_leader():
+        if not self._process.is_host_leader:
             return None
         load = LoadSession(self._config.load, host=host, ranks=ranks, recorder=context.recorder)
         self._resources.callback(load.close)
@@ -438,6 +438,7 @@ class RunLifecycle:
             started_utc=self._started_utc,
             workload=workload.name,
             world_size=self._world.world_size,
+            launch_remark=override_text(self._config.ranks),
         )
         reports = self._gather(context, capture, None)
         self._process.on_all_ranks(lambda: self._make_folder(header, reports))

@@ -54,7 +54,7 @@ def preflight(
         ConfigError: the number of processes does not fit, or a guard refuses the run.
         TargetError: the target is not writable, is too small, or refuses O_DIRECT.
     """
-    _check_ranks(plan, world_size)
+    _check_ranks(config.ranks, plan, world_size)
     for target in targets:
         _check_target(config, target, plan, len(targets))
         (ledger or WriteLedger()).check(config, target, writes_of(plan))
@@ -88,7 +88,12 @@ def writes_of(plan: WorkloadPlan) -> int:
     return plan.prepare_bytes + plan.run_bytes
 
 
-def _check_ranks(plan: WorkloadPlan, world_size: int) -> None:
+def _check_ranks(asked: int | None, plan: WorkloadPlan, world_size: int) -> None:
+    if asked not in (None, world_size):
+        raise ConfigError(
+            f"ranks={asked} asks for another number of processes than the {world_size} of this "
+            f"run; start it with mpirun -n {asked}, or leave ranks unset"
+        )
     if world_size < plan.minimum_ranks:
         raise ConfigError(
             f"this workload needs at least {plan.minimum_ranks} processes, got {world_size}; "

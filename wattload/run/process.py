@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
 from wattload.core import interrupts
-from wattload.core.errors import RankLostError, WattloadError, host_fault
+from wattload.core.errors import ConfigError, RankLostError, WattloadError, host_fault
 from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
+from wattload.run.launcher import is_first_of_host
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
-from wattload.run.ranks import connect, end_other_ranks, is_host_leader
+from wattload.run.ranks import connect, end_other_ranks
 
 T = TypeVar("T")
 
@@ -55,6 +56,8 @@ class ProcessContext:
     ledger: WriteLedger = field(default_factory=WriteLedger)
     progress: RankProgress = field(default_factory=RankProgress)
     board: Board | None = None
+    is_host_leader: bool = True
+    """Whether this is its host's first rank: the one that reads counters and power."""
     has_failed_on_all_ranks: bool = False
     """Whether every rank knows about the failure, so that none needs to be aborted."""
     _noted: set[str] = field(default_factory=set)
@@ -101,13 +104,20 @@ class ProcessContext:
 
 
 @contextmanager
-def unsampled_process(reporter: Reporter) -> Iterator[ProcessContext]:
+def unsampled_process(
+    config: RunConfig, reporter: Reporter, *, measures: bool = True
+) -> Iterator[ProcessContext]:
     """Connect the ranks and yield the context of a process that measures no power.
 
     Whatever ends the block on one rank alone ends all of them. A signal that came before the ranks
     were connected is raised in the block.
+
+    Raises:
+        MissingExtraError: a launcher started several processes and mpi4py is not installed.
+        ConfigError: MPI connects another number of processes, or the ranks are on several hosts.
     """
-    world, host, progress = connect(), socket.gethostname(), RankProgress()
+    world = connect(config.ranks, measures=measures)
+    host, progress = socket.gethostname(), RankProgress()
     process = ProcessContext(
         communicator=world,
         sampling=None,
@@ -115,9 +125,12 @@ def unsampled_process(reporter: Reporter) -> Iterator[ProcessContext]:
         reporter=reporter,
         progress=progress,
         board=gather_board(progress, world, host),
+        is_host_leader=_is_host_leader(config),
     )
     try:
         interrupts.release()  # see ``wattload.__main__``
+        leaders = world.all_gather((host, process.is_host_leader))
+        process.on_all_ranks(lambda: _require_one_host(leaders))
         yield process
     except RankLostError as lost:
         sys.exit(lost.status)
@@ -127,17 +140,42 @@ def unsampled_process(reporter: Reporter) -> Iterator[ProcessContext]:
         raise
 
 
+def _is_host_leader(config: RunConfig) -> bool:
+    return config.ranks == 1 or is_first_of_host()
+
+
+def _require_one_host(leaders: Sequence[tuple[str, bool]]) -> None:
+    """Refuse ranks on several hosts, each with a disk that would be counted as another's.
+
+    Args:
+        leaders: each rank's host, and whether it is its host's first.
+    """
+    hosts = list(dict.fromkeys(host for host, _ in leaders))
+    if len(hosts) > 1:
+        raise ConfigError(
+            f"the {len(leaders)} processes are on {len(hosts)} hosts ({', '.join(hosts)}); a run "
+            f"measures one host so far: start all of them on {hosts[0]}, for example with "
+            f"mpirun -host {hosts[0]}, or containers with uts: host"
+        )
+    first = sum(is_first for _, is_first in leaders)
+    if first != 1:
+        raise ConfigError(
+            f"{first} of {len(leaders)} processes call themselves the first of host {hosts[0]}: "
+            "variables of another launcher are set too; start them from a shell without these"
+        )
+
+
 @contextmanager
 def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessContext]:
     """Start or reach the sampler, connect the ranks, and yield the context of this process.
 
     Raises:
-        MissingExtraError: a launcher started several processes and mpi4py is not installed.
         PowerError: the sampler can't be started or reached.
+        MissingExtraError, ConfigError: as for ``unsampled_process``.
     """
     sampling: Sampling | None = None
     failure: Exception | None = None
-    if is_host_leader():
+    if _is_host_leader(config):
         try:
             sampling = Sampling.begin(Path(config.runs), config.power.sampler_socket)
         except Exception as error:  # the other ranks wait in MPI_Init for this one
@@ -148,7 +186,7 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
             raise failure
 
     try:
-        with unsampled_process(reporter) as process:
+        with unsampled_process(config, reporter) as process:
             process.sampling = sampling
             process.on_all_ranks(require_sampling)
             if process.is_root:

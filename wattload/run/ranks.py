@@ -12,15 +12,24 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core import interrupts
-from wattload.core.errors import INTERRUPTED, MissingExtraError, RunError, WattloadError
+from wattload.core.errors import (
+    INTERRUPTED,
+    ConfigError,
+    MissingExtraError,
+    RunError,
+    WattloadError,
+)
 from wattload.core.installation import install_command
 from wattload.core.interrupts import unlink_shared_memory, wait_for_reader
+from wattload.run.launcher import SRUN, JobSize, job_sizes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,36 +47,93 @@ CONNECT_TIMEOUT_S = 60
 LAUNCHER_VARIABLE = "PMI_FD"
 """The descriptor on which MPICH's launcher takes commands of PMI-1, one per line."""
 
-WORLD_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
+OPEN_MPI_ALONE = "OMPI_MCA_ess_singleton_isolated"
+"""Keeps Open MPI 4 from starting a daemon where another launcher started the process."""
 
-LOCAL_RANK_VARIABLES = (
-    "MPI_LOCALRANKID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "PMIX_LOCAL_RANK",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-)
+PMIX_VARIABLE = "PMIX_NAMESPACE"
+"""The name of a job whose launcher connects processes by PMIx, as Open MPI's does, and Slurm's."""
+
+ALONE = "or set ranks=1 to run this process alone"
 
 
-def connect() -> Communicator:
+def connect(ranks: int | None, *, measures: bool = True) -> Communicator:
     """Return the world that this process is part of.
+
+    Args:
+        ranks: how many processes the run is to have; with 1 it is alone, whatever launchers say.
+        measures: whether a world is refused that is not as large as a launcher says.
 
     Raises:
         MissingExtraError: a launcher started several processes and mpi4py is not installed.
+        ConfigError: MPI connects another number of processes than the launcher started.
     """
-    if not launched_by_mpi():
+    sizes = job_sizes()
+    if ranks == 1 or all(size.processes <= 1 for size in sizes):
         return LocalCommunicator()
     with interrupts.blocked(), _deadline(CONNECT_TIMEOUT_S):
         try:
-            from mpi4py import MPI
-        except ImportError as error:
+            mpi = _initialized()
+        except (ImportError, RuntimeError) as error:
+            if not measures:
+                return LocalCommunicator()
+            why = str(error).partition("\n")[0]
             raise MissingExtraError(
-                f"mpirun started several processes, but MPI can't be loaded ({error}); install it "
-                f"with {install_command(['mpi'])}"
+                f"{_started(sizes)}, but mpi4py can't be loaded ({why}), so each would be 1 "
+                f"process alone; install it with {install_command(['mpi'])}, {ALONE}"
             ) from error
-        world = MpiCommunicator(MPI.COMM_WORLD)
+        world = MpiCommunicator(mpi.COMM_WORLD) if mpi.Is_initialized() else LocalCommunicator()
         world.barrier()
         unlink_shared_memory()
-    return world
+    if not measures or world.world_size in {size.processes for size in sizes}:
+        return world
+    name, version = mpi.get_vendor()
+    by_slurm = ", with srun --mpi=pmix or --mpi=pmi2 if it supports that"
+    raise ConfigError(
+        f"{_started(sizes)}, but MPI connects {world.world_size}: mpi4py is on {name} "
+        f"{'.'.join(map(str, version))}; start it with that library's own mpirun"
+        f"{by_slurm if sizes[-1].launcher == SRUN else ''}, {ALONE}"
+    )
+
+
+def _initialized() -> ModuleType:
+    """Return mpi4py's module with MPI initialized, unless its library can't be in this job.
+
+    Raises:
+        ImportError: mpi4py is not installed.
+        RuntimeError: it finds no MPI library.
+    """
+    import mpi4py
+
+    mpi4py.rc(initialize=False, finalize=True)
+    os.environ.setdefault(OPEN_MPI_ALONE, "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mpi4py's of another launcher: ``connect`` refuses it
+        from mpi4py import MPI
+
+        if PMIX_VARIABLE in os.environ and MPI.get_vendor()[0] == "MPICH":
+            # MPICH without PMIx aborts the process in MPI_Init. A session reports it.
+            try:
+                MPI.Session.Init(errhandler=MPI.ERRORS_RETURN).Finalize()
+            except MPI.Exception:
+                return MPI
+        MPI.Init_thread()
+    return MPI
+
+
+def _started(sizes: Sequence[JobSize]) -> str:
+    """Return what launchers say, as the beginning of a sentence."""
+    several = [size for size in sizes if size.processes > 1]
+    variables = " and ".join(map(str, several))
+    return f"a launcher started {several[0].processes} processes ({variables})"
+
+
+def override_text(ranks: int | None) -> str:
+    """Return a sentence on what launchers said if ``ranks=1`` overrides it, else ``""``."""
+    several = [size for size in job_sizes() if size.processes > 1]
+    if ranks != 1 or not several:
+        return ""
+    started = _started(several)
+    return f"By ranks=1 this process ran alone, although {started}."
 
 
 @contextmanager
@@ -81,18 +147,20 @@ def _deadline(seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
-def launched_by_mpi() -> bool:
-    """Return whether a launcher started this process as one of several."""
-    return any(int(os.environ.get(name, "1") or 1) > 1 for name in WORLD_SIZE_VARIABLES)
+def is_connected() -> bool:
+    """Return whether MPI has connected this process to others."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1
 
 
 def is_unconnected() -> bool:
-    """Return whether MPICH started this process as one of several and it has not called MPI_Init.
+    """Return whether MPICH started this process as one of several and it is not connected to them.
 
     Other launchers end the other ranks themselves.
     """
     descriptor = os.environ.get(LAUNCHER_VARIABLE, "")
-    is_known = descriptor.isdecimal() and launched_by_mpi() and "mpi4py.MPI" not in sys.modules
+    is_one_of_several = any(size.processes > 1 for size in job_sizes())
+    is_known = descriptor.isdecimal() and is_one_of_several and not is_connected()
     try:
         return is_known and stat.S_ISSOCK(os.fstat(int(descriptor)).st_mode)
     except OSError:  # a variable that this process inherited without the descriptor
@@ -104,11 +172,6 @@ def end_waiting_ranks(status: int) -> None:
     with suppress(OSError):  # the launcher has ended
         wait_for_reader()
         os.write(int(os.environ[LAUNCHER_VARIABLE]), f"cmd=abort exitcode={status}\n".encode())
-
-
-def is_host_leader() -> bool:
-    """Return whether the launcher calls this its host's first rank; true without a launcher."""
-    return all(os.environ.get(name, "0") in ("0", "") for name in LOCAL_RANK_VARIABLES)
 
 
 class LocalCommunicator:

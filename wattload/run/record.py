@@ -79,6 +79,8 @@ class Header:
     started_utc: str
     workload: str
     world_size: int
+    launch_remark: str = ""
+    """What launchers said of the number of processes if a setting overrode it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,15 +373,16 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         or (block_bytes if isinstance(block_bytes, int) else None),
         paths=tuple(findings.outcome.paths),
         facts=outcome.facts.model_dump(mode="json") if outcome.facts is not None else {},
-        remarks=_remarks(findings.outcome),
+        remarks=_remarks(header, findings.outcome),
         data=findings.data,
     )
 
 
-def _remarks(outcome: Outcome) -> tuple[str, ...]:
-    """Return the remarks on the run and on its data paths, each once."""
+def _remarks(header: Header, outcome: Outcome) -> tuple[str, ...]:
+    """Return the remarks on the run, its processes and its data paths, each once."""
+    of_processes = [header.launch_remark] if header.launch_remark else []
     of_paths = (remark for path in outcome.paths for remark in path.remarks)
-    return tuple(dict.fromkeys((*outcome.remarks, *of_paths)))
+    return tuple(dict.fromkeys((*of_processes, *outcome.remarks, *of_paths)))
 
 
 def _judged(record: RunRecord, findings: Findings) -> RunRecord:

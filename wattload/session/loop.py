@@ -39,7 +39,7 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataRecord | None:
     Returns the data's facts on rank 0; ``None`` on other ranks and where a run needs no data.
     """
     config, _ = compose(overrides)
-    with unsampled_process(reporter) as process:
+    with unsampled_process(config, reporter) as process:
         composed = overrides
         if config.sweep.searches:
             plan = process.on_all_ranks(lambda: plan_search(overrides, process.communicator))
@@ -52,7 +52,8 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataRecord | None:
 
 def plan_run(overrides: Sequence[str], reporter: Reporter) -> Preview:
     """Return what one run would do to its targets; changes nothing."""
-    with unsampled_process(reporter) as process:
+    config, _ = compose(overrides)
+    with unsampled_process(config, reporter, measures=False) as process:
         return preview_run(process, overrides)
 
 

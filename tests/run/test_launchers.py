@@ -1,0 +1,233 @@
+"""No rank believes to be alone: launchers, MPI libraries and Slurm's steps that disagree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.run.running import DEADLINE_S, command, environment, mpirun, record_of, run_folders
+
+NULL = ("workload=null", "power=none")
+LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "MPI_LOCAL", "HYD")
+
+
+def start(folder: Path, words: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command without the variables of a launcher that these tests may run under."""
+    inherited = environment(folder, **variables).items()
+    own = {k: v for k, v in inherited if k in variables or not k.startswith(LAUNCHER_VARIABLES)}
+    return subprocess.run(
+        words,
+        env=own,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def refusal(done: subprocess.CompletedProcess[str], folder: Path) -> str:
+    """Return the one sentence of a run that was refused, and left no record.
+
+    On a busy host a second rank may not wait long enough for the first one, and say the same.
+    """
+    (sentence,) = {line for line in done.stderr.splitlines() if line.startswith("wattload: ")}
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "RuntimeWarning" not in done.stderr
+    assert not run_folders(folder / "runs")
+    return sentence
+
+
+def need_mpi() -> None:
+    pytest.importorskip("mpi4py")
+    mpirun()
+
+
+def open_mpi() -> tuple[str, str]:
+    """Return Open MPI's launcher and library, which Debian has in ``openmpi-bin``."""
+    launcher = shutil.which("mpirun.openmpi")
+    libraries = sorted(Path("/usr/lib").glob("*/libmpi.so.40"))
+    if launcher is None or not libraries:
+        pytest.skip("needs Open MPI (apt-get install openmpi-bin)")
+    need_mpi()
+    return launcher, str(libraries[0])
+
+
+def by_open_mpi(launcher: str, words: Sequence[str]) -> list[str]:
+    return [launcher, "--allow-run-as-root", "--oversubscribe", "-n", "2", *words]
+
+
+def is_on_mpich() -> bool:
+    question = "from mpi4py import MPI; print(MPI.get_vendor()[0])"
+    done = subprocess.run(
+        [sys.executable, "-c", question], capture_output=True, text=True, check=False
+    )
+    return done.stdout == "MPICH\n"
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"])
+def test_variables_of_two_processes_and_an_mpi_of_one_are_refused(
+    tmp_path: Path, name: str
+) -> None:
+    need_mpi()
+    sentence = refusal(start(tmp_path, command(tmp_path, *NULL), **{name: "2"}), tmp_path)
+    assert f"started 2 processes ({name}=2, set by " in sentence
+    assert "but MPI connects 1: mpi4py is on " in sentence
+    assert sentence.endswith("mpirun, or set ranks=1 to run this process alone")
+
+
+def test_mpich_under_open_mpi_s_launcher_is_refused(tmp_path: Path) -> None:
+    """MPICH without PMIx would abort in MPI_Init, in C."""
+    launcher, _ = open_mpi()
+    if not is_on_mpich():
+        pytest.skip("mpi4py is not on MPICH")
+    done = start(tmp_path, by_open_mpi(launcher, command(tmp_path, *NULL)))
+    sentence = refusal(done, tmp_path)
+    assert "OMPI_COMM_WORLD_SIZE=2, set by Open MPI's mpirun" in sentence
+    assert "mpi4py is on MPICH" in sentence
+
+
+def test_open_mpi_under_mpich_s_launcher_is_refused(tmp_path: Path) -> None:
+    _, library = open_mpi()
+    done = start(tmp_path, command(tmp_path, *NULL, ranks=2), MPI4PY_LIBMPI=library)
+    sentence = refusal(done, tmp_path)
+    assert "PMI_SIZE=2" in sentence
+    assert "mpi4py is on Open MPI" in sentence
+
+
+def test_open_mpi_under_its_own_launcher_is_one_run_of_two_ranks(tmp_path: Path) -> None:
+    launcher, library = open_mpi()
+    words = by_open_mpi(launcher, command(tmp_path, *NULL))
+    done = start(tmp_path, words, MPI4PY_LIBMPI=library)
+    assert done.returncode == 0, done.stderr
+    assert record_of(tmp_path).workload.rank_count == 2
+
+
+def test_a_launcher_without_mpi4py_is_refused(tmp_path: Path) -> None:
+    need_mpi()
+    hidden = tmp_path / "mpi4py"
+    hidden.mkdir()
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'mpi4py'\")\n")
+    path = os.pathsep.join([str(tmp_path), environment(tmp_path)["PYTHONPATH"]])
+    done = start(tmp_path, command(tmp_path, *NULL, ranks=2), PYTHONPATH=path)
+    sentence = refusal(done, tmp_path)
+    assert "started 2 processes" in sentence
+    assert "mpi4py can't be loaded (No module named 'mpi4py')" in sentence
+
+
+def slurm(**changes: str) -> dict[str, str]:
+    """Return the variables that ``srun -n 2`` sets in a task; nothing here has Slurm itself."""
+    step = {
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEPID": "0",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+    }
+    return {**step, **changes}
+
+
+def as_task(words: Sequence[str]) -> list[str]:
+    """Return a command whose shell is the task of a step; the run is its child."""
+    return ["sh", "-c", 'SLURM_TASK_PID=$$ "$@"; exit $?', "task", *words]
+
+
+def test_a_task_of_a_slurm_step_is_not_alone(tmp_path: Path) -> None:
+    need_mpi()
+    done = start(tmp_path, as_task(command(tmp_path, *NULL)), **slurm())
+    sentence = refusal(done, tmp_path)
+    assert (
+        "started 2 processes (SLURM_STEP_NUM_TASKS=2, set by srun), but MPI connects 1" in sentence
+    )
+    assert "srun --mpi=pmix" in sentence
+
+
+def test_every_task_of_a_step_explains_itself(tmp_path: Path) -> None:
+    """``srun`` leaves the others running when one has failed."""
+    need_mpi()
+    second = slurm(SLURM_PROCID="1", SLURM_LOCALID="1")
+    done = start(tmp_path, as_task(command(tmp_path, *NULL)), **second)
+    assert "SLURM_STEP_NUM_TASKS=2" in refusal(done, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_NTASKS": "16", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"},  # sbatch -n 16, salloc
+        slurm(SLURM_STEP_ID="4294967291", SLURM_STEP_NUM_TASKS="16"),  # a batch script's step
+        slurm(SLURM_STEP_ID="4294967290", SLURM_STEP_NUM_TASKS="16"),  # an interactive step
+        slurm(SLURM_STEP_NUM_TASKS="1"),
+        slurm(SLURM_PROCID="1", SLURM_TASK_PID="1"),  # exported into somebody else's process
+    ],
+)
+def test_other_processes_of_a_slurm_job_are_alone(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    words = command(tmp_path, *NULL)
+    done = start(tmp_path, words if "SLURM_TASK_PID" in variables else as_task(words), **variables)
+    assert done.returncode == 0, done.stderr
+    assert record_of(tmp_path).workload.rank_count == 1
+
+
+def test_ranks_1_overrides_a_launcher_and_the_record_says_so(tmp_path: Path) -> None:
+    words = command(tmp_path, *NULL, "ranks=1")
+    inherited = {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALRANKID": "1"}
+    done = start(tmp_path, words, **inherited)
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    assert (record.workload.rank_count, len(record.hosts)) == (1, 1)
+    remark = record.workload.remarks[0]
+    assert remark.startswith("By ranks=1 this process ran alone, although a launcher started 2")
+    assert "PMI_SIZE=2" in remark
+
+
+def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    done = start(tmp_path, command(tmp_path, *NULL, "ranks=3"))
+    assert refusal(done, tmp_path).startswith("wattload: ranks=3 asks for another number")
+
+
+@pytest.mark.parametrize("words", [["plan", "null"], ["settings"], ["clean", "."]])
+def test_commands_that_measure_nothing_do_not_look(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "target").mkdir()
+    target = [f"target.path={tmp_path / 'target'}"] if words[0] == "plan" else []
+    done = start(
+        tmp_path, [sys.executable, "-m", "wattload", *words, *target], OMPI_COMM_WORLD_SIZE="2"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_error_of_a_command_that_measures_nothing_is_printed_by_any_rank(
+    tmp_path: Path,
+) -> None:
+    words = [sys.executable, "-m", "wattload", "report", "nothing"]
+    done = start(tmp_path, words, PMI_SIZE="2", PMI_RANK="1")
+    assert done.returncode == 2
+    assert "nothing does not exist" in done.stderr
+
+
+def test_two_host_names_in_one_job_are_refused(tmp_path: Path) -> None:
+    """The second rank has a host name of its own, in a UTS namespace."""
+    need_mpi()
+    rename = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "rank"]
+    if subprocess.run([*rename, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs root, for a UTS namespace")
+    words = command(tmp_path, *NULL)
+    done = start(tmp_path, [mpirun(), "-n", "1", *words, ":", "-n", "1", *rename, *words])
+    sentence = refusal(done, tmp_path)
+    assert f"the 2 processes are on 2 hosts ({os.uname().nodename}, elsewhere)" in sentence
+    assert "a run measures one host so far" in sentence
+
+
+def test_a_host_without_a_first_rank_is_refused(tmp_path: Path) -> None:
+    need_mpi()
+    words = command(tmp_path, *NULL, ranks=2)
+    done = start(tmp_path, words, OMPI_COMM_WORLD_LOCAL_RANK="1")
+    assert "0 of 2 processes call themselves the first of host" in refusal(done, tmp_path)
