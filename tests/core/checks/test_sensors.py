@@ -78,6 +78,12 @@ def test_one_source_alone_or_without_a_figure_is_not_checked() -> None:
     assert found.verdict == "not_checked"
     assert found.sentence == "nvme_25h has no figure: the meter was away."
     assert "there is no source" in check(record, "energy_cross_check").sentence
+    elsewhere = whole(record, "nvml", 9.0).model_copy(update={"device": "GPU-1"})
+    apart = with_power(record, whole_run=(whole(record, "ipm", 1200.0), elsewhere))
+    found = check(apart, "energy_cross_check")
+    assert found.sentence.endswith(
+        ": ipm and nvml did not read the same device over the same time."
+    )
 
 
 def with_lifetime(record: RunRecord, before_wh: int | None, after_wh: int | None) -> RunRecord:

@@ -46,7 +46,14 @@ def energy_cross_check(record: RunRecord) -> Sequence[Check]:
     if checks:
         return checks
     sources = sorted({energy.source for energy in record.power.whole_run})
-    reason = f"{' and '.join(sources)} is the only source" if sources else "there is no source"
+    reason = "there is no source"
+    if sources:
+        verb = (
+            "is the only source"
+            if len(sources) == 1
+            else "did not read the same device over the same time"
+        )
+        reason = f"{' and '.join(sources)} {verb}"
     sentence = f"Nothing to compare the whole run's energy with: {reason}."
     cause = "one power sensor" if sources else NO_SENSOR
     return [unknown("energy_cross_check", sentence, cause=cause)]
