@@ -16,6 +16,7 @@ file for each id. Ids are int32 there too, the smallest type for a modulus of 40
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import struct
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import DataError
 from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.data_folder import open_data_folder
-from wattload.loaders.data.gz_text import is_gz, open_text
+from wattload.loaders.data.gz_text import first_text, is_gz, open_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -44,6 +45,9 @@ Moved = Callable[[int, int, int], None]
 
 LINE_LIMIT_BYTES = 64 << 10
 """No line of a day file is longer; Criteo's have some 250 bytes."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""What some editors put at the start of UTF-8 text; it is skipped there, and only there."""
 
 _GZ_START = b"\x1f\x8b"
 _DAY_NAME = re.compile(r"day_([0-9]+)(\.gz)?\Z")
@@ -176,43 +180,64 @@ class CountedFile(io.FileIO):
 def day_files(source: Path) -> tuple[Path, ...]:
     """Return the day files of a path: itself, or ``day_0`` or ``day_0.gz``, ``day_1``, ... in it.
 
-    Of a day that is there both ways, the plain file is taken. Symbolic links are resolved; nothing
-    is opened for writing.
+    Symbolic links are resolved; nothing is opened for writing.
 
     Raises:
-        DataError: there are none, one is empty, or a name does not say that it is gz.
+        DataError: there are none, a day is missing between others or there twice, one is empty, or
+            a name does not say that it is gz.
     """
-    if source.is_dir():
-        in_order = sorted(source.iterdir(), key=lambda path: path.name, reverse=True)
-        found = {int(match[1]): path for path in in_order if (match := _day(path))}
-        paths = tuple(found[day].resolve() for day in sorted(found))
-    else:
-        paths = (source.resolve(),)
-    if not paths:
-        raise DataError(f"{source} has no day files, which are named day_0 or day_0.gz, day_1, ...")
+    paths = _days_in(source) if source.is_dir() else (source,)
     for path in paths:
         _require_text(path)
-    return paths
+    return tuple(path.resolve() for path in paths)
 
 
-def _day(path: Path) -> re.Match[str] | None:
-    return _DAY_NAME.match(path.name) if path.is_file() else None
+def _days_in(folder: Path) -> tuple[Path, ...]:
+    found: dict[int, Path] = {}
+    for path in sorted(folder.iterdir()):
+        match = _DAY_NAME.match(path.name) if path.is_file() else None
+        if match is None:
+            continue
+        other = found.setdefault(int(match[1]), path)
+        if other != path:
+            raise DataError(
+                f"{folder} has day {match[1]} twice, as {other.name} and {path.name}; move the one "
+                "that is not to be read out of the folder"
+            )
+    if not found:
+        raise DataError(f"{folder} has no day files, which are named day_0 or day_0.gz, day_1, ...")
+    first, last = min(found), max(found)
+    missing = next((day for day in range(first, last) if day not in found), None)
+    if missing is not None:
+        raise DataError(
+            f"{folder} has {len(found)} of the days {first} to {last}, without day_{missing}; copy "
+            "what is missing, or link the days to be read as day_0, day_1, ... into a new folder"
+        )
+    return tuple(found[day] for day in sorted(found))
 
 
 def _require_text(path: Path) -> None:
+    """Raise ``DataError`` for a file that can't be read, has no text, or has the wrong name."""
     try:
         with path.open("rb") as file:
-            start = file.read(2)
+            start = file.read(len(_GZ_START))
+        if start and (start == _GZ_START) != is_gz(path):
+            raise DataError(
+                f"{path} is not gz data, as its name says; rename it"
+                if is_gz(path)
+                else f"{path} is gz data; its name has to end in .gz"
+            )
+        start = first_text(path, len(BYTE_ORDER_MARK) + 1)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
-    if not start:
+    if not start[mark_bytes(start) :]:
         raise DataError(f"{path} is empty; a day file has a line for each click")
-    if (start == _GZ_START) != is_gz(path):
-        raise DataError(
-            f"{path} is not gz data, as its name says; rename it"
-            if is_gz(path)
-            else f"{path} is gz data; its name has to end in .gz"
-        )
+
+
+def mark_bytes(text: bytes | memoryview | Bytes) -> int:
+    """Return the size of the byte order mark at the start of a text, 0 if it has none."""
+    is_marked = bytes(text[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK
+    return len(BYTE_ORDER_MARK) if is_marked else 0
 
 
 def balanced_count(*, file_count: int, worker_count: int, size_bytes: int, part_bytes: int) -> int:
@@ -365,6 +390,24 @@ def split_rows(rows: NDArray[np.int32]) -> Iterator[Bytes]:
         yield np.ascontiguousarray(rows[:, column]).view(np.uint8)
 
 
+def size_files(table_rows: Sequence[int]) -> dict[str, bytes]:
+    """Return the files that say how large the embedding table of each column has to be, by name.
+
+    ``table_rows`` has the rows of each table: one more than the largest id that may come.
+    ``model_size.json`` has these largest ids, from which NVIDIA's ``split_dataset.py`` makes rows
+    again, by the names in NVIDIA's own files. ``day_fea_count.npz`` has the rows, int32, shape
+    (categorical columns,), for facebookresearch/dlrm's ``CriteoBinDataset``.
+    """
+    first = 1 + len(INTEGERS)
+    largest_ids = {f"_c{column}": rows - 1 for column, rows in enumerate(table_rows, first)}
+    counts = io.BytesIO()
+    np.savez_compressed(counts, counts=np.array(table_rows, "<i4"))
+    return {
+        "model_size.json": json.dumps(largest_ids, indent=4).encode(),
+        "day_fea_count.npz": counts.getvalue(),
+    }
+
+
 def _label(text: bytes) -> int:
     if text not in {b"0", b"1"}:
         raise ValueError(f"{LABEL} is {text!r}; it must be 0 or 1")
@@ -392,7 +435,8 @@ class Block:
     """Whole lines of a day file; ``text`` is valid until the next block is requested.
 
     ``row_count`` is the number of line ends, plus one for a last line without one. ``is_plain`` is
-    false if there is a blank or an x in it: pyarrow parses `` 5`` and ``0x5`` as numbers.
+    false if there is a blank or an x in it, which pyarrow parses as numbers in `` 5`` and ``0x5``,
+    or if it starts with a byte order mark, which pyarrow skips.
     """
 
     text: memoryview
@@ -403,6 +447,8 @@ class Block:
 
 def read_blocks(file: io.RawIOBase, part: Part, block_bytes: int) -> Iterator[Block]:
     """Yield the lines of a part in blocks of at most ``block_bytes``; the file is at its start.
+
+    A byte order mark at the start of the day file is left out.
 
     Raises:
         DataError: a line is longer than a block, or the file changed while it was read.
@@ -416,11 +462,13 @@ def read_blocks(file: io.RawIOBase, part: Part, block_bytes: int) -> Iterator[Bl
         if not end:
             raise long_line(part.source, offset)
         ragged = buffer[end - 1] != ord("\n")
+        start = 0 if offset else mark_bytes(view)
         yield Block(
-            text=view[:end],
-            offset_bytes=offset,
+            text=view[start:end],
+            offset_bytes=offset + start,
             row_count=buffer.count(b"\n", 0, end) + ragged,
-            is_plain=all(buffer.find(odd, 0, end) < 0 for odd in (b" ", b"x", b"X")),
+            is_plain=not mark_bytes(view[start:])
+            and all(buffer.find(odd, 0, end) < 0 for odd in (b" ", b"x", b"X")),
         )
         offset, held = offset + end, held - end
         view[:held] = bytes(view[end : end + held])

@@ -54,6 +54,15 @@ def open_text(path: Path, offset_bytes: int = 0) -> io.BufferedIOBase:
     return text
 
 
+def first_text(path: Path, size_bytes: int) -> bytes:
+    """Return the first bytes of a file's text, fewer only if it has no more.
+
+    Raises ``DataError`` for gz data that is damaged there.
+    """
+    with closing(open_text(path)) as file:
+        return file.read(size_bytes)
+
+
 def unpacked_ratio(path: Path) -> float:
     """Return an estimate of a file's bytes of text per byte, from its start; 1 for a plain one.
 
@@ -65,7 +74,7 @@ def unpacked_ratio(path: Path) -> float:
         start = file.read(_STEP_BYTES)
     member = zlib.decompressobj(_GZ_FORMAT)
     text = _decompress(member, start, path, 0)
-    return len(text) / (len(start) - len(member.unconsumed_tail))
+    return len(text) / (len(start) - len(member.unconsumed_tail) - len(member.unused_data))
 
 
 def chunks_of(path: Path) -> Iterator[bytes]:
@@ -78,10 +87,12 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 def unpack(path: Path, chunks: Iterable[bytes | memoryview]) -> Generator[bytes, None, None]:
     """Yield the text of a gz file whose bytes come in ``chunks``; members may follow each other.
 
+    Zero bytes at the end are padding, as for gzip(1).
+
     Raises:
         DataError: the file is cut short or damaged, or something else follows; it names the byte.
     """
-    member, offset = zlib.decompressobj(_GZ_FORMAT), 0
+    member, offset, padding = zlib.decompressobj(_GZ_FORMAT), 0, None
     for chunk in chunks:
         view = memoryview(chunk).cast("B")
         for first in range(0, len(view), _STEP_BYTES):
@@ -89,11 +100,17 @@ def unpack(path: Path, chunks: Iterable[bytes | memoryview]) -> Generator[bytes,
             end = offset + len(data)
             while data:
                 if member.eof:
-                    member, start = zlib.decompressobj(_GZ_FORMAT), end - len(data)
-                    if not b"\x1f\x8b".startswith(data[:2]):
+                    start = end - len(data)
+                    if not any(data):
+                        padding = start if padding is None else padding
+                        break
+                    if padding is not None or not b"\x1f\x8b".startswith(data[:2]):
+                        start = start if padding is None else padding
                         raise DataError(
-                            f"{path}, byte {start}: garbage after the end of the gz data"
+                            f"{path}, byte {start}: garbage after the end of the gz data; copy the "
+                            f"file again, or cut it off there with `truncate -s {start}`"
                         )
+                    member = zlib.decompressobj(_GZ_FORMAT)
                 piece = _decompress(member, data, path, end - len(data))
                 data = member.unused_data if member.eof else member.unconsumed_tail
                 if piece:

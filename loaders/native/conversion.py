@@ -60,6 +60,7 @@ from wattload.loaders.native.direct_files import (
     Text,
     new_files,
     with_line_end,
+    without_mark,
 )
 from wattload.loaders.native.parquet import Chunk, Column, PageError, RowGroup
 from wattload.loaders.native.shuffle import scatter_rows, shuffle_rows
@@ -186,7 +187,7 @@ class NativeConverter:
         memory, end = machine.inputs[0], part.size_bytes
         with open_text(part.source, part.start_bytes) as file:
             file.readinto(memory[:end].data)
-        block = (part.start_bytes, with_line_end(memory, 0, end))
+        block = without_mark(part.start_bytes, with_line_end(memory, 0, end))
         self._in_memory(machine, [block], part, settings)
 
     @staticmethod

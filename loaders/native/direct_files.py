@@ -35,6 +35,7 @@ from wattload.loaders.data.criteo_day_files import (
     Span,
     changed,
     long_line,
+    mark_bytes,
 )
 from wattload.loaders.data.data_folder import open_data_folder
 from wattload.loaders.data.gz_text import Ahead, PieceReader, is_gz, unpack
@@ -242,7 +243,7 @@ class Text:
                     raise long_line(part.source, offset + length - kept)
                 held = np.frombuffer(tail[len(tail) - kept :], np.uint8)
                 text = memory[start : end - kept]
-            yield offset + start - LINE_LIMIT_BYTES, text
+            yield without_mark(offset + start - LINE_LIMIT_BYTES, text)
 
     def _read(self) -> Iterator[tuple[int, int, Bytes]]:
         """Yield offset and length of each block of a plain file, and its memory."""
@@ -288,6 +289,12 @@ def divided(extents: Sequence[Extent], most_bytes: int) -> list[Extent]:
         for each in extents
         for done in range(0, each.length_bytes, most_bytes)
     ]
+
+
+def without_mark(offset: int, text: Bytes) -> tuple[int, Bytes]:
+    """Return a place in a day file and the text there, both behind a mark at the file's start."""
+    start = 0 if offset else mark_bytes(text)
+    return offset + start, text[start:]
 
 
 def with_line_end(memory: Bytes, start: int, end: int) -> Bytes:

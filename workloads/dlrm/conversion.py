@@ -44,6 +44,7 @@ from wattload.loaders.data.criteo_day_files import (
     category_paths,
     id_paths,
     packed_paths,
+    size_files,
 )
 from wattload.loaders.data.data_folder import (
     DataFolder,
@@ -645,6 +646,15 @@ class Outputs:
                 folder.discard(path.name)
             else:
                 folder.record(path.name, size_bytes, None)
+
+    def keep_sizes(self, table_rows: Sequence[int]) -> None:
+        """Write and list what the readers of the rows open to know the embedding tables' sizes."""
+        folder = self.folders[0]
+        for name, content in size_files(table_rows).items():
+            folder.reserve(name)
+            with folder.open() as opened:
+                opened.write(name, content)
+            folder.record(name, len(content), None)
 
     def abandon(self) -> None:
         """Remove this rank's files, but those that the next start keeps."""

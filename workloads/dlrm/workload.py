@@ -32,7 +32,9 @@ from wattload.loaders.converters import (
 )
 from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_day_files import (
+    BYTE_ORDER_MARK,
     CATEGORICALS,
+    ID_MODULUS,
     ROW_BYTES,
     SPLIT_ROW_BYTES,
     BadLineError,
@@ -43,7 +45,7 @@ from wattload.loaders.data.criteo_day_files import (
     first_lines,
 )
 from wattload.loaders.data.data_folder import noting_what_remains
-from wattload.loaders.data.gz_text import is_gz
+from wattload.loaders.data.gz_text import first_text, is_gz
 from wattload.loaders.data.verification import digests_check
 from wattload.results.dlrm import DlrmFacts, DlrmSettings
 from wattload.workloads.dlrm import checks
@@ -105,6 +107,7 @@ class Dlrm:
         self._outputs: Outputs | None = None
         self._converted = ConversionResult()
         self._phases: Sequence[Step] = ()
+        self._table_rows: Sequence[int] = (ID_MODULUS,) * len(CATEGORICALS)
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
@@ -268,6 +271,8 @@ class Dlrm:
             outputs.remove()
         context.communicator.barrier()
         if context.communicator.rank == 0:
+            if self._config.keep_output:
+                outputs.keep_sizes(self._table_rows)
             for folder in outputs.folders:
                 if self._config.keep_output:
                     folder.seal()
@@ -447,6 +452,8 @@ class Dlrm:
             numbered[number % world.world_size][number // world.world_size]
             for number in range(len(CATEGORICALS) if self._config.frequency_threshold else 0)
         ]
+        category_sizes = tuple(FIRST_NUMBER + column.known_count for column in columns)
+        self._table_rows = category_sizes or self._table_rows
         all_steps = list(chain.from_iterable(steps))
         self._phases = [total(name, all_steps) for name in self._phase_names]
         return Outcome(
@@ -457,7 +464,7 @@ class Dlrm:
                 gz_bytes=sum(file.content.size_bytes for file in days.gz_files),
                 row_count=sum(rows),
                 dropped_count=sum(count for count, _ in dropped),
-                category_sizes=tuple(FIRST_NUMBER + column.known_count for column in columns),
+                category_sizes=category_sizes,
                 rare_id_counts=tuple(column.rare_count for column in columns),
                 spilled_bytes=sum(column.spilled_bytes for column in columns),
                 ceiling_bytes_per_s=sum(ceilings),
@@ -491,6 +498,10 @@ class Dlrm:
                 else f"{count} lines were not rows and were"
             )
             yield f"{rows} dropped, as workload.bad_rows=drop requests; the first: {first}."
+        marked = [path for path in days.paths if first_text(path, 3) == BYTE_ORDER_MARK]
+        if marked:
+            files = f"{marked[0]} begins" if len(marked) == 1 else f"{len(marked)} day files begin"
+            yield f"{files} with a UTF-8 byte order mark, which belongs to no row and was skipped."
         workers = self._workers(context) * context.communicator.world_size
         gz_count = len(days.gz_files)
         if gz_count % workers:

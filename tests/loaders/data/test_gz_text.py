@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import random
+import subprocess
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -48,6 +49,9 @@ def test_no_piece_is_larger_however_well_it_was_packed(tmp_path: Path) -> None:
     assert sum(sizes) == 20 << 20
     assert max(sizes) <= PIECE_BYTES
     assert unpacked_ratio(path) > 100
+    few = gzip.compress(bytes(10_000))
+    path.write_bytes(few * 1000)  # as bgzip writes them
+    assert unpacked_ratio(path) == 10_000 / len(few)
 
 
 @pytest.mark.parametrize("lost", [1, 8, 500])
@@ -60,7 +64,20 @@ def test_a_file_that_is_cut_short_is_named_with_its_end(tmp_path: Path, lost: in
         text_of(path)
 
 
-@pytest.mark.parametrize("garbage", [b"\0", b"garbage", b"\x1fgarbage"])
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 1 << 20])
+@pytest.mark.parametrize("zeros", [1, 2, 512, 200_000])
+def test_zeros_after_the_end_are_padding_as_for_gzip(
+    tmp_path: Path, zeros: int, chunk_bytes: int
+) -> None:
+    path = tmp_path / "day_0.gz"
+    path.write_bytes(gzip.compress(b"text\n") + gzip.compress(b"more\n") + bytes(zeros))
+    found = subprocess.run(["gzip", "-dc", path], capture_output=True, check=True)
+    with path.open("rb") as file:
+        chunks = iter(lambda: file.read(chunk_bytes), b"")
+        assert b"".join(unpack(path, chunks)) == found.stdout == b"text\nmore\n"
+
+
+@pytest.mark.parametrize("garbage", [b"garbage", b"\x1fgarbage", bytes(70_000) + b"\x1f\x8b"])
 def test_garbage_after_the_end_is_named_with_its_byte(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "day_0.gz"
     packed = gzip.compress(b"text\n")
