@@ -56,12 +56,16 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """An array in a file, behind ``offset_bytes`` of a header."""
+    """An array in a file, behind ``offset_bytes`` of a header.
+
+    One that ``is_by_columns`` (Fortran order) has the first element of each row before any second.
+    """
 
     path: Path
     offset_bytes: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    is_by_columns: bool = False
 
     def chunks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the number of the first element and the elements, some at a time."""
@@ -114,7 +118,8 @@ class IgbFolder:
                 relations.append(Relation(destination, f"rev_{name}", source, count, 0, 0))
         self.shape = GraphShape("igbh" if is_heterogeneous else "igb", node_types, tuple(relations))
         labels = _read_header(self._folder / "paper" / "node_label_19.npy", np.dtype("<f4"))
-        if labels.dtype.kind not in "iuf" or math.prod(labels.shape) != counts[0]:
+        has_numbers = labels.dtype.kind in "iuf" and not labels.is_by_columns
+        if not has_numbers or math.prod(labels.shape) != counts[0]:
             raise DataError(
                 f"{labels.path} has {labels.dtype} of shape {labels.shape}, a number for each of "
                 f"{counts[0]} papers is needed"
@@ -254,21 +259,41 @@ class _Lists:
 
 
 def _features(path: Path) -> _Array:
-    found = _read_header(path, np.dtype("<f4"), width=WIDTH)
-    if found.dtype != np.dtype("<f4") or found.shape[1:] != (WIDTH,):
-        raise DataError(
-            f"{path} has {found.dtype} of shape {found.shape}, rows of {WIDTH} float32 are needed"
-        )
+    """Return where the rows of a type are; a symbolic link is resolved: its file is measured."""
+    found = _read_header(path.resolve(), np.dtype("<f4"), width=WIDTH)
+    is_convertible = found.dtype.kind in "iuf" and found.shape[1:] == (WIDTH,)
+    _require_form(found, "<f4", (WIDTH,), f"rows of {WIDTH} float32", is_convertible=is_convertible)
     return found
 
 
 def _edge_list(path: Path) -> _Array:
     found = _read_header(path, None)
-    if found.dtype != np.dtype("<i8") or found.shape[1:] != (2,):
-        raise DataError(
-            f"{path} has {found.dtype} of shape {found.shape}, pairs of int64 are needed"
-        )
+    is_flat = len(found.shape) == 2 and 2 in found.shape  # noqa: PLR2004 - pairs, by rows or columns
+    _require_form(
+        found, "<i8", (2,), "pairs of int64", is_convertible=found.dtype.kind in "iu" and is_flat
+    )
     return found
+
+
+def _require_form(
+    found: _Array, dtype: str, row: tuple[int, ...], needed: str, *, is_convertible: bool
+) -> None:
+    """Raise for an array of another form, with the line of Python that makes it the needed one."""
+    is_turned = found.shape[1:] != row
+    if found.dtype == np.dtype(dtype) and not is_turned and not found.is_by_columns:
+        return
+    turned = ".T" if is_turned else ""
+    fix = (
+        f"convert it with numpy: p = '{found.path}'; "
+        f"numpy.save(p, numpy.ascontiguousarray(numpy.load(p){turned}, '{dtype}'))"
+        if is_convertible
+        else _REMEDY
+    )
+    order = ", stored by columns (Fortran order)" if found.is_by_columns else ""
+    raise DataError(
+        f"{found.path} has {found.dtype} of shape {found.shape}{order}, {needed} are needed, one "
+        f"row after another; {fix}"
+    )
 
 
 def _read_header(
@@ -288,9 +313,8 @@ def _read_header(
                 raise DataError(f"{path} has a damaged header of numpy: {error}") from error
             if dtype.hasobject:
                 raise DataError(f"{path} has pickled objects, which are never read, not numbers")
-            if is_fortran and len(shape) > 1:
-                raise DataError(f"{path} is stored by columns (Fortran order), not by rows")
-            found = _Array(path, file.tell(), dtype, shape)
+            by_columns = is_fortran and len(shape) > 1
+            found = _Array(path, file.tell(), dtype, shape, by_columns)
         elif raw_dtype is None:
             raise DataError(f"{path} is not a file of numpy: it does not start with its magic word")
         else:

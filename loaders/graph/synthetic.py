@@ -42,8 +42,8 @@ _EXPONENT_BITS = 16
 _EXPONENT_LIMIT = 6
 """Exponents are below 2^6, in steps of 2^-16."""
 _GUIDE_BITS = 16
-_NODES, _EDGES, _FEATURES, SAMPLES = range(4)
-"""What a seed is derived for; samples are those that ``files`` compares."""
+_NODES, _EDGES, _FEATURES = range(3)
+"""What a seed is derived for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def dataset_of(config: Config, seed: int, targets: Sequence[Target]) -> GraphFil
     """Return the graph of a run, as it exists or as it will be written.
 
     Raises:
-        ConfigError: the folder of a real graph is not on a target's file system.
+        ConfigError: features of a real graph are not on a target's file system.
         DataError: the folder is incomplete, or of another form.
         TargetError: the graph does not fit the targets.
     """
@@ -79,13 +79,14 @@ def dataset_of(config: Config, seed: int, targets: Sequence[Target]) -> GraphFil
     from wattload.loaders.graph.igb_folder import IgbFolder
 
     folder = IgbFolder(Path(config.source))
-    devices = {file.path.stat().st_dev for file in folder.feature_files}
-    if not devices <= {target.data_folder.parent.stat().st_dev for target in targets}:
-        raise ConfigError(
-            f"workload.source={config.source} is on another file system than target.path, whose "
-            "drive would be measured while another one is read; set target.path to a folder on "
-            "the file system of the source"
-        )
+    devices = {target.data_folder.parent.stat().st_dev for target in targets}
+    for file in folder.feature_files:
+        if file.path.stat().st_dev not in devices:
+            raise ConfigError(
+                f"workload.source={config.source} has its features in {file.path}, on another file "
+                "system than target.path, whose drive would be measured while another one is read; "
+                "copy the file to the target, or set target.path to a folder on its file system"
+            )
     return folder
 
 

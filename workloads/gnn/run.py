@@ -411,6 +411,12 @@ class _Run:
                 "The graph is synthetic: neighbours have no locality, so do not compare hit rates "
                 "with those of real graphs."
             )
+        else:
+            yield (
+                f"No digest of {job.config.source} exists, so nothing proves that its edges are "
+                "IGB's; they all name existing nodes. The topology in memory has the CRC-32 "
+                f"{self._topology.crc32:08x}: runs on the same files have the same one."
+            )
         if self._context.scale == "demo":
             yield f"scale=demo trains on batches of {job.config.batch_seeds} seeds."
         if isinstance(job.loader, SamplingLoaderConfig):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,16 +151,14 @@ LABELS = "paper/node_label_19.npy"
         (EDGES, Path.unlink, "edge_index.npy is missing"),
         (FEATURES, truncate, "36988 bytes instead of the 36992 of float32"),
         (EDGES, truncate, "bytes instead of the 240 of int64"),
-        (FEATURES, lambda p: write(p, features("paper").astype(np.float16)), "has float16"),
-        (FEATURES, lambda p: write(p, features("paper")[:, :512]), r"shape \(9, 512\)"),
-        (FEATURES, lambda p: write(p, np.asfortranarray(features("paper"))), "by columns"),
+        (FEATURES, lambda p: write(p, features("paper")[:, :512]), r"shape \(9, 512\).*download"),
         (
             FEATURES,
             lambda p: p.write_bytes(b"\x93NUMPY\x01\x00\x10\x00damaged-header.."),
             "damaged",
         ),
-        (EDGES, lambda p: write(p, np.array(CITES, np.int32)), "has int32"),
-        (EDGES, lambda p: write(p, np.array(CITES).T.copy()), r"shape \(2, 7\)"),
+        (EDGES, lambda p: write(p, np.zeros((7, 3), np.int64)), r"shape \(7, 3\).*download"),
+        (EDGES, lambda p: write(p, np.array(CITES, "<f8")), r"has float64.*download"),
         (EDGES, lambda p: p.write_bytes(b"12345678"), "not a file of numpy"),
         (LABELS, lambda p: write(p, np.zeros(8, np.int64)), "int64 of.* each of 9 papers"),
         (LABELS, lambda p: write(p, np.array(["a"] * PAPERS)), "<U1 of.* each of 9 papers"),
@@ -172,6 +173,71 @@ def test_incomplete_folders_are_refused_at_once(
     with pytest.raises(DataError, match=message) as caught:
         IgbFolder(tmp_path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [
+        (FEATURES, (features("paper") / 4).astype(np.float16), "float16 of shape (9, 1024)"),
+        (FEATURES, features("paper").astype(">f4"), ">f4 of shape (9, 1024)"),
+        (FEATURES, features("paper").astype(np.float64), "float64 of shape (9, 1024)"),
+        (
+            FEATURES,
+            np.asfortranarray(features("paper")),
+            "float32 of shape (9, 1024), stored by columns (Fortran order)",
+        ),
+        (EDGES, np.array(CITES, np.int32), "int32 of shape (7, 2)"),
+        (EDGES, np.array(CITES).T.copy(), "int64 of shape (2, 7)"),
+        (EDGES, np.array(CITES, np.uint16).T.copy(), "uint16 of shape (2, 7)"),
+        (
+            EDGES,
+            np.asfortranarray(np.array(CITES)),
+            "int64 of shape (7, 2), stored by columns (Fortran order)",
+        ),
+        (EDGES, np.array(CITES).T, "int64 of shape (2, 7), stored by columns (Fortran order)"),
+    ],
+)
+def test_another_form_is_refused_with_the_line_that_converts_it(
+    tmp_path: Path, name: str, values: NDArray[np.generic], found: str
+) -> None:
+    path = make(tmp_path) / "processed" / name
+    write(path, values)
+    needed = "rows of 1024 float32" if name == FEATURES else "pairs of int64"
+    with pytest.raises(DataError) as caught:
+        IgbFolder(tmp_path)
+    stated, fix = str(caught.value).split("; convert it with numpy: ")
+    assert stated == f"{path} has {found}, {needed} are needed, one row after another"
+    subprocess.run([sys.executable, "-c", f"import numpy; {fix}"], check=True)
+    folder = IgbFolder(tmp_path)
+    assert lists_of(folder) == {"paper-cites-paper": cites_with_loops()}
+    if name == FEATURES:
+        assert (np.load(path) == values).all()
+
+
+def test_linked_features_are_those_of_the_file_that_is_read(tmp_path: Path) -> None:
+    root = make(tmp_path / "root")
+    path, elsewhere = root / "processed" / FEATURES, tmp_path / "elsewhere.npy"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    (tmp_path / "link").symlink_to(root)
+    (file,) = IgbFolder(tmp_path / "link").feature_files
+    assert file.path == elsewhere
+    elsewhere.unlink()
+    with pytest.raises(DataError, match=r"elsewhere.npy is missing; a folder of IGB has it"):
+        IgbFolder(root)
+
+
+def test_the_digest_of_a_topology_is_that_of_its_edges(tmp_path: Path) -> None:
+    found = []
+    for name, edges in (("a", CITES), ("b", CITES), ("c", [(2, 0), *CITES[1:]])):
+        root = make(tmp_path / name, is_heterogeneous=True)
+        write(root / "processed" / EDGES, np.array(edges))
+        topology = IgbFolder(root).load_topology()
+        pairs = zip(topology.indptr, topology.indices, strict=True)
+        numbers = b"".join(each.tobytes() for pair in pairs for each in pair)
+        assert topology.crc32 == zlib.crc32(numbers)
+        found.append(topology.crc32)
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize(

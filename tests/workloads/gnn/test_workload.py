@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import Config as Queue
 from wattload.loaders.graph import synthetic
+from wattload.loaders.graph.igb_folder import IgbFolder
 from wattload.loaders.graph.synthetic import SyntheticGraph
 from wattload.results.gnn.facts import PLACES
 from wattload.workloads.gnn.training import CpuTraining
@@ -211,12 +213,63 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
         workload_of().plan(context_of(tmp_path, communicator=world))
 
 
-def test_a_source_on_another_file_system_is_refused(tmp_path: Path) -> None:
+def test_a_changed_edge_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    workload = workload_of()
+    workload.plan(context)
+    workload.prepare(context)
+    (path,) = tmp_path.rglob("indices-*.bin")
+    edges = np.fromfile(path, "<u4")
+    edges[7] ^= 1
+    edges.tofile(path)
+    with pytest.raises(DataError, match="is not what was written: its CRC-32 is"):
+        workload.run(context)
+    assert [phase.name for phase in context.phases] == ["generate"]
+
+
+def real_graph(root: Path, features: Path) -> Path:
+    """Write a graph as IGB's downloads have them; its features are a link to a file elsewhere."""
+    numbers = np.random.default_rng(1)
+    (root / "processed" / "paper").mkdir(parents=True)
+    (root / "processed" / "paper__cites__paper").mkdir()
+    np.save(features, numbers.random((NODES, ROW // 4), np.float32))
+    (root / "processed" / "paper" / "node_feat.npy").symlink_to(features)
+    np.save(root / "processed" / "paper" / "node_label_19.npy", numbers.integers(0, 19, NODES))
+    edges = numbers.integers(0, NODES, (20_000, 2))
+    np.save(root / "processed" / "paper__cites__paper" / "edge_index.npy", edges)
+    return root
+
+
+@pytest.mark.parametrize("loader", ["direct", "mmap"])
+def test_linked_features_of_a_real_graph_are_read_from_their_file(
+    tmp_path: Path, loader: str
+) -> None:
+    root = real_graph(tmp_path / "igb", tmp_path / "features.npy")
+    workload = workload_of(LOADERS[loader], source=str(root))
+    outcome, results = made(workload, context_of(tmp_path))
+    assert results.facts.rows > 0
+    crc32 = IgbFolder(root).load_topology().crc32
+    assert [remark for remark in outcome.remarks if "digest" in remark] == [
+        f"No digest of {root} exists, so nothing proves that its edges are IGB's; they all name "
+        f"existing nodes. The topology in memory has the CRC-32 {crc32:08x}: runs on the same "
+        "files have the same one."
+    ]
+
+
+def test_features_on_another_file_system_are_refused(tmp_path: Path) -> None:
     shared = Path("/dev/shm")
-    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second file system at /dev/shm")
-    with pytest.raises((ConfigError, DataError)):
-        workload_of(source=str(shared)).plan(context_of(tmp_path))
+    if not os.access(shared, os.W_OK) or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second file system to write to")
+    with TemporaryDirectory(dir=shared) as elsewhere:
+        features = Path(elsewhere) / "features.npy"
+        root = real_graph(tmp_path / "igb", features)
+        with pytest.raises(ConfigError) as caught:
+            workload_of(source=str(root)).plan(context_of(tmp_path))
+    assert str(caught.value) == (
+        f"workload.source={root} has its features in {features}, on another file system than "
+        "target.path, whose drive would be measured while another one is read; copy the file to "
+        "the target, or set target.path to a folder on its file system"
+    )
 
 
 def test_a_batch_that_fails_is_not_trained_on(
