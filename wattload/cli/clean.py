@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from wattload.cli.terminal import printable
 from wattload.core.errors import DataError, TargetError
+from wattload.core.record.file import RUNS_FOLDER, remove_unborn
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{target} is not a directory, or you may not enter one above it; give the target as "
             "in target.path="
         )
+    remove_unborn(Path(RUNS_FOLDER))
     cleaning = clean(target)
     if arguments.json:
         _print_json(cleaning)

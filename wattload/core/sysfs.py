@@ -197,11 +197,12 @@ def left_folders(parent: Path, prefix: str, roots: Roots = LIVE) -> Iterator[Lef
     """
     for folder in parent.glob(f"{prefix}-*"):
         named = re.fullmatch(rf"{prefix}-(\d+)-(\d+)", folder.name)
-        if named is not None and not _is_alive(int(named[1]), int(named[2]), roots):
+        if named is not None and not is_alive(int(named[1]), int(named[2]), roots):
             yield LeftFolder(folder, int(named[1]))
 
 
-def _is_alive(pid: int, start_ticks: int, roots: Roots) -> bool:
+def is_alive(pid: int, start_ticks: int, roots: Roots = LIVE) -> bool:
+    """Return whether the process in a name of ``own_name`` lives, in this PID namespace."""
     try:
         return _start_ticks(pid, roots) == start_ticks
     except OSError:

@@ -30,6 +30,7 @@ from wattload.core.base_models import first_fault
 from wattload.core.clock import boot_id
 from wattload.core.errors import DataError, RecordError
 from wattload.core.files import Folder, LockHeldError, choose_folder, open_folder, read_bounded
+from wattload.core.sysfs import is_alive, own_name
 
 if TYPE_CHECKING:
     from wattload.core.record.run import RunRecord
@@ -195,8 +196,13 @@ RESERVE_BYTES = 16 << 20
 
 UNFINISHED = "it is running or was interrupted"
 
+RUNS_FOLDER = "runs"
+"""Where runs are kept unless ``runs=`` says otherwise, in the current folder."""
+
 _UNBORN = ".new"
 _UNBORN_NAME = re.compile(r"\..+\.new")
+_MAKER = re.compile(r"\..+\.([0-9a-f-]{36})-(\d+)-(\d+)-(\d+)\.new")
+"""Boot, PID namespace, process ID and start time of the process that fills such a folder."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -224,17 +230,34 @@ def unfinished_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def unborn_folder(folder: Path) -> Path:
-    """Return the name under which a run's folder is filled before it appears."""
-    return folder.with_name(f".{folder.name}{_UNBORN}")
+    """Return the name under which this process fills a run's folder before it appears."""
+    prefix = f".{folder.name}.{boot_id()}-{_pid_namespace()}"
+    return folder.with_name(own_name(prefix) + _UNBORN)
 
 
 def remove_unborn(runs: Path) -> None:
     """Remove folders of runs that were killed before their folder appeared."""
     with suppress(OSError), choose_folder(runs) as above:
         for name in filter(_UNBORN_NAME.fullmatch, above.names()):
-            with _locked_of_the_dead(runs / name, is_born=False) as folder:
+            with _locked_of_the_dead(runs / name, may_be_new=not _maker_is_dead(name)) as folder:
                 if not isinstance(folder, str):
                     above.remove_folder(name, folder)
+
+
+def _maker_is_dead(name: str) -> bool:
+    """Return whether it is certain that the process that fills a folder has ended."""
+    maker = _MAKER.fullmatch(name)
+    if maker is None or (maker[1], maker[2]) != (boot_id(), _pid_namespace()):
+        return False
+    return not is_alive(int(maker[3]), int(maker[4]))
+
+
+def _pid_namespace() -> str:
+    """Return the number of this process's PID namespace, ``0`` if the kernel shows none."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116 - no path of a file
+    except OSError:
+        return "0"
 
 
 def write_owner(folder: Folder) -> None:
@@ -277,7 +300,7 @@ def abandoned(folder: Path) -> Iterator[Folder | str]:
     boot, which no process survives. If the folder does not say which host it was, the lock decides:
     the owner file was lost, or was deleted because that host is gone.
     """
-    with _locked_of_the_dead(folder, is_born=True) as opened:
+    with _locked_of_the_dead(folder, may_be_new=False) as opened:
         is_recorded = isinstance(opened, Folder) and RECORD_FILE in opened.names()
         yield "it has a record by now" if is_recorded else opened
 
@@ -300,10 +323,10 @@ def _unfinished_on(host: str | None) -> str:
 
 
 @contextmanager
-def _locked_of_the_dead(folder: Path, *, is_born: bool) -> Iterator[Folder | str]:
+def _locked_of_the_dead(folder: Path, *, may_be_new: bool) -> Iterator[Folder | str]:
     """Yield a run's folder, locked, if no process works in it; or why it must be left alone.
 
-    A folder that ``is_born`` has all of its files, so one without an owner is not being made now.
+    One that ``may_be_new`` and has no owner may be one that a process is filling now.
     The folder stays open, so that nobody can put another one in its place.
     """
     with ExitStack() as held:
@@ -311,7 +334,7 @@ def _locked_of_the_dead(folder: Path, *, is_born: bool) -> Iterator[Folder | str
         try:
             found = held.enter_context(open_folder(folder))
             owner = _owner(found)
-            if _other_host(owner) is not None or (owner is None and not is_born):
+            if _other_host(owner) is not None or (owner is None and may_be_new):
                 found = _unfinished_on(_other_host(owner))
             else:
                 held.callback(found.lock(LOCK_FILE).release)
