@@ -68,7 +68,8 @@ def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:
             os.preadv(descriptor, [whole], row * 4 * ROW)
             whole.release()
         os.close(descriptor)
-    counted = read_block_stat(name) - before
+    counted = read_block_stat(name).since(before)
+    assert counted is not None
     said = traced.result
     assert said is not None
     assert said.source == "tracefs", said.reason

@@ -8,14 +8,19 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wattload.core.errors import TargetError
+from wattload.core.io import BlockIdentity
+from wattload.core.storage.content import sample_offsets
 from wattload.core.storage.guard import Guard, Permission
 from wattload.core.storage.raw_writes import RawWriteLog
 from wattload.core.storage.targets import TargetKind, resolve_targets
+from wattload.loaders.stamps import seal
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.namespaces import read_allocated_namespaces, read_format_attributes
 from wattload.run.raw_drive import ClaimedDrive, is_sealed, read_nvme
@@ -42,10 +47,17 @@ def namespaces(serial: str) -> list[Path]:
     return [Path("/dev") / each.name for each in sorted(found)]
 
 
-def guard(node: Path, folder: Path, serial: str, *more: str, shared: bool = False) -> Guard:
+def guard(
+    node: Path,
+    folder: Path,
+    serial: str,
+    *more: str,
+    shared: bool = False,
+    only: frozenset[str] = ANYTHING,
+) -> Guard:
     (target,) = resolve_targets([node], host="lab", kind=TargetKind.BLOCK)
     permission = Permission(
-        serials=(serial,), overwrite=ANYTHING | set(more), shared=shared, block_bytes=16384
+        serials=(serial,), overwrite=only | set(more), shared=shared, block_bytes=16384
     )
     log = RawWriteLog(folder / "state")
     return Guard(target, permission, log, read_nvme=read_nvme, is_sealed=is_sealed)
@@ -192,3 +204,63 @@ def test_a_format_leaves_other_namespaces_alone(
     finally:
         drive.close()
     assert content(second) == before
+
+
+GAP_BYTES = 192 << 10
+
+
+def fill_by_a_run(node: Path, folder: Path) -> list[int]:
+    """Make a run that stamps the sampled blocks as if it had filled the drive.
+
+    Returns where ``GAP_BYTES`` are not sampled.
+    """
+    (target,) = resolve_targets([node], host="lab", kind=TargetKind.BLOCK)
+    own = guard(node, folder, "QEMU0001")
+    drive = ClaimedDrive(target, own, own.claim())
+    offsets = sample_offsets(own.identity.size_bytes, "QEMU0001")
+    try:
+        drive.begin("run-1", ["wattload", "run"], 0, own.identity.size_bytes)
+        with node.open("r+b") as device:
+            for offset in offsets:
+                block = np.zeros(4096, np.uint8)
+                seal(block, BlockIdentity(drive.nonce, 1), offset_bytes=offset)
+                device.seek(offset)
+                device.write(block.tobytes())
+            device.flush()
+            os.fsync(device.fileno())
+        drive.end("complete", len(offsets) * 4096)
+    finally:
+        drive.close()
+    pairs = pairwise(offsets)
+    return [first + 4096 for first, last in pairs if last - first >= GAP_BYTES + 4096]
+
+
+def findings(node: Path, folder: Path) -> str:
+    found = guard(node, folder, "QEMU0001", only=frozenset()).inspect()
+    return " ".join(each.sentence for each in found.refusals)
+
+
+def test_what_others_write_between_the_samples_is_found_by_the_counts(
+    blank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(tmp_path / "state"))
+    gaps = fill_by_a_run(blank, tmp_path)
+    assert findings(blank, tmp_path) == ""
+    with blank.open("r+b") as device:
+        device.seek(gaps[0])
+        device.write(b"precious" * 16384)
+    found = findings(blank, tmp_path)
+    print(found)
+    assert "131,072 bytes were written by the kernel's count); target.overwrite= must name" in found
+    gaps = fill_by_a_run(blank, tmp_path)
+    assert findings(blank, tmp_path) == ""
+    # The kernel does not count what a program sends to the drive by itself; the drive does.
+    data = tmp_path / "data"
+    data.write_bytes(b"p" * GAP_BYTES)
+    for at in gaps[:4]:
+        words = ["--start-block", str(at // 512), "--block-count", str(GAP_BYTES // 512 - 1)]
+        size = ["--data-size", str(GAP_BYTES), "--data", str(data)]
+        subprocess.run(["nvme", "write", str(blank), *words, *size], check=True)
+    found = findings(blank, tmp_path)
+    print(found)
+    assert "its own count of bytes written, in steps of 512,000, went from" in found

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.files import open_folder
-from wattload.core.host.counters import BlockStat, ProcessTree
+from wattload.core.host.counters import RESET, BlockStat, ProcessTree
 from wattload.core.record.file import JOURNAL_PATTERN
 from wattload.core.record.phase import (
     IoCounter,
@@ -310,13 +310,24 @@ def block_counters(marked: Sequence[MarkedSpan]) -> list[IoCounter]:
         groups[item.span.host, item.span.name].append(item)
     for (host, phase), items in groups.items():
         for device in sorted({name for item in items for name in item.at_start}):
-            total = BlockStat.zero()
+            growths = []
             for start, end in merge_intervals((i.span.start_ns, i.span.end_ns) for i in items):
                 first = next(i for i in items if i.span.start_ns == start)
                 last = next(i for i in items if i.span.end_ns == end)
-                total = total + (last.at_end[device] - first.at_start[device])
-            counters.append(IoCounter(host=host, device=device, phase=phase, **asdict(total)))
+                growths.append(last.at_end[device].since(first.at_start[device]))
+            counters.append(_counter(host, device, phase, growths))
     return counters
+
+
+def _counter(host: str, device: str, phase: str, growths: Sequence[BlockStat | None]) -> IoCounter:
+    """Return the sum of a device's growths in a phase; unknown if one is."""
+    known = [growth for growth in growths if growth is not None]
+    values: dict[str, Any] = asdict(sum(known, BlockStat.zero()))
+    missing = {}
+    if len(known) < len(growths):
+        missing = dict.fromkeys(values, RESET)
+        values = dict.fromkeys(values)
+    return IoCounter(host=host, device=device, phase=phase, missing=missing, **values)
 
 
 def phase_halves(

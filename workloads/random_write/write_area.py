@@ -172,7 +172,13 @@ def _check_count(area: WriteArea, known: Conditioning) -> None:
             "nothing shows that it is as it was left; use workload.condition=sequential"
         )
     since_bytes = now[0] - known.host_written_bytes
-    if abs(since_bytes) > now[1]:
+    if since_bytes < -now[1]:
+        raise TargetError(
+            f"workload.condition=keep: the count of bytes written to {area.path} fell from "
+            f"{known.host_written_bytes:,} to {now[0]:,} since its conditioning, so it was reset "
+            "or is another device; use workload.condition=sequential"
+        )
+    if since_bytes > now[1]:
         raise TargetError(
             f"workload.condition=keep: {format_bytes(since_bytes)} were written to {area.path} "
             "since its conditioning; use workload.condition=sequential"

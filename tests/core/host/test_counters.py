@@ -52,18 +52,22 @@ def test_the_paths_count_what_the_shared_namespace_does_not(tmp_path: Path) -> N
 def test_a_difference_is_what_moved_between() -> None:
     early = stat(read_bytes=100, write_operations=2, busy_s=1.0, weighted_s=3.0)
     late = stat(read_bytes=350, write_operations=5, busy_s=1.5, weighted_s=8.0)
-    assert late - early == stat(read_bytes=250, write_operations=3, busy_s=0.5, weighted_s=5.0)
-    assert early + (late - early) == late
+    moved = late.since(early)
+    assert moved == stat(read_bytes=250, write_operations=3, busy_s=0.5, weighted_s=5.0)
+    assert early + moved == late
+    assert early.since(late) is None
 
 
 def test_times_wrap_after_49_days() -> None:
     late = stat(busy_s=0.5, weighted_s=2.0)
     early = stat(busy_s=2**32 / 1000 - 0.25, weighted_s=1.0)
-    moved = late - early
+    moved = late.since(early)
+    assert moved is not None
     assert moved.busy_s == pytest.approx(0.75)
     assert moved.weighted_s == 1.0
     early = stat(busy_s=0.25, weighted_s=2**32 / 1000 - 1.0)
-    moved = late - early
+    moved = late.since(early)
+    assert moved is not None
     assert moved.busy_s == 0.25
     assert moved.weighted_s == pytest.approx(3.0)
 
@@ -88,7 +92,7 @@ def test_direct_writes_reach_the_counted_device(tmp_path: Path) -> None:
     with scratch_file(tmp_path, os.O_DIRECT) as descriptor, mmap.mmap(-1, 8 * MIB) as memory:
         assert os.pwritev(descriptor, [memory], 0) == 8 * MIB
         os.fsync(descriptor)
-    moved = sum((read_block_stat(n) - before[n]).written_bytes for n in devices)
+    moved = sum(read_block_stat(n).written_bytes - before[n].written_bytes for n in devices)
     assert moved >= 8 * MIB
 
 

@@ -44,6 +44,10 @@ _COUNTED = 8
 guest time, which follows, is already part of user time (proc_stat(5))."""
 
 
+RESET = "the kernel's counts of the device fell, so it was reset"
+"""Why there is no growth, as of a zram device that was set up anew."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockStat:
     """Counters since boot, or their difference: operations, bytes and seconds, reads and writes.
@@ -74,12 +78,16 @@ class BlockStat:
         added = asdict(other)
         return BlockStat(**{name: value + added[name] for name, value in asdict(self).items()})
 
-    def __sub__(self, earlier: BlockStat) -> BlockStat:
+    def since(self, earlier: BlockStat) -> BlockStat | None:
+        """Return the growth since an earlier reading, ``None`` if a count fell (``RESET``).
+
+        Times alone may be lower: they wrap after 49 days.
+        """
         before = asdict(earlier)
         grown = {name: value - before[name] for name, value in asdict(self).items()}
         grown["busy_s"] = _elapsed_s(earlier.busy_s, self.busy_s)
         grown["weighted_s"] = _elapsed_s(earlier.weighted_s, self.weighted_s)
-        return BlockStat(**grown)
+        return None if min(grown.values()) < 0 else BlockStat(**grown)
 
 
 def _elapsed_s(earlier_s: float, later_s: float) -> float:

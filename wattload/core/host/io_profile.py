@@ -25,7 +25,7 @@ from wattload.core.host.block_trace import (
     TraceError,
     device_number,
 )
-from wattload.core.host.counters import BlockStat, read_block_stat
+from wattload.core.host.counters import RESET, BlockStat, read_block_stat
 from wattload.core.interrupts import ignored
 from wattload.core.sysfs import LIVE, SECTOR_BYTES, Roots, block_folder, read_text
 from wattload.core.units import NS_PER_S
@@ -154,10 +154,12 @@ def _counted(
     seconds: float,
     reason: str | None,
 ) -> IOProfile:
-    if not before or not after:
-        why = "; ".join(filter(None, (reason, "the block devices are unknown or do not count")))
+    grown = [after[name].since(before[name]) for name in before] if before and after else []
+    parts = [each for each in grown if each is not None]
+    if not parts or len(parts) < len(grown):
+        own = RESET if grown else "the block devices are unknown or do not count"
+        why = "; ".join(filter(None, (reason, own)))
         return IOProfile(source=None, reason=why, seconds=seconds)
-    parts = [after[name] - before[name] for name in before]
     reads, read_bytes = (sum(getattr(each, name) for each in parts) for name in _READ_FIELDS)
     operations = reads + sum(each.write_operations for each in parts)
     weighted_s = sum(each.weighted_s for each in parts)
