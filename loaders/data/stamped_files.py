@@ -20,7 +20,7 @@ from wattload.core.errors import DataError, TargetError, WattloadError, remedy
 from wattload.core.io import Allocation, Extent, IOKind, IOPlan, Stamps
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
-from wattload.core.units import MIB, format_bytes
+from wattload.core.units import MIB
 from wattload.core.workload import Phase, RunContext
 from wattload.loaders.aligned_io import create_direct, direct_alignment
 from wattload.loaders.data.data_folder import (
@@ -256,6 +256,5 @@ def _require_size(path: Path, planned_bytes: int) -> None:
         raise DataError(f"{path} can't be read: {error.strerror}; {REMEDY}") from error
     if found_bytes != planned_bytes:
         raise DataError(
-            f"{path} is a file of {format_bytes(found_bytes)}, {format_bytes(planned_bytes)} "
-            f"planned; {REMEDY}"
+            f"{path} is a file of {found_bytes} bytes, {planned_bytes} are planned; {REMEDY}"
         )

@@ -143,8 +143,8 @@ def opening_error(error: NativeError, sizes: Mapping[str, int], less: str) -> Ex
         return ConfigError(f"{failed}; {less}")
     if error.code == library.OTHER_SIZE:
         return TargetError(
-            f"file of {format_bytes(error.offset)}, {format_bytes(sizes[error.path])} planned: "
-            f"{error.path}; remove the data folder to generate it again"
+            f"{error.path} is a file of {error.offset} bytes, {sizes[error.path]} are planned; "
+            "remove the data folder to generate it again"
         )
     kinds: dict[int, Exception] = {
         library.NO_LIBRARY: missing_library(error.text),

@@ -16,7 +16,7 @@ from wattload.core.errors import ConfigError, RunError, TargetError, WattloadErr
 from wattload.core.host.cgroups import memory_limit_bytes, task_limits
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, read_int, read_text
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.block_reads import ReadPlan
 from wattload.loaders.engine import library
@@ -180,10 +180,10 @@ def check_limits(
     pinned_bytes = plan.in_flight * (buffer_bytes or plan.block_bytes)
     limit_bytes, _ = memory_limit_bytes(roots)
     if limit_bytes is not None and pinned_bytes > limit_bytes:
+        pinned, limit = compared_bytes(pinned_bytes, limit_bytes)
         raise ConfigError(
-            f"buffers of {format_bytes(pinned_bytes)} for {plan.in_flight} threads, the memory "
-            f"limit of the cgroup is {format_bytes(limit_bytes)}: use fewer threads or smaller "
-            "blocks"
+            f"buffers of {pinned} for {plan.in_flight} threads, the memory limit of the cgroup is "
+            f"{limit}: use fewer threads or smaller blocks"
         )
     if ring:
         check_locked(pinned_bytes, "use loader.submit=thread", roots)

@@ -18,7 +18,7 @@ from wattload.core.host.cgroups import memory_limit_bytes
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE
-from wattload.core.units import MIB, format_bytes
+from wattload.core.units import MIB, compared_bytes
 from wattload.core.workload import Requirement
 from wattload.loaders.block_reads import WARP, Ability, BlockReader, Pattern, ReadPlan
 from wattload.loaders.engine.library import IO_URING, TARGET_LIMIT, choose_backend
@@ -342,11 +342,11 @@ class Config:
         most_bytes = MOST_CACHED_BLOCKS * plan.block_bytes
         large = [file for file in plan.files if file.size_bytes > most_bytes]
         if large and self.engine == STORAGE:
+            most, size = compared_bytes(most_bytes, large[0].size_bytes)
             raise ConfigError(
-                f"the cache holds blocks of files of at most {format_bytes(most_bytes)} with "
-                f"workload.block_bytes={plan.block_bytes}, and {large[0].path} has "
-                f"{format_bytes(large[0].size_bytes)}: use loader.cache_bytes=0, larger blocks or "
-                "a smaller workload.file_bytes"
+                f"the cache holds blocks of files of at most {most} with "
+                f"workload.block_bytes={plan.block_bytes}, and {large[0].path} has {size}: use "
+                "loader.cache_bytes=0, larger blocks or a smaller workload.file_bytes"
             )
 
     def _check_sizes(self, plan: ReadPlan) -> None:
@@ -396,9 +396,10 @@ def _check_memory(needed_bytes: int, less: str) -> None:
     """Raise for more host memory than the cgroup has, and name what takes less."""
     limit_bytes, _ = memory_limit_bytes(LIVE)
     if limit_bytes is not None and needed_bytes > limit_bytes:
+        needed, limit = compared_bytes(needed_bytes, limit_bytes)
         raise ConfigError(
-            f"loader=gpu_queue takes {format_bytes(needed_bytes)} of host memory, the memory limit "
-            f"of the cgroup is {format_bytes(limit_bytes)}: use {less}"
+            f"loader=gpu_queue takes {needed} of host memory, the memory limit of the cgroup is "
+            f"{limit}: use {less}"
         )
 
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes
 from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import Batch, SampledEdges, check_fanouts, largest_counts
 from wattload.loaders.graph.synthetic import GraphShape, draw_number
@@ -243,9 +243,10 @@ class TorchSampler:
         clear_frames(error.__traceback__)
         torch.cuda.empty_cache()
         free_bytes, _ = torch.cuda.mem_get_info(self._device)
+        needed, free = compared_bytes(needed_bytes, free_bytes)
         return ConfigError(
-            f"sampling on the GPU does not fit its memory: {what} {format_bytes(needed_bytes)}, "
-            f"{format_bytes(free_bytes)} are free; use workload.sampler=cpu"
+            f"sampling on the GPU does not fit its memory: {what} {needed}, {free} are free; use "
+            "workload.sampler=cpu"
         )
 
     def _forget(self, counts: Sequence[int] | None) -> None:

@@ -11,7 +11,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.io import Loader
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes
 from wattload.core.workload import PYTORCH, Requirement, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
@@ -123,8 +123,9 @@ def require_shared_memory(config: Config, samples: SampleSet) -> None:
         return
     free_bytes = status.f_bavail * status.f_frsize
     if free_bytes < needed_bytes:
+        needed, free = compared_bytes(needed_bytes, free_bytes)
         raise ConfigError(
             f"{workers} workers with {config.prefetch_factor} batches each need "
-            f"{format_bytes(needed_bytes)} of {SHARED_MEMORY}, got {format_bytes(free_bytes)}; "
+            f"{needed} of {SHARED_MEMORY}, got {free}; "
             "use fewer loader.workers, or start the container with a larger --shm-size"
         )

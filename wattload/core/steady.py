@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.units import format_bytes, format_percent
+from wattload.core.units import compared_bytes, format_percent
 
 ROUND_S = 60
 """Seconds of a round (PTS section 7: each test point runs for one minute)."""
@@ -369,4 +369,4 @@ class SteadyJudge:
             done = self._written - self._rewritten_at + self._spare_bytes
             needed = self._spare_bytes
             what = "of the spare area rewritten after a rest"
-        return f"{format_bytes(done)} of {format_bytes(needed)} {what}"
+        return f"{' of '.join(compared_bytes(done, needed))} {what}"

@@ -43,6 +43,17 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def compared_bytes(*counts: float) -> list[str]:
+    """Return byte counts that a sentence compares, as ``format_bytes`` writes them.
+
+    If different counts would read the same, all are whole bytes instead: ``67,108,864 B``.
+    """
+    texts = [format_bytes(count) for count in counts]
+    if len(set(texts)) < len(set(counts)):
+        return [f"{count:,.0f} B" for count in counts]
+    return texts
+
+
 def format_rate(bytes_per_s: float) -> str:
     """Return a rate for people, in decimal units: ``1.50 GB/s``."""
     return f"{format_bytes(bytes_per_s)}/s"

@@ -16,7 +16,7 @@ from wattload.core.record.target import TargetFacts
 from wattload.core.storage.block_stack import walk
 from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import Target, check_writable
-from wattload.core.units import TB, format_bytes
+from wattload.core.units import TB, compared_bytes, format_bytes
 from wattload.core.workload import WorkloadPlan
 from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.samples import SampleLoaderConfig
@@ -176,9 +176,10 @@ def lacking_bytes(target: Target, plan: WorkloadPlan, target_count: int) -> int:
 def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
     space, needed_bytes = space_of(target), _needed_bytes(plan, target_count)
     if lacking_bytes(target, plan, target_count) and target.device is not None:
+        total, needed = compared_bytes(space.total_bytes, plan.peak_bytes // target_count)
         raise TargetError(
-            f"{target.path} has {format_bytes(space.total_bytes)}, but the run needs "
-            f"{format_bytes(plan.peak_bytes // target_count)}; use a smaller workload.range_bytes"
+            f"{target.path} has {total}, but the run needs {needed}; use a smaller "
+            "workload.range_bytes"
         )
     if lacking_bytes(target, plan, target_count):
         raise TargetError(
@@ -197,10 +198,11 @@ def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
     if state.memory_available_bytes is not None:
         available_bytes = state.memory_available_bytes
     if needed_bytes > available_bytes:
+        needed, free = compared_bytes(needed_bytes, available_bytes)
         raise ConfigError(
-            f"the buffers of {world_size} processes need {format_bytes(needed_bytes)}, but only "
-            f"{format_bytes(available_bytes)} of memory are free; use fewer processes or smaller "
-            "buffers (loader.queue_depth, loader.prefetch_bytes)"
+            f"the buffers of {world_size} processes need {needed}, but only {free} of memory are "
+            "free; use fewer processes or smaller buffers (loader.queue_depth, "
+            "loader.prefetch_bytes)"
         )
 
 
@@ -276,15 +278,16 @@ class WriteLedger:
         if writes_bytes > limit_bytes:
             who = f"the {runs} runs write" if runs > 1 else "the run writes"
             before = f" ({format_bytes(before_bytes)} of it earlier)" if before_bytes else ""
+            writes, limit = compared_bytes(writes_bytes, limit_bytes)
             if target.device is not None:
                 drive_writes = writes_bytes / target.device.size_bytes
                 raise ConfigError(
-                    f"{who} {format_bytes(writes_bytes)}, {drive_writes:.1f} drive writes{before}; "
+                    f"{who} {writes}, {drive_writes:.1f} drive writes{before}; "
                     f"target.max_write_bytes={writes_bytes} allows it on {target.path}, which "
-                    f"otherwise takes no more than {what.removeprefix('the guard of ')}"
+                    f"otherwise takes no more than {what.removeprefix('the guard of ')} ({limit})"
                 )
             raise ConfigError(
-                f"{who} {format_bytes(writes_bytes)}{before} to {target.path}, more than {what}; "
+                f"{who} {writes}{before} to {target.path}, more than {what} ({limit}); "
                 f"target.max_write_bytes={writes_bytes} allows it"
             )
 
@@ -303,4 +306,4 @@ def _limit(config: RunConfig, target: Target) -> tuple[int, str]:
     if limit_bytes is not None:
         return limit_bytes, f"target.max_write_bytes={limit_bytes}"
     limit_bytes = min(WRITE_LIMIT_BYTES, space_of(target).total_bytes)
-    return limit_bytes, f"the guard of one capacity or 10 TB ({format_bytes(limit_bytes)})"
+    return limit_bytes, "the guard of one capacity or 10 TB"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.storage.targets import Target
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes, format_bytes
 from wattload.loaders.feature_rows import FeatureFile
 from wattload.loaders.graph.files import GraphFiles, Topology
 from wattload.loaders.graph.synthetic import SHAPES, GraphShape
@@ -134,9 +134,10 @@ def _require_room(files: GraphFiles, seed: int, targets: Sequence[Target]) -> No
         for made in [GraphFiles(WORKLOAD, shape, seed, targets)]
         if _short(made, targets) is None
     )
+    needed_text, free_text = compared_bytes(needed, free)
     raise TargetError(
-        f"{files.shape.name} needs {format_bytes(needed)} on {target.path}, and "
-        f"{format_bytes(free)} are free there above the 5 % that stay free; "
+        f"{files.shape.name} needs {needed_text} on {target.path}, and {free_text} are free there "
+        "above the 5 % that stay free; "
         f"{next(fitting, 'no graph fits')}: set workload.graph, or make room"
     )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError, RunError, WattloadError
 from wattload.core.io import MemoryRegion
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes, format_bytes
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.feature_rows import FeatureFile, FeaturePlan, Memory
 from wattload.loaders.graph.files import ROW_BYTES
@@ -302,8 +302,8 @@ def _require_room(count: int, room: int) -> None:
 
 def _no_room(rows: int, free_bytes: int, where: str) -> ConfigError:
     fitting = free_bytes // ROW_BYTES
+    needed, free = compared_bytes(rows * ROW_BYTES, free_bytes)
     return ConfigError(
-        f"a batch of {rows} rows needs {format_bytes(rows * ROW_BYTES)} on {where}, and "
-        f"{format_bytes(free_bytes)} are free, enough for {fitting} rows: use fewer "
-        "workload.batch_seeds, in proportion"
+        f"a batch of {rows} rows needs {needed} on {where}, and {free} are free, enough for "
+        f"{fitting} rows: use fewer workload.batch_seeds, in proportion"
     )

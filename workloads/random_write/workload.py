@@ -12,7 +12,7 @@ from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.record.run import DataRecord
 from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge
 from wattload.core.storage.targets import TargetKind
-from wattload.core.units import format_bytes, format_rate
+from wattload.core.units import compared_bytes, format_bytes, format_rate
 from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.engine.engine import IOEngine
 from wattload.results.random_write.facts import (
@@ -204,9 +204,10 @@ class RandomWrite:
                 "spare area than a full one."
             )
         elif not facts.covers_drive:
+            part, whole = compared_bytes(facts.range_bytes, facts.drive_bytes)
             yield (
-                f"{written} of {format_bytes(facts.drive_bytes)} were overwritten: the rest of "
-                "the drive may serve as spare area."
+                f"{part} of {whole} were overwritten: the rest of the drive may serve as spare "
+                "area."
             )
         if config.rate_bytes_per_s is not None:
             yield (

@@ -90,8 +90,9 @@ def test_files_that_cufile_refuses_name_their_target(
 @pytest.mark.usefixtures("stubs")
 def test_files_that_are_not_as_planned(plan: ReadPlan, tmp_path: Path) -> None:
     (file,) = plan.files
-    longer = replace(plan, files=(replace(file, size_bytes=5_000_000),))
-    with pytest.raises(TargetError, match=r"^file of 262.14 kB, 5.00 MB planned: "):
+    longer = replace(plan, files=(replace(file, size_bytes=file.size_bytes + 1),))
+    words = rf"^{file.path} is a file of 262144 bytes, 262145 are planned; remove the data folder"
+    with pytest.raises(TargetError, match=words):
         read(Bounce(), longer, tmp_path)
     absent = replace(plan, files=(replace(file, path=tmp_path / "absent"),))
     with pytest.raises(FileNotFoundError):

@@ -15,7 +15,7 @@ from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.results import PACED, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.file_system import extent_map
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes, format_bytes
 
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 """Device bytes over application bytes that prove direct I/O (one plain device, no other load)."""
@@ -299,10 +299,11 @@ def _written_check(record: RunRecord, written: WrittenRecord) -> Check:
             name, f"The drive's own count of bytes was not compared in {written.phase}: {why}."
         )
     ratio = host_bytes / block_bytes if block_bytes else None
+    by_drive, by_kernel = compared_bytes(host_bytes, block_bytes)
     return judged(
         name,
-        f"In {written.phase} the drive counted {format_bytes(host_bytes)} written to it, the block "
-        f"layer {format_bytes(block_bytes)}",
+        f"In {written.phase} the drive counted {by_drive} written to it, the block layer "
+        f"{by_kernel}",
         ": something else wrote to it, or one of both counts wrongly",
         holds=ratio is not None and abs(ratio - 1) <= COUNT_TOLERANCE,
         figures={"drive_bytes": host_bytes, "block_bytes": block_bytes, "ratio": ratio},

@@ -40,7 +40,7 @@ from wattload.core.sysfs import (
     read_text,
     text_or_empty,
 )
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,10 +396,10 @@ def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
             raise MemoryLimitError(f"{path} {why}; {_remedy(code)}")
     outer_bytes, _ = memory_limit_bytes(roots)
     if limit_bytes is not None and outer_bytes is not None and outer_bytes < limit_bytes:
+        outer, limit = compared_bytes(outer_bytes, limit_bytes)
         raise MemoryLimitError(
-            f"the control groups of this process are limited to {format_bytes(outer_bytes)}, less "
-            f"than the {format_bytes(limit_bytes)} of the run; raise that limit, in Docker by "
-            "--memory"
+            f"the control groups of this process are limited to {outer}, less than the {limit} of "
+            "the run; raise that limit, in Docker by --memory"
         )
     return place
 

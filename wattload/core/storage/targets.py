@@ -43,7 +43,7 @@ from wattload.core.storage.file_system import (
 )
 from wattload.core.storage.raw_device import disk_folder, read_identity
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
-from wattload.core.units import format_bytes
+from wattload.core.units import compared_bytes, format_bytes
 
 FEW_FILES = 100_000
 """Files whose lists take no memory to speak of."""
@@ -157,9 +157,10 @@ def refuse_too_many_files(
     total_bytes = sum(each.f_blocks * each.f_frsize for each in found.values())
     free_bytes = sum(each.f_bavail * each.f_frsize for each in found.values())
     if found and needed_bytes > total_bytes:
+        needed, free, total = compared_bytes(needed_bytes, free_bytes, total_bytes)
         raise TargetError(
-            f"{setting}={file_count} needs {format_bytes(needed_bytes)}, but the targets have "
-            f"{format_bytes(free_bytes)} free of {format_bytes(total_bytes)}; use fewer files"
+            f"{setting}={file_count} needs {needed}, but the targets have {free} free of {total}; "
+            "use fewer files"
         )
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if file_count * PLANNED_FILE_BYTES > memory_bytes // 4:

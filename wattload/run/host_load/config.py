@@ -16,7 +16,7 @@ from wattload.core.host.facts import nodes_of
 from wattload.core.host.memory_traffic import memory_rate
 from wattload.core.settings import check_settings, setting
 from wattload.core.sysfs import LIVE, Roots, read_meminfo
-from wattload.core.units import GIB, MIB, format_bytes
+from wattload.core.units import GIB, MIB, compared_bytes, format_bytes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,9 +169,9 @@ class Stressapptest:
             )
         available = read_meminfo(LIVE.proc / "meminfo")["MemAvailable"] - other_bytes
         if self.memory_bytes > available:
+            wanted, free = compared_bytes(self.memory_bytes, max(available, 0))
             raise ConfigError(
-                f"load.memory_bytes is {format_bytes(self.memory_bytes)}, but only "
-                f"{format_bytes(max(available, 0))} of memory are available"
+                f"load.memory_bytes is {wanted}, but only {free} of memory are available"
             )
 
     @property
