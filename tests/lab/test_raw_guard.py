@@ -209,7 +209,7 @@ def test_a_format_leaves_other_namespaces_alone(
 GAP_BYTES = 192 << 10
 
 
-def fill_by_a_run(node: Path, folder: Path) -> list[int]:
+def fill_by_a_run(node: Path, folder: Path, run_id: str) -> list[int]:
     """Make a run that stamps the sampled blocks as if it had filled the drive.
 
     Returns where ``GAP_BYTES`` are not sampled.
@@ -219,7 +219,7 @@ def fill_by_a_run(node: Path, folder: Path) -> list[int]:
     drive = ClaimedDrive(target, own, own.claim())
     offsets = sample_offsets(own.identity.size_bytes, "QEMU0001")
     try:
-        drive.begin("run-1", ["wattload", "run"], 0, own.identity.size_bytes)
+        drive.begin(run_id, ["wattload", "run"], 0, own.identity.size_bytes)
         with node.open("r+b") as device:
             for offset in offsets:
                 block = np.zeros(4096, np.uint8)
@@ -244,7 +244,7 @@ def test_what_others_write_between_the_samples_is_found_by_the_counts(
     blank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATTLOAD_STATE_DIR", str(tmp_path / "state"))
-    gaps = fill_by_a_run(blank, tmp_path)
+    gaps = fill_by_a_run(blank, tmp_path, "run-1")
     assert findings(blank, tmp_path) == ""
     with blank.open("r+b") as device:
         device.seek(gaps[0])
@@ -252,7 +252,7 @@ def test_what_others_write_between_the_samples_is_found_by_the_counts(
     found = findings(blank, tmp_path)
     print(found)
     assert "131,072 bytes were written by the kernel's count); target.overwrite= must name" in found
-    gaps = fill_by_a_run(blank, tmp_path)
+    gaps = fill_by_a_run(blank, tmp_path, "run-2")
     assert findings(blank, tmp_path) == ""
     # The kernel does not count what a program sends to the drive by itself; the drive does.
     data = tmp_path / "data"
