@@ -84,7 +84,7 @@ def test_a_folder_whose_process_lives_stays(tmp_path: Path) -> None:
             os.write(there[1], b".")
             os.read(go_on[0], 1)
 
-        os.mkdir = held  # type: ignore[assignment]
+        os.mkdir = held
         make(tmp_path)
 
     def watch() -> None:
