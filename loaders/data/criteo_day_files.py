@@ -227,7 +227,7 @@ def _require_text(path: Path) -> None:
                 if is_gz(path)
                 else f"{path} is gz data; its name has to end in .gz"
             )
-        start = first_text(path, len(BYTE_ORDER_MARK) + 1)
+        start = start and first_text(path, len(BYTE_ORDER_MARK) + 1)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
     if not start[mark_bytes(start) :]:
