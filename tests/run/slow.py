@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from wattload.workloads.null import Config
 class Slow:
     """Waits in the phase that ``WATTLOAD_TEST_STOP`` names; fails on the rank in ``..._FAIL``.
 
-    A ``nap`` during the run ends when the file ``go-on`` appears in the target.
+    A ``nap`` during the run ends when the file ``go-on`` appears in the target. A ``stall`` ends
+    when a byte can be read from the pipe ``drive`` there.
     """
 
     name = "slow"
@@ -55,6 +57,7 @@ class Slow:
             phase.moved(read_bytes=500)
             self._wait("run", context)
             self._wait("nap", context)
+            self._wait("stall", context)
         context.communicator.barrier()
         return Outcome()
 
@@ -71,5 +74,14 @@ class Slow:
             Path(target, f"waiting-{context.communicator.rank}").write_text(str(os.getpid()))
             while where == "nap" and not Path(target, "go-on").exists():
                 time.sleep(0.05)
-        if where != "nap":
+            if where == "stall":
+                _read_blocking(Path(target, "drive"))
+        if where not in ("nap", "stall"):
             time.sleep(120)
+
+
+def _read_blocking(pipe: Path) -> None:
+    """Read a byte in C that keeps Python's lock: until then, no other Python thread runs."""
+    descriptor = os.open(pipe, os.O_RDWR)
+    ctypes.PyDLL(None).read(descriptor, ctypes.create_string_buffer(1), 1)
+    os.close(descriptor)

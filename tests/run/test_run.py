@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,10 @@ from tests.run.running import (
     DEADLINE_S,
     SLOW,
     command,
-    environment,
     record_of,
     run,
     run_folder,
     sampler_of,
-    until,
     waiting,
 )
 from wattload.__main__ import main
@@ -110,45 +106,6 @@ def test_a_failure_is_reported_in_the_record(tmp_path: Path) -> None:
     assert where_it_is.endswith(f"{record.run_id}/record.json")
     assert f"{record.run_id} shows how far it came" in what_next
     assert (record.status, record.status_reason) == ("failed", "the record on this rank is torn")
-
-
-@pytest.mark.slow
-def test_a_run_that_was_stopped_and_continued_does_not_pass(tmp_path: Path) -> None:
-    """Its 16 steps take 5 s; the stop falls behind the first, which no utilisation includes."""
-    overrides = ("workload=unet3d", "scale=demo", "accelerator=h100", "power=none")
-    counts = ("workload.file_count=112", "workload.epochs=1")
-    with subprocess.Popen(
-        command(tmp_path, *overrides, *counts),
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            until(lambda: _has_begun(tmp_path, "read"), process)
-            time.sleep(1.5)
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(3)
-            process.send_signal(signal.SIGCONT)
-            _, errors = process.communicate(timeout=DEADLINE_S)
-        finally:
-            if process.poll() is None:
-                process.kill()
-    assert process.returncode in (0, 3), errors
-    noted = {
-        check.name for check in record_of(tmp_path).checks if check.verdict in ("fail", "warn")
-    }
-    assert noted & {"utilisations_agree", "steady_read"}, "stopped in a step, or between two"
-
-
-def _has_begun(folder: Path, phase: str) -> bool:
-    lines = [
-        line
-        for path in (folder / "runs").glob("2*/journal-*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    return any('"begin"' in line and f'"{phase}"' in line for line in lines)
 
 
 def test_a_killed_sampler_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -121,8 +121,9 @@ class Progress(Protocol):
 class Mark:
     """A moment of an open phase: this rank's counts until then, and those of the block devices.
 
-    ``time_ns`` is CLOCK_MONOTONIC, ``cpu_s`` the CPU time of the rank's processes, ``devices`` the
-    kernel's counters by device.
+    ``time_ns`` is CLOCK_MONOTONIC, ``cpu_s`` the CPU time of the rank's processes, ``stopped_s``
+    the time for which the rank did not run, ``None`` if that is not counted, and ``devices`` are
+    the kernel's counters by device.
     """
 
     time_ns: int
@@ -130,6 +131,7 @@ class Mark:
     written_bytes: int = 0
     operations: int = 0
     cpu_s: float = 0.0
+    stopped_s: float | None = None
     devices: Mapping[str, BlockStat] = field(default_factory=dict)
 
 

@@ -33,6 +33,7 @@ from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
 from wattload.core.workload import Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
+from wattload.loaders.engine import heartbeat
 from wattload.run.compose import (
     build_workload,
     compose,
@@ -313,12 +314,14 @@ class RunLifecycle:
 
     def _context(self, targets: tuple[Target, ...]) -> Context:
         devices = devices_under(targets)
+        heartbeat.start()
         sampling = self._process.sampling
         recorder = PhaseRecorder(
             host=self._process.host,
             rank=self._world.rank,
             tree=ProcessTree(frozenset([sampling.pid] if sampling and sampling.pid else [])),
             read_stats=partial(read_block_stats, devices),
+            read_stopped_s=heartbeat.missed_s,
             progress=self._process.progress,
         )
         return Context(

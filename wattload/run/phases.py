@@ -43,6 +43,8 @@ from wattload.run.progress import RankProgress
 SHORTEST_HALVED_S = 2.0
 
 StatReader = Callable[[], Mapping[str, BlockStat]]
+StopReader = Callable[[], float | None]
+"""Returns for how long this process has not run; ``None`` if that is not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class OpenPhase:
 
     def mark(self) -> Mark:
         devices, cpu_s = self._recorder.read_stats(), self._recorder.tree.cpu_s()
+        stopped_s = self._recorder.read_stopped_s()
         with self._bins.lock:
             return Mark(
                 time_ns=time.monotonic_ns(),
@@ -123,6 +126,7 @@ class OpenPhase:
                 written_bytes=self.written_bytes,
                 operations=self.operations,
                 cpu_s=cpu_s,
+                stopped_s=stopped_s,
                 devices=devices,
             )
 
@@ -141,6 +145,7 @@ class PhaseRecorder:
         rank: int,
         tree: ProcessTree,
         read_stats: StatReader,
+        read_stopped_s: StopReader = lambda: None,
         progress: RankProgress | None = None,
     ) -> None:
         self.traffic = Traffic()
@@ -151,6 +156,7 @@ class PhaseRecorder:
         self._journal: RankJournal | None = None
         self.tree = tree
         self.read_stats = read_stats
+        self.read_stopped_s = read_stopped_s
         self._stack = threading.local()
         self.progress = progress or RankProgress()
         self.at_timed_edge: Callable[[bool], None] | None = None
@@ -220,6 +226,7 @@ class PhaseRecorder:
             "written_bytes": end.written_bytes - start.written_bytes,
             "operations": end.operations - start.operations,
             "cpu_s": max(0.0, end.cpu_s - start.cpu_s),
+            "stopped_s": _between(start.stopped_s, end.stopped_s),
             "is_part": is_part,
         }
         self._marked.append((span, start.devices, end.devices))
@@ -244,7 +251,7 @@ class PhaseRecorder:
         if at_edge is not None:
             at_edge(True)
         at_start = self.read_stats()
-        cpu_s = self.tree.cpu_s()
+        cpu_s, stopped_s = self.tree.cpu_s(), self.read_stopped_s()
         if self._journal is not None:
             self._journal.write("begin", {"name": name, "parent": parent})
         stack.append(name)
@@ -264,10 +271,15 @@ class PhaseRecorder:
             written_bytes=opened.written_bytes,
             operations=opened.operations,
             cpu_s=self.tree.cpu_s(),
+            stopped_s=self.read_stopped_s(),
             devices=self.read_stats(),
         )
-        start = Mark(time_ns=start_ns, cpu_s=cpu_s, devices=at_start)
+        start = Mark(time_ns=start_ns, cpu_s=cpu_s, stopped_s=stopped_s, devices=at_start)
         self._add_span(name, parent, start, end, timed=timed)
+
+
+def _between(start_s: float | None, end_s: float | None) -> float | None:
+    return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -883,6 +883,11 @@ WL_API void wl_load_read(const wl_load *load, wl_load_counts *total);
 /* Ends the threads, within a period. */
 WL_API void wl_load_close(wl_load *load);
 
+/* For how long this process did not run since the first call of wl_heartbeat_start, by a thread that
+ * should wake up every 50 ms: by lateness over 250 ms. A forked process has no such thread. */
+WL_API int32_t wl_heartbeat_start(wl_error *error);
+WL_API uint64_t wl_heartbeat_missed_ns(void);
+
 /* Parses a plan and discards it: for tests and fuzzing. */
 WL_API int32_t wl_plan_check(const uint8_t *plan, size_t plan_bytes, wl_error *error);
 

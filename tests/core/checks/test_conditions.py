@@ -223,3 +223,40 @@ def test_a_pair_that_an_interruption_parted_is_warned_of(
 
 def test_the_first_of_a_pair_waits_for_nobody() -> None:
     assert pair_together(run()) == []
+
+
+def stopped_for(record: RunRecord, *seconds: float | None) -> RunRecord:
+    """Return the record with so many ranks, each of which did not run for that long."""
+    spans = [
+        span.model_copy(update={"rank": rank, "stopped_s": each})
+        for rank, each in enumerate(seconds)
+        for span in record.spans
+    ]
+    return changed(record, spans=tuple(spans))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict", "words"),
+    [
+        ((30.1,), "fail", "the processes did not run for 30.1 s of 34.0 s: stopped, frozen or"),
+        ((30.1, 30.0), "fail", "the processes did not run for 30.1 s"),
+        ((0.0, 30.1), "fail", "rank 1 did not run for 30.1 s"),
+        ((1.6,), "pass", "did not run for 1.6 s of 34.0 s."),
+        ((0.0,), "pass", "did not run for 0.0 s"),
+    ],
+)
+def test_processes_that_did_not_run_fail(
+    seconds: tuple[float, ...], verdict: str, words: str
+) -> None:
+    found = check(stopped_for(record_of(seconds=34.0), *seconds), "ran_throughout")
+    assert found.verdict == verdict
+    assert words in found.sentence
+
+
+def test_under_a_second_is_no_finding_in_a_short_phase() -> None:
+    assert check(stopped_for(record_of(seconds=2.0), 0.9), "ran_throughout").verdict == "pass"
+
+
+def test_a_record_that_did_not_count_it_has_no_such_check() -> None:
+    record = stopped_for(record_of(), None)
+    assert not [c for c in evaluate(record) if c.name == "ran_throughout"]

@@ -29,6 +29,10 @@ AU_APART = 0.02
 OVERSLEPT_S = 0.05
 """Sleep beyond the step time that any busy host may cause, however short the window."""
 
+STOPPED_S = 1.0
+STOPPED_SHARE = 0.05
+"""A rank may be without a CPU, or stopped, for so long in a phase, or for this share of it."""
+
 SHORT_S = 30.0
 FEW_SAMPLES = 100
 UNSTEADY = 0.10
@@ -218,6 +222,47 @@ def utilisations_agree(record: RunRecord) -> Sequence[Check]:
             worst="fail",
         )
     ]
+
+
+def ran_throughout(record: RunRecord) -> Sequence[Check]:
+    """Fail a run whose processes did not run for over 1 s and 5 % of a timed phase.
+
+    They were stopped by a signal, frozen with their container, or had no CPU. A thread that does no
+    I/O counts it, so a drive that stalls is no such time. One rank is enough: a phase lasts until
+    its last rank is through.
+    """
+    stopped = [
+        (_stopped_s(record, window), window)
+        for window in record.timed_windows()
+        if window.active_s > 0
+    ]
+    known = [(max(ranks.values()), ranks, window) for ranks, window in stopped if ranks]
+    if not known:  # a record of before, or no phase
+        return []
+    worst_s, ranks, window = max(known, key=lambda each: each[0] / each[2].active_s)
+    who = "the processes"
+    if min(ranks.values()) < worst_s / 2:
+        who = f"rank {max(ranks, key=lambda rank: ranks[rank])}"
+    return [
+        judged(
+            "ran_throughout",
+            f"In the phase {window.name}, {who} did not run for {worst_s:.1f} s of "
+            f"{window.active_s:.1f} s",
+            ": stopped, frozen or without a CPU",
+            holds=worst_s <= STOPPED_S or worst_s <= STOPPED_SHARE * window.active_s,
+            figures={"stopped_s": worst_s, "active_s": window.active_s},
+            worst="fail",
+        )
+    ]
+
+
+def _stopped_s(record: RunRecord, window: PhaseWindow) -> dict[int, float]:
+    """Return for how long each rank of a window did not run; empty if that was not counted."""
+    found: dict[int, float] = {}
+    for span in record.spans:
+        if (span.host, span.name) == (window.host, window.name) and span.stopped_s is not None:
+            found[span.rank] = found.get(span.rank, 0.0) + span.stopped_s
+    return {rank: min(seconds, window.active_s) for rank, seconds in found.items()}
 
 
 def _halves_agree(record: RunRecord, window: PhaseWindow) -> Check:

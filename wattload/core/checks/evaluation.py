@@ -21,6 +21,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     conditions.long_enough,
     conditions.halves_agree,
     conditions.utilisations_agree,
+    conditions.ran_throughout,
     conditions.bottleneck,
     drive.link_at_maximum,
     drive.write_granularity,

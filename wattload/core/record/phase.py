@@ -33,6 +33,9 @@ class PhaseSpan(Frozen):
 
     The bytes of a nested phase are its own, and not its parent's. A part (``is_part``) is an
     interval of its parent, found afterwards: its bytes are the parent's too, so sums leave it out.
+
+    ``stopped_s`` is for how long the rank's process did not run: stopped by a signal, frozen, or
+    without a CPU. Waiting for I/O is no such time. ``None``: this version did not count it.
     """
 
     name: str
@@ -46,6 +49,7 @@ class PhaseSpan(Frozen):
     written_bytes: Count
     operations: Count
     cpu_s: float = Field(ge=0)
+    stopped_s: float | None = Field(default=None, ge=0)
     is_part: bool = False
 
     @model_validator(mode="after")
