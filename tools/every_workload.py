@@ -27,6 +27,7 @@ from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 from wattload.results.labels import label
 from wattload.results.quantity import quantity
+from wattload.results.reading import judged
 from wattload.run.compose import options
 
 GOOD, REFUSED = 0, 2
@@ -96,9 +97,9 @@ def _mpirun() -> str | None:
 
 
 def _record(stdout: str) -> RunRecord | None:
-    """Return the record that a run names on its last line."""
+    """Return the record that a run names on its last line, with what follows from its facts."""
     lines = [line for line in stdout.splitlines() if line.startswith("{")]
-    return read_record(Path(json.loads(lines[-1])["record"]).parent) if lines else None
+    return judged(read_record(Path(json.loads(lines[-1])["record"]).parent)) if lines else None
 
 
 def _findings(record: RunRecord) -> Iterator[str]:

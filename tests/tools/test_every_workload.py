@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.records import Scenario, write_run
 from tools import every_workload
 from wattload.core.host.gpus import list_gpus
 from wattload.run.compose import options
@@ -30,6 +33,21 @@ def test_a_run_has_a_line_with_its_status_and_checks(
     assert len(found) == len(list(runs.glob("*/record.json"))) == 2
     assert all(each.startswith("null ") and "1 process, exit 0" in each for each in found)
     assert all("checks: 1 passed" in each for each in found)
+
+
+def test_the_line_has_the_figures_and_the_checks_that_did_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = write_run(tmp_path, Scenario(workload="checkpoint", power="none", virtual=False))
+    printed = json.dumps({"record": str(made / "record.json")})
+    monkeypatch.setattr(
+        every_workload, "WATTLOAD", (sys.executable, "-c", f"print({printed!r}); exit(3)")
+    )
+    assert every_workload.main([str(tmp_path), "--workloads", "checkpoint", "--gpus", "0"]) == 1
+    (found,) = lines(capsys)
+    assert "direct     1 process, exit 3" in found
+    assert re.search(r"write rate [0-9.]+\sGB/s, read rate", found)
+    assert re.search(r"checks: [0-9]+ passed", found)
 
 
 def test_a_killed_run_has_a_line_and_the_others_run(
