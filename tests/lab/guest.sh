@@ -9,6 +9,9 @@ cd "$root"
 export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1
 export WATTLOAD_STATE_DIR=/run/wattload-state WATTLOAD_LAB_VIRTUAL=/run/virtual
 export WATTLOAD_LAB_OUT=/run/out
+# Where a test finds the modules that are not loaded at the start.
+WATTLOAD_LAB_KERNEL=$(sed -n 's/.*lab_kernel=\([^ ]*\).*/\1/p' /proc/cmdline)
+export WATTLOAD_LAB_KERNEL
 ip link set lo up
 hostname wattload-lab
 mkdir -p "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"

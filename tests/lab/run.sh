@@ -82,7 +82,7 @@ trap 'kill "$bmc" 2>/dev/null || :' EXIT
 timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
   -smp 1 -m 6144 -nographic -no-reboot -nic none \
   -kernel kernel/vmlinuz -initrd initramfs.gz \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_tests=$(echo "$marks" | tr ' ' ,) lab_name=$name" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_kernel=$lab/kernel lab_tests=$(echo "$marks" | tr ' ' ,) lab_name=$name" \
   -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
   -virtfs local,path=out,mount_tag=out,security_model=none,multidevs=remap \
   -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \

@@ -129,15 +129,159 @@ def test_a_mount_is_seen_here_and_in_another_namespace(blank: Path, tmp_path: Pa
     subprocess.run(["mkfs.ext4", "-q", "-F", str(blank)], check=True)
     at, ready = tmp_path / "at", tmp_path / "ready"
     at.mkdir()
-    subprocess.run(["mount", str(blank), str(at)], check=True)
+    subprocess.run(["mount", "-o", "ro", str(blank), str(at)], check=True)  # it writes nothing
     try:
         assert f"is mounted at {at}" in refused(blank, tmp_path, "QEMU0001")
     finally:
         subprocess.run(["umount", str(at)], check=True)
-    script = f"mount {blank} {at} && touch {ready} && sleep 600"
+    script = f"mount -o ro {blank} {at} && touch {ready} && sleep 600"
     words = ("unshare", "-m", "--propagation", "private", "sh", "-c", script)
     with waiting(*words, for_file=ready):
-        assert "is held by what can't be seen from here" in refused(blank, tmp_path, "QEMU0001")
+        found = refused(blank, tmp_path, "QEMU0001")
+        assert f"{blank.name} is mounted at {at} in the mount namespace of process" in found
+
+
+def must(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+def load(*modules: str) -> None:
+    must("modprobe", "--all", "--dirname", os.environ["WATTLOAD_LAB_KERNEL"], *modules)
+
+
+@contextmanager
+def loop_over(device: str, offset_bytes: int) -> Iterator[str]:
+    load("loop")
+    loop = must("losetup", "--find", "--show", "--offset", str(offset_bytes), device).strip()
+    try:
+        yield loop
+    finally:
+        must("losetup", "--detach", loop)
+
+
+@contextmanager
+def file_system_on(device: str, at: Path) -> Iterator[None]:
+    at.mkdir(exist_ok=True)
+    must("mkfs.ext4", "-q", "-F", device)
+    must("mount", "-o", "ro,noload", device, str(at))
+    try:
+        yield
+    finally:
+        must("umount", str(at))
+
+
+@contextmanager
+def mapped_over(device: str) -> Iterator[str]:
+    """Make a device-mapper volume over all of a device but its first MiB; yield its name."""
+    load("dm-mod")
+    sectors = int(must("blockdev", "--getsz", device)) - 2048
+    table = f"0 {sectors} linear {device} 2048"
+    must("dmsetup", "create", "lab", "--noudevsync", "--noudevrules", "--table", table)
+    try:
+        yield must("dmsetup", "info", "-c", "--noheadings", "-o", "blkdevname", "lab").strip()
+    finally:
+        must("dmsetup", "remove", "--noudevsync", "--noudevrules", "lab")
+
+
+@contextmanager
+def array_over(device: str) -> Iterator[str]:
+    """Make an md array of one member without metadata, as mdadm does, by sysfs (md.rst)."""
+    load("md-mod", "raid1")
+    Path("/sys/module/md_mod/parameters/new_array").write_text("md_lab")
+    folder = Path("/sys/block/md_lab/md")
+    number = Path(device).stat().st_rdev
+    size_kib = str(int(must("blockdev", "--getsize64", device)) // 1024)
+    values = {
+        "metadata_version": "none",
+        "level": "raid1",
+        "raid_disks": "1",
+        "new_dev": f"{os.major(number)}:{os.minor(number)}",
+        f"dev-{Path(device).name}/size": size_kib,
+        f"dev-{Path(device).name}/slot": "0",
+        "component_size": size_kib,
+        "array_state": "active",
+    }
+    for name, value in values.items():
+        (folder / name).write_text(value)
+    try:
+        yield "/dev/md_lab"
+    finally:
+        (folder / "array_state").write_text("clear")
+
+
+def test_a_loop_device_within_the_drive_is_seen(blank: Path, tmp_path: Path) -> None:
+    at = tmp_path / "at"
+    with loop_over(str(blank), PIECE_BYTES) as lower, loop_over(lower, 8192) as upper:
+        names = Path(lower).name, Path(upper).name
+        words = f"{names[0]}, a loop device over {blank.name} from byte {PIECE_BYTES}"
+        assert f"{words} is active; detach it" in refused(blank, tmp_path, "QEMU0001")
+        with file_system_on(upper, at):
+            found = refused(blank, tmp_path, "QEMU0001")
+    above = f"{names[1]}, a loop device over {words} from byte 8192"
+    assert f"{above}, is mounted at {at}" in found
+
+
+def test_a_device_mapper_volume_is_seen_also_over_a_loop_device(
+    blank: Path, tmp_path: Path
+) -> None:
+    at = tmp_path / "at"
+    with mapped_over(str(blank)) as volume:
+        words = f"{volume} (lab) over {blank.name}"
+        assert f"{words} is active; stop it" in refused(blank, tmp_path, "QEMU0001")
+    with loop_over(str(blank), PIECE_BYTES) as loop, mapped_over(loop) as volume:
+        words = f"{volume} (lab) over {Path(loop).name}, a loop device over {blank.name}"
+        with file_system_on(f"/dev/{volume}", at):
+            found = refused(blank, tmp_path, "QEMU0001")
+    assert f"{words} from byte {PIECE_BYTES}, is mounted at {at}" in found
+
+
+def test_an_array_is_seen_also_over_a_loop_device(blank: Path, tmp_path: Path) -> None:
+    with array_over(str(blank)):
+        found = refused(blank, tmp_path, "QEMU0001")
+    assert f"md_lab over {blank.name} is active; stop it" in found
+    at = tmp_path / "at"
+    with (
+        loop_over(str(blank), PIECE_BYTES) as loop,
+        array_over(loop) as array,
+        file_system_on(array, at),
+    ):
+        found = refused(blank, tmp_path, "QEMU0001")
+    words = f"md_lab over {Path(loop).name}, a loop device over {blank.name} from byte"
+    assert f"{words} {PIECE_BYTES}, is mounted at {at}" in found
+
+
+def test_an_export_to_other_hosts_is_seen(blank: Path, tmp_path: Path) -> None:
+    """The kernel's NVMe target and LIO open a drive without asking for it exclusively."""
+    load("configfs", "nvmet", "target_core_mod", "target_core_file")
+    top = Path("/sys/kernel/config")
+    if not any(top.iterdir()):
+        must("mount", "-t", "configfs", "configfs", str(top))
+    namespace = top / "nvmet/subsystems/lab/namespaces/1"
+    namespace.parent.parent.mkdir()
+    namespace.mkdir()
+    (namespace / "device_path").write_text(str(blank))
+    guard(blank, tmp_path, "QEMU0001").claim().close()
+    (namespace / "enable").write_text("1")
+    try:
+        found = refused(blank, tmp_path, "QEMU0001")
+    finally:
+        (namespace / "enable").write_text("0")
+        namespace.rmdir()
+        namespace.parent.parent.rmdir()
+    assert f"nvmet exports {blank} ({namespace}); disable that first" in found
+    disk = top / "target/core/fileio_0/lab"
+    disk.parent.mkdir()
+    disk.mkdir()
+    (disk / "control").write_text(f"fd_dev_name={blank},fd_dev_size=1048576\n")
+    (disk / "enable").write_text("1")
+    try:
+        found = refused(blank, tmp_path, "QEMU0001")
+    finally:
+        disk.rmdir()
+        disk.parent.rmdir()
+    assert f"LIO exports {blank} ({disk}); disable that first" in found
 
 
 def test_swap_is_never_overwritten(blank: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.core.storage.loops import SIZE_BYTES, command, digest, loop_device, must
+from tests.core.storage.mounting import mounted
 from tests.run.running import DEADLINE_S, environment, launched, record_of, run, run_folders, until
 from wattload.cli.main import dispatch
 from wattload.core.errors import TargetError
@@ -28,6 +29,9 @@ from wattload.run.raw_drive import ClaimedDrive, is_sealed, read_nvme
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can attach loop devices")
 
 WRITER = ("workload=null", "workload._target_=tests.run.raw_writer.RawWriter", "power=none")
+
+
+EVERYTHING = "target.overwrite=[unknown,unsampled,unseen]"
 
 
 @dataclass
@@ -229,7 +233,7 @@ def test_a_killed_run_is_ended_in_the_log_by_its_sampler(drive: Drive) -> None:
         until((drive.folder / "waiting").exists, process)
         assert [row["event"] for row in drive.rows()] == ["begin"]
         assert command("mkfs.ext4", "-q", str(drive.device)).returncode
-        assert "is held by what can't be seen from here" in drive.refused()
+        assert f"process {process.pid} (" in drive.refused(EVERYTHING)
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: len(drive.rows()) == 2)
     _, end = drive.rows()
@@ -237,6 +241,32 @@ def test_a_killed_run_is_ended_in_the_log_by_its_sampler(drive: Drive) -> None:
     assert end["written_bytes"] == SIZE_BYTES // 2
     assert "neither blank nor ours" in drive.refused()
     drive.run("target.overwrite=[unknown]")
+
+
+def test_a_mounted_file_system_within_the_drive_is_never_overwritten(drive: Drive) -> None:
+    with loop_device(drive.device, "--offset", "1048576") as upper:
+        must("mkfs.ext4", "-q", str(upper))
+        with mounted(drive.folder / "mounted", str(upper)) as at:
+            (at / "file").write_text("precious")
+        with mounted(drive.folder / "mounted", "-o", "ro", str(upper)) as at:
+            found = drive.refused(EVERYTHING)
+            assert f"is mounted at {at}; unmount it" in found
+
+
+def test_a_user_that_comes_after_the_claim_keeps_the_run_from_beginning(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(drive.folder / "state"))
+    claimed = claimed_drive(drive)
+    try:
+        used = pytest.raises(TargetError, match=r"is in use: loop\d+, a loop device over loop\d+")
+        with loop_device(drive.device, "--offset", "4096"), used:
+            claimed.begin("run-1", ("wattload", "run"), SIZE_BYTES, SIZE_BYTES)
+        assert drive.rows() == []
+        claimed.begin("run-1", ("wattload", "run"), SIZE_BYTES, SIZE_BYTES)
+        assert [row["run_id"] for row in drive.rows()] == ["run-1"]
+    finally:
+        claimed.close()
 
 
 def test_a_log_that_can_not_be_written_refuses(drive: Drive) -> None:

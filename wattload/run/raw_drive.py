@@ -233,8 +233,10 @@ class ClaimedDrive(KnownDrive):
         """Write down that a run will overwrite the drive; durable when it returns.
 
         Raises:
-            TargetError: that can't be written, so nothing may be written to the drive.
+            TargetError: something else uses the drive by now, or that can't be written, so nothing
+                may be written to the drive.
         """
+        self._guard.require_unused()
         identity, known = self._claim.identity, self._guard.counts
         counts = self._guard.read_counts()
         # The drive's own count may lag behind what was written before.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from tests.core.storage.loops import loop_device
 from tests.data.sysfs.tree import expand, write
 from wattload.core.record.target import BlockNode
 from wattload.core.storage.block_stack import (
     block_node,
     btrfs_redundancy,
+    device_stack,
     dm_redundancy,
     find_stack,
     is_virtual,
@@ -185,6 +189,21 @@ def test_a_loop_device_names_its_file_and_leads_below_it(tmp_path: Path) -> None
     assert stack_of(target).model == "file /m/disk.img"
     assert counting_devices(target) == ("nvme3n1",)
     assert any("loop device" in warning for warning in target.facts.warnings)
+
+
+def test_a_loop_device_over_a_loop_device_leads_below_both(tmp_path: Path) -> None:
+    image, node = tmp_path / "drive.img", tmp_path / "node"
+    with loop_device(image) as lower:
+        os.mknod(node, 0o600 | stat.S_IFBLK, lower.stat().st_rdev)
+        with loop_device(node, "--offset", "4096") as upper:
+            node.unlink()  # a path says nothing
+            above = device_stack((Path("/sys/block") / upper.name).resolve())
+        below = device_stack((Path("/sys/block") / lower.name).resolve())
+    assert [(node.kind, node.name) for node in walk(above)] == [
+        ("loop", upper.name),
+        *[(node.kind, node.name) for node in walk(below)],
+    ]
+    assert below.name == lower.name
 
 
 def test_a_device_that_sysfs_does_not_show_is_a_reason(tmp_path: Path) -> None:

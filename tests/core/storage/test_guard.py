@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ from tests.core.storage.loops import (
 from tests.core.storage.mounting import mounted
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.io import BlockIdentity
+from wattload.core.storage import device_users
 from wattload.core.storage.block_stack import block_node
 from wattload.core.storage.content import sample_offsets
 from wattload.core.storage.efi import EFI_TYPE
@@ -58,6 +59,9 @@ HEALTHY = NvmeFacts(
     used_bytes=0,
     written_bytes=0,
 )
+
+
+EVERY_NAME = ("unknown", "unsampled", "unseen", "worn")
 
 
 def refuse_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
@@ -231,22 +235,10 @@ def test_a_mount_in_another_namespace_is_refused(bench: Bench, tmp_path: Path, p
     if part:
         must("addpart", str(bench.device), "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}{part}")
-    ready = tmp_path / "ready"
-    script = f"mount {bench.device}{part} /mnt && touch {ready} && sleep 60"
-    with subprocess.Popen(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
-    ) as held:
-        try:
-            deadline_s = time.monotonic() + 10
-            while not ready.exists():
-                if held.poll() is not None or time.monotonic() > deadline_s:
-                    pytest.skip("no mount namespace here")
-                time.sleep(0.02)
-            found = bench.refused("unknown")
-        finally:
-            subprocess.run(["pkill", "-P", str(held.pid)], check=False)
-            held.kill()
-    assert "is held by what can't be seen from here" in found
+    with mounted_elsewhere(tmp_path, f"{bench.device}{part}") as process:
+        found = bench.refused(*EVERY_NAME)
+    where = f"{bench.device.name}{part} is mounted at {tmp_path}/elsewhere in the mount namespace"
+    assert f"{where} of process {process}" in found
 
 
 def test_swap_is_refused(bench: Bench) -> None:
@@ -261,7 +253,8 @@ def test_swap_is_refused(bench: Bench) -> None:
 
 def test_a_backing_file_of_another_loop_device_is_refused(bench: Bench) -> None:
     with loop_device(bench.image) as other:
-        assert f"its backing file is that of {other.name}, too" in bench.refused()
+        found = bench.refused(*EVERY_NAME)
+        assert f"{other.name}, a loop device over the same file is active; detach it" in found
 
 
 def test_a_drive_that_another_program_locked_is_refused(bench: Bench) -> None:
@@ -546,7 +539,7 @@ def test_a_hard_link_of_the_backing_file_is_the_same_file(bench: Bench) -> None:
     link = bench.image.with_name("link.img")
     link.hardlink_to(bench.image)
     with loop_device(link) as other:
-        assert f"its backing file is that of {other.name}, too" in bench.refused()
+        assert f"{other.name}, a loop device over the same file" in bench.refused(*EVERY_NAME)
 
 
 @pytest.mark.parametrize("change", ["deleted", "replaced", "disguised"])
@@ -572,6 +565,26 @@ def test_a_loop_device_over_a_device_is_refused_whatever_its_node(
 
 
 @contextmanager
+def mounted_elsewhere(folder: Path, device: str) -> Iterator[int]:
+    """Mount a device in a mount namespace of a process, below ``folder``; yield its number."""
+    at = folder / "elsewhere"
+    at.mkdir()
+    script = f"mount {device} {at} && echo $$ && exec cat"
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as held:
+        assert held.stdin is not None
+        assert held.stdout is not None
+        line = held.stdout.readline()
+        if not line:
+            pytest.skip("no mount namespace here")
+        try:
+            yield int(line)
+        finally:
+            held.stdin.close()
+
+
+@contextmanager
 def holding(path: Path, script: str) -> Iterator[int]:
     """Start a process that is no child of this one and has a device open; yield its number."""
     code = "import fcntl, os, sys, time\n{}\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
@@ -582,16 +595,186 @@ def holding(path: Path, script: str) -> Iterator[int]:
         try:
             yield process
         finally:
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
-def test_a_writer_without_exclusive_access_is_found(bench: Bench) -> None:
-    with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDWR)") as process:
-        assert f"process {process} (python" in bench.refused()
-    with holding(bench.image, "held = os.open(sys.argv[1], os.O_WRONLY)") as process:
-        assert f"process {process} (python" in bench.refused()
-    with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDONLY)"):
+@pytest.mark.parametrize("part", ["", "p1"])
+def test_a_writer_without_exclusive_access_is_found(bench: Bench, part: str) -> None:
+    if part:
+        must("addpart", str(bench.device), "1", "2048", "20480")
+    device = Path(f"{bench.device}{part}")
+    with holding(device, "held = os.open(sys.argv[1], os.O_RDWR)") as process:
+        found = bench.refused(*EVERY_NAME)
+    assert f"process {process} (python" in found
+    assert "has it open for writing; end that first" in found
+    with holding(device, "held = os.open(sys.argv[1], os.O_RDONLY)"):
         bench.accepted()
+
+
+def test_a_program_that_opens_the_drive_for_a_moment_is_no_user(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As udev does, and ``losetup --find`` on its way to another device: it ends once seen."""
+    seen: list[str] = []
+
+    def look(process: str, *words: Any) -> str | None:
+        use = use_of(process, *words)
+        if use is not None:
+            seen.append(use)
+            os.kill(int(Path(process).name), signal.SIGKILL)
+        return use
+
+    use_of = device_users._use_of
+    monkeypatch.setattr(device_users, "_use_of", look)
+    with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDWR)"):
+        bench.accepted()
+    assert seen == ["open for writing"]
+
+
+def test_a_writer_of_the_backing_file_is_found(bench: Bench) -> None:
+    with holding(bench.image, "held = os.open(sys.argv[1], os.O_WRONLY)") as process:
+        assert f"process {process} (python" in bench.refused(*EVERY_NAME)
+
+
+MAPPED = """import mmap
+held = os.open(sys.argv[1], os.{})
+mapped = mmap.mmap(held, 4096, flags=mmap.{}, prot=mmap.{})
+os.closerange(3, 64)"""
+"""Python keeps a copy of the descriptor of a mapping, which is closed too."""
+
+
+@pytest.mark.parametrize("what", ["disk", "partition", "file"])
+@pytest.mark.parametrize("protection", ["PROT_WRITE", "PROT_READ"])
+def test_a_mapping_that_outlived_its_descriptor_is_found(
+    bench: Bench, what: str, protection: str
+) -> None:
+    """A mapping to read of a file that was opened to write can be made writable at any time."""
+    must("addpart", str(bench.device), "1", "2048", "20480")
+    places = {"disk": bench.device, "partition": Path(f"{bench.device}p1"), "file": bench.image}
+    with holding(places[what], MAPPED.format("O_RDWR", "MAP_SHARED", protection)) as process:
+        found = bench.refused(*EVERY_NAME)
+    assert f"process {process} (python" in found
+    assert "has it mapped for writing; end that first" in found
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags", "protection"),
+    [("O_RDONLY", "MAP_SHARED", "PROT_READ"), ("O_RDWR", "MAP_PRIVATE", "PROT_WRITE")],
+)
+def test_a_mapping_that_can_not_write_is_no_user(
+    bench: Bench, mode: str, flags: str, protection: str
+) -> None:
+    with holding(bench.device, MAPPED.format(mode, flags, protection)):
+        bench.accepted()
+
+
+REGISTERED = """import ctypes
+call = ctypes.CDLL(None, use_errno=True).syscall
+ring = call(425, 4, ctypes.create_string_buffer(120))
+held = os.open(sys.argv[1], os.O_RDWR)
+assert ring >= 0 and call(427, ring, 2, (ctypes.c_int * 1)(held), 1) == 0
+os.close(held)"""
+"""``io_uring_setup``, and ``io_uring_register`` with ``IORING_REGISTER_FILES``."""
+
+
+def test_a_file_that_only_io_uring_holds_is_found(bench: Bench) -> None:
+    with holding(bench.device, REGISTERED) as process:
+        found = bench.refused(*EVERY_NAME)
+    assert f"process {process} (python" in found
+    assert "has it registered with io_uring" in found
+
+
+def test_a_file_system_on_a_loop_device_within_the_drive_is_refused(
+    bench: Bench, tmp_path: Path
+) -> None:
+    with loop_device(bench.device, "--offset", "1048576") as upper:
+        must("mkfs.ext4", "-q", str(upper))
+        over = f"{upper.name}, a loop device over {bench.device.name} from byte 1048576"
+        found = bench.refused(*EVERY_NAME)
+        assert f"{bench.device} is in use: {over} is active; detach it (losetup" in found
+        with mounted(tmp_path / "mounted", str(upper)) as at:
+            assert f"{over}, is mounted at {at}" in bench.refused(*EVERY_NAME)
+        with mounted_elsewhere(tmp_path, str(upper)) as process:
+            found = bench.refused(*EVERY_NAME)
+            assert f"{over}, is mounted at {tmp_path}/elsewhere in the mount namespace" in found
+            assert f"of process {process}" in found
+    assert bench.guard().inspect().is_final is False
+
+
+def test_a_mount_of_a_loop_device_over_a_loop_device_is_refused(
+    bench: Bench, tmp_path: Path
+) -> None:
+    must("addpart", str(bench.device), "1", "2048", "28672")
+    part = Path(f"{bench.device}p1")
+    with (
+        loop_device(part, "--offset", "4096") as middle,
+        loop_device(middle, "--offset", "8192") as upper,
+    ):
+        must("mkfs.ext4", "-q", str(upper))
+        with mounted(tmp_path / "mounted", str(upper)) as at:
+            found = bench.refused(*EVERY_NAME)
+    lower = f"{middle.name}, a loop device over {part.name} from byte 4096"
+    assert f"{upper.name}, a loop device over {lower} from byte 8192, is mounted at {at}" in found
+
+
+def test_a_loop_device_within_the_drive_is_found_whatever_its_path(
+    bench: Bench, tmp_path: Path
+) -> None:
+    node = tmp_path / "node"
+    os.mknod(node, 0o600 | stat.S_IFBLK, bench.device.stat().st_rdev)
+    with loop_device(node, "--offset", "4096") as upper:
+        node.unlink()
+        assert f"{upper.name}, a loop device over {bench.device.name}" in bench.refused()
+
+
+def test_swap_on_a_loop_device_within_the_drive_is_the_system(bench: Bench) -> None:
+    with loop_device(bench.device, "--offset", "1048576") as upper:
+        must("mkswap", str(upper))
+        if command("swapon", str(upper)).returncode:
+            pytest.skip("swapon is refused here")
+        try:
+            found = bench.refused(*EVERY_NAME)
+        finally:
+            must("swapoff", str(upper))
+    assert f"holds the running system (swap {upper})" in found
+
+
+def test_a_user_that_comes_later_is_found_before_the_first_byte(bench: Bench) -> None:
+    guard = bench.guard()
+    claim = guard.claim()
+    try:
+        guard.require_unused()
+        refused = pytest.raises(TargetError, match="a loop device over loop")
+        with loop_device(bench.device, "--offset", "4096"), refused:
+            guard.require_unused()
+        refused = pytest.raises(TargetError, match="has it open for writing")
+        with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDWR)"), refused:
+            guard.require_unused()
+    finally:
+        claim.close()
+
+
+def test_what_a_container_can_not_see_has_to_be_named(bench: Bench) -> None:
+    """From another PID namespace the processes of the host are hidden, and so are their files."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom tests.core.storage.test_guard import Bench\n"
+        "from wattload.core.storage.raw_writes import RawWriteLog\n"
+        "bench = Bench(Path(sys.argv[1]), Path(sys.argv[2]), RawWriteLog(Path(sys.argv[3])))\n"
+        "print(*[each.sentence for each in bench.guard().inspect().refusals], sep='\\n')\n"
+        "guard = bench.accepted('unseen')\nprint(guard.findings, guard.overwritten)\n"
+    )
+    inside = ("unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code)
+    with holding(bench.device, "held = os.open(sys.argv[1], os.O_RDWR)"):
+        shown = must(*inside, str(bench.device), str(bench.image), str(bench.log.folder))
+    first, second = shown.splitlines()
+    assert first == (
+        f"{bench.device} may be in use by what can't be seen from here (processes outside of this "
+        "container); run as root on the host itself, or make sure that nothing uses it, and add "
+        "unseen to target.overwrite="
+    )
+    assert second == "('unseen',) ('unseen',)"
+    bench.accepted()
 
 
 def test_a_lock_of_bytes_is_found(bench: Bench) -> None:
@@ -616,6 +799,16 @@ def test_a_held_drive_can_be_neither_mounted_nor_formatted(bench: Bench, tmp_pat
     finally:
         claim.close()
     bench.accepted(*found)
+
+
+def test_an_unseen_user_does_not_make_the_content_unknown(bench: Bench) -> None:
+    bench.completed(nonce=42)
+    guard = bench.accepted()
+    assert guard.name is not None
+    for findings, covered_bytes in ((("unseen",), SIZE_BYTES), (("unknown",), 0)):
+        guard.findings = findings
+        bench.began(guard, f"run-{findings}", nonce=43, covered_bytes=0)
+        assert bench.log.of_drive(guard.name.serial).covered_bytes == covered_bytes
 
 
 def test_an_exchanged_drive_is_refused(bench: Bench) -> None:
@@ -727,6 +920,8 @@ def nvme(bench: Bench, tmp_path: Path) -> FakeNvme:
         (roots.sys / link).symlink_to(place)
     fill(roots.proc, self__mountinfo="27 1 0:21 / / rw - tmpfs tmpfs rw", swaps="Filename Type")
     fill(roots.proc / "sys/kernel/random", boot_id="b1")
+    fill(roots.proc / "self/ns", mnt="")
+    (roots.proc / "self/ns/pid").symlink_to("pid:[4026531836]")
     return FakeNvme(bench, roots)
 
 
@@ -885,21 +1080,88 @@ def test_what_can_not_be_read_refuses(nvme: FakeNvme, missing: str) -> None:
 
 @pytest.mark.parametrize(
     ("files", "words"),
-    [
-        ({"dm__uuid": "LVM-abc", "dm__name": "vg-data"}, "LVM volume vg-data (holder)"),
-        ({"dm__uuid": "CRYPT-LUKS2-abc", "dm__name": "luks"}, "LUKS volume luks (holder)"),
-        ({"dm__uuid": "mpath-abc", "dm__name": "mpatha"}, "multipath device mpatha (holder)"),
-        ({"md__level": "raid1"}, "md array holder"),
-        ({"bcache__state": "clean"}, "bcache holder"),
-    ],
+    [({"dm__name": "vg-data"}, "holder (vg-data)"), ({"md__level": "raid1"}, "holder")],
 )
 def test_holders_are_named(
     nvme: FakeNvme, tmp_path: Path, files: dict[str, str], words: str
 ) -> None:
     holder = tmp_path / "sys/devices/virtual/holder"
-    fill(holder, **files)
+    fill(holder, dev="252:7", **files)
+    (holder / "holders").mkdir()
     (nvme.disk / "holders/holder").symlink_to(holder)
-    assert f"nvme0n1 is part of {words}" in nvme.refusals()[0]
+    assert f"{words} over nvme0n1 is active; stop it" in nvme.refusals()[0]
+    with (nvme.roots.proc / "self/mountinfo").open("a") as mounts:
+        mounts.write("28 27 252:7 / /data rw - ext4 /dev/mapper/data rw\n")
+    assert f"{words} over nvme0n1 is mounted at /data" in nvme.refusals()[0]
+
+
+LIO_FILE = "Status: ACTIVATED\n    TCM FILEIO ID: 0    File: {}  Size: 4096  Mode: O_DSYNC"
+LIO_BLOCK = "iBlock device: sda  UDEV PATH: {}  readonly: 0"
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "path", "who"),
+    [
+        ("nvmet/subsystems/s/namespaces/1/device_path", "{}", "/dev/disk/by-id/x", "nvmet"),
+        ("nvmet/subsystems/s/namespaces/1/device_path", "{}", "/dev/gone/nvme0n1", "nvmet"),
+        ("nvmet/subsystems/s/passthru/device_path", "{}", "/dev/nvme0", "nvmet"),
+        ("target/core/fileio_0/disk/info", LIO_FILE, "/dev/disk/by-id/x", "LIO"),
+        ("target/core/iblock_0/disk/info", LIO_BLOCK, "/dev/disk/by-id/x", "LIO"),
+        ("usb_gadget/g/functions/mass_storage.0/lun.0/file", "{}", "/dev/disk/by-id/x", "a USB"),
+    ],
+)
+def test_an_export_to_other_hosts_is_refused(
+    nvme: FakeNvme, place: str, text: str, path: str, who: str
+) -> None:
+    """A made-up configfs: only the lab's kernel has these modules."""
+    node, other = nvme.roots.top / "dev/disk/by-id/x", nvme.roots.top / "dev/null"
+    node.parent.mkdir(parents=True)
+    node.symlink_to(nvme.bench.device)
+    other.symlink_to("/dev/null")
+    export = nvme.roots.sys / "kernel/config" / place
+    export.parent.mkdir(parents=True)
+    export.write_text(text.format("/dev/null"))
+    assert nvme.refusals() == []
+    export.write_text(text.format(path))
+    (found,) = nvme.refusals()
+    assert f"is in use: {who}" in found
+    assert f" exports {path} ({export.parent}); disable that first" in found
+    (export.parent / "enable").write_text("0\n")
+    assert nvme.refusals() == []
+
+
+def test_exports_that_can_not_be_seen_have_to_be_named(nvme: FakeNvme) -> None:
+    (nvme.roots.sys / "module/nvmet").mkdir(parents=True)
+    (found,) = nvme.refusals()
+    assert "(exports to other hosts, since configfs is not mounted)" in found
+    assert nvme.refusals(overwrite=frozenset({"unseen"})) == []
+    (nvme.roots.sys / "kernel/config/nvmet").mkdir(parents=True)
+    assert nvme.refusals() == []
+
+
+def test_a_loop_device_without_its_node_is_found_by_its_path_or_unseen(nvme: FakeNvme) -> None:
+    """As in a container that has the host's sysfs and few of its device nodes."""
+    fill(nvme.roots.sys / "block/loop7", dev="7:7", loop__backing_file="/dev/vdz", loop__offset="0")
+    (found,) = nvme.refusals()
+    assert (
+        "may be in use by what can't be seen from here (what other loop devices are over)" in found
+    )
+    fill(nvme.roots.sys / "block/loop7", loop__backing_file="/nvme0n1", loop__offset="4096")
+    (nvme.roots.sys / "block/loop7/holders").mkdir()
+    found = nvme.refusals(overwrite=frozenset({"unseen"}))[0]
+    assert "is in use: loop7, a loop device over nvme0n1 from byte 4096 is active" in found
+
+
+def test_a_generic_node_of_the_drive_counts_as_the_drive(nvme: FakeNvme) -> None:
+    """``/dev/null`` stands for the node, whose commands reach the same blocks."""
+    fill(nvme.roots.sys / "class/nvme-generic/ng0n1", dev="1:3")
+    process = nvme.roots.proc / "77"
+    fill(process, comm="xnvme", stat="77 (xnvme) S 1", maps="")
+    (process / "fd").mkdir()
+    (process / "ns").symlink_to(nvme.roots.proc / "self/ns")
+    (process / "fd/3").symlink_to("/dev/null")
+    (found,) = nvme.refusals()
+    assert "process 77 (xnvme) has it open for writing" in found
 
 
 @pytest.mark.parametrize(

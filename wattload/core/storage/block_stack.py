@@ -15,6 +15,7 @@ from pathlib import Path
 from wattload.core.record.target import BlockNode, NodeKind, QueueFacts
 from wattload.core.storage.efi import EFI_TYPE, has_efi_partition
 from wattload.core.storage.file_system import Mount, find_mount, read_mounts, unescape
+from wattload.core.storage.loop_devices import read_backing
 from wattload.core.sysfs import (
     LIVE,
     SECTOR_BYTES,
@@ -204,11 +205,30 @@ def _children(
         for slave in sorted((folder / "slaves").glob("*")):
             yield block_node(slave.resolve(), roots, resolve_path)
     elif kind == "loop":
-        backing = resolve_path(Path(read_text(folder / "loop/backing_file")))
-        if backing is not None:
+        below = _under_loop(folder, roots)
+        if below is not None:
+            yield block_node(below, roots, resolve_path)
+        elif backing := resolve_path(Path(read_text(folder / "loop/backing_file"))):
             yield backing
     elif kind in ("namespace", "path"):
         yield from _namespace_children(folder, roots, resolve_path)
+
+
+def _under_loop(folder: Path, roots: Roots) -> Path | None:
+    """Return the device behind a loop device, or the one that holds its file, if it has one.
+
+    A path may be one of another mount namespace, so numbers are asked for first.
+    """
+    try:
+        backing = read_backing(roots.top / "dev" / folder.name)
+        number = backing.special or backing.device
+    except OSError:  # only root may ask
+        path = read_text(folder / "loop/backing_file")
+        try:
+            number = (roots.top / path.lstrip("/")).stat().st_rdev
+        except OSError:
+            return None
+    return numbered_block_folder(f"{os.major(number)}:{os.minor(number)}", roots)
 
 
 def _namespace_children(

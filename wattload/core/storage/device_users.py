@@ -1,12 +1,14 @@
-"""What else uses a device: processes that have it open, and loop devices over the same file.
+"""What else uses a drive: devices over it, mounts, exports to other hosts, and processes.
 
-The kernel grants a device exclusively although a program writes to it that did not ask for it
-exclusively, such as ``dd`` or a virtual machine. Its open files show it, as far as this process may
-see other processes. Those of PID namespaces above this one stay hidden; and even root can't see
-those of a process with more capabilities than its own, such as the first one of some containers.
+The kernel grants a drive exclusively although others write to it that did not ask for that: loop
+devices over it, exports over a network, and programs such as ``dd`` or a virtual machine. Devices
+and exports are in sysfs and configfs. A process shows its open files, also those that it gave to
+io_uring, and its mappings, which outlive their descriptors. All are compared by device number or by
+device and inode number: a path may be that of another mount namespace, or no longer be right.
 
-The file behind a loop device is known by device and inode number. A path says little about it: it
-may have several names, or have lost its name.
+A PID namespace shows its own processes only, so one that is not the host's hides others. Process 1
+of the host counts as no user where it can't be looked into, as from a service with fewer rights.
+A descriptor on its way through a socket is not seen.
 """
 
 from __future__ import annotations
@@ -14,63 +16,302 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from wattload.core.errors import TargetError
-from wattload.core.sysfs import LIVE, Roots, numbered_block_folder, read_text
+from wattload.core.storage.file_system import Mount, read_mounts
+from wattload.core.storage.loop_devices import Backing, read_backing
+from wattload.core.storage.raw_device import partitions
+from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
 
-_F_OFD_GETLK = 36
-_FLOCK = "hhqqi4x"
-"""``struct flock`` of fcntl(2): type, whence, start, length, process."""
+_HOST_PROCESSES = "pid:[4026531836]"
+"""The PID namespace of the host: ``PROC_PID_INIT_INO`` of ``linux/proc_ns.h``, 0xEFFFFFFC."""
 _ROOT_UID = 0
+_SHARED = re.compile(rb"\n0*([0-9a-f]+)-0*([0-9a-f]+) ...s \S+ (\S+ [1-9]\d*) ")
+"""A shared mapping in ``maps`` of proc_pid_maps(5): its range, and its file's device and inode.
+
+Of a block device they are those of its node; ``map_files`` leads to the device.
+"""
+_REGISTERED = re.compile(r"^ *\d+: (/.*)$", re.MULTILINE)
+"""A file that io_uring holds, in ``fdinfo`` of its descriptor (``io_uring_show_fdinfo``)."""
+_LONGEST_LOOK_S = 1.0
+"""For how long udev, or ``losetup --find``, may open a drive without being its user."""
+_LOOPS_HIDDEN = "what other loop devices are over"
+_EXPORTS = (
+    ("nvmet", "nvmet/subsystems/*/namespaces/*/device_path"),
+    ("nvmet", "nvmet/subsystems/*/passthru/device_path"),
+    ("LIO", "target/core/*/*/info"),
+    ("a USB gadget", "usb_gadget/*/functions/mass_storage.*/lun.*/file"),
+)
+"""Who exports a file or device, and which file in configfs names it."""
+_EXPORTED = re.compile(r"(?:^|File: |UDEV PATH: )(/\S+)")
+_EXPORTERS = ("nvmet", "target_core_mod", "usb_f_mass_storage")
+"""The modules that do it."""
 
 
-def writers(device: int, file: tuple[int, int] | None = None, roots: Roots = LIVE) -> Iterator[int]:
-    """Yield the other processes that have a device open for writing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """What is looked for: a disk with its partitions, and the file behind a loop device.
+
+    ``blocks`` maps the device numbers of disk and partitions to their folders in sysfs, the disk
+    first. ``characters`` are the numbers of the character devices that reach the same blocks,
+    ``controllers`` the names of its NVMe controllers.
+    """
+
+    blocks: Mapping[int, Path]
+    characters: frozenset[int]
+    controllers: frozenset[str]
+    file: tuple[int, int] | None
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.blocks.values())).name
+
+    def is_it(self, found: os.stat_result) -> bool:
+        if stat.S_ISBLK(found.st_mode):
+            return found.st_rdev in self.blocks
+        if stat.S_ISCHR(found.st_mode):
+            return found.st_rdev in self.characters
+        return (found.st_dev, found.st_ino) == self.file
+
+
+@dataclass(slots=True)
+class Users:
+    """What uses a drive, each as a clause, and what can't be seen from here."""
+
+    mounts: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+
+
+def find_users(
+    folder: Path, controllers: frozenset[str], file: tuple[int, int] | None, roots: Roots = LIVE
+) -> Users:
+    """Return what uses a drive, as far as it can be seen from here.
 
     This process and those that it started are left out.
 
     Args:
-        device: the device number.
-        file: the device and inode number of a file that counts, too.
-        roots: where procfs is.
+        folder: the folder of the disk in sysfs.
+        controllers: the names of its NVMe controllers.
+        file: the device and inode number of the file behind it, if it is a loop device.
+        roots: where sysfs and procfs are.
 
     Raises:
-        PermissionError: the open files of a process can't be read, but root may be able to.
+        OSError: sysfs or this process's mounts can't be read.
+        ValueError: sysfs shows no device numbers.
     """
-    own = os.getpid()
-    for entry in sorted(roots.proc.iterdir()):
-        if not entry.name.isdigit() or int(entry.name) == own:
+    characters = [
+        roots.sys / "class/nvme-generic" / folder.name.replace("nvme", "ng") / "dev",
+        *folder.glob("device/scsi_generic/*/dev"),
+        *folder.glob("device/bsg/*/dev"),
+    ]
+    drive = Drive(
+        blocks=_blocks(folder),
+        characters=frozenset(_number(read_text(each)) for each in characters if each.exists()),
+        controllers=controllers,
+        file=file,
+    )
+    users = Users()
+    if not (roots.sys / "block" / drive.name).exists():
+        users.hidden.append("block devices of this host")
+    words = _devices_above(drive, users, roots)
+    users.mounts += [f"{each}; unmount it" for each in _mounted(read_mounts(roots), words)]
+    _note_exports(drive, users, roots)
+    _note_processes(drive, words, users, roots)
+    return users
+
+
+def _blocks(folder: Path) -> dict[int, Path]:
+    places = (folder, *(each.folder for each in partitions(folder)))
+    return {_number(read_text(each / "dev")): each for each in places}
+
+
+def _number(text: str) -> int:
+    major, minor = text.split(":")
+    return os.makedev(int(major), int(minor))
+
+
+def _devices_above(drive: Drive, users: Users, roots: Roots) -> dict[int, str]:
+    """Note the block devices over a drive at any depth; return all device numbers with words."""
+    loops = list(_loops(drive, users, roots))
+    words = {number: folder.name for number, folder in drive.blocks.items()}
+    below = [drive.blocks]
+    for blocks in below:  # it grows
+        found = []
+        for number, folder in blocks.items():
+            for holder in sorted((folder / "holders").iterdir()):
+                name = text_or_empty(holder / "dm/name")
+                text = f"{holder.name} ({name})" if name else holder.name
+                found.append((holder.resolve(), f"{text} over {words[number]}"))
+        for loop, backing in loops:
+            lower = words[backing.special] if backing.special in blocks else ""
+            if backing.device in blocks:
+                lower = f"a file on {words[backing.device]}"
+            elif blocks is drive.blocks and backing.file == drive.file:
+                lower = "the same file"
+            if lower:
+                start = f" from byte {backing.offset_bytes}" if backing.offset_bytes else ""
+                found.append((loop, f"{loop.name}, a loop device over {lower}{start}"))
+        for upper, text in found:
+            numbers = _blocks(upper)
+            if not numbers.keys() <= words.keys():
+                words.update(dict.fromkeys(numbers, text))
+                below.append(numbers)
+                end = f"detach it (losetup --detach /dev/{upper.name})"
+                end = end if upper.name.startswith("loop") else "stop it"
+                users.others.append(f"{text} is active; {end}, or name another drive")
+    return words
+
+
+def _loops(drive: Drive, users: Users, roots: Roots) -> Iterator[tuple[Path, Backing]]:
+    """Yield the other loop devices with what is behind them."""
+    names = {each.name: number for number, each in drive.blocks.items()}
+    for entry in sorted(roots.sys.glob("block/loop*/loop")):
+        folder = entry.parent.resolve()
+        if folder.name == drive.name:
             continue
         try:
-            with os.scandir(entry / "fd") as files:
-                found = any(_is_open(each, device, file) for each in files)
-            if found and not _descends(int(entry.name), own, roots):
-                yield int(entry.name)
+            yield folder, read_backing(roots.top / "dev" / folder.name)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # it was detached meanwhile
+                continue
+            # Without its node there is only a path, perhaps one of another mount namespace.
+            path = Path(text_or_empty(entry / "backing_file").removesuffix(" (deleted)"))
+            if path.name in names:
+                offset_bytes = int(text_or_empty(entry / "offset") or 0)
+                special = names[path.name]
+                yield folder, Backing(device=0, inode=0, special=special, offset_bytes=offset_bytes)
+            elif _LOOPS_HIDDEN not in users.hidden:
+                users.hidden.append(_LOOPS_HIDDEN)
+
+
+def _mounted(mounts: Sequence[Mount], words: Mapping[int, str]) -> Iterator[str]:
+    """Yield which of the devices are mounted, and where.
+
+    A file system of several devices has a number of its own; its source names one of them.
+    """
+    names = {text.split()[0].rstrip(","): text for text in words.values()}
+    for mount in mounts:
+        named = names.get(mount.source.removeprefix("/dev/"))
+        if text := words.get(_number(mount.major_minor)) or named:
+            comma = "," if "," in text else ""
+            yield f"{text}{comma} is mounted at {mount.mount_point}"
+
+
+def _note_exports(drive: Drive, users: Users, roots: Roots) -> None:
+    """Note which part of the kernel exports a drive, or the file behind it."""
+    top = roots.sys / "kernel/config"
+    is_loaded = any((roots.sys / "module" / each).exists() for each in _EXPORTERS)
+    if is_loaded and not any(top.glob("*")):
+        users.hidden.append("exports to other hosts, since configfs is not mounted")
+    names = {each.name for each in drive.blocks.values()} | drive.controllers
+    for who, pattern in _EXPORTS:
+        for place in sorted(top.glob(pattern)):
+            match = _EXPORTED.search(text_or_empty(place))
+            if match is None or text_or_empty(place.parent / "enable") == "0":
+                continue
+            node = match[1].startswith("/dev/") and Path(match[1]).name in names
+            if node or _leads_to(str(roots.top / match[1].lstrip("/")), drive):
+                clause = f"{who} exports {match[1]} ({place.parent}); disable that first"
+                users.others.append(clause)
+
+
+def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots: Roots) -> None:
+    """Note which processes have a drive open or mapped, and the mounts in their namespaces."""
+    own, here = os.getpid(), roots.proc / "self/ns"
+    if str((here / "pid").readlink()) != _HOST_PROCESSES:
+        users.hidden.append("processes outside of this container")
+    namespaces = {(here / "mnt").stat().st_ino}
+    foreign: set[bytes] = set()
+    unreadable = set()
+    for entry in roots.proc.iterdir():
+        name, folder = entry.name, str(entry)
+        if not name.isdigit() or int(name) == own:
+            continue
+        try:
+            namespace = (entry / "ns/mnt").stat().st_ino
+            if namespace not in namespaces:
+                namespaces.add(namespace)
+                for text in _mounted(read_mounts(roots, name), words):
+                    place = f"in the mount namespace of {process_name(int(name), roots)}"
+                    users.mounts.append(f"{text} {place}; unmount it there")
+            use, deadline_s = _use_of(folder, drive, foreign), time.monotonic() + _LONGEST_LOOK_S
+            if use is not None and _descends(int(name), own, roots):
+                continue
+            while use is not None and time.monotonic() < deadline_s:
+                time.sleep(_LONGEST_LOOK_S / 10)
+                use = _use_of(folder, drive, foreign)
+            if use is not None:
+                who = process_name(int(name), roots)
+                users.others.append(f"{who} has it {use}; end that first")
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
         except PermissionError:
-            if os.geteuid() != _ROOT_UID:
-                raise
+            unreadable.add(int(name))
+    if unreadable - {1} or os.geteuid() != _ROOT_UID:
+        users.hidden.append("the open files of other processes")
 
 
-def _is_open(entry: os.DirEntry[str], device: int, file: tuple[int, int] | None) -> bool:
-    """Return whether an open file is the one that is looked for, and may be written."""
+def _use_of(process: str, drive: Drive, foreign: set[bytes]) -> str | None:
+    """Return how a process could write to a drive; ``foreign`` are known files that are not it.
+
+    The kernel shows a file that was opened for writing by the mode of its link, in ``fd`` as in
+    ``map_files``.
+    """
+    folder = os.open(f"{process}/fd", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not entry.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
-            return False
-        if not os.readlink(entry.path).startswith("/"):  # noqa: PTH115 - a socket or the like
-            return False
-        found = os.stat(entry.path)  # noqa: PTH116 - it is opened by no name
-    except (FileNotFoundError, ProcessLookupError):
+        for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+            with suppress(FileNotFoundError):
+                if not os.lstat(name, dir_fd=folder).st_mode & stat.S_IWUSR:
+                    continue
+                found = _stat(name, folder)
+                if found is not None and drive.is_it(found):
+                    return "open for writing"
+                if found is not None and not stat.S_IFMT(found.st_mode):  # such as io_uring
+                    text = text_or_empty(Path(f"{process}/fdinfo/{name}"))
+                    if any(_leads_to(each, drive) for each in _REGISTERED.findall(text)):
+                        return "registered with io_uring"
+    finally:
+        os.close(folder)
+    maps = b"\n" + Path(f"{process}/maps").read_bytes()
+    for first, last, identity in _SHARED.findall(maps):
+        link = f"{process}/map_files/{first.decode()}-{last.decode()}"
+        with suppress(FileNotFoundError):
+            found = None if identity in foreign else _stat(link)
+            if found is None or not drive.is_it(found):
+                foreign.add(identity)
+            elif Path(link).lstat().st_mode & stat.S_IWUSR:
+                return "mapped for writing"
+    return None
+
+
+def _stat(link: str, folder: int | None = None) -> os.stat_result | None:
+    """Return what a link of procfs leads to, ``None`` if that refuses root, as a user's FUSE does.
+
+    Raises:
+        PermissionError: this process may not look there.
+    """
+    try:
+        return os.stat(link, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.EPERM:  # of map_files, without CAP_SYS_ADMIN
+            raise
+        os.readlink(link, dir_fd=folder)
+        return None
+
+
+def _leads_to(path: str, drive: Drive) -> bool:
+    try:
+        return drive.is_it(Path(path).stat())
+    except OSError:
         return False
-    if stat.S_ISBLK(found.st_mode):
-        return found.st_rdev == device
-    return (found.st_dev, found.st_ino) == file
 
 
 def _descends(process: int, ancestor: int, roots: Roots) -> bool:
@@ -81,6 +322,11 @@ def _descends(process: int, ancestor: int, roots: Roots) -> bool:
         text = read_text(roots.proc / str(process) / "stat")
         process = int(text.rpartition(")")[2].split()[1])
     return False
+
+
+_F_OFD_GETLK = 36
+_FLOCK = "hhqqi4x"
+"""``struct flock`` of fcntl(2): type, whence, start, length, process."""
 
 
 def lock_holder(descriptor: int) -> int | None:
@@ -95,124 +341,5 @@ def lock_holder(descriptor: int) -> int | None:
 
 def process_name(process: int, roots: Roots = LIVE) -> str:
     """Return a process in words, with its name if it can be read."""
-    try:
-        return f"process {process} ({read_text(roots.proc / str(process) / 'comm')})"
-    except OSError:
-        return f"process {process}"
-
-
-_LOOP_GET_STATUS64 = 0x4C05
-_LOOP_INFO_BYTES = 232
-"""``struct loop_info64`` of ``linux/loop.h``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backing:
-    """What is behind a loop device, as the kernel holds it open.
-
-    ``device`` and ``inode`` are those of the file, ``special`` the device number of a file that is
-    a device itself, else 0. ``offset_bytes`` is where the loop device starts in it.
-    """
-
-    device: int
-    inode: int
-    special: int
-    offset_bytes: int
-
-    @property
-    def file(self) -> tuple[int, int]:
-        return self.device, self.inode
-
-
-def read_backing(node: Path) -> Backing:
-    """Return what is behind a loop device; raises ``OSError`` (``ENXIO``: nothing is)."""
-    descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        answer = bytearray(_LOOP_INFO_BYTES)
-        fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, answer)
-    finally:
-        os.close(descriptor)
-    device, inode, special, offset_bytes = struct.unpack_from("<4Q", answer)
-    return Backing(device=device, inode=inode, special=special, offset_bytes=offset_bytes)
-
-
-def backing_path(node: Path, folder: Path, backing: Backing, roots: Roots = LIVE) -> Path:
-    """Return the path of the regular file behind a loop device.
-
-    Raises:
-        TargetError: it is a device, or no longer at its path.
-        OSError: sysfs does not show the path.
-    """
-    if backing.special:
-        number = f"{os.major(backing.special)}:{os.minor(backing.special)}"
-        below = numbered_block_folder(number, roots)
-        name = number if below is None else below.name
-        raise TargetError(f"{node} is a loop device over another device ({name}); name that one")
-    path = Path(read_text(folder / "loop/backing_file"))
-    try:
-        found = path.stat()
-    except OSError:
-        found = None
-    if (
-        found is None
-        or (found.st_dev, found.st_ino) != backing.file
-        or not stat.S_ISREG(found.st_mode)
-    ):
-        raise TargetError(
-            f"{node} is a loop device over a file that is not at its path any more (deleted, "
-            "replaced, or in another mount namespace), so what else uses it is unknown; "
-            "detach it (losetup -d), and attach the file anew"
-        )
-    return path
-
-
-def other_loops(folder: Path, backing: Backing, roots: Roots = LIVE) -> tuple[str, ...]:
-    """Return the other loop devices over the same file; raises ``OSError`` if one can't be read."""
-    found = []
-    for each in sorted(roots.sys.glob("block/loop*/loop")):
-        name = each.parent.name
-        if name == folder.name:
-            continue
-        try:
-            other = read_backing(roots.top / "dev" / name)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # it was detached meanwhile
-                continue
-            raise
-        if other.file == backing.file:
-            found.append(name)
-    return tuple(found)
-
-
-def holds_data_outside(
-    node: Path, path: Path, backing: Backing, size_bytes: int, known: Sequence[tuple[int, int]]
-) -> bool:
-    """Return whether the backing file has data that is not in the ``known`` ranges of the device.
-
-    A hole of a sparse file proves that nothing is there (``SEEK_DATA`` of lseek(2)). A file system
-    without holes reports all bytes as data.
-
-    Raises:
-        OSError: the file can't be read, or its holes are not shown.
-    """
-    with node.open("rb") as device:
-        os.fsync(device)  # what was written to the device, and is not in the file yet
-    first, end = backing.offset_bytes, backing.offset_bytes + size_bytes
-    with path.open("rb") as file:
-        at = _next_data(file.fileno(), first)
-        while at is not None and at < end:
-            inside = [last for start, last in known if start <= at - first < last]
-            if not inside:
-                return True
-            at = _next_data(file.fileno(), first + max(inside))
-    return False
-
-
-def _next_data(descriptor: int, offset: int) -> int | None:
-    """Return where the next data of a file starts, ``None`` if a hole reaches up to its end."""
-    try:
-        return os.lseek(descriptor, offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        raise
+    name = text_or_empty(roots.proc / str(process) / "comm")
+    return f"process {process} ({name})" if name else f"process {process}"

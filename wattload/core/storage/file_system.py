@@ -81,9 +81,10 @@ class Mount:
         return next((option.removeprefix(prefix) for option in found), None)
 
 
-def read_mounts(roots: Roots = LIVE) -> tuple[Mount, ...]:
-    """Return the mounts of this process's namespace, in the order of their creation."""
-    text = (roots.proc / "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+def read_mounts(roots: Roots = LIVE, process: str = "self") -> tuple[Mount, ...]:
+    """Return the mounts of a process's namespace, in the order of their creation."""
+    place = roots.proc / process / "mountinfo"
+    text = place.read_text(encoding="utf-8", errors="surrogateescape")
     return tuple(_parse(line) for line in text.splitlines() if line)
 
 

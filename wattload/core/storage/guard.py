@@ -3,8 +3,8 @@
 In order: it is a whole drive that can be written; the user gave its serial number; the running
 system does not need it; nothing that can be seen from here uses it, and the kernel grants it
 exclusively; it is healthy; no other host may write to it; and all that is on it is blank, ours, or
-named by the user. The kernel's grant keeps out mounts and other exclusive users, but no program
-that opens the device without asking for that: such a one is looked for among the open files.
+named by the user. The kernel's grant keeps out mounts and other exclusive users; the others are
+looked for (``device_users``), and where some can't be seen the user has to say so.
 What can't be read refuses. No message has a serial number in it, so that one has to be read off the
 drive and not out of an error.
 """
@@ -25,22 +25,13 @@ from wattload.core.record.target import BlockNode
 from wattload.core.storage.block_stack import (
     EFI_PARTITION,
     controllers_in,
-    find_stack,
     system_drives,
-    walk,
 )
 from wattload.core.storage.content import Content, IsSealed, flush, read_content
-from wattload.core.storage.device_users import (
-    backing_path,
-    holds_data_outside,
-    lock_holder,
-    other_loops,
-    process_name,
-    read_backing,
-    writers,
-)
+from wattload.core.storage.device_users import find_users, lock_holder, process_name
 from wattload.core.storage.efi import has_efi_partition
-from wattload.core.storage.file_system import read_mounts, unescape
+from wattload.core.storage.file_system import unescape
+from wattload.core.storage.loop_devices import backing_path, holds_data_outside, read_backing
 from wattload.core.storage.raw_device import (
     DriveName,
     attachment_text,
@@ -54,6 +45,7 @@ from wattload.core.storage.raw_device import (
 )
 from wattload.core.storage.raw_writes import (
     OWN_STEP_BYTES,
+    UNSEEN,
     WORN,
     DriveLog,
     RawWriteLog,
@@ -172,6 +164,7 @@ class Guard:
         self.findings: tuple[str, ...] = ()
         self._untouched = ""
         self._sharing: tuple[str, ...] = ()
+        self._hidden: tuple[str, ...] = ()
         self._stack: BlockNode = target.facts.stack
         self._devices = target.facts.devices
         self._permission = permission
@@ -188,8 +181,7 @@ class Guard:
     def inspect(self) -> Inspection:
         """Return what a run would meet; nothing is held or changed."""
         refusals: list[Refusal] = []
-        first = (self._drive, self._owner, self._system, self._users, self._writers)
-        for step in (*first, *self._last_steps()):
+        for step in (*self._first_steps(), *self._last_steps()):
             refusals.extend(_refusals(step))
         return Inspection(
             words=drive_text(self._stack, self.identity.size_bytes),
@@ -208,16 +200,20 @@ class Guard:
         Raises:
             TargetError: the first reason why it is refused; nothing is changed or held.
         """
-        for step in (self._drive, self._owner, self._system, self._users):
+        for step in self._first_steps():
             _refuse(step)
         claim = Claim(self.identity)
         try:
-            for step in (self._writers, *self._last_steps()):
+            for step in (self._users, *self._last_steps()):
                 _refuse(step)
         except BaseException:
             claim.close()
             raise
         return claim
+
+    def require_unused(self) -> None:
+        """Look again for other users of the drive; raises ``TargetError`` if there is one."""
+        _refuse(self._users)
 
     def reread(self, nonce: int) -> Content | None:
         """Return what is on the drive now, with the stamps of this run's ``nonce`` as ours."""
@@ -253,8 +249,11 @@ class Guard:
                 f"the counts of writes to {path} can't be read: {explain(error)}"
             ) from error
 
+    def _first_steps(self) -> tuple[Callable[[], Iterator[Refusal]], ...]:
+        return (self._drive, self._owner, self._system, self._users)
+
     def _last_steps(self) -> tuple[Callable[[], Iterator[Refusal]], ...]:
-        return (self._health, self._hosts, self._content, self._wear)
+        return (self._health, self._hosts, self._unseen, self._content, self._wear)
 
     def _drive(self) -> Iterator[Refusal]:
         """Yield why it is not a whole drive that this run can write."""
@@ -312,51 +311,29 @@ class Guard:
                 )
 
     def _users(self) -> Iterator[Refusal]:
-        """Yield what uses the drive or a partition of it, as far as this host shows it."""
-        path = self.identity.path
-        parts = partitions(self._folder)
-        places = {self._folder.name: self._folder, **{each.name: each.folder for each in parts}}
-        for name, folder in places.items():
-            for holder in sorted((folder / "holders").iterdir()):
-                yield Refusal(
-                    f"{path} is in use: {name} is part of {_holder_text(holder.resolve())}"
-                )
-        mounts = read_mounts(self._roots)
-        for mount in mounts:
-            is_named = mount.source.startswith("/dev/") and Path(mount.source).name in places
-            stack = find_stack(mount, mounts, self._roots)[0]
-            below = set() if stack is None else {node.name for node in walk(stack)}
-            if is_named or below & places.keys():
-                yield Refusal(f"{path} is in use: {mount.source} is mounted at {mount.mount_point}")
-        if self._stack.kind == "loop":
-            yield from self._file_users()
-
-    def _file_users(self) -> Iterator[Refusal]:
-        """Yield what else uses the backing file of a loop device."""
-        path = self.identity.path
-        backing = read_backing(path)
-        for name in other_loops(self._folder, backing, self._roots):
-            yield Refusal(f"{path} is in use: its backing file is that of {name}, too")
-        for line in (self._roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]:
-            swap = Path(unescape(line.split()[0]))
-            found = swap.stat() if swap.is_file() else None
-            if found is not None and (found.st_dev, found.st_ino) == backing.file:
-                yield Refusal(f"{path} is in use: its backing file is swap")
-
-    def _writers(self) -> Iterator[Refusal]:
-        """Yield which other processes have the drive, or its backing file, open for writing."""
+        """Yield what uses the drive, or the file behind it, as far as it can be seen from here."""
         path = self.identity.path
         file = read_backing(path).file if self._stack.kind == "loop" else None
-        try:
-            for process in writers(path.stat().st_rdev, file, self._roots):
-                yield Refusal(
-                    f"{path} is in use: {process_name(process, self._roots)} has it open for "
-                    "writing; end that first"
-                )
-        except PermissionError as error:
+        controllers = frozenset(node.name for node in controllers_in(self._stack))
+        users = find_users(self._folder, controllers, file, self._roots)
+        self._hidden = tuple(users.hidden)
+        for words in (*users.mounts, *users.others):
+            yield Refusal(f"{path} is in use: {words}")
+        for line in (self._roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]:
+            swap = Path(unescape(line.split()[0]))
+            found = swap.stat() if file is not None and swap.is_file() else None
+            if found is not None and (found.st_dev, found.st_ino) == file:
+                yield Refusal(f"{path} is in use: its backing file is swap")
+
+    def _unseen(self) -> Iterator[Refusal]:
+        """Yield what may use the drive and can't be seen from here, unless that is permitted."""
+        self.findings = (UNSEEN,) if self._hidden else ()
+        if self._hidden and UNSEEN not in self._permission.overwrite:
             yield Refusal(
-                f"{path} may be held by what can't be seen from here: the open files of other "
-                f"processes can't be read ({error.filename}); run as root"
+                f"{self.identity.path} may be in use by what can't be seen from here "
+                f"({_joined(self._hidden)}); run as root on the host itself, or make sure that "
+                f"nothing uses it, and add {UNSEEN} to target.overwrite=",
+                can_be_lifted=True,
             )
 
     def _health(self) -> Iterator[Refusal]:
@@ -436,7 +413,7 @@ class Guard:
                 found[UNKNOWN] = f"perhaps data of others ({reason})"
         elif reason := self._unsampled(content):
             found[UNSAMPLED] = reason
-        self.findings = tuple(found)
+        self.findings = (*self.findings, *found)
         missing = [name for name in found if name not in self._permission.overwrite]
         if missing:
             words = dict.fromkeys(found[name] for name in missing)
@@ -596,24 +573,6 @@ def _refusals(step: Callable[[], Iterator[Refusal]]) -> Iterator[Refusal]:
 def _refuse(step: Callable[[], Iterator[Refusal]]) -> None:
     for refusal in _refusals(step):
         raise TargetError(refusal.sentence)
-
-
-def _holder_text(folder: Path) -> str:
-    """Return a holder in words: ``LVM2 volume vg-data (dm-0)``."""
-    name = folder.name
-    try:
-        if (folder / "dm").is_dir():
-            kind = read_text(folder / "dm/uuid").partition("-")[0]
-            known = {"LVM": "LVM volume", "CRYPT": "LUKS volume", "mpath": "multipath device"}
-            words = known.get(kind, "device-mapper volume")
-            return f"{words} {read_text(folder / 'dm/name')} ({name})"
-    except OSError:
-        return f"device-mapper volume {name}"
-    if (folder / "md").is_dir():
-        return f"md array {name}"
-    if (folder / "bcache").is_dir() or name.startswith("bcache"):
-        return f"bcache {name}"
-    return name
 
 
 def _joined(words: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from wattload.core.errors import TargetError
 from wattload.core.io import DeviceIdentity
 from wattload.core.record.target import BlockNode
 from wattload.core.storage.block_stack import NAMESPACE, controllers_in, is_virtual
-from wattload.core.storage.device_users import backing_path, read_backing
+from wattload.core.storage.loop_devices import backing_path, read_backing
 from wattload.core.sysfs import (
     LIVE,
     SECTOR_BYTES,

@@ -50,7 +50,9 @@ MOST_BYTES = 256 << 20
 """Some 100,000 runs."""
 
 WORN = "worn"
-"""The name of a drive whose endurance is used up; the other findings are on the drive."""
+"""The name of a drive whose endurance is used up."""
+UNSEEN = "unseen"
+"""The name of what may use a drive and can't be seen from here; other findings are on the drive."""
 
 _MODE = 0o600
 _WRITTEN_SECTORS, _DISCARDED_SECTORS = 6, 13
@@ -182,7 +184,7 @@ class DriveLog:
         """
         covered = 0
         for row in self.begins:
-            if set(row.findings) - {WORN}:
+            if set(row.findings) - {WORN, UNSEEN}:
                 covered = 0
             end = self.ends.get(row.run_id)
             if end is not None and end.status == "complete":
