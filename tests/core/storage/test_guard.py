@@ -390,11 +390,16 @@ def test_a_full_pass_counts_until_something_else_is_found(bench: Bench) -> None:
     bench.completed(nonce=42)
     bench.accepted()
     bench.write(8 << 20, b"raw database" * 100_000)
-    guard = bench.accepted("unknown")
-    bench.began(guard, "run-3", nonce=44, covered_bytes=0)
-    bench.stamp(nonce=44)
-    bench.log.end("run-3", "complete", own_bytes=SIZE_BYTES, left=guard.read_counts())
-    assert "sampling has missed" in bench.refused()
+    for run_id in ("run-3", "run-4"):  # as the runs of a sweep, which names it once
+        guard = bench.accepted("unknown")
+        bench.began(guard, run_id, nonce=44, covered_bytes=0)
+        bench.stamp(nonce=44)
+        bench.log.end(run_id, "complete", own_bytes=SIZE_BYTES, left=guard.read_counts())
+        found = bench.refused()
+        assert f"holds perhaps data of others ({run_id} found some" in found
+    assert "and no run wrote over all of the drive since); target.overwrite= must name" in found
+    bench.completed("unknown", nonce=45)
+    bench.accepted()
 
 
 OTHERS = "holds perhaps data of others (since run-42, "

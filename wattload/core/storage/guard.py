@@ -45,6 +45,7 @@ from wattload.core.storage.raw_device import (
 )
 from wattload.core.storage.raw_writes import (
     OWN_STEP_BYTES,
+    UNKNOWN,
     UNSEEN,
     WORN,
     DriveLog,
@@ -56,8 +57,6 @@ from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
 from wattload.core.units import format_bytes
 
-UNKNOWN = "unknown"
-"""The name of blocks that are neither blank nor ours."""
 UNSAMPLED = "unsampled"
 """The name of data that sampling may have missed."""
 

@@ -53,6 +53,8 @@ WORN = "worn"
 """The name of a drive whose endurance is used up."""
 UNSEEN = "unseen"
 """The name of what may use a drive and can't be seen from here; other findings are on the drive."""
+UNKNOWN = "unknown"
+"""The name of content that is neither blank nor ours, or perhaps not."""
 
 _MODE = 0o600
 _WRITTEN_SECTORS, _DISCARDED_SECTORS = 6, 13
@@ -180,11 +182,12 @@ class DriveLog:
     def covered_bytes(self) -> int:
         """How much from the start of the drive a completed run has left with nothing but ours.
 
-        It is 0 again once a later run has found something else.
+        It is 0 again once a later run has found something else; what is ``UNKNOWN`` is judged by
+        ``others_since``.
         """
         covered = 0
         for row in self.begins:
-            if set(row.findings) - {WORN, UNSEEN}:
+            if set(row.findings) - {WORN, UNSEEN, UNKNOWN}:
                 covered = 0
             end = self.ends.get(row.run_id)
             if end is not None and end.status == "complete":
@@ -207,7 +210,21 @@ class DriveLog:
             counted = "not all" if end.written_bytes is None else f"{end.written_bytes:,}"
             return f"the kernel counted {counted} bytes while {run_id} wrote {end.own_bytes:,}"
         reason = now.others_since(end.left)
-        return reason and f"since {run_id}, {reason}"
+        return f"since {run_id}, {reason}" if reason else self._not_overwritten()
+
+    def _not_overwritten(self) -> str:
+        """Return which run met unknown content of which some may be left; else empty.
+
+        A permission is for one run, and that one need not write over the whole drive.
+        """
+        for row in reversed(self.begins):
+            end = self.ends.get(row.run_id)
+            is_complete = end is not None and end.status == "complete"
+            if is_complete and row.covered_bytes >= self.covered_bytes:
+                return ""
+            if UNKNOWN in row.findings:
+                return f"{row.run_id} found some, and no run wrote over all of the drive since"
+        return ""
 
     @property
     def written_bytes(self) -> int:
