@@ -38,8 +38,10 @@ _SHARED = re.compile(rb"\n0*([0-9a-f]+)-0*([0-9a-f]+) ...s \S+ (\S+ [1-9]\d*) ")
 
 Of a block device they are those of its node; ``map_files`` leads to the device.
 """
-_REGISTERED = re.compile(r"^ *\d+: (/.*)$", re.MULTILINE)
-"""A file that io_uring holds, in ``fdinfo`` of its descriptor (``io_uring_show_fdinfo``)."""
+_REGISTERED = re.compile(r"^ *\d+: (.+)$", re.MULTILINE)
+"""A file that io_uring holds, in ``fdinfo`` of its descriptor: its name, of late its path."""
+_HAS_ENDED = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+"""What procfs answers of a process that is gone, or is ending (``mountinfo``)."""
 _LONGEST_LOOK_S = 1.0
 """For how long udev, or ``losetup --find``, may open a drive without being its user."""
 _LOOPS_HIDDEN = "what other loop devices are over"
@@ -79,6 +81,15 @@ class Drive:
         if stat.S_ISCHR(found.st_mode):
             return found.st_rdev in self.characters
         return (found.st_dev, found.st_ino) == self.file
+
+    def is_named(self, path: str) -> bool:
+        """Return whether a path leads to it here, or may do so in another mount namespace."""
+        if Path(path).name in {each.name for each in self.blocks.values()} | self.controllers:
+            return True
+        try:
+            return self.is_it(Path(path).stat())
+        except OSError:
+            return False
 
 
 @dataclass(slots=True)
@@ -211,14 +222,12 @@ def _note_exports(drive: Drive, users: Users, roots: Roots) -> None:
     is_loaded = any((roots.sys / "module" / each).exists() for each in _EXPORTERS)
     if is_loaded and not any(top.glob("*")):
         users.hidden.append("exports to other hosts, since configfs is not mounted")
-    names = {each.name for each in drive.blocks.values()} | drive.controllers
     for who, pattern in _EXPORTS:
         for place in sorted(top.glob(pattern)):
             match = _EXPORTED.search(text_or_empty(place))
             if match is None or text_or_empty(place.parent / "enable") == "0":
                 continue
-            node = match[1].startswith("/dev/") and Path(match[1]).name in names
-            if node or _leads_to(str(roots.top / match[1].lstrip("/")), drive):
+            if drive.is_named(str(roots.top / match[1].lstrip("/"))):
                 clause = f"{who} exports {match[1]} ({place.parent}); disable that first"
                 users.others.append(clause)
 
@@ -251,10 +260,11 @@ def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots:
             if use is not None:
                 who = process_name(int(name), roots)
                 users.others.append(f"{who} has it {use}; end that first")
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
-            continue
         except PermissionError:
             unreadable.add(int(name))
+        except OSError as error:
+            if error.errno not in _HAS_ENDED:
+                raise
     if unreadable - {1} or os.geteuid() != _ROOT_UID:
         users.hidden.append("the open files of other processes")
 
@@ -276,7 +286,7 @@ def _use_of(process: str, drive: Drive, foreign: set[bytes]) -> str | None:
                     return "open for writing"
                 if found is not None and not stat.S_IFMT(found.st_mode):  # such as io_uring
                     text = text_or_empty(Path(f"{process}/fdinfo/{name}"))
-                    if any(_leads_to(each, drive) for each in _REGISTERED.findall(text)):
+                    if any(drive.is_named(each) for each in _REGISTERED.findall(text)):
                         return "registered with io_uring"
     finally:
         os.close(folder)
@@ -305,13 +315,6 @@ def _stat(link: str, folder: int | None = None) -> os.stat_result | None:
             raise
         os.readlink(link, dir_fd=folder)
         return None
-
-
-def _leads_to(path: str, drive: Drive) -> bool:
-    try:
-        return drive.is_it(Path(path).stat())
-    except OSError:
-        return False
 
 
 def _descends(process: int, ancestor: int, roots: Roots) -> bool:
