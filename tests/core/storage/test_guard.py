@@ -810,7 +810,7 @@ def test_an_unseen_user_does_not_make_the_content_unknown(bench: Bench) -> None:
     bench.completed(nonce=42)
     guard = bench.accepted()
     assert guard.name is not None
-    for findings, covered_bytes in ((("unseen",), SIZE_BYTES), (("unknown",), 0)):
+    for findings, covered_bytes in ((("unseen",), SIZE_BYTES), (("unsampled",), 0)):
         guard.findings = findings
         bench.began(guard, f"run-{findings}", nonce=43, covered_bytes=0)
         assert bench.log.of_drive(guard.name.serial).covered_bytes == covered_bytes
