@@ -111,6 +111,8 @@ OUTPUT, COMMAND = "gdsio.log", "command.txt"
 RANDOM_READ = "2"
 START_S, START_S_PER_THREAD = 120.0, 0.1
 """How long it may take besides reading; buffers of 512 threads were registered in 4 to 5 s."""
+END_TIMEOUT_S = 10.0
+"""Longer than its launcher waits for processes that it has killed."""
 _POLL_S = 0.02
 
 
@@ -202,10 +204,14 @@ class GdsioReader:
         )
 
     def close(self) -> None:
-        """End the program if it runs; safe to call twice."""
+        """End the program, and what it has started, if it runs; safe to call twice."""
         if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            self._process.wait()
+            self._process.terminate()
+            try:
+                self._process.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
     def _execute(self, command: Sequence[str]) -> float:
         """Run a command until its end and return its CPU seconds."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wattload.core.errors import RunError
 from wattload.core.host.counters import own_and_reaped_s
+from wattload.core.host.processes import running
 from wattload.core.interrupts import unlink_shared_memory
 from wattload.loaders.launch import with_this_process
 from wattload.loaders.samples import ProcessCounts
@@ -92,10 +93,7 @@ class Program:
         return self._process.wait()
 
     def end(self) -> None:
-        """End all its processes, by SIGTERM and then SIGKILL; safe to call twice.
-
-        This includes processes that outlive the program itself.
-        """
+        """End all its processes, by SIGTERM and then SIGKILL; safe to call twice."""
         self._pipe.close()
         for number in (signal.SIGTERM, signal.SIGKILL):
             give_up_s = time.monotonic() + _END_TIMEOUT_S
@@ -104,6 +102,7 @@ class Program:
                     os.kill(pid, number)
             while self._members() and time.monotonic() < give_up_s:
                 time.sleep(_POLL_S)
+        self._process.terminate()  # it may not have started the program
         self._process.wait()
 
     def last_error_line(self) -> str:
@@ -158,19 +157,17 @@ class Program:
         )
 
     def _members(self) -> set[int]:
-        """Return its running processes: those of its session, and of its descendants' sessions."""
+        """Return its running processes: those of its session, and of its descendants' sessions.
+
+        The launcher is none of them: it ends by itself, and costs the program nothing.
+        """
         self._process.poll()
-        running = {}
-        for entry in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it ended meanwhile
-                state, *fields = entry.read_text().rpartition(")")[2].split()
-                if state not in "ZX":
-                    running[int(entry.parent.name)] = (int(fields[0]), int(fields[2]))
+        processes = running()
         while True:
-            found = {pid for pid, (_, session) in running.items() if session in self._sessions}
-            below = {session for parent, session in running.values() if parent in found}
+            found = {pid for pid, family in processes.items() if family.session in self._sessions}
+            below = {family.session for family in processes.values() if family.parent in found}
             if below <= self._sessions:
-                return found
+                return found - {self._process.pid}
             self._sessions |= below
 
 

@@ -113,6 +113,27 @@ def until(
         time.sleep(0.05)
 
 
+FAMILY = """
+trap '' TERM
+sleep 600 &
+setsid --fork sh -c 'echo $$ > "$0.orphan"; exec sleep 600' "$1" > /dev/null 2>&1
+until [ -s "$1.orphan" ]; do sleep 0.02; done
+echo $$ $! $(cat "$1.orphan") > "$1.new"
+mv "$1.new" "$1"
+wait
+"""
+"""A wrapper that starts a child, and an orphan in a session of its own; it writes their ids."""
+
+
+def family(pids: Path) -> list[str]:
+    return ["/bin/sh", "-c", FAMILY, "family", str(pids)]
+
+
+def started_family(pids: Path) -> list[int]:
+    until(pids.exists)
+    return [int(pid) for pid in pids.read_text().split()]
+
+
 def run_folders(runs: Path) -> list[Path]:
     """Return the folders of runs, whose names begin with the year."""
     return sorted(path for path in runs.glob("2*-*-*") if path.is_dir())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
-from wattload.run.compose import compose, groups, options, values_by_scale
+from wattload.run.compose import build_workload, compose, groups, options, values_by_scale
 from wattload.run.config import RunConfig, override_of
 from wattload.run.folder import ascii_name, new_run_id
 
@@ -142,7 +142,17 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("scale=", ["scale has no value", "one of demo, full, quick"]),
         ("loader==torch", ["unknown option loader==torch; did you mean torch?"]),
         ("accelerator=count=2", ["unknown option accelerator=count=2"]),
-        ("label=[a", ["malformed override 'label=[a'", "quotes and brackets"]),
+        ("target.path=[/a", ["target.path has a list that can't be read, '[/a'"]),
+        (
+            "target.path=[/a[1],/b]",
+            ["""quote its elements, such as target.path='["/a#1","/b[2]"]'"""],
+        ),
+        ("power.profile={name:x}", ["power.profile takes no {}, got '{name:x}'; set its settings"]),
+        ("loader._target_=subprocess.Popen", ["loader._target_ is not a", "set loader= to one of"]),
+        ("power._target_=subprocess.Popen", ["power._target_ is not a setting", "set power= to"]),
+        ("+workload._args_=[1]", ["workload._args_"]),
+        ("load._partial_=true", ["load._partial_ is not a setting, as each option has its own"]),
+        ("_recursive_=false", ["_recursive_ is not a setting, as each option has its own class"]),
         ("power.replay.path=x.csv", ["while power.replay is null; add power=replay"]),
         ("power.quarch.nope=1", ["power.quarch is null; add power=quarch"]),
         ("target.max_write_bytes=10GB", ["must be an integer in bytes, or null, got '10GB'"]),
@@ -202,6 +212,27 @@ def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("subprocess.Popen", "=subprocess.Popen is not a workload; set workload= to one of"),
+        ("os.system", "=os.system is not a workload; set workload= to one of"),
+        ("no.such", "can't be imported: No module named 'no'; set workload= to one of"),
+        ("here", "workload._target_=here can't be imported: Empty module name"),
+        (
+            "wattload.workloads.gnn.workload.Gnn",
+            "other settings than the selected workload; set wo",
+        ),
+    ],
+)
+def test_a_class_that_is_no_workload_of_this_configuration_is_refused(
+    path: str, words: str
+) -> None:
+    config, _ = compose([TARGET, "workload=null", f"workload._target_={path}"])
+    with pytest.raises(ConfigError, match=words):
+        build_workload(config)
+
+
+@pytest.mark.parametrize(
     "label",
     [
         "ü",
@@ -244,6 +275,21 @@ def test_a_path_needs_no_quotes(path: str) -> None:
     assert config.target.paths() == (Path(path).expanduser(),)
     config, _ = compose([f"target.path=[{path.replace('(1)', '')},/mnt/b]"])
     assert len(config.target.paths()) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "paths"),
+    [
+        ("[/d/x#1,/d/k=v]", ["/d/x#1", "/d/k=v"]),
+        ("[/d/a (1), /d/{b}&c;d]", ["/d/a (1)", "/d/{b}&c;d"]),
+        ("""["/d/x#1,2",'/d/[b]']""", ["/d/x#1,2", "/d/[b]"]),
+        ("/d/[x]", ["/d/[x]"]),
+        ("""'[/d/x#1,/d/k=v]'""", ["[/d/x#1,/d/k=v]"]),
+    ],
+)
+def test_odd_elements_of_a_list_stay_elements(typed: str, paths: list[str]) -> None:
+    config, _ = compose([f"target.path={typed}"])
+    assert config.target.paths() == tuple(Path(path).absolute() for path in paths)
 
 
 @pytest.mark.parametrize(

@@ -102,17 +102,17 @@ def break_off() -> None:
         signal.pthread_kill(main, _BREAK)
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel kill this process when ``parent``, which started it, ends for any reason.
+def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when ``parent``, which started it, ends for any reason.
 
-    ``execve`` keeps the request.
+    ``execve`` keeps the request. A process that is started by this one does not inherit it.
 
     Raises:
         SystemExit: the parent has ended already.
     """
     import ctypes
 
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, number)
     if os.getppid() != parent:
         raise SystemExit(1)
 

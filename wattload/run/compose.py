@@ -37,6 +37,10 @@ _PACKAGES = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
 """Where options have a module each: the settings of ``workload=unet3d`` are those of
 ``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
 
+_WORKLOAD_CLASS = "workload._target_"
+_CLASS_KEY = re.compile(r"_\w+_")
+"""What Hydra takes as an order on how to build an object: ``_target_``, ``_args_``."""
+
 CODED_GROUPS = (*_PACKAGES, "load")
 """Groups whose options have code; all loads are in one module."""
 
@@ -124,6 +128,7 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
 
     _refuse_malformed(overrides)
     _refuse_additions(overrides)
+    _refuse_classes(overrides)
     _refuse_half_scales(overrides)
     try:
         composed = _compose(tuple(overrides))
@@ -133,6 +138,8 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError(_explain(error, overrides)) from error
     except AssertionError as error:  # OmegaConf's, for a setting below one that is null
         raise ConfigError(_explain_null(overrides)) from error
+    except AttributeError as error:  # OmegaConf's, for {} where such a group is null
+        raise ConfigError(_explain_braces(error, overrides)) from error
     if not isinstance(typed, RunConfig) or not isinstance(config_values, dict):
         raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
     _refuse_number_as_boolean(typed, overrides)
@@ -234,6 +241,21 @@ def _refuse_additions(overrides: Sequence[str]) -> None:
             raise ConfigError(f"{_unknown_key(key, ())}; settings can't be added or removed")
 
 
+def _refuse_classes(overrides: Sequence[str]) -> None:
+    """Refuse ``loader._target_=``, ``_partial_=`` and the like: an option has its own class.
+
+    ``workload._target_`` may name another workload, which ``workload_class`` checks.
+    """
+    for text in overrides:
+        key = text.lstrip("+~").partition("=")[0].strip()
+        group = key.partition(".")[0]
+        if _CLASS_KEY.fullmatch(key.rpartition(".")[2]) and key != _WORKLOAD_CLASS:
+            choose = ""
+            if group in groups():
+                choose = f"; set {group}= to one of {', '.join(options(group))}"
+            raise ConfigError(f"{key} is not a setting, as each option has its own class{choose}")
+
+
 def _refuse_half_scales(overrides: Sequence[str]) -> None:
     """Refuse ``scale.name=`` and the like: the guards of a scale belong to its name."""
     for text in overrides:
@@ -303,6 +325,15 @@ def _explain_null(overrides: Sequence[str]) -> str:
             add = f"; add {group}={option}" if group in groups() else ""
             return f"{key} can't be set while {parent} is null{add}"
     return "a setting can't be set while the one above it is null; remove it"
+
+
+def _explain_braces(error: Exception, overrides: Sequence[str]) -> str:
+    """Return the sentence on a group of settings that is given as one value."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if value.strip().startswith("{"):
+            return f"{key} takes no {{}}, got {shown(value)}; set its settings one by one"
+    return str(error).splitlines()[0]
 
 
 def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
@@ -514,15 +545,38 @@ def require_target_kind(config: RunConfig) -> None:
 
 
 def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any workload
-    """Return the class that ``workload._target_`` names.
+    """Return the class that ``workload._target_`` names; nothing of it is called.
 
     Raises:
-        ConfigError: it can't be imported.
+        ConfigError: it can't be imported, or is not a workload with the selected one's settings.
     """
-    from hydra.utils import get_class
-
-    name = config.workload._target_
+    path = config.workload._target_
+    module, _, name = path.rpartition(".")
+    choose = f"set workload= to one of {', '.join(options('workload'))}"
     try:
-        return get_class(name)
+        found = getattr(import_module(module), name)
     except Exception as error:
-        raise ConfigError(f"workload._target_={name} can't be imported: {error}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"{_WORKLOAD_CLASS}={path} can't be imported: {reason}; {choose}"
+        ) from error
+    if not _is_workload(found):
+        raise ConfigError(f"{_WORKLOAD_CLASS}={path} is not a workload; {choose}")
+    known = dict(_option_schemas("workload"))
+    if found.name in known and not isinstance(config.workload, known[found.name]):
+        raise ConfigError(
+            f"{_WORKLOAD_CLASS}={path} has other settings than the selected workload; set "
+            f"workload={found.name}"
+        )
+    return found
+
+
+def _is_workload(found: object) -> bool:
+    """Return whether an object is a class with all of the protocol ``Workload``."""
+    methods = ("plan", "prepare", "run", "verify")
+    return (
+        isinstance(found, type)
+        and isinstance(getattr(found, "name", None), str)
+        and isinstance(getattr(found, "needs", None), tuple)
+        and all(callable(getattr(found, method, None)) for method in methods)
+    )

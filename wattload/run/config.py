@@ -281,10 +281,17 @@ def _names_keys(value: object) -> bool:
 _TEXT_KEYS = frozenset({"label", "runs", "target.serial", "target.overwrite", "loader.engine"})
 """Settings whose value is text, even if it looks like a number, or like no value (null)."""
 
+_SINGLE_TEXTS = frozenset({"label", "runs", "loader.engine"})
+"""Those of them that take no list: a bracket is a part of the text."""
+
 _ELEMENT = re.compile(
     r"""\s*'(?:\\.|[^'\\])*'|\s*"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^,\[\]{}()]+""", re.DOTALL
 )
-_PLAIN = re.compile(r"[A-Za-z0-9_./:,\[\]@%+ -]*")
+_LISTED = re.compile(
+    r"""\s*'(?:\\.|[^'\\])*'|\s*"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^,\[\]]+""", re.DOTALL
+)
+"""An element of a list: only commas and brackets end it."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+ -]*")
 """Values that Hydra's grammar accepts as they are."""
 _WORD = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
 _KEYWORDS = frozenset({"true", "false", "null", "nan", "inf", "+inf", "-inf"})
@@ -294,7 +301,7 @@ def quote_text(override: str) -> str:
     """Return an override in Hydra's grammar: text outside of it is quoted.
 
     Raises:
-        ConfigError: it is not UTF-8.
+        ConfigError: it is not UTF-8, or a list of which not even the elements can be quoted.
     """
     _refuse_other_encodings(override)
     key, equals, value = override.partition("=")
@@ -304,8 +311,28 @@ def quote_text(override: str) -> str:
     quoted = _ELEMENT.sub(lambda found: _quoted_element(name, found.group()), value)
     if _PLAIN.fullmatch(quoted) or _is_parsed(f"{key}={quoted}"):
         return f"{key}={quoted}"
+    if value.lstrip().startswith("[") and name not in _SINGLE_TEXTS:
+        return f"{key}={_quoted_list(name, value)}"
     whole = f"{key}={_quoted(value.strip())}"
     return whole if _is_parsed(whole) else override
+
+
+def _quoted_list(name: str, value: str) -> str:
+    """Return a list, or several in a sweep, with the elements quoted that Hydra would refuse."""
+
+    def quoted(found: re.Match[str]) -> str:
+        text = found.group().strip()
+        is_kept = not text or text[0] in "'\"$" or _PLAIN.fullmatch(text)
+        return found.group() if is_kept else _quoted(text)
+
+    listed = _LISTED.sub(quoted, value)
+    if not _is_parsed(f"{name}={listed}"):
+        raise ConfigError(
+            f"{name} has a list that can't be read, {shown(value)}; quote its elements, such as "
+            f"""{name}='["/a#1","/b[2]"]', or a single one that begins with a bracket, """
+            f"""{name}='"[a]"'"""
+        )
+    return listed
 
 
 def override_of(key: str, text: str) -> str:

@@ -130,7 +130,8 @@ def test_what_a_worker_read_before_it_was_seen_counts(tmp_path: Path) -> None:
 
 
 def test_counts_of_a_rank_that_has_ended_are_unknown(tmp_path: Path) -> None:
-    started = program(tmp_path, "import time; time.sleep(600)")
+    started = program(tmp_path, "import pathlib, time; pathlib.Path('up').touch(); time.sleep(600)")
+    wait_for(tmp_path / "up")
     started.expect_reads()
     started.mark()
     started.end()
@@ -152,21 +153,21 @@ def test_ending_it_ends_what_it_started(tmp_path: Path) -> None:
         "pathlib.Path('up').touch(); time.sleep(600)",
     )
     wait_for(tmp_path / "up")
-    assert len(processes_that_say(str(tmp_path))) == 2
+    assert len(processes_that_say(str(tmp_path))) == 3  # with its launcher
     started.end()
     assert processes_that_say(str(tmp_path)) == []
 
 
-def test_what_outlives_the_program_is_ended_too(tmp_path: Path) -> None:
+def test_what_outlives_the_program_ends_with_it(tmp_path: Path) -> None:
     started = program(
         tmp_path,
         "import subprocess, sys\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])",
+        "command = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "subprocess.Popen(command, start_new_session=True)",
     )
     assert started.status() == 0
-    assert processes_that_say(str(tmp_path))
-    started.end()
     assert processes_that_say(str(tmp_path)) == []
+    started.end()
 
 
 def test_what_ignores_a_polite_end_is_killed(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.run.running import family, started_family, until
 from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.io import Stamps
 from wattload.core.sysfs import Roots
@@ -202,6 +203,47 @@ def test_it_ends_when_the_run_is_killed(tmp_path: Path) -> None:
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _is_running(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_wrapper_of_it_has_started_ends_too(tmp_path: Path, number: signal.Signals) -> None:
+    pids = tmp_path / "pids"
+    text = (
+        "import subprocess, sys\n"
+        "from wattload.loaders.launch import with_this_process\n"
+        f"command = with_this_process({family(pids)!r})\n"
+        "print(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        launcher = int(run.stdout.readline())
+        all_of_it = started_family(pids)
+        if number == signal.SIGKILL:
+            run.kill()
+        else:
+            os.kill(launcher, number)
+        until(lambda: not any(map(_is_running, all_of_it)))
+        run.kill()
+
+
+def test_a_wrapper_that_hangs_is_ended_with_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    program = make_program(tmp_path, [], shlex.join(family(pids)))
+    made = reader(tmp_path, program, make_roots(tmp_path))
+
+    def wait(process: subprocess.Popen[bytes], until_s: float) -> tuple[int | None, float]:
+        started_family(pids)
+        return None, 0.0
+
+    monkeypatch.setattr("wattload.loaders.gdsio._wait", wait)
+    with pytest.raises(RunError, match="did not end in"):
+        made.run(Watch())
+    assert not any(map(_is_running, started_family(pids)))
 
 
 def _is_running(pid: int) -> bool:

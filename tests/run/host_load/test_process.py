@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.running import ROOT, until
+from tests.run.running import ROOT, family, started_family, until
 from wattload.core.errors import RunError
 from wattload.core.host.counters import ProcessTree
 from wattload.core.interrupts import interruptible
@@ -73,6 +73,33 @@ def test_it_ends_when_it_is_closed(load: LoadProcess) -> None:
     load.close()
     assert not any(map(lives, all_of_it))
     assert load.death() is None
+
+
+def test_all_that_its_program_has_started_ends_with_it(tmp_path: Path) -> None:
+    load = LoadProcess(CPUS, program=family(tmp_path / "pids"))
+    all_of_it = started_family(tmp_path / "pids")
+    assert all(map(lives, all_of_it))
+    load.close()
+    assert not any(map(lives, all_of_it))
+
+
+def test_a_program_that_fails_leaves_none_of_what_it_has_started(tmp_path: Path) -> None:
+    load = LoadProcess(CPUS, program=family(tmp_path / "pids"))
+    all_of_it = started_family(tmp_path / "pids")
+    os.kill(all_of_it[0], signal.SIGKILL)
+    until(lambda: load.death() is not None)
+    assert not any(map(lives, all_of_it))
+    load.close()
+
+
+def test_what_its_program_has_started_ends_where_the_load_itself_is_killed(tmp_path: Path) -> None:
+    load = LoadProcess(CPUS, program=family(tmp_path / "pids"))
+    program, child, orphan = started_family(tmp_path / "pids")
+    os.kill(load.pid, signal.SIGKILL)
+    until(lambda: load.death() is not None)
+    until(lambda: not lives(program) and not lives(child))
+    load.close()
+    os.kill(orphan, signal.SIGKILL)  # nobody is left that knows it
 
 
 def test_its_work_is_counted_and_its_cpu_time_is_not_the_runs() -> None:
@@ -145,6 +172,20 @@ if not os.fork():  # as a worker of torch does, it keeps the load's pipe open
 print(load.pid, flush=True)
 time.sleep(600)
 """
+
+
+def test_what_its_program_has_started_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    program = f"program={family(tmp_path / 'pids')}"
+    script = OWNER.format(cpu=CPUS[0], arguments=program)
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    ) as owner:
+        all_of_it = started_family(tmp_path / "pids")
+        os.killpg(owner.pid, signal.SIGKILL)
+        until(lambda: not any(map(lives, all_of_it)))
 
 
 @pytest.mark.parametrize("arguments", ["thread_bytes=1 << 20", f"program={PROGRAM}"])

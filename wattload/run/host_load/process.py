@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ import wattload
 from wattload.core import interrupts
 from wattload.core.errors import RunError
 from wattload.core.host.counters import format_cpus, reap_apart
+from wattload.core.host.processes import adopt_orphans, end_descendants
 from wattload.core.interrupts import end_with
 from wattload.core.sysfs import parse_cpus
 
@@ -126,18 +128,23 @@ class LoadProcess:
                 with suppress(OSError):
                     stream.close()
         self._watcher.join(END_TIMEOUT_S)
-        if self._watcher.is_alive():
-            self._process.kill()
-            self._watcher.join()
+        self._kill()
+        self._watcher.join()
         self._process.returncode = reap_apart(self._process.pid)
         self._log.close()
 
     def _watch(self) -> None:
         """Wait for its end, leaving it to be waited for; break the run off if it came too early."""
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        self._kill()
         if not self._ends:
             self.died_s = time.monotonic()
             interrupts.break_off()
+
+    def _kill(self) -> None:
+        """Kill it and what a program has started; its id stays its own until it is waited for."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -164,7 +171,7 @@ class LoadProcess:
             self._raise_death()
         elif not select.select([stdout], [], [], ANSWER_TIMEOUT_S)[0]:
             self._ends = True  # what follows is not a death of its own
-            self._process.kill()
+            self._kill()
             raise RunError(
                 f"the load did not answer in {ANSWER_TIMEOUT_S:.0f} s: run failed; is it stopped?"
             )
@@ -248,9 +255,10 @@ class Engine:
 
 
 class Program:
-    """A program that takes no orders, ended with this process."""
+    """A program that takes no orders, ended with this process, as is all that it has started."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        adopt_orphans()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -269,9 +277,7 @@ class Program:
         return self._process.poll()
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        end_descendants()
 
 
 def _serve(load: Engine | Program, parent: int) -> int:
