@@ -15,6 +15,7 @@ CONNECTING = frozenset({"run", "datagen", "plan"})
 """Commands whose ranks connect to each other, which releases the signals."""
 ALONE = "ranks=1"
 """The setting with which a process connects to no others."""
+TEMPORARY_VARIABLES = frozenset({"TMPDIR", "TEMP", "TMP"})
 MOST_OPEN_FILES = 65536
 """What an engine with many files needs."""
 FIRST_RANK_S = 5.0
@@ -91,6 +92,10 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
         from wattload.core.host_paths import in_container, print_as_host
 
         _raise_open_files()
+        if CONNECTING.intersection(words[:1]) and not TEMPORARY_VARIABLES.isdisjoint(os.environ):
+            from wattload.core.home import shorten_temporary_folder
+
+            shorten_temporary_folder()
         spell_what_is_missing()
         _require_current_folder()
         print_as_host()

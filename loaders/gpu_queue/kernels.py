@@ -19,6 +19,7 @@ from typing import Any
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, RunError
 from wattload.core.files import choose_folder
+from wattload.core.home import user_folder
 from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.workload import Requirement, missing_error
 from wattload.loaders.engine import library
@@ -86,8 +87,7 @@ def compiled(architecture: str, program: Program | None = None, *, roots: Roots 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of compiled kernels, which need not exist (XDG Base Directory)."""
-    base = environment.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "wattload" / "kernels"
+    return user_folder("XDG_CACHE_HOME", ".cache", environment) / "kernels"
 
 
 def _nvrtc() -> tuple[ModuleType, str]:

@@ -28,6 +28,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, ForeignFileError, PowerError
 from wattload.core.files import Folder, Lock, LockHeldError, lock_device, open_folder, sync_folder
+from wattload.core.home import user_folder
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
 _SUFFIX = ".json"
@@ -107,8 +108,7 @@ def default_state_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(named)
     if os.geteuid() == 0 and os.access("/var/lib", os.W_OK):
         return Path("/var/lib/wattload")
-    base = environment.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local/state") / "wattload"
+    return user_folder("XDG_STATE_HOME", ".local/state", environment)
 
 
 class DriveInUseError(PowerError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import ConfigError
+from wattload.core.home import expanded
 from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.core.storage.targets import Target, TargetKind, resolve_targets
 from wattload.core.workload import MAX_ACCELERATORS, Accelerator
@@ -98,7 +99,7 @@ class TargetConfig:
                 "e.g. target.path=/mnt/nvme or target.path=[/mnt/a,/mnt/b], or with target=block "
                 "target.path=/dev/nvme1n1"
             )
-        return tuple(Path(path).expanduser().absolute() for path in given)
+        return tuple(expanded(path).absolute() for path in given)
 
 
 @dataclass(slots=True, kw_only=True)
