@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from wattload.core.host.processes import adopt_orphans, end_descendants
 from wattload.core.interrupts import ENDING_SIGNALS, end_with
@@ -43,7 +43,7 @@ def main() -> None:
     _end_as(_status_of(program) if status is None else status)
 
 
-def _started(command: Sequence[str], mask: set[signal.Signals]) -> int:
+def _started(command: list[str], mask: Collection[int]) -> int:
     """Start the program with a mask of signals, and return its process id."""
     own = os.getpid()
     child = os.fork()

@@ -87,6 +87,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
     from wattload.core import interrupts
 
     try:
+        from wattload.cli.escapes import escape_streams
         from wattload.cli.main import dispatch
         from wattload.cli.terminal import spell_what_is_missing
         from wattload.core.host_paths import in_container, print_as_host
@@ -99,6 +100,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
         spell_what_is_missing()
         _require_current_folder()
         print_as_host()
+        escape_streams()
         return dispatch([in_container(word) for word in words])
     except Exception as error:
         interruption = interrupts.interruption()
@@ -162,11 +164,10 @@ def _is_reported_here(words: Sequence[str]) -> bool:
 def _print_error(sentence: str, error: BaseException) -> None:
     """Print an error and its notes to standard error; if that is closed, print nothing at all."""
     if sys.stderr is not None:
-        from wattload.cli.terminal import printable
+        from wattload.cli.escapes import printable
 
-        notes = getattr(error, "__notes__", ())
-        text = "\n".join([f"wattload: {sentence}", *notes])
-        print("\n".join(map(printable, text.split("\n"))), file=sys.stderr)
+        notes = "\n".join(getattr(error, "__notes__", ())).splitlines()
+        print("\n".join(map(printable, [f"wattload: {sentence}", *notes])), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from tests.power.sampler_bench import ROOT, Bench
 NOBODY = 65534
 
 BECOME = (
-    "import os, sys; os.setgroups([]); os.setresgid(65534, 65534, 65534); "
-    "os.setresuid(65534, 65534, 65534); os.umask(0o077); os.execv(sys.argv[1], sys.argv[1:])"
+    "import os, sys; own = int(sys.argv[1]); os.setgroups([]); os.setresgid(own, own, own); "
+    "os.setresuid(own, own, own); os.umask(0o077); os.execv(sys.argv[2], sys.argv[2:])"
 )
 
 OPEN_VIEW = """
@@ -43,10 +43,11 @@ def as_nobody(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
+    uid: int = NOBODY,
 ) -> subprocess.Popen[str]:
-    """Start Python on a program text as user and group 65534, in no other group."""
+    """Start Python on a program text as a user and group, in no other group and without HOME."""
     # -I -S: root's interpreter imports nothing before it has become nobody.
-    become = [sys.executable, "-I", "-S", "-c", BECOME]
+    become = [sys.executable, "-I", "-S", "-c", BECOME, str(uid)]
     return subprocess.Popen(
         [*_opened(), *become, sys.executable, "-P", "-c", program, *arguments],
         stdin=stdin,

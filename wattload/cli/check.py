@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from wattload.cli.terminal import printable
+from wattload.cli.escapes import printable
 from wattload.core.errors import CHECK_FAILED, ConfigError, RecordError, WattloadError
 from wattload.core.units import format_bytes
 
@@ -153,10 +153,10 @@ def _document(judged: Judged, again: Recomputed | None) -> dict[str, Any]:
 def _show(
     judged: Sequence[Judged], left_out: Mapping[Path, str], recomputed: Sequence[Recomputed]
 ) -> None:
-    from rich.console import Console
+    from wattload.cli.console import Console
 
     # Nothing is wrapped or cut: a name or a sentence stays in one piece, for grep as well.
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     for line in _unequal(judged):
         console.print(line)
     for path, reason in left_out.items():

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.cli.terminal import printable
+from wattload.cli.escapes import printable
 from wattload.core.errors import DataError, TargetError
 from wattload.core.record.file import RUNS_FOLDER, remove_unborn
 from wattload.core.units import format_bytes

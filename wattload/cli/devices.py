@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from wattload.cli import console as safe
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.power import Counter, PowerSource
 from wattload.core.record.target import ControllerFacts, ControllerState
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
-    console = Console(highlight=False)
+    console = safe.Console()
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
     show(targets, views, console, meters)

@@ -187,9 +187,9 @@ def run(arguments: argparse.Namespace) -> int:
         document = [asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
-    from rich.console import Console
+    from wattload.cli.console import Console
 
-    show(findings, Console(highlight=False))
+    show(findings, Console())
     return 0
 
 

@@ -91,7 +91,7 @@ class Printer:
 
     def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
         if self._as_json:
-            print(result.model_dump_json())
+            print(json.dumps(result.model_dump(mode="json")))
         else:
             print_result(result, path, journal)
 
@@ -126,11 +126,12 @@ def run_line(run: Measurement, threshold: float, *, reused: bool) -> str:
 
 def print_result(result: SearchResult, path: Path, journal: Path) -> None:
     """Print the result of a search to standard output: the table, the sentence and the notes."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    from wattload.cli.console import Console
+
+    console = Console(soft_wrap=True)
     table = Table(title="accelerators (N) against AU", title_justify="left", box=None)
     for number, column in enumerate(SEARCH_COLUMNS):
         is_last = number == len(SEARCH_COLUMNS) - 1

@@ -217,7 +217,7 @@ def live_progress(board: Board) -> Iterator[None]:
 
 
 def _is_terminal() -> bool:
-    from rich.console import Console
+    from wattload.cli.console import Console
 
     return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
 
@@ -233,11 +233,12 @@ def _in_lines(view: View, stop: threading.Event) -> None:
 
 
 def _on_terminal(view: View, stop: threading.Event) -> None:
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console = Console(stderr=True, highlight=False)
+    from wattload.cli.console import Console
+
+    console = Console(stderr=True)
     is_unicode = console.encoding.lower().startswith("utf")
     live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
     with live:

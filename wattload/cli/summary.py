@@ -307,10 +307,10 @@ def details(record: RunRecord) -> Iterator[Line]:
 
 def print_comparison(runs: Sequence[Run], journal: Path) -> None:
     """Print a session's arms, ratios and verdicts to standard output, and its report's command."""
-    from rich.console import Console
+    from wattload.cli.console import Console
 
     subject = make_subject(runs)
-    console = Console(highlight=False)
+    console = Console()
     for group in subject.groups:
         print()
         print_lines(_title(group), [])

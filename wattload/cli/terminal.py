@@ -15,6 +15,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from wattload.cli.escapes import printable
 from wattload.core.host_paths import on_host
 
 if TYPE_CHECKING:
@@ -100,24 +101,21 @@ def has_reader() -> bool:
     return output.has_reader if isinstance(output, Output) else True
 
 
-def printable(text: str) -> str:
-    """Escape what could control the terminal: others may have chosen the name of a file."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
 def print_lines(heading: str, lines: Sequence[Line]) -> None:
     """Print aligned lines to standard output, wrapped on a terminal only."""
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from wattload.cli.console import Console
+
+    console = Console()
     if heading:
-        console.print(Text(heading, style="bold"), soft_wrap=not console.is_terminal)
+        console.print(Text(printable(heading), style="bold"), soft_wrap=not console.is_terminal)
     indent = LABEL_WIDTH + 2
     for line in lines:
-        start = Text(f"  {line.label:<{LABEL_WIDTH - 1}} ", style="dim" if line.label else "")
-        text = Text(line.text, style=line.style)
+        label = f"  {printable(line.label):<{LABEL_WIDTH - 1}} "
+        start = Text(label, style="dim" if line.label else "")
+        text = Text(printable(line.text), style=line.style)
         if not console.is_terminal or not line.wraps:
             console.print(Text.assemble(start, text), soft_wrap=True)
             continue

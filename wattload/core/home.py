@@ -45,20 +45,19 @@ def user_folder(variable: str, below: str, environment: Mapping[str, str] = os.e
     return _stand_in() / below / "wattload"
 
 
-def expanded(path: str | Path) -> Path:
+def expanded(path: str) -> Path:
     """Return a path whose ``~`` is replaced by the home of the user.
 
     Raises:
         ConfigError: that user has none.
     """
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        user = str(path).partition("/")[0]
+    found = os.path.expanduser(path)  # noqa: PTH111 - a Path drops the ./ of ./~
+    if found.startswith("~"):
         raise ConfigError(
-            f"{path} begins with {user}, but there is no such home; write the whole path, or "
-            f"./{path} for a folder of that name"
-        ) from error
+            f"{path} begins with {path.partition('/')[0]}, but there is no such home; write the "
+            f"whole path, or ./{path} for a folder of that name"
+        )
+    return Path(found)
 
 
 def shorten_temporary_folder() -> None:
@@ -89,9 +88,9 @@ def _can_be_written(folder: Path) -> bool:
 def _stand_in() -> Path:
     """Return the private folder of a user without a home, made if it is missing."""
     name = f"wattload-{os.geteuid()}"
-    folder = next((each / name for each in STAND_INS if _can_be_written(each / name)), None)
-    if folder is None:
-        return STAND_INS[0] / name
+    existing = [each / name for each in STAND_INS if os.path.lexists(each / name)]
+    places = [*existing, *(each / name for each in STAND_INS if os.access(each, os.W_OK | os.X_OK))]
+    folder = next(iter(places), STAND_INS[0] / name)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         open_folder(folder).close()

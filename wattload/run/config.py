@@ -99,6 +99,8 @@ class TargetConfig:
                 "e.g. target.path=/mnt/nvme or target.path=[/mnt/a,/mnt/b], or with target=block "
                 "target.path=/dev/nvme1n1"
             )
+        for path in given:
+            _require_one_line("target.path", path)
         return tuple(expanded(path).absolute() for path in given)
 
 
@@ -208,6 +210,7 @@ class RunConfig:
         self.target.overwritten()
         if not self.runs.strip():
             raise ConfigError(f"runs must be a folder, got {self.runs!r}; e.g. runs=runs/ab")
+        _require_one_line("runs", self.runs)
         self.workload.check(self.scale.name)
         self.loader.check()
         self.power.check()
@@ -243,6 +246,14 @@ def check_label(label: str) -> None:
             f"label must be 1 to {LONGEST_LABEL} characters, without space at its ends; got "
             f"{shown(label)}"
         )
+
+    _require_one_line("label", label)
+
+
+def _require_one_line(key: str, text: str) -> None:
+    """Refuse line breaks: what is printed in lines would look like other lines."""
+    if text.splitlines() != [text]:
+        raise ConfigError(f"{key} must be on one line, got {shown(text)}; use another name")
 
 
 def _check_ranges(config: RunConfig) -> None:
