@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native.driver import Driver
+from tests.native.driver import SANITIZERS, Driver, build_program
 from tests.native.plans import (
     CHECK,
     DESTINATION,
@@ -27,6 +28,8 @@ from tests.native.plans import (
 )
 from tests.stamped import bad_blocks
 from wattload.core.io import BlockIdentity
+
+NO_AVX2 = 77
 
 FILES = [("io_uring", 0), ("io_uring", 3), ("pread", 0)]
 BLOCK = 65536
@@ -222,3 +225,12 @@ def test_many_files_and_extents_in_random_order(
     seen = driver.run(read, backend=backend, register=register).job
     assert written["bytes"] == seen["bytes"] == 40 * 9 * BLOCK
     assert (seen["code"], seen["bad_blocks"]) == (0, 0)
+
+
+def test_sums_are_the_same_without_avx2(tmp_path: Path) -> None:
+    program = build_program(tmp_path, SANITIZERS["address"], ["same_sums.c"])
+    ran = subprocess.run([program], capture_output=True, text=True, check=False)
+    if ran.returncode == NO_AVX2:
+        pytest.skip("this CPU does not have AVX2")
+    assert not ran.returncode, ran.stderr
+    assert int(ran.stdout) > 1000
