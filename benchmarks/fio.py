@@ -15,9 +15,13 @@ from benchmarks.devices import size_of
 from benchmarks.measure import Figures, NotMeasuredError
 from wattload.core.io import IOKind, IOOrder
 from wattload.loaders.aligned_io import HUGE_PAGE_BYTES
+from wattload.loaders.data.cold_cache import evict
 
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Makes malloc ask for transparent huge pages, as our buffers do (glibc manual, 39.4)."""
+CHECKSUM = "crc32c"
+"""fio's fastest check that finds every changed bit; it uses the processor's instruction."""
+VERIFY = (f"--verify={CHECKSUM}", "--verify_state_save=0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +30,13 @@ class Job(Task):
 
     ``batch`` is how many operations it submits and completes in one system call. ``files`` exist,
     fully written, and are read or overwritten for ``seconds``; with ``new_bytes`` fio creates each
-    of them, preallocates so many bytes and writes them once, and it is removed afterwards.
+    of them, preallocates so many bytes and writes them once, and it is removed afterwards. With
+    ``is_verified`` it compares the header and the CRC of each block that ``seal`` wrote.
     """
 
     batch: int = 1
     new_bytes: int | None = None
+    is_verified: bool = False
 
     def command(self) -> list[str]:
         """Return the command line.
@@ -59,6 +65,7 @@ class Job(Task):
             *("--disable_slat=1", "--disable_lat=1"),
             *([] if self.direct else ["--invalidate=0"]),
             *(["--scramble_buffers=0"] if is_write else []),
+            *([*VERIFY, "--verify_fatal=1"] if self.is_verified else []),
             *(["--iomem=shmhuge"] if huge_pages_free() >= pages else []),
             "--output-format=json",
         ]
@@ -117,6 +124,22 @@ class Job(Task):
             for path in self.files:
                 path.unlink()
         return seconds
+
+
+def seal(path: Path, size_bytes: int, block_bytes: int) -> None:
+    """Write a file whose blocks fio can verify.
+
+    Raises:
+        NotMeasuredError: fio is not installed, or failed.
+    """
+    output(
+        [
+            *("fio", "--name=seal", "--rw=write", "--ioengine=psync", f"--filename={path}"),
+            *(f"--size={size_bytes}", f"--bs={block_bytes}", "--end_fsync=1"),
+            *(*VERIFY, "--do_verify=0"),
+        ]
+    )
+    evict([path])
 
 
 def huge_pages_free() -> int:

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal
 
 from scipy.stats import binom
@@ -19,8 +20,9 @@ from wattload.core.errors import WattloadError
 
 PAIRS = 9
 """Rounds by default: the fewest whose 95 % interval leaves out the lowest and the highest value."""
-LEAST_PAIRS = 7
 CONFIDENCE = 0.95
+LEAST_PAIRS = 6
+"""The fewest rounds whose median has an interval of 95 % (see ``interval``)."""
 TOLERANCE = 0.03
 """How far the interval may reach past a goal: absolute for ratios, else as a share of the goal."""
 NOISE_LIMIT = 0.02
@@ -48,7 +50,6 @@ class Verdict(StrEnum):
     WIDE = "missed: the median reaches it, its interval does not"
     NOISY = "not resolvable here"
     MISSING = "not measured"
-    FEW = "too few pairs"
     NONE = ""
 
 
@@ -194,8 +195,6 @@ class Result:
             return Verdict.MISSING
         if goal is None:
             return Verdict.NONE
-        if len(self.values) < LEAST_PAIRS:
-            return Verdict.FEW
         if (self.noise_floor or 0.0) > NOISE_LIMIT:
             return Verdict.NOISY
         slack = TOLERANCE if self.is_ratio else TOLERANCE * goal
@@ -257,19 +256,28 @@ def turned(names: Sequence[str], by: int) -> list[str]:
 
 
 def fastest(candidates: Mapping[str, Way], figure: str, notes: list[str]) -> Way:
-    """Return a way that is the fastest of some settings by the median of a few rounds.
+    """Return a way that is the fastest of some settings; see ``choice``."""
+    chosen = choice(candidates, figure, notes)
+
+    def run() -> Figures:
+        return candidates[chosen()]()
+
+    return run
+
+
+def choice(candidates: Mapping[str, Way], figure: str, notes: list[str]) -> Callable[[], str]:
+    """Return a function that names the fastest of some settings by the median of a few rounds.
 
     They are tried at its first call; the name of the chosen one becomes a note.
     """
-    chosen: list[str] = []
 
-    def run() -> Figures:
-        if not chosen:
-            chosen.append(_fastest(candidates, figure))
-            notes.extend(chosen)
-        return candidates[chosen[0]]()
+    @cache
+    def chosen() -> str:
+        name = _fastest(candidates, figure)
+        notes.append(name)
+        return name
 
-    return run
+    return chosen
 
 
 def _fastest(candidates: Mapping[str, Way], figure: str) -> str:

@@ -1,4 +1,8 @@
-"""All benchmarks, or some groups of them: ``make bench``. Prints a table and keeps it as JSON."""
+"""All benchmarks, or some groups of them: ``make bench``. Prints a table and keeps it as JSON.
+
+Rows are kept as soon as they are measured: a session that is interrupted loses only the comparison
+under way.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +25,7 @@ from benchmarks import (
     gnn,
     gpu,
     gpu_queue,
+    random_read,
     random_write,
     suite,
     unet3d,
@@ -41,6 +47,7 @@ Group = Callable[[Path], Iterator[Comparison]]
 
 GROUPS: dict[str, Group] = {
     "engine": engine.comparisons,
+    "random_read": random_read.comparisons,
     "random_write": random_write.comparisons,
     "ceilings": engine.ceilings,
     "unet3d": unet3d.comparisons,
@@ -61,26 +68,29 @@ _HEAD = (
 )
 
 MISSED = (Verdict.MISSED, Verdict.WIDE)
+INTERRUPTED = 130
 
 
 def main() -> int:
-    """Measure, print and keep; returns 1 when a goal was missed."""
+    """Measure, print and keep; returns 1 when a goal was missed, 130 after an interrupt."""
     arguments = _arguments()
     arguments.target.mkdir(exist_ok=True)
-    start_s = time.monotonic()
-    results: list[Result] = []
-    load_averages = [os.getloadavg()]
-    for name in arguments.only:
-        for comparison in _comparisons(name, arguments.target.absolute()):
-            for result in comparison.measure(arguments.pairs):
-                said = result.missing or result.verdict or "done"
-                print(f"{result.row.name}: {said}", flush=True)
-                results.append(result)
-        load_averages.append(os.getloadavg())
-    print(f"\n{table(results)}\n{_legend(arguments.pairs)}")
-    path = _keep(results, arguments.runs, arguments.pairs, load_averages)
-    print(f"- {time.monotonic() - start_s:.0f} s; kept in {path}")
-    return 1 if any(result.verdict in MISSED for result in results) else 0
+    session = Session(folder=arguments.runs, pairs=arguments.pairs)
+    is_interrupted = False
+    try:
+        for name in arguments.only:
+            for comparison in _comparisons(name, arguments.target.absolute()):
+                session.add(comparison.measure(arguments.pairs))
+            session.load_averages.append(os.getloadavg())
+    except KeyboardInterrupt:
+        is_interrupted = True
+    session.keep(is_complete=not is_interrupted)
+    print(f"\n{table(session.results)}\n{_legend(arguments.pairs)}")
+    ended = "interrupted after" if is_interrupted else "measured in"
+    print(f"- {ended} {time.monotonic() - session.start_s:.0f} s; kept in {session.path}")
+    if is_interrupted:
+        return INTERRUPTED
+    return 1 if any(result.verdict in MISSED for result in session.results) else 0
 
 
 def _comparisons(name: str, target: Path) -> Iterator[Comparison]:
@@ -92,7 +102,9 @@ def _comparisons(name: str, target: Path) -> Iterator[Comparison]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run", usage=argparse.SUPPRESS, description=__doc__
+    )
     parser.add_argument("--target", type=Path, required=True, help="the directory to run against")
     parser.add_argument("--runs", type=Path, required=True, help="where the figures are kept")
     parser.add_argument(
@@ -100,11 +112,22 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--pairs",
-        type=int,
+        type=pairs,
         default=PAIRS,
-        help=f"rounds of each comparison (default {PAIRS}; under {LEAST_PAIRS} nothing is judged)",
+        help=f"rounds of each comparison, at least {LEAST_PAIRS} (default {PAIRS})",
     )
     return parser.parse_args()
+
+
+def pairs(text: str) -> int:
+    """Return how many rounds are wanted; fewer than the least are refused before any is run."""
+    count = int(text)
+    if count < LEAST_PAIRS:
+        raise argparse.ArgumentTypeError(
+            f"{count} rounds can't be judged: a median of fewer than {LEAST_PAIRS} has no 95 % "
+            f"interval; use PAIRS={LEAST_PAIRS} or more (the default is {PAIRS})"
+        )
+    return count
 
 
 def _groups(text: str) -> list[str]:
@@ -120,7 +143,7 @@ def _groups(text: str) -> list[str]:
 def _legend(pairs: int) -> str:
     return (
         f"- {pairs} interleaved rounds each, their order turning; medians; intervals by order "
-        "statistics (binomial), at least 95 % from 6 rounds on\n"
+        "statistics (binomial), at least 95 %\n"
         f"- met: the median reaches the goal, and its interval lies within {TOLERANCE} of it "
         f"({TOLERANCE:.0%} where the goal is not a ratio)\n"
         "- noise floor: half the interval of the yardstick against itself in the same rounds; "
@@ -173,26 +196,47 @@ def _verdict(result: Result) -> str:
     return f"{result.verdict} (noise over {NOISE_LIMIT:.0%}), {side}"
 
 
-def _keep(
-    results: Sequence[Result],
-    runs: Path,
-    pairs: int,
-    load_averages: Sequence[tuple[float, float, float]],
-) -> Path:
-    runs.mkdir(parents=True, exist_ok=True)
-    now = datetime.now(UTC)
-    path = runs / f"bench-{now:%Y%m%dT%H%M%SZ}.json"
-    document = {
-        "measured_utc": now.isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "cpu_count": os.cpu_count(),
-        "pairs": pairs,
-        "load_averages": load_averages,
-        "results": [result.as_json() for result in results],
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
+@dataclass(kw_only=True)
+class Session:
+    """What was measured so far, and the file in ``folder`` that it is kept in."""
+
+    folder: Path
+    pairs: int
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    start_s: float = field(default_factory=time.monotonic)
+    results: list[Result] = field(default_factory=list)
+    load_averages: list[tuple[float, float, float]] = field(
+        default_factory=lambda: [os.getloadavg()]
+    )
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"bench-{self.started:%Y%m%dT%H%M%SZ}.json"
+
+    def add(self, results: Sequence[Result]) -> None:
+        """Print what the rows of a comparison came to, and keep them."""
+        for result in results:
+            said = result.missing or result.verdict or "done"
+            print(f"{result.row.name}: {said}", flush=True)
+        self.results += results
+        self.keep(is_complete=False)
+
+    def keep(self, *, is_complete: bool) -> None:
+        """Write the file anew; a reader finds the rows of before or of now, never a part."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        document = {
+            "measured_utc": self.started.isoformat(timespec="seconds"),
+            "is_complete": is_complete,
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "cpu_count": os.cpu_count(),
+            "pairs": self.pairs,
+            "load_averages": self.load_averages,
+            "results": [result.as_json() for result in self.results],
+        }
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        new.replace(self.path)
 
 
 if __name__ == "__main__":

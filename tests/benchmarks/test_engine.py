@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import engine, engine_job, random_write
+from benchmarks import engine, engine_job, fio, random_write
 from benchmarks.child import written_files
 from benchmarks.devices import loop_device, watched
-from benchmarks.measure import NotMeasuredError, Verdict
+from benchmarks.measure import Figures, NotMeasuredError, Verdict
 from benchmarks.wattload_run import Run
 from wattload.core.io import IOKind
 from wattload.core.units import MIB
@@ -41,6 +41,22 @@ def test_an_engine_that_fails_is_quoted(tmp_path: Path) -> None:
     (job,) = engine.RANDOM_WRITE.ours([tmp_path / "none"])
     with pytest.raises(NotMeasuredError, match="none"):
         job()
+
+
+def test_both_sides_are_compared_at_the_depth_at_which_fio_is_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figures(job: engine_job.Job | fio.Job) -> Figures:
+        rate = float(-abs(job.depth - 32)) + 1000
+        return {"bytes_per_s": rate, "cpu_s_per_operation": float(job.depth)}
+
+    monkeypatch.setattr(engine_job.Job, "__call__", figures)
+    monkeypatch.setattr(fio.Job, "__call__", figures)
+    path = tmp_path / "0.bin"
+    path.write_bytes(bytes(MIB))
+    speed, cpu = engine.against_fio(engine.READ, [path]).measure(6)
+    assert cpu.measured == {engine.OURS: [32e6] * 6, engine.FIO: [32e6] * 6}
+    assert all(words in speed.notes[0] for words in ('"depth": 32', "--iodepth=32"))
 
 
 def test_a_device_that_cannot_be_added_is_not_measured(

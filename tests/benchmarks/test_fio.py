@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
             {"--rw=randread", "--norandommap=1", "--iodepth_batch_submit=16"},
         ),
         ({"direct": False}, {"--direct=0", "--invalidate=0"}),
+        ({"is_verified": True}, {"--verify=crc32c", "--verify_fatal=1"}),
         (
             {"kind": IOKind.WRITE, "new_bytes": 4096},
             {"--size=8192", "--fallocate=native", "--scramble_buffers=0"},
@@ -126,3 +128,18 @@ def test_writes_are_fsynced_inside_the_time_and_new_files_removed(
     assert job(files, kind=IOKind.WRITE, new_bytes=4096)()["bytes_per_s"] <= 8192 / 2.02
     assert synced == inodes
     assert not any(path.exists() for path in files)
+
+
+def test_a_changed_byte_in_a_sealed_file_fails_a_verified_read(tmp_path: Path) -> None:
+    if shutil.which("fio") is None:
+        pytest.skip("fio is not installed")
+    path = tmp_path / "sealed.bin"
+    fio.seal(path, 64 << 10, 4096)
+    verified = job([path], order=IOOrder.RANDOM, block_bytes=4096, is_verified=True, seconds=0.2)
+    assert verified()["operations_per_s"] > 0
+    content = bytearray(path.read_bytes())
+    for start in range(0, len(content), 4096):
+        content[start + 3000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(NotMeasuredError, match="Received CRC"):
+        verified()

@@ -140,7 +140,6 @@ def test_the_interval_leaves_out_what_the_binomial_allows(
         ({"goal": 1.0, "values": (0.96, *SEVEN[1:])}, Verdict.WIDE),
         ({"goal": 1.0, "sense": "at_most", "values": (*SEVEN[:-1], 1.04)}, Verdict.WIDE),
         ({"goal": None}, Verdict.NONE),
-        ({"values": (1.0,) * 6}, Verdict.FEW),
         ({"noise": (0.982, *[1.0] * 5, 1.02)}, Verdict.MET),
         ({"noise": (0.97, *[1.0] * 5, 1.02)}, Verdict.NOISY),
         ({"noise": (0.97, *[1.0] * 5, 1.02), "goal": 2.0}, Verdict.NOISY),
