@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, WattloadError
-from wattload.core.record.file import RECORD_FILE, remove_unborn, unfinished_runs
+from wattload.core.host.cgroups import limit_that_killed
+from wattload.core.leftovers import remove_leftovers
+from wattload.core.record.file import RECORD_FILE, unfinished_runs
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import MessageStream
 from wattload.power.sampler.samples import SampleFile
@@ -52,7 +54,8 @@ def serve_run(arguments: argparse.Namespace, host: SamplerHost) -> None:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     runs = arguments.runs.absolute()
-    parent = process_of(os.getppid())
+    pid = os.getppid()
+    parent = process_of(pid)
     try:
         # Children must not hold it: its end shows the run that the sampler has ended.
         stream = MessageStream(socket.socket(fileno=os.dup(0)))
@@ -65,8 +68,14 @@ def serve_run(arguments: argparse.Namespace, host: SamplerHost) -> None:
     if not reason:
         return  # a signal has ended this process; the run lives
     if commands.run_id is not None and not (runs / commands.run_id / RECORD_FILE).exists():
+        limit_bytes = limit_that_killed(pid)
+        if limit_bytes is not None:
+            reason = (
+                f"killed by its memory limit: {limit_bytes} bytes were allowed, set "
+                "workload.memory_share"
+            )
         write_record(runs / commands.run_id, reason, commands, parent)
-    remove_unborn(runs)
+    remove_leftovers(runs)
     if unfinished_runs([runs]):  # such as one that was killed before it opened the sampler
         from wattload.power.sampler.aborted_record import finish_abandoned
 

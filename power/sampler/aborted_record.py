@@ -16,6 +16,7 @@ from typing import Any, Literal
 from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, RecordError, TargetError, WattloadError
 from wattload.core.files import Folder
+from wattload.core.leftovers import remove_leftovers
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import (
     DRAFT_FILE,
@@ -25,7 +26,6 @@ from wattload.core.record.file import (
     abandoned,
     decode_record,
     remove_marks,
-    remove_unborn,
     unfinished_runs,
     write_record_in,
 )
@@ -192,7 +192,7 @@ def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
     a record; the reason is empty if it now has one.
     """
     for path in paths:
-        remove_unborn(path)
+        remove_leftovers(path)
     folders = dict.fromkeys(unfinished_runs(paths))  # each once, before the first is recorded
     return {folder: finish_dead(folder, REASON) for folder in folders}
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.host.test_memory_limit import LIMIT, check_limit
+from tests.core.host.test_memory_limit import check_limit
 from tests.lab.virtual_runs import VIRTUAL
-from wattload.core.host.cgroups import limited_memory, probe
+from wattload.core.host.cgroups import memory_group, probe
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.io_profile import profile
 
@@ -52,7 +52,7 @@ def test_version_2_limits_and_tells_of_a_killed_run() -> None:
     check_limit(found, path)
     enabled = Path("/sys/fs/cgroup/cgroup.subtree_control")
     enabled.write_text("-memory")  # which the killed run has left on
-    with limited_memory(LIMIT) as memory:
+    with memory_group() as memory:
         assert memory.method == "cgroup2"
         assert "memory" in enabled.read_text()
     assert "memory" not in enabled.read_text()

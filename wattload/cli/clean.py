@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from wattload.cli.escapes import printable
 from wattload.core.errors import DataError, TargetError
-from wattload.core.record.file import RUNS_FOLDER, remove_unborn
+from wattload.core.leftovers import remove_leftovers
+from wattload.core.record.file import RUNS_FOLDER
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{target} is not a directory, or you may not enter one above it; give the target as "
             "in target.path="
         )
-    remove_unborn(Path(RUNS_FOLDER))
+    remove_leftovers(Path(RUNS_FOLDER))
     cleaning = clean(target)
     if arguments.json:
         _print_json(cleaning)

@@ -63,7 +63,9 @@ class Config:
     hidden: int = setting(512, "Width of the hidden layers.", least=1, most=MOST_WIDTH)
     learning_rate: float = setting(0.01, "Learning rate of Adam.", above=0, most=10)
     steps: int = setting(20, "Timed steps.", least=1, most=MOST_STEPS)
-    warmup_steps: int = setting(5, "Untimed steps before them.", least=0, most=MOST_STEPS)
+    warmup_steps: int = setting(
+        5, "Untimed steps before them; memory is limited after the first.", least=1, most=MOST_STEPS
+    )
     overlap: str = setting(
         SERIAL,
         "Whether stages follow each other (serial), or the next batches are sampled and gathered "

@@ -131,10 +131,6 @@ class Job:
         """Return the host memory that topology, batches, loader and page cache share."""
         return int(self.config.memory_share * self.feature_bytes)
 
-    def limit_bytes(self, activation_bytes: int) -> int:
-        """Return the limit of the process: the budget, and what has nothing to do with I/O."""
-        return self.budget_bytes() + OWN_BYTES + activation_bytes
-
     def require_share(self, batch_rows: int) -> None:
         """Raise ``ConfigError`` for a budget that does not hold topology, batches and loader."""
         needed = self.needed_bytes(batch_rows)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import ConfigError
-from wattload.core.host.cgroups import limited_memory
+from wattload.core.host.cgroups import memory_group
 from wattload.core.host.io_profile import profile
 from wattload.core.record.results import latencies_of
 from wattload.core.storage.targets import counting_devices
@@ -52,6 +52,10 @@ from wattload.workloads.gnn.job import Job
 from wattload.workloads.gnn.places import Comparer, GpuSlot, HostSlot, PinnedSlot, pinned
 from wattload.workloads.gnn.steps import Drawn, Sleeping, Step, Steps, Training
 from wattload.workloads.gnn.training import CpuTraining, GpuTraining
+
+_OWN_SPARE = 1.1
+"""What the process has after one step may grow by this."""
+N = TypeVar("N", int, float)
 
 _STEP_BYTES = 64 << 20
 """What steps may allocate for a moment, such as lists of rows."""
@@ -97,7 +101,7 @@ class _Run:
             else None
         )
         evict(self._paths)
-        self._memory = opened.enter_context(limited_memory(job.limit_bytes(self._activation_bytes)))
+        self._memory = opened.enter_context(memory_group())
         context.progress.begin("reading the topology")
         self._topology = dataset.load_topology()
         context.progress.end()
@@ -149,15 +153,16 @@ class _Run:
         evict(self._paths)
         cold = cold_cache_check(self._paths)
         self._steps.prime()
-        self._limit_to_budget()
         timed_from = config.warmup_steps
         profiled_from = timed_from + config.steps
-        if timed_from:
-            context.progress.begin("warming up")
-            with context.phase("warmup", timed=False) as self._phase:
-                self._run(range(timed_from))
-            context.progress.end()
+        context.progress.begin("warming up")
+        with context.phase("warmup", timed=False) as self._phase:
+            self._run(range(1))
+            own_bytes = self._limit_to_budget()
+            self._run(range(1, timed_from))
+        context.progress.end()
         self._gatherer.count_anew()
+        before = self._memory.hits(), self._memory.stalled_s()
         context.progress.begin("training")
         with context.phase(PHASE) as phase:
             self._phase = phase
@@ -166,8 +171,9 @@ class _Run:
         context.progress.end()
         self._phase = None
         path = self._gatherer.path()
-        memory = self._memory_facts()
+        memory = self._memory_facts(own_bytes, *before)
         profiled = self._profile(range(profiled_from, profiled_from + config.profile_steps))
+        self._memory.lift()
         self._gatherer.release_pages()
         evict(self._paths)
         self._comparer.finish()
@@ -285,25 +291,28 @@ class _Run:
         for name, rate in found.items():
             self._ceilings[name] = max(rate, self._ceilings[name] or 0.0)
 
-    def _limit_to_budget(self) -> None:
-        """Lower the limit to what the process itself has and needs, and the rest of the budget.
+    def _limit_to_budget(self) -> int | None:
+        """Limit memory to what the process has and the rest of the budget; return the former.
 
-        So much of the budget is left to the page cache, whatever the process has besides topology,
-        batches and the loader's memory, or had before the limit.
+        A first step has allocated by now what it takes to train, in drivers and libraries too. So
+        the rest of the budget is what the page cache gets, whatever the process has besides
+        topology, batches and the loader's memory, or had before the group.
         """
-        available = self._memory.available_bytes()
-        if available is None:
-            return
-        held = self._memory.limit_bytes - available
+        self._gatherer.release_pages()
+        evict(self._paths)
+        own_bytes = self._memory.own_bytes()
+        if own_bytes is None:
+            return None
         counted = self._job.needed_bytes(self._batch_rows)
         profile_bytes = self._job.config.profile_steps * self._batch_rows * _TRACED_BYTES
-        self._memory.change(
-            held
+        self._memory.limit(
+            int(_OWN_SPARE * own_bytes)
             + max(self._job.budget_bytes() - counted, 0)
             + self._activation_bytes
             + profile_bytes
             + _STEP_BYTES
         )
+        return own_bytes
 
     def _evict(self) -> float:
         """Empty the page cache of features where nothing limits it; return the seconds."""
@@ -369,10 +378,11 @@ class _Run:
             profile=None if profiled is None else profiled.facts,
         )
 
-    def _memory_facts(self) -> Memory:
+    def _memory_facts(
+        self, own_bytes: int | None, hits_before: int | None, stalled_before_s: float | None
+    ) -> Memory:
         job, loader = self._job, self._job.loader_memory(self._batch_rows)
-        limited = self._memory.method is not None
-        available = self._memory.available_bytes()
+        limit_bytes = self._memory.limit_bytes
         on_gpu = self._device.type == "cuda"
         batch_bytes = self._batch_rows * ROW_BYTES
         return Memory(
@@ -380,10 +390,12 @@ class _Run:
             budget_bytes=job.budget_bytes(),
             method=self._memory.method or DROP_CACHE,
             reason=self._memory.reason,
-            limit_bytes=self._memory.limit_bytes if limited else None,
+            limit_bytes=limit_bytes,
             peak_bytes=self._memory.peak_bytes(),
-            own_bytes=None if available is None else self._memory.limit_bytes - available,
-            page_cache_bytes=available,
+            own_bytes=own_bytes,
+            page_cache_bytes=_difference(limit_bytes, own_bytes),
+            limit_hits=_difference(self._memory.hits(), hits_before),
+            stalled_s=_difference(self._memory.stalled_s(), stalled_before_s),
             topology_bytes=job.dataset.topology_bytes,
             batch_bytes=job.batch_bytes(self._batch_rows),
             **asdict(loader),
@@ -395,7 +407,6 @@ class _Run:
 
     def _remarks(self) -> Iterator[str]:
         job = self._job
-        yield from self._memory.remarks
         if self._memory.method is None:
             yield (
                 "No memory limit could be set, so the page cache of features was dropped before "
@@ -421,6 +432,10 @@ class _Run:
             yield f"scale=demo trains on batches of {job.config.batch_seeds} seeds."
         if isinstance(job.loader, SamplingLoaderConfig):
             yield f"loader={job.loader.name} samples its own batches, not those of other loaders."
+
+
+def _difference(more: N | None, less: N | None) -> N | None:
+    return None if more is None or less is None else more - less
 
 
 def _device_of(job: Job) -> torch.device:

@@ -1,19 +1,22 @@
 """The control groups of this process (cgroups(7)), their limits, and one of its own.
 
-``limited_memory`` limits the memory of this process for a part of a run. Its group holds this
-process, all its threads and the children that it starts meanwhile; children that were there before
-stay where they are. What the kernel charges to a group is what its processes touch first while they
-are in it: memory, and pages of files that a read or a page fault brings into the page cache. Hence
-two rules for callers:
+``memory_group`` puts this process, all its threads and the children that it starts meanwhile into a
+group whose memory can be limited; children that were there before stay where they are. What the
+kernel charges to a group is what its processes touch first while they are in it: memory, pages of
+files that a read or a page fault brings into the page cache, and code of libraries among these.
+Hence three rules for callers:
 
-* Memory that was touched before the limit stays charged to the old group and does not count. What
-  has to fit the budget is allocated and filled within the block.
+* Enter the group before anything is allocated, and limit it once all of it is there, a first step
+  of work included: drivers allocate, and load code, at first use. A limit below what a process
+  needs makes it read its own code again and again, until the kernel kills it.
+* Memory that was touched before stays charged to the old group and does not count.
 * Pages of files that are in the page cache already stay there and are served from there, beyond the
   limit. Evict the files first.
 
-Memory that a driver pins for a GPU may not be charged at all. The group is below the process's own
-in version 1, so that the limits of a container still hold. Version 2 forbids that where the own
-group has processes: the group is then beside it, outside its limits of CPU time and I/O.
+``memory.high`` is not used: it throttles the process itself. Memory that a driver pins for a GPU
+may not be charged at all. The group is below the process's own in version 1, so that the limits of
+a container still hold. Version 2 forbids that where the own group has processes: the group is then
+beside it, outside its limits of CPU time and I/O.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
+from wattload.core.host.counters import read_pressure_s
 from wattload.core.interrupts import ignored
 from wattload.core.storage.file_system import Mount, read_mounts
 from wattload.core.sysfs import (
@@ -171,6 +175,7 @@ _ENABLED = "cgroup.subtree_control"
 _PREFIX = "wattload-memory"
 
 
+_SWAPPINESS = "memory.swappiness"
 _MOVES = 3
 """Rounds in which members are moved back."""
 
@@ -208,125 +213,139 @@ def probe(roots: Roots = LIVE) -> LimitProbe:
         return LimitProbe(None, str(error))
 
 
-class LimitedMemory:
-    """The limit that is in force, or ``method`` ``None`` and the ``reason`` why there is none.
+class MemoryGroup:
+    """The group, or ``method`` ``None`` and the ``reason`` why there is none or no limit."""
 
-    ``remarks`` say how earlier runs ended that left their groups behind. The figures stay readable
-    after the block.
-    """
-
-    def __init__(self, limit_bytes: int, folder: Path | None, method: Method | None) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, folder: Path | None, method: Method | None, roots: Roots = LIVE) -> None:
         self.method = method
         self.reason: str | None = None
-        self.remarks: tuple[str, ...] = ()
+        self.limit_bytes: int | None = None
         self._folder = folder
-        self._peak_bytes: int | None = None
-        self._oom_kills: int | None = None
+        self._roots = roots
 
-    def change(self, limit_bytes: int) -> None:
-        """Set another limit; what the page cache has beyond it is dropped. Nothing without a limit.
+    def own_bytes(self) -> int | None:
+        """Return what the processes themselves have: memory, and the code that is mapped.
 
-        Raises:
-            OSError: the kernel can't free so much.
+        That is what is charged, less the page cache, which gives way. Unmap data first. ``None``
+        without a group.
+        """
+        charged = self._amount("memory.current", "memory.usage_in_bytes")
+        amounts = None if self._folder is None else _amounts(self._folder / "memory.stat")
+        if charged is None or amounts is None:
+            return None
+        names = ("file", "file_mapped", "shmem")
+        if self.method == "cgroup1":
+            names = ("total_cache", "total_mapped_file", "total_shmem")
+        pages, mapped, shared = (amounts.get(name, 0) for name in names)
+        return charged - max(pages - max(mapped, shared), 0)
+
+    def limit(self, limit_bytes: int) -> None:
+        """Limit the memory, 1 MiB or more, rounded down to whole pages; swap is not used instead.
+
+        What the page cache has beyond the limit is dropped. If the processes need more than it
+        leaves, the kernel kills them. Where the limit is refused, or an outer group has a lower
+        one, there is none, ``method`` is ``None`` and ``reason`` says why.
         """
         if self._folder is None or self.method is None:
             return
-        changes = list(_limits(self.method, self._folder, limit_bytes))
-        # In version 1 the limit with swap must not be below the one without.
-        for name, value in changes if limit_bytes <= self.limit_bytes else reversed(changes):
-            _write(self._folder / name, value)
+        outer_bytes, _ = memory_limit_bytes(self._roots)
+        if outer_bytes is not None and outer_bytes < limit_bytes:
+            outer, limit = compared_bytes(outer_bytes, limit_bytes)
+            self._give_up(
+                f"the control groups of this process are limited to {outer}, less than the {limit} "
+                "of the run; raise that limit, in Docker by --memory"
+            )
+            return
+        try:
+            for name, value in _limits(self.method, self._folder, limit_bytes):
+                _write(self._folder / name, value)
+        except OSError as error:
+            self._give_up(f"the limit of memory was refused: {explain(error)}")
+            return
         self.limit_bytes = limit_bytes
 
+    def lift(self) -> None:
+        """Take the limit away again."""
+        if self._folder is not None and self.method is not None:
+            for name, _ in reversed(list(_limits(self.method, self._folder, 0))):
+                if name != _SWAPPINESS:
+                    _write(self._folder / name, "max" if self.method == "cgroup2" else "-1")
+
+    def _give_up(self, reason: str) -> None:
+        with suppress(OSError):
+            self.lift()
+        self.method, self.reason = None, reason
+
     def peak_bytes(self) -> int | None:
-        """Return the most that was charged at once, page cache included.
+        """Return the most that was charged at once, page cache and unlimited time included.
 
-        It reaches the limit wherever more was read than fits. ``None`` without a limit, and in
-        version 2 before Linux 5.19.
+        ``None`` without a group, and in version 2 before Linux 5.19.
         """
-        if self._folder is not None:
-            name = "memory.peak" if self.method == "cgroup2" else "memory.max_usage_in_bytes"
-            self._peak_bytes = _int_or_none(self._folder / name)
-        return self._peak_bytes
+        return self._amount("memory.peak", "memory.max_usage_in_bytes")
 
-    def available_bytes(self) -> int | None:
-        """Return what can still be allocated before the kernel kills this process.
+    def hits(self) -> int | None:
+        """Return how often the limit was reached, and the page cache had to give way.
 
-        That is the limit less what is charged and is not the page cache, which gives way. Compare
-        it with a large allocation before making it. ``None`` without a limit.
+        ``None`` in version 1, whose ``failcnt`` stays 0 on kernels that reclaim before they fail.
+        """
+        if self._folder is None or self.method == "cgroup1":
+            return None
+        return (_amounts(self._folder / "memory.events") or {}).get("max")
+
+    def stalled_s(self) -> float | None:
+        """Return the seconds in which a task of the group waited for memory, or for its own pages.
+
+        Version 2 tells with pressure stall information; reads of mapped files are included.
         """
         if self._folder is None:
             return None
-        version_2 = self.method == "cgroup2"
-        usage = _int_or_none(
-            self._folder / ("memory.current" if version_2 else "memory.usage_in_bytes")
-        )
-        amounts = _amounts(self._folder / "memory.stat")
-        if usage is None or amounts is None:
+        try:
+            return read_pressure_s(self._folder / "memory.pressure")
+        except (OSError, ValueError):
             return None
-        prefix = "" if version_2 else "total_"
-        cache = sum(amounts.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
-        return max(0, self.limit_bytes - max(0, usage - cache))
 
-    def oom_kills(self) -> int | None:
-        """Return how many processes the kernel killed at this limit; ``None`` if unknown."""
-        if self._folder is not None and self.method is not None:
-            self._oom_kills = _oom_kills(self._folder, self.method)
-        return self._oom_kills
-
-    def _keep(self) -> None:
-        """Read the last figures of the group before it goes."""
-        self.peak_bytes()
-        self.oom_kills()
-        self._folder = None
+    def _amount(self, name_2: str, name_1: str) -> int | None:
+        if self._folder is None:
+            return None
+        return _int_or_none(self._folder / (name_1 if self.method == "cgroup1" else name_2))
 
 
 @contextmanager
-def limited_memory(limit_bytes: int, roots: Roots = LIVE) -> Iterator[LimitedMemory]:
-    """Limit the memory of this process while the block runs; swap is not used instead.
+def memory_group(roots: Roots = LIVE) -> Iterator[MemoryGroup]:
+    """Keep this process in a group of its own while the block runs; it has no limit at first.
 
-    If the kernel needs more for this process than the limit leaves after dropping the page cache,
-    it kills it: see ``LimitedMemory.available_bytes``. Groups that killed runs left are removed
-    first, and their ends are reported in ``remarks``. The group goes at every end of the block.
-
-    Args:
-        limit_bytes: the limit, 1 MiB or more; the kernel rounds it down to whole pages.
-        roots: where proc and sysfs are.
+    The group goes at every end of the block but a kill: see ``remove_left_groups``.
     """
     group = None
-    memory = LimitedMemory(limit_bytes, None, None)
+    memory = MemoryGroup(None, None)
     try:
         try:
-            place = _find_place(roots, limit_bytes)
-            remarks = _remove_leftovers(place, roots)
-            group = _Limit(place, roots)
-            memory = group.begin(limit_bytes)
-            memory.remarks = remarks
+            place = _find_place(roots)
+            group = _Group(place, roots)
+            memory = group.begin()
         except MemoryLimitError as error:
             memory.reason = str(error)
         yield memory
     finally:
         if group is not None:
             with ignored():
-                memory._keep()
                 group.end()
 
 
-class _Limit:
+class _Group:
     """A group while it exists."""
 
     def __init__(self, place: LimitPlace, roots: Roots) -> None:
         self._place = place
+        self._roots = roots
         self._folder = place.parent / own_name(_PREFIX, roots)
         self._keeper: subprocess.Popen[bytes] | None = None
 
-    def begin(self, limit_bytes: int) -> LimitedMemory:
+    def begin(self) -> MemoryGroup:
         try:
             if self._place.enables:
                 _write(self._place.parent / _ENABLED, "+memory")
             self._folder.mkdir()
-            for name, value in _limits(self._place.method, self._folder, limit_bytes):
-                _write(self._folder / name, value)
             self._keep_own_group()
             _write(self._folder / _MEMBERS, str(os.getpid()))
         except OSError as error:
@@ -334,7 +353,7 @@ class _Limit:
                 f"the control group {self._folder} was refused: {explain(error)}; "
                 f"{_remedy(error.errno)}"
             ) from error
-        return LimitedMemory(limit_bytes, self._folder, self._place.method)
+        return MemoryGroup(self._folder, self._place.method, self._roots)
 
     def end(self) -> None:
         """Move everything back, and remove the group; safe wherever ``begin`` stopped."""
@@ -368,7 +387,7 @@ def _pipe(process: subprocess.Popen[bytes]) -> IO[bytes]:
     return process.stdin
 
 
-def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
+def _find_place(roots: Roots) -> LimitPlace:
     """Return where to make a group; raises ``MemoryLimitError`` if none can be made."""
     try:
         groups = list(own_groups("memory", roots))
@@ -394,13 +413,6 @@ def _find_place(roots: Roots, limit_bytes: int | None = None) -> LimitPlace:
             code = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
             why = "is mounted read-only" if code == errno.EROFS else "is not this user's to change"
             raise MemoryLimitError(f"{path} {why}; {_remedy(code)}")
-    outer_bytes, _ = memory_limit_bytes(roots)
-    if limit_bytes is not None and outer_bytes is not None and outer_bytes < limit_bytes:
-        outer, limit = compared_bytes(outer_bytes, limit_bytes)
-        raise MemoryLimitError(
-            f"the control groups of this process are limited to {outer}, less than the {limit} of "
-            "the run; raise that limit, in Docker by --memory"
-        )
     return place
 
 
@@ -444,28 +456,27 @@ def _limits(method: Method, folder: Path, limit_bytes: int) -> Iterator[tuple[st
     if (folder / "memory.memsw.limit_in_bytes").exists():
         yield "memory.memsw.limit_in_bytes", str(limit_bytes)
     else:
-        yield "memory.swappiness", "0"
+        yield _SWAPPINESS, "0"
 
 
-def _remove_leftovers(place: LimitPlace, roots: Roots) -> tuple[str, ...]:
-    """Remove groups of ours whose processes have ended; return what is known of their ends."""
-    remarks = []
-    for left in left_folders(place.parent, _PREFIX, roots):
-        kills = _oom_kills(left.path, place.method)
-        with suppress(OSError):  # a process is in it: it is still in use
-            left.path.rmdir()
-            if kills:
-                remarks.append(
-                    f"an earlier run, process {left.pid}, was killed because it needed more memory "
-                    "than its limit; raise the share of memory, or take smaller batches"
-                )
-    return tuple(remarks)
+def limit_that_killed(pid: int, roots: Roots = LIVE) -> int | None:
+    """Return the limit in bytes at which the kernel killed a process with a ``memory_group``."""
+    with suppress(MemoryLimitError):
+        place = _find_place(roots)
+        for folder in place.parent.glob(f"{_PREFIX}-{pid}-*"):
+            name = "memory.events" if place.method == "cgroup2" else "memory.oom_control"
+            if (_amounts(folder / name) or {}).get("oom_kill"):
+                limit = _memory_limit(folder)
+                return None if limit is None else int(limit)
+    return None
 
 
-def _oom_kills(folder: Path, method: Method) -> int | None:
-    name = "memory.events" if method == "cgroup2" else "memory.oom_control"
-    amounts = _amounts(folder / name)
-    return None if amounts is None else amounts.get("oom_kill")
+def remove_left_groups(roots: Roots = LIVE) -> None:
+    """Remove the groups of processes that were killed."""
+    with suppress(MemoryLimitError):
+        for left in left_folders(_find_place(roots).parent, _PREFIX, roots):
+            with suppress(OSError):  # a process is in it: it is still in use
+                left.path.rmdir()
 
 
 def _amounts(path: Path) -> dict[str, int] | None:

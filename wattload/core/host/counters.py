@@ -299,7 +299,11 @@ def pressure_s(resource: str, roots: Roots = LIVE) -> float:
         OSError: the kernel does not show it.
         ValueError: the file has another form.
     """
-    file = roots.proc / "pressure" / resource
+    return read_pressure_s(roots.proc / "pressure" / resource)
+
+
+def read_pressure_s(file: Path) -> float:
+    """Return the seconds of a pressure file, such as a control group's; errors as above."""
     for line in read_text(file).splitlines():
         kind, *pairs = line.split()
         if kind == "some":

@@ -26,6 +26,9 @@ CLOSURE = 0.02
 GPU_CLOCK = 0.02
 """What a stage may take longer by the GPU's clock than by the host's."""
 
+STALLED = 0.01
+"""The share of the timed steps in which threads may wait for memory."""
+
 
 def _compared(figures: CheckFigures, _: Verdict) -> str:
     how = "recomputed from its number" if figures["recomputed"] else "read again from its file"
@@ -110,6 +113,36 @@ def _overlapped(figures: CheckFigures, _: Verdict) -> str:
     )
 
 
+def _stall_figures(run: Run) -> CheckFigures:
+    memory = run.facts.memory
+    return {
+        "limit_bytes": memory.limit_bytes,
+        "limit_hits": memory.limit_hits,
+        "stalled_s": memory.stalled_s,
+        "wall_s": wall_s(run),
+    }
+
+
+def _is_unhindered(figures: CheckFigures) -> Verdict:
+    if figures["stalled_s"] is None:
+        return "not_checked"
+    return passes(float(figures["stalled_s"]) <= STALLED * float(figures["wall_s"] or 0), "warn")
+
+
+def _hindered(figures: CheckFigures, verdict: Verdict) -> str:
+    if verdict == "not_checked":
+        return (
+            "How long threads waited for memory at its limit is unknown: the kernel shows no "
+            "memory.pressure of control groups, which is part of version 2."
+        )
+    share = format_percent(float(figures["stalled_s"] or 0) / float(figures["wall_s"] or 1), 2)
+    return (
+        f"Threads waited for memory in {share} of the timed steps, at the limit of "
+        f"{format_bytes(int(figures['limit_bytes'] or 0))}"
+        + (": set a larger workload.memory_share." if verdict == "warn" else ".")
+    )
+
+
 def _operations(run: Run) -> int:
     return run.facts.operations
 
@@ -164,6 +197,15 @@ CHECKS = (
         sentence=_placed,
         mandatory=True,
         applies=lambda run: run.facts.is_counted,
+    ),
+    CheckRule[GraphFacts](
+        name="memory_stalls",
+        fault="the limit of memory slowed the process itself, not the page cache alone",
+        figures=_stall_figures,
+        judge=_is_unhindered,
+        sentence=_hindered,
+        # Of mapped files each read is such a wait.
+        applies=lambda run: run.facts.memory.limit_bytes is not None and run.facts.is_counted,
     ),
     data_path(_operations, _read_bytes),
     counted_latencies(PHASE, _operations),

@@ -58,8 +58,16 @@ class Memory(Frozen):
     reason: str | None = fact("why there is no cgroup")
     limit_bytes: int | None = fact("the limit of the cgroup", "B")
     peak_bytes: int | None = fact("the most that the cgroup used", "B")
-    own_bytes: int | None = fact("what the process itself held of the limit", "B")
-    page_cache_bytes: int | None = fact("what it did not hold of the limit", "B")
+    own_bytes: int | None = fact("what the process itself had after the first step", "B")
+    page_cache_bytes: int | None = fact("the limit less that", "B")
+    limit_hits: int | None = fact(
+        "times that the limit was reached in the timed steps", default=None
+    )
+    stalled_s: float | None = fact(
+        "seconds of the timed steps in which a thread waited for memory, its code or mapped pages",
+        "s",
+        default=None,
+    )
     topology_bytes: int = fact("the topology, in host memory", "B", ge=0)
     batch_bytes: int = fact("batches, in host memory", "B", ge=0)
     host_rows_bytes: int = fact("rows that the loader keeps in host memory", "B", ge=0)
