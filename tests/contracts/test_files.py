@@ -28,6 +28,7 @@ EXCEPTIONS = {
     ("wattload/core/storage/file_system.py", "open"): "a nameless file (O_TMPFILE), or only reads",
     ("wattload/core/storage/guard.py", "open"): "a block device, held exclusively",
     ("wattload/run/ranks.py", "open"): "the null device, in place of the error output",
+    ("wattload/cli/terminal.py", "open"): "the null device, in place of a closed output",
     ("loaders/data/verification.py", "open"): "only reads",
     ("wattload/run/host_load/process.py", "write_text"): "a file of the kernel",
     ("wattload/core/host/block_trace.py", "rmdir"): "an instance of the kernel's trace, ours",

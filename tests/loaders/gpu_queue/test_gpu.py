@@ -186,7 +186,6 @@ def test_cache_counts_of_many_warps_add_up_to_their_requests(
     through = found["coalesced"] + found["hits"] + found["merged"]
     assert found["requests"] == through + found["asked"]
     assert found["bypassed"] <= found["asked"]
-    assert found["hits"] > 0
 
 
 @pytest.mark.gpu

@@ -131,7 +131,7 @@ def test_rows_of_coming_batches_are_not_evicted(run: Run) -> None:
 def test_a_lost_answer_ends_the_gather(run: Run) -> None:
     found = run(("gather", (EVERY * 10)[:1000]), setup={"fault": "lost", "hang_s": 0.3})
     assert found["error"][0] == "RunError"
-    assert "1 requests unanswered for 0.3 s on" in found["error"][1]
+    assert " requests unanswered for 0.3 s on" in found["error"][1]
 
 
 def test_memory_that_the_gpu_does_not_have(run: Run) -> None:
