@@ -116,7 +116,9 @@ def test_blocks_that_the_cache_could_not_tell_apart(plan: ReadPlan) -> None:
     first, second = plan.files
     most_bytes = MOST_CACHED_BLOCKS * 512
     large = replace(plan, files=(first, replace(second, size_bytes=most_bytes + 512)))
-    with pytest.raises(ConfigError, match=rf"at most 35.18 TB with .*, and {second.path} has "):
+    with pytest.raises(
+        ConfigError, match=rf"at most 35,184,372,088,320 B with .*, and {second.path} has "
+    ):
         Config(cache_bytes=8192).check_block_reads(large, [])
     Config(cache_bytes=8192, engine="memory").check_block_reads(large, [])
     fitting = replace(plan, files=(first, replace(second, size_bytes=most_bytes)))
