@@ -103,7 +103,7 @@ class FakeReader:
         start_ns = time.monotonic_ns()
         cpu_s = time.process_time()
         # However busy the machine is, more is read than may be in the page cache.
-        while time.monotonic_ns() - start_ns < plan.duration_s * 1e9 or sum(operations) < LEAST:
+        while time.monotonic_ns() - start_ns < plan.duration_s * 1e9 or 0 < sum(operations) < LEAST:
             index = sum(operations) % plan.in_flight % len(plan.files)
             blocks = plan.files[index].size_bytes // plan.block_bytes
             offset = draw.randrange(blocks) * plan.block_bytes
