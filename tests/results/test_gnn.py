@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from tests.reports.gnn import ROW_BYTES, ROWS, Training, gnn_record, gnn_run, write_gnn_run
 from wattload.core.errors import RecordError
 from wattload.core.power import Scope
+from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import load_readable
 from wattload.reports.stats.subject import settings
+from wattload.results.gnn.checks import CHECKS
 from wattload.results.gnn.facts import Run
 from wattload.results.gnn.figures import rows_per_s, storage_rows_per_s
 from wattload.results.gnn.view import VIEW, headroom, left_bytes, longest_stage
@@ -60,6 +63,31 @@ def test_what_a_cgroup_leaves_to_the_page_cache() -> None:
     assert left_bytes(memory) == 1_843_200_000 - 56_282_016 - 819_200_000 - 41_000_000
     assert left_bytes(found(method="drop_cache").facts.memory) is None
     assert left_bytes(memory.model_copy(update={"budget_bytes": 1_000_000})) == 0
+
+
+@pytest.mark.parametrize(
+    ("stalled_s", "verdict", "words"),
+    [
+        (0.0, "pass", "Threads waited for memory in 0.00 % of the timed steps, at the limit of "),
+        (0.5, "warn", ": set a larger workload.memory_share."),
+        (None, "not_checked", "the kernel shows no memory.pressure of control groups"),
+    ],
+)
+def test_a_limit_that_slows_the_process_itself_warns(
+    stalled_s: float | None, verdict: str, words: str
+) -> None:
+    def check(loader: str) -> Check | None:
+        run = found(loader=loader)
+        memory = run.facts.memory.model_copy(update={"stalled_s": stalled_s})
+        run = replace(run, facts=run.facts.model_copy(update={"memory": memory}))
+        rule = next(rule for rule in CHECKS if getattr(rule, "name", "") == "memory_stalls")
+        return next(iter(rule(run)), None)
+
+    judged = check("direct")
+    assert judged is not None
+    assert judged.verdict == verdict
+    assert words in judged.sentence
+    assert check("mmap") is None
 
 
 def test_work_is_the_bytes_of_rows_and_settings_in_effect() -> None:

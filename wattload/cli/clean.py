@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from wattload.cli.escapes import printable
 from wattload.core.errors import DataError, TargetError
-from wattload.core.leftovers import remove_leftovers
-from wattload.core.record.file import RUNS_FOLDER
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
             f"{target} is not a directory, or you may not enter one above it; give the target as "
             "in target.path="
         )
-    remove_leftovers(Path(RUNS_FOLDER))
     cleaning = clean(target)
     if arguments.json:
         _print_json(cleaning)

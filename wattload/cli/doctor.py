@@ -41,8 +41,6 @@ from wattload.core.host.gpus import list_gpus
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
-from wattload.core.leftovers import remove_leftovers
-from wattload.core.record.file import RUNS_FOLDER
 from wattload.core.storage.controllers import list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
 from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
@@ -172,7 +170,6 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.directory} is not a directory; name the one that runs will use, such as "
             "/mnt/nvme"
         )
-    remove_leftovers(Path(RUNS_FOLDER))
     found = [
         *storage_findings(arguments.directory),
         *io_findings(),

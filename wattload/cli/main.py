@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from wattload import __version__
 
@@ -55,6 +56,11 @@ def _command(name: str, argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    if name in NESTED_COMMANDS:  # argparse can't intermix options with nested commands
-        return int(module.run(parser.parse_args(argv)))
-    return int(module.run(parser.parse_intermixed_args(argv)))
+    # argparse can't intermix options with nested commands
+    is_nested = name in NESTED_COMMANDS
+    arguments = parser.parse_args(argv) if is_nested else parser.parse_intermixed_args(argv)
+    from wattload.core.leftovers import remove_leftovers
+    from wattload.core.record.file import RUNS_FOLDER
+
+    remove_leftovers(Path(RUNS_FOLDER))
+    return int(module.run(arguments))

@@ -53,8 +53,8 @@ from wattload.workloads.gnn.places import Comparer, GpuSlot, HostSlot, PinnedSlo
 from wattload.workloads.gnn.steps import Drawn, Sleeping, Step, Steps, Training
 from wattload.workloads.gnn.training import CpuTraining, GpuTraining
 
-_OWN_SPARE = 1.1
-"""What the process has after one step may grow by this."""
+_SPARE = 1.1
+"""The limit is so much above what the process has after a step and the rest of the budget."""
 N = TypeVar("N", int, float)
 
 _STEP_BYTES = 64 << 20
@@ -303,15 +303,11 @@ class _Run:
         own_bytes = self._memory.own_bytes()
         if own_bytes is None:
             return None
-        counted = self._job.needed_bytes(self._batch_rows)
+        left_bytes = max(self._job.budget_bytes() - self._job.needed_bytes(self._batch_rows), 0)
         profile_bytes = self._job.config.profile_steps * self._batch_rows * _TRACED_BYTES
-        self._memory.limit(
-            int(_OWN_SPARE * own_bytes)
-            + max(self._job.budget_bytes() - counted, 0)
-            + self._activation_bytes
-            + profile_bytes
-            + _STEP_BYTES
-        )
+        # What a step takes for a moment, the page cache gives up, if it has as much.
+        least_bytes = own_bytes + self._activation_bytes + profile_bytes + _STEP_BYTES
+        self._memory.limit(max(int(_SPARE * (own_bytes + left_bytes)), least_bytes))
         return own_bytes
 
     def _evict(self) -> float:

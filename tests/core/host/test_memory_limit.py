@@ -142,7 +142,7 @@ def test_the_page_cache_stays_under_the_limit_and_what_the_process_has_is_not_co
 
 
 @real
-@pytest.mark.parametrize("command", [["doctor"], ["clean", "."]])
+@pytest.mark.parametrize("command", [["doctor"], ["clean", "."], ["devices"], ["report", "."]])
 def test_the_next_command_removes_the_group_of_a_killed_run(
     tmp_path: Path, command: list[str]
 ) -> None:
@@ -223,6 +223,18 @@ def test_the_reason_says_what_is_missing_and_how_to_get_it(
         assert memory.peak_bytes() is None
         assert memory.own_bytes() is None
     assert re.search(reason, memory.reason or "")
+
+
+@pytest.mark.parametrize(("oom", "limit_bytes"), [(1, LIMIT), (0, None)])
+def test_a_kill_at_the_limit_of_an_outer_group_is_none_of_ours(
+    tmp_path: Path, oom: int, limit_bytes: int | None
+) -> None:
+    files = {
+        "cgroup.subtree_control": "memory\n",
+        "wattload-memory-77-1/memory.max": f"{LIMIT}\n",
+        "wattload-memory-77-1/memory.events": f"max 3\noom {oom}\noom_kill 1\n",
+    }
+    assert limit_that_killed(77, tree(tmp_path, "0::/\n", files)) == limit_bytes
 
 
 NESTED = """

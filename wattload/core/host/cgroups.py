@@ -176,6 +176,9 @@ _PREFIX = "wattload-memory"
 
 
 _SWAPPINESS = "memory.swappiness"
+_PEAK_1 = "memory.max_usage_in_bytes"
+_BATCH_BYTES = 1 << 20
+"""The kernel charges memory in batches, so that a limit is reached this much below itself."""
 _MOVES = 3
 """Rounds in which members are moved back."""
 
@@ -259,6 +262,8 @@ class MemoryGroup:
         try:
             for name, value in _limits(self.method, self._folder, limit_bytes):
                 _write(self._folder / name, value)
+            if self.method == "cgroup1":  # so that its peak tells whether the limit was reached
+                _write(self._folder / _PEAK_1, "0")
         except OSError as error:
             self._give_up(f"the limit of memory was refused: {explain(error)}")
             return
@@ -277,11 +282,12 @@ class MemoryGroup:
         self.method, self.reason = None, reason
 
     def peak_bytes(self) -> int | None:
-        """Return the most that was charged at once, page cache and unlimited time included.
+        """Return the most that was charged at once, page cache included.
 
-        ``None`` without a group, and in version 2 before Linux 5.19.
+        In version 1 that is since the limit was set, in version 2 since the group exists. ``None``
+        without a group, and in version 2 before Linux 5.19.
         """
-        return self._amount("memory.peak", "memory.max_usage_in_bytes")
+        return self._amount("memory.peak", _PEAK_1)
 
     def hits(self) -> int | None:
         """Return how often the limit was reached, and the page cache had to give way.
@@ -460,14 +466,26 @@ def _limits(method: Method, folder: Path, limit_bytes: int) -> Iterator[tuple[st
 
 
 def limit_that_killed(pid: int, roots: Roots = LIVE) -> int | None:
-    """Return the limit in bytes at which the kernel killed a process with a ``memory_group``."""
+    """Return the limit in bytes at which the kernel killed in a process's ``memory_group``.
+
+    A kill at the limit of an outer group, such as a container's, is none of this one's: version 2
+    counts ``oom`` where the limit is, and version 1 shows whether the group had reached its own.
+    """
     with suppress(MemoryLimitError):
         place = _find_place(roots)
         for folder in place.parent.glob(f"{_PREFIX}-{pid}-*"):
-            name = "memory.events" if place.method == "cgroup2" else "memory.oom_control"
-            if (_amounts(folder / name) or {}).get("oom_kill"):
-                limit = _memory_limit(folder)
-                return None if limit is None else int(limit)
+            limit = _memory_limit(folder)
+            if limit is None:
+                continue
+            if place.method == "cgroup2":
+                events = _amounts(folder / "memory.events") or {}
+                was_reached = bool(events.get("oom"))
+            else:
+                events = _amounts(folder / "memory.oom_control") or {}
+                peak = _int_or_none(folder / _PEAK_1)
+                was_reached = peak is not None and peak >= limit - _BATCH_BYTES
+            if was_reached and events.get("oom_kill"):
+                return int(limit)
     return None
 
 
