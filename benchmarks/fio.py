@@ -102,8 +102,8 @@ class Job(Task):
         printed = output(self.command(), {**os.environ, **ENVIRONMENT})
         job: dict[str, Any] = json.loads(printed[printed.index("{") :])["jobs"][0]
         side, seconds = job[str(self.kind)], float(job["job_runtime"]) / 1000
-        if not side["total_ios"]:
-            raise NotMeasuredError("fio moved nothing")
+        if not (side["total_ios"] and seconds):  # it counts whole milliseconds
+            raise NotMeasuredError("fio moved nothing, or took less than a millisecond")
         return io_figures(
             moved_bytes=side["io_bytes"],
             operations=side["total_ios"],

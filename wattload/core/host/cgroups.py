@@ -270,15 +270,16 @@ class MemoryGroup:
         self.limit_bytes = limit_bytes
 
     def lift(self) -> None:
-        """Take the limit away again."""
-        if self._folder is not None and self.method is not None:
-            for name, _ in reversed(list(_limits(self.method, self._folder, 0))):
-                if name != _SWAPPINESS:
+        """Take the limit away again, unless the kernel refuses; the group ends with the block."""
+        if self._folder is None or self.method is None:
+            return
+        for name, _ in reversed(list(_limits(self.method, self._folder, 0))):
+            if name != _SWAPPINESS:
+                with suppress(OSError):
                     _write(self._folder / name, "max" if self.method == "cgroup2" else "-1")
 
     def _give_up(self, reason: str) -> None:
-        with suppress(OSError):
-            self.lift()
+        self.lift()
         self.method, self.reason = None, reason
 
     def peak_bytes(self) -> int | None:
