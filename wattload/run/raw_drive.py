@@ -10,7 +10,7 @@ import json
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,9 @@ from wattload.core.record.target import DriveHistory
 from wattload.core.storage.block_stack import controllers_in
 from wattload.core.storage.content import Content
 from wattload.core.storage.guard import Claim, Guard, Inspection, NvmeFacts, Permission
-from wattload.core.storage.raw_device import namespace_id
 from wattload.core.storage.raw_writes import Begin, RawWriteLog, Status, counted_bytes
 from wattload.core.storage.targets import Target, TargetKind
-from wattload.core.sysfs import SECTOR_BYTES, numbered_block_folder
+from wattload.core.sysfs import SECTOR_BYTES, numbered_block_folder, read_int
 from wattload.core.units import format_bytes
 from wattload.core.workload import Conditioning, PurgeMethod
 from wattload.loaders.stamps import bad_blocks
@@ -124,11 +123,8 @@ class KnownDrive:
         self._guard = guard
         self._serial = guard.name.serial
         self._log = RawWriteLog(default_state_folder())
-        self._nonce = secrets.randbits(64)
-
-    @property
-    def nonce(self) -> int:
-        return self._nonce
+        self.nonce = secrets.randbits(64)
+        self._notes_name = f"drive-{quote(self._serial, safe='')}.json"
 
     def samples(self) -> Mapping[str, int]:
         """Return how many of the guard's sampled blocks were of each kind; see the protocol."""
@@ -149,11 +145,8 @@ class KnownDrive:
         if self._guard.nvme is None:
             counted = counted_bytes(self.target.facts.devices)
             return (sum(counted.values()), SECTOR_BYTES) if counted else None
-        device = NvmeAdmin(self._controller)
-        try:
+        with closing(NvmeAdmin(self._controller)) as device:
             return read_smart(device).written_bytes, DATA_UNIT_BYTES
-        finally:
-            device.close()
 
     def conditioning(self) -> Conditioning | None:
         """Return what was last noted, ``None`` if nothing was."""
@@ -192,12 +185,10 @@ class KnownDrive:
         return controllers[0].name
 
     def _notes(self) -> Notes:
-        name = _notes_name(self._serial)
+        content = None
         try:
-            with open_folder(self._log.folder) as folder:
-                content = folder.read(name)
-        except FileNotFoundError:
-            return Notes()
+            with suppress(FileNotFoundError), open_folder(self._log.folder) as folder:
+                content = folder.read(self._notes_name)
         except (OSError, DataError) as error:
             raise TargetError(f"the notes on {self.target.path} can't be used: {error}") from error
         if content is None:
@@ -255,7 +246,7 @@ class ClaimedDrive(KnownDrive):
                 disk_sequence=identity.disk_sequence,
                 findings=self._guard.findings,
                 overwrite=self._guard.overwritten,
-                nonce=self._nonce,
+                nonce=self.nonce,
                 planned_bytes=planned_bytes,
                 covered_bytes=covered_bytes,
                 devices=counts.written,
@@ -302,7 +293,7 @@ class ClaimedDrive(KnownDrive):
             self._write(replace(notes, last_format=done_utc))
         else:
             self._write(replace(notes, last_trim=done_utc))
-        content = self._guard.reread(self._nonce)
+        content = self._guard.reread(self.nonce)
         if content is None:
             raise TargetError(f"{path} can't be read after the purge")
         return {
@@ -317,13 +308,10 @@ class ClaimedDrive(KnownDrive):
     def _format(self) -> str:
         folder = numbered_block_folder(self._claim.identity.major_minor)
         try:
-            device = NvmeAdmin(self._controller)
-            try:
+            with closing(NvmeAdmin(self._controller)) as device:
                 if folder is None:
-                    raise PowerError(f"sysfs no longer shows {self.target.path}")
-                command = format_namespace(device, namespace_id(folder))
-            finally:
-                device.close()
+                    raise PowerError(f"sysfs no longer shows {self.target.path}")  # noqa: TRY301
+                command = format_namespace(device, read_int(folder / "nsid"))
         except (PowerError, OSError, ValueError) as error:
             raise TargetError(
                 f"{self.target.path} is not formatted: {error}; use workload.purge=discard"
@@ -346,7 +334,7 @@ class ClaimedDrive(KnownDrive):
     def _write(self, notes: Notes) -> None:
         try:
             with self._log.open_folder() as folder:
-                folder.write(_notes_name(self._serial), json.dumps(asdict(notes)), _NOTES_MODE)
+                folder.write(self._notes_name, json.dumps(asdict(notes)), _NOTES_MODE)
         except (OSError, DataError) as error:
             raise TargetError(
                 f"the notes on {self.target.path} can't be written: {error}; set "
@@ -361,8 +349,7 @@ def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
         PowerError: the drive does not tell.
         OSError: its device can't be used.
     """
-    device = NvmeAdmin(controller)
-    try:
+    with closing(NvmeAdmin(controller)) as device:
         smart = read_smart(device)
         use = identify_namespace(device, namespace)
         return NvmeFacts(
@@ -376,18 +363,12 @@ def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
             used_bytes=use.used_bytes,
             written_bytes=smart.written_bytes,
         )
-    finally:
-        device.close()
 
 
 def is_sealed(block: memoryview, identity: BlockIdentity, offset_bytes: int) -> bool:
     """Return whether a block is as a stamp of this identity says, with its sum."""
     content = np.frombuffer(block, np.uint8)
     return bad_blocks(content, identity, offset_bytes=offset_bytes) == 0
-
-
-def _notes_name(serial: str) -> str:
-    return f"drive-{quote(serial, safe='')}.json"
 
 
 def _reads_as(content: Content) -> str:

@@ -97,13 +97,8 @@ def read_content(
 ) -> Content:
     """Return what is on a drive and on each of its partitions; reads some 4 MB.
 
-    Args:
-        identity: the drive.
-        partitions: those that the kernel has of it.
-        serial: what the drive is known by; it decides which blocks are sampled.
-        nonces: those of the runs that wrote to this drive.
-        is_sealed: compares a block with a stamp.
-        roots: where the device nodes of partitions are.
+    The ``serial`` decides which blocks are sampled. ``nonces`` are those of the runs that wrote to
+    this drive.
 
     Raises:
         TargetError: something can't be read.
@@ -158,10 +153,12 @@ def _explained(
 
 def _signatures(node: Path) -> Iterator[Signature]:
     """Yield what libblkid recognises on a device (``wipefs``, which changes nothing with -n)."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    environment = {**os.environ, "LC_ALL": "C", "PATH": path}
     try:
         done = subprocess.run(
             ["wipefs", "--no-act", "--json", str(node)],
-            capture_output=True, check=False, timeout=_TIMEOUT_S, env=_environment(),
+            capture_output=True, check=False, timeout=_TIMEOUT_S, env=environment,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise TargetError(
@@ -203,11 +200,6 @@ def _table_uuid(node: Path, kind: str, offset_bytes: int) -> str:
         device.seek(place[0])
         raw = device.read(place[1])
     return str(UUID(bytes_le=raw)) if kind == "gpt" else f"{int.from_bytes(raw, 'little'):08x}"
-
-
-def _environment() -> dict[str, str]:
-    folders = os.environ.get("PATH", "")
-    return {**os.environ, "LC_ALL": "C", "PATH": f"{folders}:/usr/sbin:/sbin"}
 
 
 def _plain(text: str) -> str:
@@ -253,32 +245,24 @@ def _read_samples(
                 for classified in pool.map(classify, parts):
                     yield from classified
             if tail_bytes:
-                offset = identity.size_bytes - tail_bytes
-                (block,) = _tail(descriptor, offset, tail_bytes)
-                yield offset, "blank" if _is_blank(block) else "unknown"
+                last = [identity.size_bytes - tail_bytes]
+                for offset, block in _blocks(descriptor, last, tail_bytes):
+                    yield offset, "blank" if _is_blank(block) else "unknown"
     except OSError as error:
         raise TargetError(f"{identity.path} can't be read: {error.strerror}") from error
 
 
-def _blocks(descriptor: int, offsets: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
-    with mmap.mmap(-1, BLOCK_BYTES) as memory, memoryview(memory) as view:
+def _blocks(
+    descriptor: int, offsets: Sequence[int], size_bytes: int = BLOCK_BYTES
+) -> Iterator[tuple[int, memoryview]]:
+    with mmap.mmap(-1, BLOCK_BYTES) as memory, memoryview(memory)[:size_bytes] as view:
         for offset in offsets:
-            _read_fully(descriptor, view, offset)
+            if os.preadv(descriptor, [view], offset) != size_bytes:
+                raise OSError(5, f"a read at byte {offset} ended early")
             yield offset, view
 
 
-def _tail(descriptor: int, offset: int, size_bytes: int) -> Iterator[bytes]:
-    with mmap.mmap(-1, BLOCK_BYTES) as memory, memoryview(memory)[:size_bytes] as view:
-        _read_fully(descriptor, view, offset)
-        yield bytes(view)
-
-
-def _read_fully(descriptor: int, view: memoryview, offset: int) -> None:
-    if os.preadv(descriptor, [view], offset) != len(view):
-        raise OSError(5, f"a read at byte {offset} ended early")
-
-
-def _is_blank(block: bytes | memoryview) -> bool:
+def _is_blank(block: memoryview) -> bool:
     whole = bytes(block)
     return whole in (bytes(len(whole)), b"\xff" * len(whole))
 
@@ -287,6 +271,6 @@ def _kind(block: memoryview, offset: int, nonces: frozenset[int], is_sealed: IsS
     if _is_blank(block):
         return "blank"
     nonce, word, number = struct.unpack_from("<QQQ", block)
-    if nonce in nonces and number == offset // BLOCK_BYTES:
-        return "own" if is_sealed(block, BlockIdentity(nonce, word), offset) else "unknown"
-    return "unknown"
+    is_stamped = nonce in nonces and number == offset // BLOCK_BYTES
+    is_own = is_stamped and is_sealed(block, BlockIdentity(nonce, word), offset)
+    return "own" if is_own else "unknown"

@@ -106,13 +106,8 @@ def find_users(
 ) -> Users:
     """Return what uses a drive, as far as it can be seen from here.
 
-    This process and those that it started are left out.
-
-    Args:
-        folder: the folder of the disk in sysfs.
-        controllers: the names of its NVMe controllers.
-        file: the device and inode number of the file behind it, if it is a loop device.
-        roots: where sysfs and procfs are.
+    This process and those that it started are left out. ``folder`` is the disk's in sysfs;
+    ``controllers`` and ``file`` are those of ``Drive``.
 
     Raises:
         OSError: sysfs or this process's mounts can't be read.

@@ -16,7 +16,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattload.core.errors import TargetError, WattloadError
@@ -39,7 +39,6 @@ from wattload.core.storage.raw_device import (
     drive_name,
     drive_text,
     kind_text,
-    namespace_id,
     partitions,
     require_same,
 )
@@ -234,15 +233,9 @@ class Guard:
                 file_ns = file.stat().st_ctime_ns
             if self.nvme is not None and (self.nvme.controller_count or 0) <= 1:
                 # Another controller of the drive has a count of its own.
-                name = controllers_in(self._stack)[0].name
-                drive_bytes = self._read_nvme(name, namespace_id(self._folder), path).written_bytes
-            return read_counts(
-                self._folder.name,
-                self._devices,
-                self._roots,
-                drive_bytes=drive_bytes,
-                file_ns=file_ns,
-            )
+                drive_bytes = self._nvme_facts().written_bytes
+            counts = read_counts(self._folder.name, self._devices, self._roots)
+            return replace(counts, drive_bytes=drive_bytes, file_ns=file_ns)
         except (WattloadError, OSError, ValueError) as error:
             raise TargetError(
                 f"the counts of writes to {path} can't be read: {explain(error)}"
@@ -287,7 +280,7 @@ class Guard:
                 f"{self.name.hint}",
                 can_be_lifted=True,
             )
-        elif not self.name.is_named(self._permission.serials):
+        elif not self.name.accepted.intersection(self._permission.serials):
             yield Refusal(
                 f"{path} is not the drive of that serial, but {words}; name the right device, or "
                 f"give target.serial= {self.name.hint}"
@@ -337,19 +330,17 @@ class Guard:
 
     def _health(self) -> Iterator[Refusal]:
         """Yield what is wrong with the drive; only NVMe drives tell."""
-        controllers = controllers_in(self._stack)
         if self._stack.kind != "namespace":
             return
         path = self.identity.path
-        if not controllers:
+        if not controllers_in(self._stack):
             yield Refusal(f"the health of {path} can't be read: sysfs shows no controller of it")
             return
         try:
-            found = self._read_nvme(controllers[0].name, namespace_id(self._folder), path)
+            self.nvme = found = self._nvme_facts()
         except (WattloadError, OSError, ValueError) as error:
             yield Refusal(f"the health of {path} can't be read: {error}")
             return
-        self.nvme = found
         if found.critical_warning:
             yield Refusal(
                 f"{path} reports a critical warning (0x{found.critical_warning:02x}); replace the "
@@ -360,6 +351,10 @@ class Guard:
                 f"{path} has {found.spare_percent} % of its spare left, and its threshold is "
                 f"{found.spare_threshold_percent} %; replace the drive"
             )
+
+    def _nvme_facts(self) -> NvmeFacts:
+        controller, namespace = controllers_in(self._stack)[0], read_int(self._folder / "nsid")
+        return self._read_nvme(controller.name, namespace, self.identity.path)
 
     def _hosts(self) -> Iterator[Refusal]:
         """Yield how another host may write to the drive, unless that is permitted.
@@ -453,9 +448,7 @@ class Guard:
                 return ""
             amount = format_bytes(self.nvme.used_bytes)
             return f"data by its own count ({amount}), of which sampling may have missed some"
-        if self._shows_no_data(content):
-            return ""
-        return "perhaps data that sampling has missed"
+        return "" if self._shows_no_data(content) else "perhaps data that sampling has missed"
 
     def _shows_no_data(self, content: Content) -> bool:
         """Return whether the device shows that it holds nothing but what has a name."""

@@ -11,7 +11,7 @@ import fcntl
 import os
 import re
 import stat
-import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,17 +89,21 @@ def read_identity(node: Path, folder: Path) -> DeviceIdentity:
         raise TargetError(
             f"the size of {node} can't be read: {explain(error)}; mount /sys here"
         ) from error
-    try:
-        sequence = read_int(folder / "diskseq")
-    except (OSError, ValueError):  # before Linux 5.15
-        sequence = None
     return DeviceIdentity(
         path=node,
         major_minor=number,
-        disk_sequence=sequence,
+        disk_sequence=disk_sequence(folder),
         size_bytes=size_bytes,
         logical_block_bytes=block_bytes,
     )
+
+
+def disk_sequence(folder: Path) -> int | None:
+    """Return the number that a disk got when it appeared, ``None`` before Linux 5.15."""
+    try:
+        return read_int(folder / "diskseq")
+    except (OSError, ValueError):
+        return None
 
 
 def is_present(identity: DeviceIdentity, roots: Roots = LIVE) -> bool:
@@ -122,25 +126,22 @@ def require_same(descriptor: int, identity: DeviceIdentity) -> None:
     """
     rdev = os.fstat(descriptor).st_rdev
     number = f"{os.major(rdev)}:{os.minor(rdev)}"
-    size_bytes = _ioctl(descriptor, _BLKGETSIZE64, "Q")
+    size_bytes = _ioctl(descriptor, _BLKGETSIZE64)
     changes = []
     if number != identity.major_minor:
         changes.append(f"device number {identity.major_minor}, now {number}")
     if size_bytes != identity.size_bytes:
         changes.append(f"{identity.size_bytes} bytes, now {size_bytes}")
     if identity.disk_sequence is not None:
-        sequence = _ioctl(descriptor, _BLKGETDISKSEQ, "Q")
+        sequence = _ioctl(descriptor, _BLKGETDISKSEQ)
         if sequence != identity.disk_sequence:
             changes.append(f"disk sequence {identity.disk_sequence}, now {sequence}")
     if changes:
         raise TargetError(f"{identity.path} was exchanged ({'; '.join(changes)}); start again")
 
 
-def _ioctl(descriptor: int, request: int, layout: str) -> int:
-    answer = bytearray(struct.calcsize(layout))
-    fcntl.ioctl(descriptor, request, answer)
-    (value,) = struct.unpack(layout, answer)
-    return int(value)
+def _ioctl(descriptor: int, request: int) -> int:
+    return int.from_bytes(fcntl.ioctl(descriptor, request, bytes(8)), sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,6 @@ class Partition:
 
 def partitions(folder: Path) -> tuple[Partition, ...]:
     """Return the partitions that the kernel has of a disk; raises ``OSError`` if it shows none."""
-    found = [entry for entry in sorted(folder.iterdir()) if (entry / "partition").exists()]
     return tuple(
         Partition(
             name=each.name,
@@ -165,7 +165,8 @@ def partitions(folder: Path) -> tuple[Partition, ...]:
             start_bytes=read_int(each / "start") * SECTOR_BYTES,
             size_bytes=read_int(each / "size") * SECTOR_BYTES,
         )
-        for each in found
+        for each in sorted(folder.iterdir())
+        if (each / "partition").exists()
     )
 
 
@@ -227,10 +228,6 @@ class DriveName:
     accepted: frozenset[str]
     hint: str = "as its label has it"
 
-    def is_named(self, given: tuple[str, ...]) -> bool:
-        """Return whether one of the given texts names this drive."""
-        return bool(self.accepted & set(given))
-
 
 def drive_name(node: Path, folder: Path, stack: BlockNode, roots: Roots = LIVE) -> DriveName:
     """Return what a drive is known by.
@@ -262,19 +259,11 @@ def _namespace_name(node: Path, folder: Path) -> DriveName:
     serial = read_text(folder.parent / "serial")
     if not serial:
         raise ValueError("it is empty")
-    others = [
-        each for each in folder.parent.glob("nvme*") if NAMESPACE.fullmatch(each.name) is not None
-    ]
-    if len(others) == 1:
+    if sum(bool(NAMESPACE.fullmatch(each.name)) for each in folder.parent.iterdir()) == 1:
         return DriveName(serial=serial, accepted=frozenset({serial}))
-    name = f"{serial}:{namespace_id(folder)}"
+    name = f"{serial}:{read_int(folder / 'nsid')}"
     hint = "SERIAL:NSID, since the drive has several namespaces"
     return DriveName(serial=name, accepted=frozenset({name}), hint=hint)
-
-
-def namespace_id(folder: Path) -> int:
-    """Return the identifier of an NVMe namespace; raises ``OSError`` or ``ValueError``."""
-    return read_int(folder / "nsid")
 
 
 def _loop_name(node: Path, folder: Path, roots: Roots) -> DriveName:

@@ -21,7 +21,6 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -34,12 +33,12 @@ from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, TargetError
 from wattload.core.files import Folder, open_folder, sync_folder
 from wattload.core.power import SMART, WRITTEN_STEP_BYTES
+from wattload.core.storage.raw_device import disk_sequence
 from wattload.core.sysfs import (
     LIVE,
     SECTOR_BYTES,
     Roots,
     block_folder,
-    read_int,
     read_text,
     text_or_empty,
 )
@@ -368,22 +367,27 @@ class RawWriteLog:
 
     def _append(self, row: Mapping[str, Any]) -> None:
         try:
-            with self._locked() as (folder, descriptor):
-                with os.fdopen(os.dup(descriptor), "rb") as file:
-                    file.seek(0)
+            with self.open_folder() as folder:
+                is_new = LOG_NAME not in folder.names()
+                descriptor = folder.append(LOG_NAME)
+                with os.fdopen(descriptor, "rb") as file:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                    if is_new:
+                        os.fchmod(descriptor, _MODE)
+                        folder.sync()
                     content = file.read()
-                whole_bytes = content.rfind(b"\n") + 1
-                if whole_bytes < len(content):  # a row that was never acknowledged
-                    os.ftruncate(descriptor, whole_bytes)
-                rows, before = self._checked(folder, content[:whole_bytes])
-                digest = _digest(before, row)
-                payload = _json({**row, "digest": digest}) + b"\n"
-                if os.write(descriptor, payload) < len(payload):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
-                os.fsync(descriptor)
-                # A crash before this leaves one row more than it names, which is accepted.
-                noted = _json({"count": len(rows) + 1, "digest": digest})
-                folder.write(LAST_NAME, noted, _MODE)
+                    whole_bytes = content.rfind(b"\n") + 1
+                    if whole_bytes < len(content):  # a row that was never acknowledged
+                        os.ftruncate(descriptor, whole_bytes)
+                    rows, before = self._checked(folder, content[:whole_bytes])
+                    digest = _digest(before, row)
+                    payload = _json({**row, "digest": digest}) + b"\n"
+                    if os.write(descriptor, payload) < len(payload):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
+                    os.fsync(descriptor)
+                    # A crash before this leaves one row more than it names, which is accepted.
+                    noted = _json({"count": len(rows) + 1, "digest": digest})
+                    folder.write(LAST_NAME, noted, _MODE)
         except TargetError:
             raise
         except (OSError, DataError) as error:
@@ -392,20 +396,6 @@ class RawWriteLog:
                 f"{self.path} can't be written ({reason}), so nothing is written to the drive; set "
                 "WATTLOAD_STATE_DIR to a writable folder"
             ) from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[tuple[Folder, int]]:
-        with self.open_folder() as folder:
-            is_new = LOG_NAME not in folder.names()
-            descriptor = folder.append(LOG_NAME)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if is_new:
-                    os.fchmod(descriptor, _MODE)
-                    folder.sync()
-                yield folder, descriptor
-            finally:
-                os.close(descriptor)
 
     def open_folder(self) -> Folder:
         """Open the state folder, made durably if it is missing."""
@@ -430,51 +420,30 @@ def counted_bytes(
     return found
 
 
-def read_counts(
-    name: str,
-    devices: Sequence[str],
-    roots: Roots = LIVE,
-    *,
-    drive_bytes: int | None = None,
-    file_ns: int | None = None,
-) -> WriteCounts:
-    """Return what counts the writes to a drive now.
-
-    Args:
-        name: the kernel's name of the drive.
-        devices: the block devices that count the writes to it.
-        roots: where sysfs and procfs are.
-        drive_bytes: the drive's own count.
-        file_ns: when the file behind a loop device was changed.
+def read_counts(name: str, devices: Sequence[str], roots: Roots = LIVE) -> WriteCounts:
+    """Return the kernel's counts of the writes to a drive, of that ``name``, and its ``devices``.
 
     Raises:
         OSError: procfs does not show which boot this is.
     """
     folder = block_folder(name, roots)
-    try:
-        sequence = None if folder is None else read_int(folder / "diskseq")
-    except (OSError, ValueError):  # before Linux 5.15
-        sequence = None
     return WriteCounts(
         boot_id=read_text(roots.proc / "sys/kernel/random/boot_id"),
-        disk_sequence=sequence,
+        disk_sequence=None if folder is None else disk_sequence(folder),
         switches={
             each: text_or_empty(roots.sys / "class/block" / each / "queue/iostats")
             for each in devices
         },
         written=counted_bytes(devices, roots),
         discarded=counted_bytes(devices, roots, _DISCARDED_SECTORS),
-        drive_bytes=drive_bytes,
-        file_ns=file_ns,
     )
 
 
 def _grown_bytes(begin: Begin, left: WriteCounts | None) -> int | None:
     """Return the bytes written since a row, ``None`` if another disk has the name by now."""
     now = left or read_counts(Path(begin.path).name, tuple(begin.devices))
-    if now.disk_sequence != begin.disk_sequence or not now.written:
-        return None
-    if now.written.keys() != begin.devices.keys():
+    is_same = now.disk_sequence == begin.disk_sequence
+    if not is_same or not now.written or now.written.keys() != begin.devices.keys():
         return None
     grown = [now.written[name] - before for name, before in begin.devices.items()]
     return None if min(grown) < 0 else sum(grown)
