@@ -21,7 +21,7 @@ from tests.run.running import DEADLINE_S, environment, launched, record_of, run,
 from wattload.cli.main import dispatch
 from wattload.core.errors import TargetError
 from wattload.core.storage.content import sample_offsets
-from wattload.core.storage.guard import Guard, Inspection, Permission
+from wattload.core.storage.guard import Guard, Permission
 from wattload.core.storage.raw_writes import RawWriteLog
 from wattload.core.storage.targets import TargetKind, resolve_targets
 from wattload.run.raw_drive import ClaimedDrive, is_sealed, read_nvme
@@ -313,7 +313,7 @@ def test_a_plan_examines_a_drive_once(drive: Drive, monkeypatch: pytest.MonkeyPa
     counted = []
     examine = Guard.inspect
 
-    def count(guard: Guard) -> Inspection:
+    def count(guard: Guard) -> Guard:
         counted.append(guard)
         return examine(guard)
 

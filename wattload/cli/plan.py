@@ -22,7 +22,7 @@ from wattload.cli.checkpoint_plan import (
 )
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.storage.content import Content
-from wattload.core.storage.guard import Inspection
+from wattload.core.storage.guard import Guard
 from wattload.core.storage.targets import Target
 from wattload.core.units import (
     Unit,
@@ -230,7 +230,7 @@ def run_lines(
         yield line("energy", f"{least}{'' if most == least else f' to {most}'} at {power_w:g} W")
 
 
-def drive_lines(target: Target, found: Inspection, plan: WorkloadPlan) -> Iterator[str]:
+def drive_lines(target: Target, found: Guard, plan: WorkloadPlan) -> Iterator[str]:
     """Yield the lines on a drive that a run would overwrite."""
     size_bytes = space_of(target).total_bytes
     writes_bytes = writes_of(plan)
@@ -260,7 +260,7 @@ def _content_text(content: Content) -> str:
     return f"{listed or 'no signature'}; sampled blocks: {sampled}"
 
 
-def _endurance_text(found: Inspection) -> str:
+def _endurance_text(found: Guard) -> str:
     """Return what the drive and this host know of its use."""
     used = "endurance used: unknown"
     if found.nvme is not None:
@@ -272,7 +272,7 @@ def _endurance_text(found: Inspection) -> str:
     return f"{used}; {earlier} in {len(found.log.begins)} earlier runs of this host"
 
 
-def drive_document(target: Target, found: Inspection, plan: WorkloadPlan) -> dict[str, object]:
+def drive_document(target: Target, found: Guard, plan: WorkloadPlan) -> dict[str, object]:
     """Return the same as ``drive_lines`` as plain data."""
     content = found.content
     return {
@@ -294,7 +294,7 @@ def raw_command(
     config: RunConfig,
     overrides: Sequence[str],
     targets: Sequence[Target],
-    drives: Mapping[int, Inspection],
+    drives: Mapping[int, Guard],
     plan: WorkloadPlan,
 ) -> str:
     """Return the command of the run, with all that a user has to name; never a serial number."""

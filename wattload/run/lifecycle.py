@@ -28,7 +28,7 @@ from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stat
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status
-from wattload.core.storage.guard import Inspection
+from wattload.core.storage.guard import Guard
 from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
 from wattload.core.workload import Outcome, Workload, WorkloadPlan
@@ -96,7 +96,7 @@ class Preview:
     config: RunConfig
     targets: tuple[Target, ...]
     plan: WorkloadPlan
-    drives: Mapping[int, Inspection]
+    drives: Mapping[int, Guard]
 
 
 def preview_run(
@@ -216,7 +216,7 @@ class RunLifecycle:
         host = self._process.host
         self._process.on_all_ranks(lambda: require_target_kind(self._config))
         targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
-        inspections: Mapping[int, Inspection] = {}
+        inspections: Mapping[int, Guard] = {}
         if self._config.target.is_block and self._process.is_host_leader:
             inspections, self._known = inspect_drives(self._config, targets)
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])

@@ -26,7 +26,7 @@ from wattload.core.io import BlockIdentity
 from wattload.core.record.target import DriveHistory
 from wattload.core.storage.block_stack import controllers_in
 from wattload.core.storage.content import Content
-from wattload.core.storage.guard import Claim, Guard, Inspection, NvmeFacts, Permission
+from wattload.core.storage.guard import Claim, Guard, NvmeFacts, Permission
 from wattload.core.storage.raw_writes import Begin, RawWriteLog, Status, counted_bytes
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.sysfs import SECTOR_BYTES, numbered_block_folder, read_int
@@ -78,20 +78,15 @@ def guard_of(config: RunConfig, target: Target) -> Guard:
 
 def inspect_drives(
     config: RunConfig, targets: Sequence[Target]
-) -> tuple[dict[int, Inspection], dict[int, KnownDrive]]:
+) -> tuple[dict[int, Guard], dict[int, KnownDrive]]:
     """Return what a run would meet on each drive, by the target's index; changes nothing.
 
     Also returns those of the drives that can be told from others.
     """
-    inspections: dict[int, Inspection] = {}
-    known: dict[int, KnownDrive] = {}
-    for target in targets:
-        if target.kind is TargetKind.BLOCK:
-            guard = guard_of(config, target)
-            inspections[target.index] = guard.inspect()
-            if guard.name is not None:
-                known[target.index] = KnownDrive(target, guard)
-    return inspections, known
+    drives = [each for each in targets if each.kind is TargetKind.BLOCK]
+    found = {target.index: guard_of(config, target).inspect() for target in drives}
+    known = [KnownDrive(each, found[each.index]) for each in drives if found[each.index].name]
+    return found, {drive.target.index: drive for drive in known}
 
 
 def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, ClaimedDrive]:

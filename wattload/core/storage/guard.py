@@ -114,31 +114,14 @@ class Refusal:
     can_be_lifted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
-    """What the guard found on a drive, and each reason why a run would be refused, in order.
+class Guard:
+    """Examines one drive for one run, and keeps what it found.
 
     ``findings`` are the names that ``target.overwrite`` must have. ``untouched`` is what shows that
     only wattload wrote to it, empty if nothing does. ``content`` and ``log`` are ``None`` if they
-    could not be read.
+    could not be read. ``refusals`` are all reasons why a run would be refused, in order, once
+    ``inspect`` has looked for them.
     """
-
-    words: str
-    refusals: tuple[Refusal, ...]
-    findings: tuple[str, ...]
-    untouched: str
-    is_shared: bool
-    content: Content | None
-    log: DriveLog | None
-    nvme: NvmeFacts | None
-
-    @property
-    def is_final(self) -> bool:
-        return not all(refusal.can_be_lifted for refusal in self.refusals)
-
-
-class Guard:
-    """Examines one drive for one run."""
 
     def __init__(
         self,
@@ -160,7 +143,8 @@ class Guard:
         self.nvme: NvmeFacts | None = None
         self.counts: WriteCounts | None = None
         self.findings: tuple[str, ...] = ()
-        self._untouched = ""
+        self.refusals: tuple[Refusal, ...] = ()
+        self.untouched = ""
         self._sharing: tuple[str, ...] = ()
         self._hidden: tuple[str, ...] = ()
         self._stack: BlockNode = target.facts.stack
@@ -176,21 +160,23 @@ class Guard:
     def overwritten(self) -> tuple[str, ...]:
         return tuple(each for each in self.findings if each in self._permission.overwrite)
 
-    def inspect(self) -> Inspection:
-        """Return what a run would meet; nothing is held or changed."""
-        refusals: list[Refusal] = []
-        for step in (*self._first_steps(), *self._last_steps()):
-            refusals.extend(_refusals(step))
-        return Inspection(
-            words=drive_text(self._stack, self.identity.size_bytes),
-            refusals=tuple(refusals),
-            findings=self.findings,
-            untouched=self._untouched,
-            is_shared=bool(self._sharing),
-            content=self.content,
-            log=self.log,
-            nvme=self.nvme,
-        )
+    @property
+    def words(self) -> str:
+        return drive_text(self._stack, self.identity.size_bytes)
+
+    @property
+    def is_shared(self) -> bool:
+        return bool(self._sharing)
+
+    @property
+    def is_final(self) -> bool:
+        return not all(refusal.can_be_lifted for refusal in self.refusals)
+
+    def inspect(self) -> Guard:
+        """Look for all that a run would meet, and return this guard; nothing is held or changed."""
+        steps = (*self._first_steps(), *self._last_steps())
+        self.refusals = tuple(refusal for step in steps for refusal in _refusals(step))
+        return self
 
     def claim(self) -> Claim:
         """Return the exclusive right to overwrite the drive.
@@ -273,17 +259,16 @@ class Guard:
     def _owner(self) -> Iterator[Refusal]:
         path = self.identity.path
         self.name = drive_name(path, self._folder, self._stack, self._roots)
-        words = drive_text(self._stack, self.identity.size_bytes)
         if not self._permission.serials:
             yield Refusal(
-                f"{path} is {words}, all of which would be overwritten; give target.serial= "
+                f"{path} is {self.words}, all of which would be overwritten; give target.serial= "
                 f"{self.name.hint}",
                 can_be_lifted=True,
             )
         elif not self.name.accepted.intersection(self._permission.serials):
             yield Refusal(
-                f"{path} is not the drive of that serial, but {words}; name the right device, or "
-                f"give target.serial= {self.name.hint}"
+                f"{path} is not the drive of that serial, but {self.words}; name the right device, "
+                f"or give target.serial= {self.name.hint}"
             )
 
     def _system(self) -> Iterator[Refusal]:
@@ -430,9 +415,9 @@ class Guard:
             return reason
         if self._sharing and counts.drive_bytes is None:
             return "another host may write to it, and nothing counts what it writes"
-        self._untouched = "nothing was written since the last run, by the kernel's count"
+        self.untouched = "nothing was written since the last run, by the kernel's count"
         if counts.drive_bytes is not None:
-            self._untouched += (
+            self.untouched += (
                 f" and by its own, in steps of {OWN_STEP_BYTES:,} B: less than that from another "
                 "host can't be seen"
             )
@@ -518,23 +503,17 @@ class Claim:
                 raise TargetError(f"{path} is in use: {who} has locked bytes of it; end that first")
             require_same(descriptor, identity)
             held.pop_all()
-        self._descriptor: int | None = descriptor
-
-    @property
-    def descriptor(self) -> int:
-        """The open device, for what only the holder of the drive may do."""
-        if self._descriptor is None:
-            raise TargetError(f"{self.identity.path} is no longer held")
-        return self._descriptor
+        self.descriptor = descriptor
+        """The open device, for what only the holder of the drive may do; -1 once it is closed."""
 
     def close(self, *, reload: bool = False) -> None:
         """Give the drive back; safe to call twice.
 
         With ``reload`` the kernel looks for partitions again, since they may be overwritten.
         """
-        if self._descriptor is None:
+        if self.descriptor < 0:
             return
-        descriptor, self._descriptor = self._descriptor, None
+        descriptor, self.descriptor = self.descriptor, -1
         if reload:
             with suppress(OSError):  # a device without partitions refuses
                 fcntl.ioctl(descriptor, _RELOAD_PARTITIONS)
