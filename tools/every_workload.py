@@ -4,8 +4,8 @@ For machines that the tests don't have. Run it by hand, on an idle machine:
 
     .venv/bin/python -m tools.every_workload /mnt/ssd --repeat 5
 
-A workload that wattload refuses is named and left out: one that needs a GPU where there is none, or
-one that uses a single GPU.
+A workload that wattload refuses is named, left out and counted: one that needs a GPU where there is
+none, or one that uses a single GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WATTLOAD = (sys.executable, "-m", "wattload", "run", "--json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 1 if a run did not end with exit status 0."""
+    """Run what was asked for; 1 if a run did not end with exit status 0, or if none did."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("target", type=Path, help="a folder on the drive under test")
     parser.add_argument("settings", nargs="*", help="settings of each run, such as loader=mmap")
@@ -45,21 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, default=len(list_gpus()), help="default: all")
     arguments = parser.parse_args(argv)
     print(f"{arguments.gpus} GPUs, {os.cpu_count()} CPUs, Linux {platform.release()}")
-    bad = 0
+    good = bad = left_out = 0
     for count in sorted({1, max(arguments.gpus, 1)}):
         for workload in arguments.workloads.split(","):
             for _ in range(arguments.repeat):
                 text, status = _run(arguments, workload, count)
                 print(f"{workload:<18}{text}", flush=True)
-                if status == REFUSED and (count > 1 or not arguments.gpus):
-                    break
+                if status is None and (count > 1 or not arguments.gpus):
+                    left_out += 1
+                    break  # it would be refused again
+                good += status == GOOD
                 bad += status != GOOD
-    print(f"{bad} runs did not end with exit status 0")
-    return int(bad > 0)
+    print(f"{good} runs ended with exit status 0, {bad} did not, {left_out} were left out")
+    return int(bad > 0 or good == 0)
 
 
-def _run(arguments: argparse.Namespace, workload: str, count: int) -> tuple[str, int]:
-    """Run a workload on so many GPUs and return its line and exit status.
+def _run(arguments: argparse.Namespace, workload: str, count: int) -> tuple[str, int | None]:
+    """Run a workload on so many GPUs and return its line and exit status, ``None`` if refused.
 
     There are a process and a folder for each. A workload that is one process gets the folders.
     """
@@ -88,7 +90,7 @@ def _run(arguments: argparse.Namespace, workload: str, count: int) -> tuple[str,
         found = _last_words(done.stderr) if record is None else "; ".join(_findings(record))
         loader = record.workload.loader if record and record.workload.uses_loader else "-"
         return f"{loader:<11}{where}, exit {status}, {spent_s:.0f} s; {found}", status
-    return f"left out: {'; '.join(refusals)}", REFUSED
+    return f"refused: {'; '.join(refusals)}", None
 
 
 def _mpirun() -> str | None:
