@@ -201,18 +201,18 @@ def _days_in(folder: Path) -> tuple[Path, ...]:
         other = found.setdefault(int(match[1]), path)
         if other != path:
             raise DataError(
-                f"{folder} has day {match[1]} twice, as {other.name} and {path.name}; move the one "
-                "that is not to be read out of the folder"
+                f"{folder} has day {int(match[1])} twice, as {other.name} and {path.name}; move one "
+                "of them out of the folder"
             )
     if not found:
         raise DataError(f"{folder} has no day files, which are named day_0 or day_0.gz, day_1, ...")
-    first, last = min(found), max(found)
-    missing = next((day for day in range(first, last) if day not in found), None)
-    if missing is not None:
-        raise DataError(
-            f"{folder} has {len(found)} of the days {first} to {last}, without day_{missing}; copy "
-            "what is missing, or link the days to be read as day_0, day_1, ... into a new folder"
-        )
+    for before, after in pairwise(sorted(found)):
+        if after > before + 1:
+            raise DataError(
+                f"{folder}: day_{before + 1} is missing between {found[before].name} and "
+                f"{found[after].name}; add it, or link the days to read into another folder with "
+                "consecutive numbers"
+            )
     return tuple(found[day] for day in sorted(found))
 
 

@@ -278,14 +278,20 @@ def _edge_list(path: Path) -> _Array:
 def _require_form(
     found: _Array, dtype: str, row: tuple[int, ...], needed: str, *, is_convertible: bool
 ) -> None:
-    """Raise for an array of another form, with the line of Python that makes it the needed one."""
+    """Raise for an array of another form, with the line of Python that writes the needed one.
+
+    The line leaves the file alone, so that no interruption loses it, and maps both files into
+    memory: one of the size full has over 1 TB.
+    """
     is_turned = found.shape[1:] != row
     if found.dtype == np.dtype(dtype) and not is_turned and not found.is_by_columns:
         return
     turned = ".T" if is_turned else ""
     fix = (
-        f"convert it with numpy: p = '{found.path}'; "
-        f"numpy.save(p, numpy.ascontiguousarray(numpy.load(p){turned}, '{dtype}'))"
+        "write a converted copy, which ends in .new, and rename it to the old name; in Python: "
+        f"import numpy; p = {str(found.path)!r}; a = numpy.load(p, mmap_mode='r'){turned}; "
+        f"b = numpy.lib.format.open_memmap(p + '.new', 'w+', '{dtype}', a.shape); "
+        "b[:] = a; b.flush()"
         if is_convertible
         else _REMEDY
     )

@@ -104,7 +104,7 @@ def test_a_failure_is_reported_in_the_record(tmp_path: Path) -> None:
     sentence, where_it_is, what_next = done.stderr.splitlines()[-3:]
     assert sentence == "wattload: the record on this rank is torn"
     assert where_it_is.endswith(f"{record.run_id}/record.json")
-    assert f"{record.run_id} shows how far it came" in what_next
+    assert f"{record.run_id} shows how far it got" in what_next
     assert (record.status, record.status_reason) == ("failed", "the record on this rank is torn")
 
 

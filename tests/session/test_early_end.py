@@ -36,7 +36,7 @@ def test_a_session_that_ends_early_says_how_to_go_on(
     assert process.returncode == status
     assert out == ""
     folder = run_folder(tmp_path)
-    shown = f"  next        wattload check {folder} shows how far it came"
+    shown = f"  next        wattload check {folder} shows how far it got"
     lines = errors.splitlines()
     assert lines[lines.index(f"wattload: {said}") :] == [
         f"wattload: {said}",

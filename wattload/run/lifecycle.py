@@ -259,14 +259,14 @@ class RunLifecycle:
         self._release_folder()
 
     def explain(self, error: BaseException) -> None:
-        """Note on an error where the record of the run is, and how far it came."""
+        """Note on an error where the record of the run is, and how far it got."""
         if self._folder is None:
             return
         folder = on_host(self._folder)
         error.add_note(f"  record      {folder / RECORD_FILE}")
         if not isinstance(error, KeyboardInterrupt):
             command = f"wattload check {quote(str(folder))}"
-            error.add_note(f"  next        {command} shows how far it came")
+            error.add_note(f"  next        {command} shows how far it got")
 
     def _resolve(self) -> tuple[Target, ...]:
         """Resolve the targets and lock them: two runs on one target would measure each other.

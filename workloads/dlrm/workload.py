@@ -198,7 +198,8 @@ class Dlrm:
         except BaseException as error:
             if isinstance(error, BadLineError):
                 error.add_note(
-                    "  or          workload.bad_rows=drop leaves out and counts such lines"
+                    "  fix         correct the line, or set workload.bad_rows=drop to skip and "
+                    "count such lines"
                 )
             with noting_what_remains(error, [folder.path for folder in outputs.folders]):
                 outputs.abandon()

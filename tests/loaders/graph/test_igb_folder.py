@@ -200,15 +200,21 @@ def test_incomplete_folders_are_refused_at_once(
 def test_another_form_is_refused_with_the_line_that_converts_it(
     tmp_path: Path, name: str, values: NDArray[np.generic], found: str
 ) -> None:
-    path = make(tmp_path) / "processed" / name
+    root = make(tmp_path / "a user's")
+    path = root / "processed" / name
     write(path, values)
+    original = path.read_bytes()
     needed = "rows of 1024 float32" if name == FEATURES else "pairs of int64"
     with pytest.raises(DataError) as caught:
-        IgbFolder(tmp_path)
-    stated, fix = str(caught.value).split("; convert it with numpy: ")
+        IgbFolder(root)
+    stated, fix = str(caught.value).split(
+        "; write a converted copy, which ends in .new, and rename it to the old name; in Python: "
+    )
     assert stated == f"{path} has {found}, {needed} are needed, one row after another"
-    subprocess.run([sys.executable, "-c", f"import numpy; {fix}"], check=True)
-    folder = IgbFolder(tmp_path)
+    subprocess.run([sys.executable, "-c", fix], check=True)
+    assert path.read_bytes() == original
+    path.with_name(f"{path.name}.new").rename(path)
+    folder = IgbFolder(root)
     assert lists_of(folder) == {"paper-cites-paper": cites_with_loops()}
     if name == FEATURES:
         assert (np.load(path) == values).all()

@@ -76,13 +76,13 @@ def test_all_of_these_become_the_rows_of_their_lines(
     [
         (
             {"day_0": DAYS[0], "day_2": DAYS[2]},
-            r"/real has 2 of the days 0 to 2, without day_1; copy what is missing, or link ",
+            r"/real: day_1 is missing between day_0 and day_2; add it, or link the days to read ",
         ),
         (
             {"day_0": DAYS[0], "day_1": DAYS[1], "day_1.gz": PACKED},
-            r"/real has day 1 twice, as day_1 and day_1\.gz; move the one that is not to be read ",
+            r"/real has day 1 twice, as day_1 and day_1\.gz; move one of them out of the folder",
         ),
-        ({"day_0": DAYS[0], "day_00": DAYS[0]}, r"/real has day 00 twice, as day_0 and day_00; "),
+        ({"day_0": DAYS[0], "day_00": DAYS[0]}, r"/real has day 0 twice, as day_0 and day_00; "),
         ({"day_0": DAYS[0], "day_1": b""}, r"/day_1 is empty; a day file has a line for each "),
         ({"day_0": MARK}, r"/day_0 is empty; "),
         ({"day_0.gz": gzip.compress(b""), "day_1": DAYS[1]}, r"/day_0\.gz is empty; "),

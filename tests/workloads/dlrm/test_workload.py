@@ -570,7 +570,7 @@ def test_a_bad_id_is_named_by_its_line_in_the_tsv(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"day_0, line 201 .*c1 is b'nothexxx'") as error:
         workload.run(context)
     assert error.value.__notes__ == [
-        "  or          workload.bad_rows=drop leaves out and counts such lines"
+        "  fix         correct the line, or set workload.bad_rows=drop to skip and count such lines"
     ]
     assert outputs(tmp_path) == []
 
