@@ -201,8 +201,8 @@ def _days_in(folder: Path) -> tuple[Path, ...]:
         other = found.setdefault(int(match[1]), path)
         if other != path:
             raise DataError(
-                f"{folder} has day {int(match[1])} twice, as {other.name} and {path.name}; move one "
-                "of them out of the folder"
+                f"{folder} has day {int(match[1])} twice, as {other.name} and {path.name}; move "
+                "one of them out of the folder"
             )
     if not found:
         raise DataError(f"{folder} has no day files, which are named day_0 or day_0.gz, day_1, ...")

@@ -35,7 +35,10 @@ from wattload.core.storage.raw_writes import RawWriteLog
 from wattload.core.storage.targets import TargetKind
 from wattload.power.control.journal import default_state_folder
 
-REASON = "the run and its sampler ended without a record: they were killed, or the host stopped"
+REASON = (
+    "the run and its sampler ended without a record: they were killed, or the host stopped; run "
+    "the same command again"
+)
 """Why a run is aborted that nobody was left to finish, as after a power cut."""
 
 LAST_PHASES = "The run ended with"

@@ -33,7 +33,7 @@ from wattload.power.sampler.samples import RoundTarget
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOG = logging.getLogger(__name__)
-CLIENT_GONE = "the run ended without finishing"
+CLIENT_GONE = "the run's process was killed or crashed; run the same command again"
 
 _FIELDS: Mapping[str, set[str]] = {
     "open": {"run_id", "request", "devices", "block_devices"},

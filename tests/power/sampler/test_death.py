@@ -34,7 +34,9 @@ def test_killed_process_group_leaves_an_aborted_record_and_the_old_state(bench: 
     assert bench.state() == 0
     record = bench.record()
     assert record.status == "aborted"
-    assert record.status_reason.startswith("the run ended without finishing")
+    assert record.status_reason.startswith(
+        "the run's process was killed or crashed; run the same command again"
+    )
     assert record.finished_utc is not None
     (state,) = [each for each in record.power.states if each.serial == "MODEL0001"]
     assert (state.requested, state.verified, state.after, state.restored) == (1, 1, 1, 0)

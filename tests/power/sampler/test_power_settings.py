@@ -102,7 +102,8 @@ def test_killed_run_leaves_no_setting_changed(bench: Bench) -> None:
     (state,) = [each for each in record.power.states if each.serial == "MODEL0001"]
     assert {each.option for each in state.settings} == {"power.limit_w", "power.apst"}
     assert record.status_reason == (
-        "the run ended without finishing. nvme0: it ran in its initial power state, 0; "
+        "the run's process was killed or crashed; run the same command again. "
+        "nvme0: it ran in its initial power state, 0; "
         "its APST was set from on to off and restored to on; "
         "its power limit was set from none to 12.5 W and restored to none."
     )
