@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any, Literal
 from uuid import UUID
 
@@ -617,6 +618,48 @@ def test_a_writer_without_exclusive_access_is_found(bench: Bench, part: str) -> 
         bench.accepted()
 
 
+THREAD = """import ctypes, mmap, threading
+ready = threading.Event()
+libc = ctypes.CDLL(None, use_errno=True)
+def is_ended():
+    with open(f"/proc/{os.getpid()}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "Z"
+def hold():
+    assert libc.unshare($flags) == 0
+    held = os.open(sys.argv[1], os.O_RDWR)
+    if $maps:
+        mapped = mmap.mmap(held, 4096)
+        os.closerange(3, 64)
+    ready.set()
+    while $ends and not is_ended():
+        time.sleep(0.01)
+    if $ends:
+        print(os.getpid(), flush=True)
+    time.sleep(60)
+threading.Thread(target=hold, daemon=True).start()
+ready.wait()
+if $ends:
+    libc.syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+"""A thread uses a device. CLONE_FILES of unshare(2) gives it a table of open files of its own;
+``exit`` as a system call ends the main thread alone."""
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["main thread ended", "main thread lives"])
+@pytest.mark.parametrize("flags", [0, 0x400], ids=["shared files", "own files"])
+@pytest.mark.parametrize("maps", [True, False], ids=["mapped", "open"])
+def test_a_thread_that_uses_the_drive_is_found(
+    bench: Bench, *, ends: bool, flags: int, maps: bool
+) -> None:
+    script = Template(THREAD).substitute(flags=flags, maps=maps, ends=ends)
+    with holding(bench.device, script) as process:
+        assert (not os.listdir(f"/proc/{process}/task/{process}/fd")) == ends  # noqa: PTH208
+        found = bench.refused(*EVERY_NAME)
+    assert f"process {process} (python" in found
+    assert f"has it {'mapped' if maps else 'open'} for writing; end that first" in found
+    assert found.count("process ") == 1
+
+
 def test_a_program_that_opens_the_drive_for_a_moment_is_no_user(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -687,7 +730,16 @@ def test_a_file_that_only_io_uring_holds_is_found(bench: Bench) -> None:
     with holding(bench.device, REGISTERED) as process:
         found = bench.refused(*EVERY_NAME)
     assert f"process {process} (python" in found
-    assert "has it registered with io_uring" in found
+    assert "has it registered with io_uring, perhaps for writing; end that first" in found
+
+
+def test_a_file_of_the_drives_name_that_io_uring_holds_is_no_user(
+    bench: Bench, tmp_path: Path
+) -> None:
+    file = tmp_path / bench.device.name
+    file.touch()
+    with holding(file, REGISTERED):
+        bench.accepted()
 
 
 def test_a_file_system_on_a_loop_device_within_the_drive_is_refused(

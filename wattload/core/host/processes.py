@@ -21,6 +21,8 @@ END_S = 5.0
 
 _POLL_S = 0.01
 _SET_CHILD_SUBREAPER = 36
+_THREADS = 16
+"""Where ``num_threads`` of proc_pid_stat(5) is, counted from the parent's id."""
 
 
 class Family(NamedTuple):
@@ -31,12 +33,15 @@ class Family(NamedTuple):
 
 
 def running() -> Mapping[int, Family]:
-    """Return the processes of this host that have not ended, by their ids."""
+    """Return the processes of this host that have not ended, by their ids.
+
+    One whose main thread has ended runs on while another of its threads does.
+    """
     found = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended meanwhile
             state, *fields = entry.read_text("utf-8", "replace").rpartition(")")[2].split()
-            if state not in "ZX":
+            if state not in "ZX" or int(fields[_THREADS]) > 1:
                 found[int(entry.parent.name)] = Family(int(fields[0]), int(fields[2]))
     return found
 
@@ -47,9 +52,9 @@ def adopt_orphans() -> None:
 
 
 def end_descendants() -> None:
-    """Kill every process below this one, which has adopted orphans, and wait for its children.
+    """Kill every process below this one, which has adopted orphans, until none runs.
 
-    Returns after 5 s at the latest.
+    Its children are left to be waited for. Returns after 5 s at the latest.
     """
     give_up_s = time.monotonic() + END_S
     while below := _descendants(os.getpid()):

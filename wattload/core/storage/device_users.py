@@ -2,9 +2,10 @@
 
 The kernel grants a drive exclusively although others write to it that did not ask for that: loop
 devices over it, exports over a network, and programs such as ``dd`` or a virtual machine. Devices
-and exports are in sysfs and configfs. A process shows its open files, also those that it gave to
-io_uring, and its mappings, which outlive their descriptors. All are compared by device number or by
-device and inode number: a path may be that of another mount namespace, or no longer be right.
+and exports are in sysfs and configfs. A process shows the open files of each thread, also those
+that it gave to io_uring, and its mappings, which outlive their descriptors. All are compared by
+device number or by device and inode number: a path may be that of another mount namespace, or no
+longer be right.
 
 A PID namespace shows its own processes only, so one that is not the host's hides others. Process 1
 of the host counts as no user where it can't be looked into, as from a service with fewer rights.
@@ -13,6 +14,7 @@ A descriptor on its way through a socket is not seen.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -84,12 +86,14 @@ class Drive:
 
     def is_named(self, path: str) -> bool:
         """Return whether a path leads to it here, or may do so in another mount namespace."""
-        if Path(path).name in {each.name for each in self.blocks.values()} | self.controllers:
-            return True
+        is_of_its_name = Path(path).name in (
+            {each.name for each in self.blocks.values()} | self.controllers
+        )
         try:
-            return self.is_it(Path(path).stat())
+            found = Path(path).stat()
         except OSError:
-            return False
+            return is_of_its_name
+        return self.is_it(found) or (is_of_its_name and not stat.S_ISREG(found.st_mode))
 
 
 @dataclass(slots=True)
@@ -235,15 +239,15 @@ def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots:
     namespaces = {(here / "mnt").stat().st_ino}
     foreign: set[bytes] = set()
     unreadable = set()
-    for entry in roots.proc.iterdir():
-        name, folder = entry.name, str(entry)
-        if not name.isdigit() or int(name) == own:
+    processes = [each for each in roots.proc.iterdir() if each.name.isdigit()]
+    for name, folder in ((each.name, task) for each in processes for task in _tables(each)):
+        if int(name) == own:
             continue
         try:
-            namespace = (entry / "ns/mnt").stat().st_ino
+            namespace = Path(folder, "ns/mnt").stat().st_ino
             if namespace not in namespaces:
                 namespaces.add(namespace)
-                for text in _mounted(read_mounts(roots, name), words):
+                for text in _mounted(read_mounts(roots, Path(folder).name), words):
                     place = f"in the mount namespace of {process_name(int(name), roots)}"
                     users.mounts.append(f"{text} {place}; unmount it there")
             use, deadline_s = _use_of(folder, drive, foreign), time.monotonic() + _LONGEST_LOOK_S
@@ -254,7 +258,8 @@ def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots:
                 use = _use_of(folder, drive, foreign)
             if use is not None:
                 who = process_name(int(name), roots)
-                users.others.append(f"{who} has it {use}; end that first")
+                clause = f"{who} has it {use}; end that first"
+                users.others += [clause] if clause not in users.others else []
         except PermissionError:
             unreadable.add(int(name))
         except OSError as error:
@@ -264,8 +269,29 @@ def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots:
         users.hidden.append("the open files of other processes")
 
 
+_syscall = ctypes.CDLL(None).syscall
+_KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1)
+_KCMP_FILES = 2
+"""Of kcmp(2): 0 is the answer if two threads share their table of open files."""
+
+
+def _tables(process: Path) -> list[str]:
+    """Return the folder of one thread for each table of open files that a process has.
+
+    The main thread may have ended before others, and a thread may have a table of its own. Procfs
+    has a folder for every thread beside that of the process, which it does not list.
+    """
+    found: list[int] = []
+    with suppress(OSError):
+        for task in map(int, os.listdir(process / "task")):  # noqa: PTH208 - names alone
+            known = {*found[:1], *found[-1:]}
+            if all(_syscall(_KCMP, each, task, _KCMP_FILES, 0, 0) for each in known):
+                found.append(task)
+    return [str(process.parent / str(each)) for each in found] or [str(process)]
+
+
 def _use_of(process: str, drive: Drive, foreign: set[bytes]) -> str | None:
-    """Return how a process could write to a drive; ``foreign`` are known files that are not it.
+    """Return how a thread could write to a drive; ``foreign`` are known files that are not it.
 
     The kernel shows a file that was opened for writing by the mode of its link, in ``fd`` as in
     ``map_files``.
@@ -282,7 +308,7 @@ def _use_of(process: str, drive: Drive, foreign: set[bytes]) -> str | None:
                 if found is not None and not stat.S_IFMT(found.st_mode):  # such as io_uring
                     text = text_or_empty(Path(f"{process}/fdinfo/{name}"))
                     if any(drive.is_named(each) for each in _REGISTERED.findall(text)):
-                        return "registered with io_uring"
+                        return "registered with io_uring, perhaps for writing"
     finally:
         os.close(folder)
     maps = b"\n" + Path(f"{process}/maps").read_bytes()
