@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -31,6 +32,7 @@ from tests.core.storage.mounting import mounted
 from wattload.core.errors import PowerError, TargetError
 from wattload.core.io import BlockIdentity
 from wattload.core.storage import device_users
+from wattload.core.storage import guard as guard_module
 from wattload.core.storage.block_stack import block_node
 from wattload.core.storage.content import sample_offsets
 from wattload.core.storage.efi import EFI_TYPE
@@ -525,11 +527,12 @@ def test_a_run_that_did_not_complete_leaves_the_drive_unknown(
     bench.accepted()
 
 
-def test_an_end_of_an_older_version_leaves_the_drive_unknown(bench: Bench) -> None:
+def test_a_completed_run_without_counts_at_its_end_leaves_the_drive_unknown(bench: Bench) -> None:
     bench.began(bench.accepted(), "run-42", nonce=42)
     bench.stamp(nonce=42)
-    bench.log.end("run-42", "complete")
-    assert "run-42 did not complete" in bench.refused()
+    bench.log.end("run-42", "complete")  # as a run over several drives, or of an older version
+    words = "the counts at the end of run-42 are missing, so what was written since is unknown"
+    assert f"holds perhaps data of others ({words}); {NAMED}" in bench.refused()
 
 
 def test_an_overwritten_file_system_needs_a_new_name(bench: Bench) -> None:
@@ -832,6 +835,33 @@ def test_what_a_container_can_not_see_has_to_be_named(bench: Bench) -> None:
     )
     assert second == "('unseen',) ('unseen',)"
     bench.accepted()
+
+
+LOCKED = "held = os.open(sys.argv[1], os.O_RDONLY)\nfcntl.flock(held, fcntl.LOCK_SH)"
+
+
+def test_a_lock_for_a_moment_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As udev's while it handles a change: it ends once it was met."""
+    waits: list[float] = []
+    monkeypatch.setattr(guard_module, "LOCK_S", 60.0)
+    with holding(bench.device, LOCKED) as process:
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            time.sleep(seconds)
+
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
+        monkeypatch.setattr(guard_module, "time", clock)
+        bench.accepted()
+    assert waits
+
+
+def test_a_lock_that_stays_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "LOCK_S", 0.1)
+    with holding(bench.device, LOCKED):
+        assert "has had its device node locked for 0.1 s; end that, or wait" in bench.refused()
 
 
 def test_a_lock_of_bytes_is_found(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -470,6 +471,11 @@ class Guard:
         )
 
 
+LOCK_S = 5.0
+"""For how long others may keep the node of a drive locked: udev does while it handles a change."""
+_POLL_S = 0.01
+
+
 class Claim:
     """The exclusive right to a drive, held until ``close`` or the end of this process.
 
@@ -491,13 +497,14 @@ class Claim:
                 held.callback(os.close, descriptor)
             except OSError as error:
                 raise TargetError(_not_opened(path, error)) from error
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise TargetError(
-                    f"{path} is held by what can't be seen from here: another program has locked "
-                    "its device node; wait for it"
-                ) from error
+            deadline_s = time.monotonic() + LOCK_S
+            while not _locks(descriptor):
+                if time.monotonic() > deadline_s:
+                    raise TargetError(
+                        f"{path} is held by what can't be seen from here: another program has had "
+                        f"its device node locked for {LOCK_S:g} s; end that, or wait for it"
+                    )
+                time.sleep(_POLL_S)
             if holder := lock_holder(descriptor):
                 who = process_name(holder) if holder > 0 else "another process"
                 raise TargetError(f"{path} is in use: {who} has locked bytes of it; end that first")
@@ -518,6 +525,15 @@ class Claim:
             with suppress(OSError):  # a device without partitions refuses
                 fcntl.ioctl(descriptor, _RELOAD_PARTITIONS)
         os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    """Lock a device node, unless others have it locked; return whether it is locked now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _not_opened(path: Path, error: OSError) -> str:

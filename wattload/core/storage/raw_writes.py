@@ -203,8 +203,11 @@ class DriveLog:
             return ""
         run_id = self.begins[-1].run_id
         end = self.ends.get(run_id)
-        if end is None or end.left is None:
+        if end is None or end.status != "complete":
             return f"{run_id} did not complete, so what was written since its last write is unknown"
+        if end.left is None or end.own_bytes is None:
+            missing = f"the counts at the end of {run_id} are missing"
+            return f"{missing}, so what was written since is unknown"
         if end.written_bytes != end.own_bytes:
             counted = "not all" if end.written_bytes is None else f"{end.written_bytes:,}"
             return f"the kernel counted {counted} bytes while {run_id} wrote {end.own_bytes:,}"
