@@ -150,12 +150,14 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
 def _is_reported_here(words: Sequence[str]) -> bool:
     """Return whether this process prints an error that may have occurred on every rank."""
     from wattload.run.launcher import is_first_rank
-    from wattload.run.ranks import is_connected
+    from wattload.run.ranks import is_connected, is_first_connected
 
-    if not _connects(words) or is_first_rank():
+    if not _connects(words):
         return True
     if is_connected():
-        return False
+        return is_first_connected()
+    if is_first_rank():
+        return True
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     time.sleep(FIRST_RANK_S)  # most launchers end this one here if rank 0 has the same error
     return True

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.running import DEADLINE_S, command, environment, mpirun, record_of, run_folders
+from wattload.run.launcher import sees_all_processes
 
 NULL = ("workload=null", "power=none")
 LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "MPI_LOCAL", "HYD")
@@ -110,6 +111,38 @@ def test_open_mpi_under_its_own_launcher_is_one_run_of_two_ranks(tmp_path: Path)
     assert record_of(tmp_path).workload.rank_count == 2
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "1"},
+        {"OMPI_COMM_WORLD_SIZE": "1", "PMI_SIZE": "2"},
+    ],
+)
+def test_an_inherited_size_of_one_does_not_vouch_for_a_world_of_one(
+    tmp_path: Path, sizes: dict[str, str]
+) -> None:
+    need_mpi()
+    sentence = refusal(start(tmp_path, command(tmp_path, *NULL), **sizes), tmp_path)
+    assert "started 2 processes (" in sentence
+    assert "but MPI connects 1" in sentence
+
+
+def test_nor_for_mpich_under_open_mpi_s_launcher(tmp_path: Path) -> None:
+    launcher, _ = open_mpi()
+    if not is_on_mpich():
+        pytest.skip("mpi4py is not on MPICH")
+    done = start(tmp_path, by_open_mpi(launcher, command(tmp_path, *NULL)), PMI_SIZE="1")
+    assert "OMPI_COMM_WORLD_SIZE=2, set by Open MPI's mpirun" in refusal(done, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMIX_SIZE"])
+def test_nor_for_open_mpi_under_mpich_s_launcher(tmp_path: Path, name: str) -> None:
+    _, library = open_mpi()
+    words = command(tmp_path, *NULL, ranks=2)
+    done = start(tmp_path, words, MPI4PY_LIBMPI=library, **{name: "1"})
+    assert "(PMI_SIZE=2, set by " in refusal(done, tmp_path)
+
+
 def test_a_launcher_without_mpi4py_is_refused(tmp_path: Path) -> None:
     need_mpi()
     hidden = tmp_path / "mpi4py"
@@ -158,6 +191,23 @@ def test_every_task_of_a_step_explains_itself(tmp_path: Path) -> None:
     assert "SLURM_STEP_NUM_TASKS=2" in refusal(done, tmp_path)
 
 
+def test_a_task_in_a_pid_namespace_of_its_own_is_not_alone(tmp_path: Path) -> None:
+    """As in a container: the task that started it can't be seen there."""
+    need_mpi()
+    contain = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*contain, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs root, for a PID namespace")
+    done = start(tmp_path, as_task([*contain, *command(tmp_path, *NULL)]), **slurm())
+    assert "SLURM_STEP_NUM_TASKS=2" in refusal(done, tmp_path)
+
+
+def test_a_task_whose_pid_is_not_handed_on_is_known_by_pmix(tmp_path: Path) -> None:
+    need_mpi()
+    variables = slurm(PMIX_NAMESPACE="slurm.pmix.7.0", PMIX_RANK="0")
+    done = start(tmp_path, command(tmp_path, *NULL), **variables)
+    assert "SLURM_STEP_NUM_TASKS=2" in refusal(done, tmp_path)
+
+
 @pytest.mark.parametrize(
     "variables",
     [
@@ -172,6 +222,8 @@ def test_other_processes_of_a_slurm_job_are_alone(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:
     words = command(tmp_path, *NULL)
+    if "SLURM_TASK_PID" in variables and not sees_all_processes():
+        pytest.skip("needs the PID namespace of the host")
     done = start(tmp_path, words if "SLURM_TASK_PID" in variables else as_task(words), **variables)
     assert done.returncode == 0, done.stderr
     assert record_of(tmp_path).workload.rank_count == 1
@@ -226,8 +278,18 @@ def test_two_host_names_in_one_job_are_refused(tmp_path: Path) -> None:
     assert "a run measures one host so far" in sentence
 
 
-def test_a_host_without_a_first_rank_is_refused(tmp_path: Path) -> None:
+def test_a_launcher_that_numbers_no_ranks_of_a_host_is_enough(tmp_path: Path) -> None:
+    need_mpi()
+    program = command(tmp_path, *NULL)
+    words = [mpirun(), "-n", "2", "env", "-u", "MPI_LOCALRANKID", *program]
+    done = start(tmp_path, words)
+    assert done.returncode == 0, done.stderr
+    assert record_of(tmp_path).workload.rank_count == 2
+
+
+def test_ranks_that_another_launcher_numbered_too_are_refused(tmp_path: Path) -> None:
     need_mpi()
     words = command(tmp_path, *NULL, ranks=2)
-    done = start(tmp_path, words, OMPI_COMM_WORLD_LOCAL_RANK="1")
-    assert "0 of 2 processes call themselves the first of host" in refusal(done, tmp_path)
+    sentence = refusal(start(tmp_path, words, OMPI_COMM_WORLD_RANK="1"), tmp_path)
+    assert "0 of 2 processes are rank 0 by the variables of launchers" in sentence
+    assert "(here PMI_RANK=0 OMPI_COMM_WORLD_RANK=1)" in sentence

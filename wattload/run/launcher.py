@@ -2,13 +2,13 @@
 
 Every program that a process of a job starts inherits them. Slurm's count only in a step that runs
 several tasks, and in the processes of these tasks: the shells of ``sbatch`` and ``salloc``, which
-have them too, are one process.
+have them too, are one process. A rank's number on its host needs no variable: a run has one host.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,17 +23,15 @@ _SIZES = {
 """Variables with the number of processes of a job, and who sets them."""
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
-_LOCAL_RANKS = (
-    "MPI_LOCALRANKID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "PMIX_LOCAL_RANK",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-)
-_STEP_SIZE, _STEP_RANK, _STEP_LOCAL_RANK = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"
+_STEP_SIZE, _STEP_RANK = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
+_OF_PMIX = ("PMIX_NAMESPACE", "PMIX_RANK")
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """Slurm numbers the steps of batch scripts, interactive shells and the like from here on
 (``slurm_protocol_defs.h``)."""
+
+_HOST_PID_NAMESPACE = 0xEFFFFFFC
+"""The inode of the host's own PID namespace (``PROC_PID_INIT_INO`` in ``linux/proc_ns.h``)."""
 
 _INIT = 1
 
@@ -59,32 +57,46 @@ def job_sizes() -> Sequence[JobSize]:
 
 def is_rank() -> bool:
     """Return whether a launcher numbered this process."""
-    return any(name in os.environ for name in _RANKS) or _is_in_step()
+    return bool(rank_variables()) or _is_in_step()
 
 
 def is_first_rank() -> bool:
     """Return whether this is rank 0, or no rank."""
-    return _are_zero(_RANKS, _STEP_RANK)
+    return all(value in ("0", "") for value in rank_variables().values())
 
 
-def is_first_of_host() -> bool:
-    """Return whether the launcher calls this its host's first rank; true without a launcher."""
-    return _are_zero(_LOCAL_RANKS, _STEP_LOCAL_RANK)
-
-
-def _are_zero(names: Sequence[str], of_step: str) -> bool:
-    counting = [*names, of_step] if _is_in_step() else names
-    return all(os.environ.get(name, "0") in ("0", "") for name in counting)
+def rank_variables() -> Mapping[str, str]:
+    """Return the variables with which launchers numbered this process."""
+    names = [*_RANKS, _STEP_RANK] if _is_in_step() else _RANKS
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _is_in_step() -> bool:
     """Return whether this process belongs to a task of a Slurm step with several tasks."""
     step = os.environ.get("SLURM_STEP_ID", os.environ.get("SLURM_STEPID", ""))
-    size, task = os.environ.get(_STEP_SIZE, ""), os.environ.get("SLURM_TASK_PID", "")
-    if not (step.isdecimal() and size.isdecimal() and task.isdecimal()):
+    size = os.environ.get(_STEP_SIZE, "")
+    if not (step.isdecimal() and size.isdecimal()):
         return False
-    is_step = int(step) < _FIRST_SPECIAL_STEP and int(size) > 1
-    return is_step and int(task) in _own_line()
+    return int(step) < _FIRST_SPECIAL_STEP and int(size) > 1 and _may_be_of_task()
+
+
+def _may_be_of_task() -> bool:
+    """Return whether this process belongs to a task of its Slurm step, as far as can be seen.
+
+    A container with a PID namespace of its own hides the task, which is this process's ancestor.
+    """
+    if all(name in os.environ for name in _OF_PMIX) or not sees_all_processes():
+        return True
+    task = os.environ.get("SLURM_TASK_PID", "")
+    return task.isdecimal() and int(task) in _own_line()
+
+
+def sees_all_processes() -> bool:
+    """Return whether this process is in the host's own PID namespace."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino == _HOST_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def _own_line() -> Iterator[int]:

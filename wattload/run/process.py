@@ -19,7 +19,7 @@ from wattload.core.errors import ConfigError, RankLostError, WattloadError, host
 from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
-from wattload.run.launcher import is_first_of_host
+from wattload.run.launcher import is_first_rank, rank_variables
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
@@ -57,7 +57,7 @@ class ProcessContext:
     progress: RankProgress = field(default_factory=RankProgress)
     board: Board | None = None
     is_host_leader: bool = True
-    """Whether this is its host's first rank: the one that reads counters and power."""
+    """Whether this is the host's first rank: the one that reads counters and power."""
     has_failed_on_all_ranks: bool = False
     """Whether every rank knows about the failure, so that none needs to be aborted."""
     _noted: set[str] = field(default_factory=set)
@@ -141,7 +141,7 @@ def unsampled_process(
 
 
 def _is_host_leader(config: RunConfig) -> bool:
-    return config.ranks == 1 or is_first_of_host()
+    return config.ranks == 1 or is_first_rank()
 
 
 def _require_one_host(leaders: Sequence[tuple[str, bool]]) -> None:
@@ -159,9 +159,11 @@ def _require_one_host(leaders: Sequence[tuple[str, bool]]) -> None:
         )
     first = sum(is_first for _, is_first in leaders)
     if first != 1:
+        numbers = " ".join(f"{name}={value}" for name, value in rank_variables().items())
         raise ConfigError(
-            f"{first} of {len(leaders)} processes call themselves the first of host {hosts[0]}: "
-            "variables of another launcher are set too; start them from a shell without these"
+            f"{first} of {len(leaders)} processes are rank 0 by the variables of launchers (here "
+            f"{numbers or 'none is set'}), and exactly one must be; start them from a shell "
+            "without the variables of another launcher"
         )
 
 

@@ -84,7 +84,7 @@ def connect(ranks: int | None, *, measures: bool = True) -> Communicator:
         world = MpiCommunicator(mpi.COMM_WORLD) if mpi.Is_initialized() else LocalCommunicator()
         world.barrier()
         unlink_shared_memory()
-    if not measures or world.world_size in {size.processes for size in sizes}:
+    if not measures or world.world_size == max(size.processes for size in sizes):
         return world
     name, version = mpi.get_vendor()
     by_slurm = ", with srun --mpi=pmix or --mpi=pmi2 if it supports that"
@@ -151,6 +151,12 @@ def is_connected() -> bool:
     """Return whether MPI has connected this process to others."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1
+
+
+def is_first_connected() -> bool:
+    """Return whether this is rank 0 of the processes that MPI has connected."""
+    mpi = sys.modules["mpi4py.MPI"]
+    return bool(mpi.COMM_WORLD.Get_rank() == 0)
 
 
 def is_unconnected() -> bool:
