@@ -103,7 +103,9 @@ def _comparisons(name: str, target: Path) -> Iterator[Comparison]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.run", usage=argparse.SUPPRESS, description=__doc__
+        prog="python -m benchmarks.run",
+        usage=argparse.SUPPRESS,
+        description=__doc__.replace("``", ""),
     )
     parser.add_argument("--target", type=Path, required=True, help="the directory to run against")
     parser.add_argument("--runs", type=Path, required=True, help="where the figures are kept")
@@ -125,7 +127,8 @@ def pairs(text: str) -> int:
     if count < LEAST_PAIRS:
         raise argparse.ArgumentTypeError(
             f"{count} rounds can't be judged: a median of fewer than {LEAST_PAIRS} has no 95 % "
-            f"interval; use PAIRS={LEAST_PAIRS} or more (the default is {PAIRS})"
+            f"interval; use --pairs {LEAST_PAIRS} or more, or make bench PAIRS={LEAST_PAIRS} "
+            f"(the default is {PAIRS})"
         )
     return count
 

@@ -79,7 +79,8 @@ def test_too_few_rounds_are_refused_before_any_is_run(
         bench(monkeypatch, tmp_path, "", pairs="5", a=group(1.0))
     assert capsys.readouterr().err == (
         "python -m benchmarks.run: error: argument --pairs: 5 rounds can't be judged: a median of "
-        "fewer than 6 has no 95 % interval; use PAIRS=6 or more (the default is 9)\n"
+        "fewer than 6 has no 95 % interval; use --pairs 6 or more, or make bench PAIRS=6 (the "
+        "default is 9)\n"
     )
     assert not list(tmp_path.iterdir())
     assert interval([1.0] * LEAST_PAIRS).coverage >= 0.95 > interval([1.0] * 5).coverage

@@ -395,7 +395,9 @@ def test_what_others_write_between_the_samples_is_found_by_the_counts(
         device.write(b"precious" * 16384)
     found = findings(blank, tmp_path)
     print(found)
-    assert "131,072 bytes were written by the kernel's count); target.overwrite= must name" in found
+    assert (
+        "131,072 bytes were written by the kernel's count); to overwrite it, set target." in found
+    )
     gaps = fill_by_a_run(blank, tmp_path, "run-2")
     assert findings(blank, tmp_path) == ""
     # The kernel does not count what a program sends to the drive by itself; the drive does.

@@ -80,7 +80,7 @@ def test_variables_of_two_processes_and_an_mpi_of_one_are_refused(
     need_mpi()
     sentence = refusal(start(tmp_path, command(tmp_path, *NULL), **{name: "2"}), tmp_path)
     assert f"started 2 processes ({name}=2, set by " in sentence
-    assert "but MPI connects 1: mpi4py is on " in sentence
+    assert "but MPI connects 1: mpi4py uses " in sentence
     assert sentence.endswith("mpirun, or set ranks=1 to run this process alone")
 
 
@@ -92,7 +92,7 @@ def test_mpich_under_open_mpi_s_launcher_is_refused(tmp_path: Path) -> None:
     done = start(tmp_path, by_open_mpi(launcher, command(tmp_path, *NULL)))
     sentence = refusal(done, tmp_path)
     assert "OMPI_COMM_WORLD_SIZE=2, set by Open MPI's mpirun" in sentence
-    assert "mpi4py is on MPICH" in sentence
+    assert "mpi4py uses MPICH" in sentence
 
 
 def test_open_mpi_under_mpich_s_launcher_is_refused(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_open_mpi_under_mpich_s_launcher_is_refused(tmp_path: Path) -> None:
     done = start(tmp_path, command(tmp_path, *NULL, ranks=2), MPI4PY_LIBMPI=library)
     sentence = refusal(done, tmp_path)
     assert "PMI_SIZE=2" in sentence
-    assert "mpi4py is on Open MPI" in sentence
+    assert "mpi4py uses Open MPI" in sentence
 
 
 def test_open_mpi_under_its_own_launcher_is_one_run_of_two_ranks(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_ranks_1_overrides_a_launcher_and_the_record_says_so(tmp_path: Path) -> 
 
 def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
     done = start(tmp_path, command(tmp_path, *NULL, "ranks=3"))
-    assert refusal(done, tmp_path).startswith("wattload: ranks=3 asks for another number")
+    assert refusal(done, tmp_path).startswith("wattload: ranks=3, but this run has ")
 
 
 @pytest.mark.parametrize("words", [["plan", "null"], ["settings"], ["clean", "."]])

@@ -162,9 +162,8 @@ def test_data_between_the_samples_of_a_filled_drive_is_refused(tmp_path: Path) -
             opened.write(b"precious" * 16384)
         last = drive.rows()[-1]["run_id"]
         assert (
-            f"{device} holds perhaps data of others (since {last}, 131,072 bytes were written by "
-            "the kernel's count); target.overwrite= must name it if it may be lost: "
-            "target.overwrite=[unknown]"
+            f"{device} holds possibly other data (since {last}, 131,072 bytes were written by "
+            "the kernel's count); to overwrite it, set target.overwrite=[unknown]"
         ) in drive.refused()
         shown = drive.plan(f"target.serial={image}")
         assert "131,072 bytes were written" in shown
@@ -284,7 +283,7 @@ def test_a_permission_does_not_outlive_the_run_that_it_was_given_to(drive: Drive
         until((drive.folder / "waiting").exists, process)
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: len(drive.rows()) == 2)
-    assert "holds ext4; target.overwrite= must name it" in drive.refused()
+    assert "holds ext4; to overwrite it, set target.overwrite=[" in drive.refused()
     drive.run(named)
 
 
@@ -328,13 +327,13 @@ def test_a_plan_ends_with_the_command_that_may_overwrite(drive: Drive) -> None:
     before = digest(drive.device)
     shown = drive.plan()
     assert digest(drive.device) == before
-    assert "holds ext4; target.overwrite= must name it" in shown
+    assert "holds ext4; to overwrite it, set target.overwrite=[" in shown
     last = shown.splitlines()[-1]
     assert "target.serial=SERIAL" in last
     assert "'target.overwrite=[ext4:11111111-2222-3333-4444-555555555555]'" in last
     assert str(drive.image) not in shown
     drive.run("target.overwrite=[ext4:11111111-2222-3333-4444-555555555555]")
-    assert "in 1 earlier runs of this host" in drive.plan(f"target.serial={drive.image}")
+    assert "; 1 earlier run on this host wrote " in drive.plan(f"target.serial={drive.image}")
 
 
 def test_a_raw_drive_has_no_data_to_generate_or_to_clean(drive: Drive) -> None:

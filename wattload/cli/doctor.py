@@ -585,6 +585,7 @@ def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
 def _loader_extras() -> Iterator[Finding]:
     """Yield a finding for each extra of wattload that some loader requires."""
     from wattload.core.workload import LoaderConfig
+    from wattload.results.quantity import listed
     from wattload.run.compose import loaders_with
 
     requirements: dict[str, dict[Requirement, None]] = {}
@@ -596,8 +597,9 @@ def _loader_extras() -> Iterator[Finding]:
     for extra, needed in sorted(requirements.items()):
         missing = [requirement for requirement in needed if not requirement.is_installed]
         if missing:
-            modules = ", ".join(requirement.module for requirement in missing)
-            answer = no(f"the module {modules} is not installed", command_for(missing))
+            modules = listed([requirement.module for requirement in missing])
+            are = "modules {} are" if len(missing) > 1 else "module {} is"
+            answer = no(f"the {are.format(modules)} not installed", command_for(missing))
         else:
             answer = yes(_version(next(iter(needed)).module))
         yield Finding(extra, ", ".join(users[extra]), *answer)

@@ -31,7 +31,7 @@ from wattload.core.units import (
     format_seconds,
 )
 from wattload.core.workload import WorkloadPlan
-from wattload.results.quantity import quantity
+from wattload.results.quantity import counted, quantity
 from wattload.run.compose import groups, options, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.preflight import exceeds_limit, lacking_bytes, space_of, writes_of
@@ -246,7 +246,7 @@ def drive_lines(target: Target, found: Guard, plan: WorkloadPlan) -> Iterator[st
     for refusal in found.refusals:
         yield line("needs" if refusal.can_be_lifted else "refused", refusal.sentence)
     if not found.refusals:
-        yield line("guard", "nothing that this command can see prevents the run")
+        yield line("guard", "the run is allowed: no check of the drive refused it")
 
 
 def _content_text(content: Content) -> str:
@@ -267,9 +267,9 @@ def _endurance_text(found: Guard) -> str:
         left = max(0, 100 - found.nvme.percentage_used)
         used = f"{found.nvme.percentage_used} % of its endurance is used, {left} % left"
     if found.log is None or not found.log.begins:
-        return f"{used}; no earlier run of this host"
+        return f"{used}; no earlier run on this host"
     earlier = format_bytes(found.log.written_bytes)
-    return f"{used}; {earlier} in {len(found.log.begins)} earlier runs of this host"
+    return f"{used}; {counted(len(found.log.begins), 'earlier run')} on this host wrote {earlier}"
 
 
 def drive_document(target: Target, found: Guard, plan: WorkloadPlan) -> dict[str, object]:

@@ -303,6 +303,8 @@ _LISTED = re.compile(
     r"""\s*'(?:\\.|[^'\\])*'|\s*"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^,\[\]]+""", re.DOTALL
 )
 """An element of a list: only commas and brackets end it."""
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_EMPTY_ELEMENT = re.compile(r"[\[,]\s*,|,\s*\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+ -]*")
 """Values that Hydra's grammar accepts as they are."""
 _WORD = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
@@ -340,11 +342,25 @@ def _quoted_list(name: str, value: str) -> str:
     listed = _LISTED.sub(quoted, value)
     if not _is_parsed(f"{name}={listed}"):
         raise ConfigError(
-            f"{name} has a list that can't be read, {shown(value)}; quote its elements, such as "
-            f"""{name}='["/a#1","/b[2]"]', or a single one that begins with a bracket, """
-            f"""{name}='"[a]"'"""
+            f"{name} has a list that can't be read, {shown(value)}: {_fault_of_list(name, value)}"
         )
     return listed
+
+
+def _fault_of_list(name: str, value: str) -> str:
+    """Return what is wrong with a list that Hydra refuses, and an example without that fault."""
+    bare = _QUOTED.sub("text", value.strip())
+    example = f"""{name}='["/a#1","/b[2]"]'"""
+    opened, closed = bare.count("["), bare.count("]")
+    if opened != closed:
+        return f"a {']' if opened > closed else '['} is missing; write it like {example}"
+    if _EMPTY_ELEMENT.search(bare):
+        return f"an element is empty; remove the comma next to it, as in {example}"
+    if not bare.endswith("]"):
+        return (
+            f"""text follows its last ]; quote a text that begins with [, as in {name}='"[a]b"'"""
+        )
+    return f"quote elements that contain brackets or quotation marks, as in {example}"
 
 
 def override_of(key: str, text: str) -> str:

@@ -91,8 +91,9 @@ def writes_of(plan: WorkloadPlan) -> int:
 def _check_ranks(asked: int | None, plan: WorkloadPlan, world_size: int) -> None:
     if asked not in (None, world_size):
         raise ConfigError(
-            f"ranks={asked} asks for another number of processes than the {world_size} of this "
-            f"run; start it with mpirun -n {asked}, or leave ranks unset"
+            f"ranks={asked}, but this run has {world_size} process"
+            f"{'es' if world_size > 1 else ''}; start it with mpirun -n {asked}, or leave ranks "
+            "unset"
         )
     if world_size < plan.minimum_ranks:
         raise ConfigError(

@@ -89,7 +89,7 @@ def connect(ranks: int | None, *, measures: bool = True) -> Communicator:
     name, version = mpi.get_vendor()
     by_slurm = ", with srun --mpi=pmix or --mpi=pmi2 if it supports that"
     raise ConfigError(
-        f"{_started(sizes)}, but MPI connects {world.world_size}: mpi4py is on {name} "
+        f"{_started(sizes)}, but MPI connects {world.world_size}: mpi4py uses {name} "
         f"{'.'.join(map(str, version))}; start it with that library's own mpirun"
         f"{by_slurm if sizes[-1].launcher == SRUN else ''}, {ALONE}"
     )

@@ -284,11 +284,11 @@ def test_signatures_must_be_named_with_their_uuids(bench: Bench) -> None:
     must("mkfs.ext4", "-q", f"{bench.device}p1")
     ext4 = must("blkid", "-p", "-o", "value", "-s", "UUID", f"{bench.device}p1").strip()
     found = bench.refused()
-    assert "holds gpt and ext4; target.overwrite= must name both" in found
+    assert "holds gpt and ext4; to overwrite it, set target.overwrite=[" in found
     assert f"[gpt:{uuid},ext4:{ext4}]" in found
-    assert "holds ext4; target.overwrite= must name it" in bench.refused(f"gpt:{uuid}")
-    assert "holds gpt; target" in bench.refused(f"ext4:{ext4}")
-    assert "must name" in bench.refused(f"gpt:{uuid}", f"ext4:{uuid}")
+    assert "holds ext4; to overwrite it, set target.overwrite=[" in bench.refused(f"gpt:{uuid}")
+    assert "holds gpt; to overwrite it" in bench.refused(f"ext4:{ext4}")
+    assert "to overwrite it" in bench.refused(f"gpt:{uuid}", f"ext4:{uuid}")
     bench.accepted(f"gpt:{uuid}", f"ext4:{ext4}")
 
 
@@ -339,9 +339,9 @@ EXT4 = "ext4:11111111-2222-3333-4444-555555555555"
 def test_what_an_interrupted_run_left_has_to_be_named_again(bench: Bench) -> None:
     must("mkfs.ext4", "-q", "-U", EXT4.partition(":")[2], str(bench.device))
     bench.began(bench.accepted(EXT4), "run-1", nonce=42)  # killed before its first byte
-    assert "holds ext4; target.overwrite= must name it" in bench.refused()
+    assert "holds ext4; to overwrite it, set target.overwrite=[" in bench.refused()
     bench.log.end("run-1", "aborted")
-    assert "holds ext4; target.overwrite= must name it" in bench.refused()
+    assert "holds ext4; to overwrite it, set target.overwrite=[" in bench.refused()
     bench.accepted(EXT4)
 
 
@@ -356,7 +356,10 @@ def test_unknown_blocks_that_an_interrupted_run_left_have_to_be_named_again(benc
 def test_a_blank_drive_that_could_hold_data_needs_a_name(bench: Bench) -> None:
     bench.accepted()
     bench.allocate()
-    assert "perhaps data that sampling has missed; target.overwrite=" in bench.refused()
+    assert (
+        "possibly data that sampling has missed; to overwrite it, set target.overwrite="
+        in bench.refused()
+    )
     bench.accepted("unsampled")
 
 
@@ -399,14 +402,17 @@ def test_a_full_pass_counts_until_something_else_is_found(bench: Bench) -> None:
         bench.stamp(nonce=44)
         bench.log.end(run_id, "complete", own_bytes=SIZE_BYTES, left=guard.read_counts())
         found = bench.refused()
-        assert f"holds perhaps data of others ({run_id} found some" in found
-    assert "and no run wrote over all of the drive since); target.overwrite= must name" in found
+        assert f"holds possibly other data ({run_id} found some" in found
+    assert (
+        "and no run wrote over all of the drive since); to overwrite it, set target.overwrite="
+        in found
+    )
     bench.completed("unknown", nonce=45)
     bench.accepted()
 
 
-OTHERS = "holds perhaps data of others (since run-42, "
-NAMED = "target.overwrite= must name it if it may be lost: target.overwrite=[unknown]"
+OTHERS = "holds possibly other data (since run-42, "
+NAMED = "to overwrite it, set target.overwrite=[unknown]"
 
 
 @pytest.fixture
@@ -522,7 +528,7 @@ def test_a_run_that_did_not_complete_leaves_the_drive_unknown(
     if status is not None:
         bench.log.end("run-42", status)
     words = "run-42 did not complete, so what was written since its last write is unknown"
-    assert f"holds perhaps data of others ({words}); {NAMED}" in bench.refused()
+    assert f"holds possibly other data ({words}); {NAMED}" in bench.refused()
     bench.completed("unknown", nonce=43)
     bench.accepted()
 
@@ -541,7 +547,7 @@ def test_an_overwritten_file_system_needs_a_new_name(bench: Bench) -> None:
     bench.accepted()
     bench.accepted(EXT4)
     must("mkfs.ext4", "-q", "-F", "-U", EXT4.partition(":")[2], str(bench.device))
-    assert "holds ext4; target.overwrite= must name it" in bench.refused()
+    assert "holds ext4; to overwrite it, set target.overwrite=[" in bench.refused()
 
 
 def test_a_hard_link_of_the_backing_file_is_the_same_file(bench: Bench) -> None:
@@ -1049,7 +1055,7 @@ def test_a_drive_of_several_controllers_is_never_known(nvme: FakeNvme) -> None:
     pair = replace(HEALTHY, is_shareable=True, controller_count=2)
     nvme.completed(pair, shared=True)
     words = "another host may write to it, and nothing counts what it writes"
-    assert f"holds perhaps data of others ({words}); {NAMED}" in nvme.refusals(pair, shared=True)[0]
+    assert f"holds possibly other data ({words}); {NAMED}" in nvme.refusals(pair, shared=True)[0]
 
 
 def test_stamps_disprove_a_drive_that_claims_to_hold_nothing(nvme: FakeNvme) -> None:

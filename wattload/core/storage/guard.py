@@ -390,7 +390,7 @@ class Guard:
             found[UNKNOWN] = "blocks that are neither blank nor ours"
         elif self._is_filled(content, self.log):
             if reason := self._others(self.log, self.counts):
-                found[UNKNOWN] = f"perhaps data of others ({reason})"
+                found[UNKNOWN] = f"possibly other data ({reason})"
         elif reason := self._unsampled(content):
             found[UNSAMPLED] = reason
         self.findings = (*self.findings, *found)
@@ -398,8 +398,7 @@ class Guard:
         if missing:
             words = dict.fromkeys(found[name] for name in missing)
             yield Refusal(
-                f"{path} holds {_joined(list(words))}; target.overwrite= must name "
-                f"{_count_text(len(missing))} if it may be lost: "
+                f"{path} holds {_joined(list(words))}; to overwrite it, set "
                 f"target.overwrite=[{','.join(self.findings)}]",
                 can_be_lifted=True,
             )
@@ -434,7 +433,7 @@ class Guard:
                 return ""
             amount = format_bytes(self.nvme.used_bytes)
             return f"data by its own count ({amount}), of which sampling may have missed some"
-        return "" if self._shows_no_data(content) else "perhaps data that sampling has missed"
+        return "" if self._shows_no_data(content) else "possibly data that sampling has missed"
 
     def _shows_no_data(self, content: Content) -> bool:
         """Return whether the device shows that it holds nothing but what has a name."""
@@ -564,7 +563,3 @@ def _refuse(step: Callable[[], Iterator[Refusal]]) -> None:
 
 def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _count_text(count: int) -> str:
-    return {1: "it", 2: "both"}.get(count, f"all {count}")
