@@ -62,13 +62,13 @@ def test_a_run_that_is_stopped_fails(tmp_path: Path) -> None:
         until(lambda: begun_ns(tmp_path, "read"), process)
         process.send_signal(signal.SIGSTOP)
         until(lambda: state_of(process.pid) == "T", process)
-        time.sleep(4 * STOPPED_S)  # the phase takes 5 s
+        outlast_the_limits(begun_ns(tmp_path, "read"))
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 3, errors
     check = ran_throughout(record_of(tmp_path))
     assert check.verdict == "fail"
-    assert check.sentence.startswith("In the phase read, the processes did not run for ")
+    assert check.sentence.startswith("In the phase read, the rank's own process did not run for ")
     assert check.sentence.endswith(": stopped, frozen or without a CPU.")
 
 
@@ -87,7 +87,7 @@ def test_one_rank_that_is_stopped_fails_the_run(tmp_path: Path, rank: int, ranks
     assert process.returncode == 3, errors
     check = ran_throughout(record_of(tmp_path))
     assert check.verdict == "fail"
-    who = "the processes" if ranks == 1 else "rank 1"
+    who = "the rank's own process" if ranks == 1 else "the own process of rank 1"
     assert f"In the phase second, {who} did not run for " in check.sentence
 
 

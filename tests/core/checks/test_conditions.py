@@ -238,9 +238,13 @@ def stopped_for(record: RunRecord, *seconds: float | None) -> RunRecord:
 @pytest.mark.parametrize(
     ("seconds", "verdict", "words"),
     [
-        ((30.1,), "fail", "the processes did not run for 30.1 s of 34.0 s: stopped, frozen or"),
-        ((30.1, 30.0), "fail", "the processes did not run for 30.1 s"),
-        ((0.0, 30.1), "fail", "rank 1 did not run for 30.1 s"),
+        (
+            (30.1,),
+            "fail",
+            "the rank's own process did not run for 30.1 s of 34.0 s: stopped, frozen or",
+        ),
+        ((30.1, 30.0), "fail", "the ranks' own processes did not run for 30.1 s"),
+        ((0.0, 30.1), "fail", "the own process of rank 1 did not run for 30.1 s"),
         ((1.6,), "pass", "did not run for 1.6 s of 34.0 s."),
         ((0.0,), "pass", "did not run for 0.0 s"),
     ],
@@ -255,6 +259,21 @@ def test_processes_that_did_not_run_fail(
 
 def test_under_a_second_is_no_finding_in_a_short_phase() -> None:
     assert check(stopped_for(record_of(seconds=2.0), 0.9), "ran_throughout").verdict == "pass"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_stopped_phase_is_not_hidden_by_a_short_one_with_a_larger_share(order: int) -> None:
+    record = record_of(seconds=100.0)
+    (timed,) = (span for span in record.spans if span.timed)
+    span = timed.model_copy(update={"stopped_s": 30.0})
+    later_ns = span.end_ns + NS_PER_S
+    changes = {"name": "short", "start_ns": later_ns, "end_ns": later_ns + 9 * NS_PER_S // 10}
+    short = span.model_copy(update={**changes, "stopped_s": 0.6})
+    found = check(changed(record, spans=(span, short)[::order]), "ran_throughout")
+    assert found.verdict == "fail"
+    assert f"In the phase {span.name}, the rank's own process did not run for 30.0 s" in (
+        found.sentence
+    )
 
 
 def test_a_record_that_did_not_count_it_has_no_such_check() -> None:

@@ -228,8 +228,9 @@ def ran_throughout(record: RunRecord) -> Sequence[Check]:
     """Fail a run whose processes did not run for over 1 s and 5 % of a timed phase.
 
     They were stopped by a signal, frozen with their container, or had no CPU. A thread that does no
-    I/O counts it, so a drive that stalls is no such time. One rank is enough: a phase lasts until
-    its last rank is through.
+    I/O counts it, so a drive that stalls is no such time. It is in the rank's own process:
+    workers that are stopped alone are not seen. One rank is enough: a phase lasts until its last
+    rank is through.
     """
     stopped = [
         (_stopped_s(record, window), window)
@@ -239,21 +240,28 @@ def ran_throughout(record: RunRecord) -> Sequence[Check]:
     known = [(max(ranks.values()), ranks, window) for ranks, window in stopped if ranks]
     if not known:  # a record of before, or no phase
         return []
-    worst_s, ranks, window = max(known, key=lambda each: each[0] / each[2].active_s)
-    who = "the processes"
+    worst_s, ranks, window = max(
+        known,
+        key=lambda each: (_is_stopped(each[0], each[2]), each[0] / each[2].active_s),
+    )
+    who = "the rank's own process" if len(ranks) == 1 else "the ranks' own processes"
     if min(ranks.values()) < worst_s / 2:
-        who = f"rank {max(ranks, key=lambda rank: ranks[rank])}"
+        who = f"the own process of rank {max(ranks, key=lambda rank: ranks[rank])}"
     return [
         judged(
             "ran_throughout",
             f"In the phase {window.name}, {who} did not run for {worst_s:.1f} s of "
             f"{window.active_s:.1f} s",
             ": stopped, frozen or without a CPU",
-            holds=worst_s <= STOPPED_S or worst_s <= STOPPED_SHARE * window.active_s,
+            holds=not _is_stopped(worst_s, window),
             figures={"stopped_s": worst_s, "active_s": window.active_s},
             worst="fail",
         )
     ]
+
+
+def _is_stopped(stopped_s: float, window: PhaseWindow) -> bool:
+    return stopped_s > STOPPED_S and stopped_s > STOPPED_SHARE * window.active_s
 
 
 def _stopped_s(record: RunRecord, window: PhaseWindow) -> dict[int, float]:
