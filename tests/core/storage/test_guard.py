@@ -538,7 +538,7 @@ def test_a_completed_run_without_counts_at_its_end_leaves_the_drive_unknown(benc
     bench.stamp(nonce=42)
     bench.log.end("run-42", "complete")  # as a run over several drives, or of an older version
     words = "the counts at the end of run-42 are missing, so what was written since is unknown"
-    assert f"holds perhaps data of others ({words}); {NAMED}" in bench.refused()
+    assert f"holds possibly other data ({words}); {NAMED}" in bench.refused()
 
 
 def test_an_overwritten_file_system_needs_a_new_name(bench: Bench) -> None:
