@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattload.core.checks.verdicts import of_host
+from wattload.core.checks.verdicts import meter_of, of_host
 from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
@@ -312,14 +312,8 @@ def has_failed_sensor(record: RunRecord, phase: str) -> bool:
 
 
 def is_doubted(record: RunRecord, energy: EnergyRecord) -> bool:
-    """Return whether the readings of an energy's meter contradict what it declares."""
-    return any(
-        not (source.found.is_explained and source.found.is_as_declared)
-        for source in record.power.sources
-        if source.found is not None and source.facts is not None
-        if (source.host, source.facts.name, source.facts.device)
-        == (energy.host, energy.source, energy.device)
-    )
+    """Return whether a check left the energy of a GPU's or a node's meter unchecked."""
+    return any(meter_of(energy) in check.doubted_meters for check in record.checks)
 
 
 def has_doubted_meter(record: RunRecord, scope: Scope) -> bool:

@@ -151,7 +151,7 @@ def _energies(record: RunRecord) -> Table:
 def _remarks(record: RunRecord, energy: EnergyRecord) -> Iterator[str]:
     if not energy.chosen:
         yield "not selected"
-    elif energy.scope is not Scope.DRIVE and is_doubted(record, energy):
+    elif is_doubted(record, energy):
         yield "not checked: its meter is in doubt"
 
 

@@ -17,6 +17,7 @@ from tests.core.checks.test_energy import attached, with_statistics
 from tests.core.checks.test_sensors import whole, with_sensor
 from wattload.core.checks import energy, sensors
 from wattload.core.checks.evaluation import evaluate
+from wattload.core.checks.verdicts import meter_of
 from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
@@ -54,6 +55,8 @@ FAULTS: dict[str, Callable[[], RunRecord]] = {
     "power_of_this_run": lambda: with_source(record_of(), is_recorded=True),
 }
 """Records with a fault of the drive's meter, by the beginning of the check that sees it."""
+DOUBTED = [name for name in FAULTS if name not in ("power_coverage_", "power_of_this_run")]
+"""Faults that put another device's meter in doubt: an unknown is none, nor is a recording."""
 
 
 def of_scope(record: RunRecord, scope: Scope) -> RunRecord:
@@ -80,6 +83,23 @@ def test_a_faulty_meter_beside_the_drive_does_not(name: str, scope: Scope) -> No
     assert harmful(found) == []
     without = with_power(record, energy=(), whole_run=(), sources=())
     assert set(harmful(evaluate(record))) <= set(harmful(evaluate(without)))
+
+
+@pytest.mark.parametrize("scope", OTHER_SCOPES)
+@pytest.mark.parametrize("name", DOUBTED)
+def test_a_faulty_meter_beside_the_drive_is_doubted(name: str, scope: Scope) -> None:
+    record = of_scope(FAULTS[name](), scope)
+    power = record.power
+    energies = power.whole_run if name == "energy_cross_check" else power.energy
+    meters = {meter_of(each) for each in energies}
+    found = [each for each in checks(record, name) if each.doubted_meters]
+    assert {meter for each in found for meter in each.doubted_meters} == meters
+    assert all("is not checked; the drive's figures do" in each.sentence for each in found)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_meter_of_the_drive_is_no_doubted_one(name: str) -> None:
+    assert not any(each.doubted_meters for each in evaluate(FAULTS[name]()))
 
 
 def test_the_energy_of_a_doubted_meter_is_not_checked_and_says_why() -> None:

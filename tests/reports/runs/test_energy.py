@@ -10,6 +10,7 @@ from tests.record_power import PowerKind
 from tests.records import Scenario, make_run, write_made_run
 from tests.reports.random_reads import GPUS, random_run
 from wattload.cli.summary import energy_lines
+from wattload.core.checks.evaluation import evaluate
 from wattload.core.power import Evidence, Scope
 from wattload.core.record.energy import SensorRecord
 from wattload.core.record.run import RunRecord
@@ -278,9 +279,10 @@ def with_gpus(made: RunRecord, *joules: float, addresses: bool = True) -> RunRec
                 "pci_address": GPUS[number] if addresses else "",
             }
         )
-        known.append(source.model_copy(update={"facts": facts}))
-    update = {"energy": (*drives, *parts), "sources": tuple(known)}
-    return made.model_copy(update={"power": power.model_copy(update=update)})
+        update = {"name": first.source, "device": device, "facts": facts}
+        known.append(source.model_copy(update=update))
+    changed = {"energy": (*drives, *parts), "sources": tuple(known)}
+    return made.model_copy(update={"power": power.model_copy(update=changed)})
 
 
 def test_gpus_that_asked_for_nothing_are_not_in_the_energy_of_reads() -> None:
@@ -302,35 +304,76 @@ def test_all_gpus_count_where_their_addresses_are_not_known() -> None:
     assert scope_energy_j(unknown, Scope.GPU, "gpu_random_read") == 1900.0
 
 
-UNEXPLAINED = SensorRecord(
-    shape="instant",
-    window_s=0.0,
-    window_uncertainty_s=0.0,
-    lag_s=3.23,
-    lag_uncertainty_s=0.26,
-    is_declared=False,
-    is_known=True,
-    is_explained=False,
-    edge_residual_w=90.0,
-    residual_w=2.0,
+def sensor(**found: Any) -> SensorRecord:
+    """Return the sensor found in readings: the declared one, but for what is given."""
+    declared = {
+        "shape": "instant",
+        "window_s": 0.0,
+        "window_uncertainty_s": 0.0,
+        "lag_s": 0.0,
+        "lag_uncertainty_s": 0.26,
+        "is_declared": True,
+        "is_known": True,
+        "is_explained": True,
+        "edge_residual_w": 2.0,
+        "residual_w": 2.0,
+    }
+    return SensorRecord(**{**declared, **found})
+
+
+UNEXPLAINED = {"lag_s": 3.23, "is_declared": False, "is_explained": False}
+STUCK = {
+    "change_count": 9,
+    "stale_s": 12.0,
+    "freshness": "stale",
+    "freshness_reason": "it was busy",
+}
+
+
+@pytest.mark.parametrize(
+    ("energy", "found", "is_doubted"),
+    [
+        ({}, {}, False),
+        ({}, {**UNEXPLAINED, "edge_residual_w": 90.0}, True),
+        ({}, {**UNEXPLAINED, "edge_residual_w": 5.0, "lag_s": 0.0}, True),
+        ({}, {"lag_s": 0.1 + 2 * 0.13}, False),
+        ({}, {"lag_s": 0.1 + 4 * 0.13}, True),
+        (STUCK, {}, True),
+        ({"coverage": 0.8}, {}, True),
+        ({"coverage": 0.97}, {}, False),
+    ],
+    ids=[
+        "as declared",
+        "unexplained",
+        "unexplained, but uncertain",
+        "late by 2 sigmas",
+        "late by 4 sigmas",
+        "stuck",
+        "covers 80 %",
+        "covers 97 %",
+    ],
 )
-
-
-@pytest.mark.parametrize("found", [None, UNEXPLAINED])
 def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
-    found: SensorRecord | None,
+    energy: dict[str, Any], found: dict[str, Any], is_doubted: bool
 ) -> None:
     run = random_run(name="reads")
     made = with_gpus(run.record, 1200.0)
+    parts = tuple(
+        each.model_copy(update=energy) if each.scope is Scope.GPU else each
+        for each in made.power.energy
+    )
     sources = tuple(
-        each.model_copy(update={"found": found})
+        each.model_copy(update={"found": sensor(**found)})
         if each.facts and each.facts.scope is Scope.GPU
         else each
         for each in made.power.sources
     )
-    made = made.model_copy(update={"power": made.power.model_copy(update={"sources": sources})})
+    power = made.power.model_copy(update={"energy": parts, "sources": sources})
+    made = made.model_copy(update={"power": power})
+    checks = (each for each in evaluate(made) if "GPU-0" in each.name)
+    made = made.model_copy(update={"checks": (*made.checks, *checks)})
     lines = [plain(line.text) for line in energy_lines(made) if "GPU" in line.text]
-    doubt = "; not checked: its meter is in doubt" if found else ""
+    doubt = "; not checked: its meter is in doubt" if is_doubted else ""
     assert lines == [f"GPU: 0.3333 Wh, not part of the drive's{doubt}"]
 
     changed = replace(run, record=made)
@@ -341,4 +384,4 @@ def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
 
     (shown,) = first_screen(make_subject([changed])).rows
     titles = [bars.title for bars in shown.devices if bars.title.startswith("GPU")]
-    assert [title.startswith("GPU (not checked), ") for title in titles] == [found is not None]
+    assert [title.startswith("GPU (not checked), ") for title in titles] == [is_doubted]

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 
-from wattload.core.checks.verdicts import CERTAIN, SIGMAS, of_host, of_meter, unknown
+from wattload.core.checks.verdicts import CERTAIN, SIGMAS, meter_of, of_host, of_meter, unknown
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.energy import EnergyRecord, HostPower, PowerStatistics
 from wattload.core.record.host import HostRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.core.record.results import NO_SENSOR, Check, Verdict
+from wattload.core.record.results import NO_SENSOR, Check, Meter, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, format_percent
 
@@ -101,8 +101,8 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
     """Judge one trace."""
     name = f"power_coverage_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
     if energy.coverage is None:
-        lacking = unknown(name, energy.missing["coverage"], mandatory=True)
-        return of_meter(energy.scope, lacking)
+        is_of_drive = energy.scope is Scope.DRIVE
+        return unknown(name, energy.missing["coverage"], mandatory=is_of_drive)
     verdict: Verdict = (
         "fail"
         if energy.coverage < COVERAGE_FAIL
@@ -120,7 +120,7 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
         ),
         figures={"coverage": energy.coverage, "samples": energy.sample_count},
     )
-    return of_meter(energy.scope, check)
+    return of_meter(energy.scope, check, meter_of(energy))
 
 
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
@@ -181,12 +181,12 @@ def wall_clock(record: RunRecord) -> Sequence[Check]:
     replay = power.get("replay") if isinstance(power, Mapping) else None
     if not isinstance(replay, Mapping) or replay.get("align") != "wall":
         return []
-    attached: defaultdict[str, list[Scope]] = defaultdict(list)
+    attached: defaultdict[str, dict[Meter, Scope]] = defaultdict(dict)
     for source in record.power.sources:
-        if source.used and source.facts is not None and source.facts.is_attached:
-            attached[source.host].append(source.facts.scope)
+        if source.used and (facts := source.facts) is not None and facts.is_attached:
+            attached[source.host][source.host, facts.name, facts.device] = facts.scope
     return [
-        of_meter(min(scopes, key=list(Scope).index), _wall_clock(record, host))
+        of_meter(min(scopes.values(), key=list(Scope).index), _wall_clock(record, host), *scopes)
         for host in record.hosts
         if (scopes := attached.get(host.facts.name))
     ]
@@ -300,4 +300,4 @@ def _statistics(record: RunRecord, energy: EnergyRecord, found: PowerStatistics)
         else f"The peaks of {energy.source}'s readings in {energy.phase} agree with its mean.",
         figures={"mean_w": energy.mean_w} | {f"peak_{s:g}s_w": watts for s, watts in peaks},
     )
-    return of_meter(energy.scope, check)
+    return of_meter(energy.scope, check, meter_of(energy))

@@ -7,7 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from wattload.core.checks.verdicts import CERTAIN, SIGMAS, judged, of_host, of_meter, unknown
+from wattload.core.checks.verdicts import (
+    CERTAIN,
+    SIGMAS,
+    judged,
+    meter_of,
+    of_host,
+    of_meter,
+    unknown,
+)
 from wattload.core.power import MEASURING, Boxcar, Counter, Evidence, Instant, Scope, SourceFacts
 from wattload.core.record.energy import (
     LAG_ALLOWED_S,
@@ -88,7 +96,7 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
         figures={"one_j": one_j, "other_j": other_j, "allowed_j": allowed_j},
         worst=worst,
     )
-    return of_meter(one.scope, check)
+    return of_meter(one.scope, check, meter_of(one), meter_of(other))
 
 
 def sensor_model(record: RunRecord) -> Sequence[Check]:
@@ -163,7 +171,7 @@ def _sensor(
             "residual_w": found.residual_w,
         },
     )
-    return of_meter(facts.scope, check)
+    return of_meter(facts.scope, check, (source.host, facts.name, facts.device))
 
 
 def _is_certain(facts: SourceFacts, found: SensorRecord) -> bool:
@@ -313,7 +321,7 @@ def _within(
         holds=energy_j <= upper_j + (energy.uncertainty_j or AGREE_SHARE * upper_j),
         figures={"energy_j": energy_j, "upper_j": upper_j, "source_of_bound": bound.source},
     )
-    return of_meter(energy.scope, check)
+    return of_meter(energy.scope, check, meter_of(energy))
 
 
 def power_updates(record: RunRecord) -> Sequence[Check]:
@@ -369,7 +377,7 @@ def _updates(record: RunRecord, energy: EnergyRecord, source: SourceFacts, chang
             "stale_s": energy.stale_s,
         },
     )
-    return of_meter(energy.scope, check)
+    return of_meter(energy.scope, check, meter_of(energy))
 
 
 def _verdict(energy: EnergyRecord, source: SourceFacts, changed: int) -> tuple[Verdict, str]:

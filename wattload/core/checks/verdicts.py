@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wattload.core.power import OTHER_SCOPES, Scope
-from wattload.core.record.results import NO_DRIVE, Check, Verdict
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.results import NO_DRIVE, Check, Meter, Verdict
 from wattload.core.record.run import RunRecord
 
 Figures = Mapping[str, float | int | str | None]
@@ -69,17 +70,24 @@ def judged(
     )
 
 
-def of_meter(scope: Scope, check: Check) -> Check:
-    """Return a check of a meter's readings with the verdict that the meter's scope allows.
+def meter_of(energy: EnergyRecord) -> Meter:
+    """Return the meter from whose readings an energy is made."""
+    return energy.host, energy.source, energy.device
 
-    A meter of a GPU or of a node measures nothing of the drive. A fault of it leaves the energy of
-    its own device unchecked: it never fails the run and never bars a verdict on the drive.
+
+def of_meter(scope: Scope, check: Check, *meters: Meter) -> Check:
+    """Return a check of meters' readings with the verdict that the meters' scope allows.
+
+    A meter of a GPU or of a node measures nothing of the drive. What would fail the run, or keep
+    the energy from being compared, if it were the drive's leaves the energy of its own device
+    unchecked: it never fails the run and never bars a verdict on the drive.
     """
     if scope is Scope.DRIVE:
         return check
     changes: dict[str, object] = {"mandatory": False}
-    if check.verdict == "fail":
+    if check.verdict == "fail" or check.bars_verdict:
         changes["verdict"] = "not_checked"
+        changes["doubted_meters"] = meters
         changes["sentence"] = (
             f"{check.sentence} So the energy of this {OTHER_SCOPES[scope]} is not checked; the "
             "drive's figures do not depend on it."

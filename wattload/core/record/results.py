@@ -42,6 +42,9 @@ Better = Literal["higher", "lower", "neither"]
 
 _SENSOR_MODEL = "sensor_model_"
 
+Meter = tuple[str, str, str]
+"""A host, a source, and the device that it measures."""
+
 
 class Check(Frozen):
     """The verdict on one claim of a run.
@@ -49,6 +52,7 @@ class Check(Frozen):
     ``figures`` are the numbers that decided it, with units in their names. If a ``mandatory`` check
     could not be made, the run gets no verdict in a comparison. ``cause`` is why a check does not
     apply to the run, in the same few words for all such checks; it is empty for every other check.
+    ``doubted_meters`` are the meters of GPUs and nodes whose energy is not checked because of it.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Check(Frozen):
     figures: Mapping[str, float | int | str | None] = Field(default_factory=dict)
     mandatory: bool = False
     cause: str = ""
+    doubted_meters: tuple[Meter, ...] = ()
 
     @property
     def bars_verdict(self) -> bool:
