@@ -153,7 +153,16 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("power.profile={name:x}", ["power.profile takes no {}, got '{name:x}'; set its settings"]),
         ("loader._target_=subprocess.Popen", ["loader._target_ is not a", "set loader= to one of"]),
         ("power._target_=subprocess.Popen", ["power._target_ is not a setting", "set power= to"]),
-        ("+workload._args_=[1]", ["workload._args_"]),
+        ("+workload._args_=[1]", ["workload._args_ is not a setting, as each option has its own"]),
+        ("+loader._args_=[1]", ["loader._args_ is not a setting, as", "set loader= to one of"]),
+        ("~loader._target_", ["loader._target_ is not a setting, as each option has its own"]),
+        (
+            "++workload._target_=os.system",
+            ["got '++workload._target_=os.system'; to change one, write workload._target_=VALUE"],
+        ),
+        ("+loader.queue_depth=3", ["to change one, write loader.queue_depth=VALUE"]),
+        ("~scale", ["settings can't be added or removed, got '~scale'"]),
+        ("+bogus=1", ["unknown setting bogus; the top level has", "; settings can't be added"]),
         ("load._partial_=true", ["load._partial_ is not a setting, as each option has its own"]),
         ("_recursive_=false", ["_recursive_ is not a setting, as each option has its own class"]),
         ("power.replay.path=x.csv", ["while power.replay is null; add power=replay"]),
@@ -214,13 +223,21 @@ def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> Non
         assert word in text
 
 
+def test_an_added_setting_is_sought_in_the_chosen_workload() -> None:
+    for chosen in ([], ["power=declared"]):  # which has no profile yet
+        with pytest.raises(ConfigError, match=r"removed, got '[+][+]workload.file_count=3'; to"):
+            compose([TARGET, "workload=unet3d", *chosen, "++workload.file_count=3"])
+    with pytest.raises(ConfigError, match=r"file_count is a setting of .*, not of workload=null;"):
+        compose([TARGET, "workload=null", "+workload.file_count=3"])
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [
         ("subprocess.Popen", "=subprocess.Popen is not a workload; set workload= to one of"),
         ("os.system", "=os.system is not a workload; set workload= to one of"),
         ("no.such", "can't be imported: No module named 'no'; set workload= to one of"),
-        ("here", "workload._target_=here can't be imported: Empty module name"),
+        ("here", "must name a class as MODULE.CLASS, got 'here'; or set workload= to one of"),
         (
             "wattload.workloads.gnn.workload.Gnn",
             "other settings than the selected workload; set wo",

@@ -127,8 +127,8 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
     from omegaconf.errors import OmegaConfBaseException
 
     _refuse_malformed(overrides)
-    _refuse_additions(overrides)
     _refuse_classes(overrides)
+    _refuse_additions(overrides)
     _refuse_half_scales(overrides)
     try:
         composed = _compose(tuple(overrides))
@@ -237,8 +237,16 @@ def _refuse_additions(overrides: Sequence[str]) -> None:
         if text.startswith(("hydra.", "hydra=")):
             raise ConfigError(_unknown_key(text.partition("=")[0], ()))
         if text.startswith(("+", "~")):
-            key = text.lstrip("+~").partition("=")[0]
-            raise ConfigError(f"{_unknown_key(key, ())}; settings can't be added or removed")
+            key = text.lstrip("+~").partition("=")[0].strip()
+            chosen = [each for each in overrides if each.partition("=")[0] in CODED_GROUPS]
+            if key not in _known_keys(chosen):
+                raise ConfigError(
+                    f"{_unknown_key(key, chosen)}; settings can't be added or removed"
+                )
+            raise ConfigError(
+                f"settings can't be added or removed, got {shown(text)}; to change one, write "
+                f"{key}=VALUE"
+            )
 
 
 def _refuse_classes(overrides: Sequence[str]) -> None:
@@ -553,6 +561,10 @@ def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any
     path = config.workload._target_
     module, _, name = path.rpartition(".")
     choose = f"set workload= to one of {', '.join(options('workload'))}"
+    if not module:
+        raise ConfigError(
+            f"{_WORKLOAD_CLASS} must name a class as MODULE.CLASS, got {shown(path)}; or {choose}"
+        )
     try:
         found = getattr(import_module(module), name)
     except Exception as error:
