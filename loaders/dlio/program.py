@@ -114,14 +114,15 @@ class Program:
 
     def expect_reads(self) -> None:
         """Note the processes that run now; those started later are counted from their start."""
-        self._waiting = self._members()
+        self._waiting = set(self._counted())
 
     def mark(self) -> None:
         """Begin to count, with the processes noted by ``expect_reads``.
 
         Others may have begun to read before they are seen, and count from 0.
         """
-        self._marked = {pid: _Counts.of(pid) for pid in self._members() & self._waiting}
+        found = self._counted()
+        self._marked = {pid: found[pid] for pid in found.keys() & self._waiting}
 
     def unlink_shared_memory(self) -> None:
         """Remove the names of MPICH's shared memory, which a rank that is killed would leave.
@@ -140,10 +141,10 @@ class Program:
         Raises:
             RunError: one of the marked processes has ended.
         """
-        found = {pid: _Counts.of(pid) for pid in self._members()}
+        found = self._counted()
         if not self._marked.keys() <= found.keys():
             raise RunError("dlio-benchmark's processes ended before their CPU time was read")
-        peaks = [_peak_bytes(pid) for pid in found]
+        peaks = [_peak_bytes(pid) for pid in self._members()]
         before, self._marked = self._marked.values(), found
         return ProcessCounts(
             cpu_s=sum(now.cpu_s for now in found.values()) - sum(then.cpu_s for then in before),
@@ -156,13 +157,24 @@ class Program:
             peak_bytes=_growth(peaks, []),
         )
 
-    def _members(self) -> set[int]:
+    def _counted(self) -> dict[int, _Counts]:
+        """Return the counts of all its processes, those that were not waited for among them.
+
+        None was waited for meanwhile: its counts would be in no process then, or in two.
+        """
+        while True:
+            members = self._members(or_unreaped=True)
+            found = {pid: _Counts.of(pid) for pid in members}
+            if members <= self._members(or_unreaped=True):
+                return found
+
+    def _members(self, *, or_unreaped: bool = False) -> set[int]:
         """Return its running processes: those of its session, and of its descendants' sessions.
 
         The launcher is none of them: it ends by itself, and costs the program nothing.
         """
         self._process.poll()
-        processes = running()
+        processes = running(or_unreaped=or_unreaped)
         while True:
             found = {pid for pid, family in processes.items() if family.session in self._sessions}
             below = {family.session for family in processes.values() if family.parent in found}

@@ -129,6 +129,37 @@ def test_what_a_worker_read_before_it_was_seen_counts(tmp_path: Path) -> None:
     assert size_bytes <= counts.called_bytes < 1.9 * size_bytes
 
 
+UNREAPED = """
+import subprocess, sys
+print("ready", file=sys.stderr, flush=True)
+sys.stdin = open("go")
+child = subprocess.Popen([sys.executable, "-c", 'open("data", "rb", buffering=0).read()'])
+while open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0] != "Z":
+    pass
+print("ended", file=sys.stderr, flush=True)
+open("go").read()
+child.wait()
+"""
+
+
+def test_what_a_worker_read_that_nobody_has_waited_for_counts(tmp_path: Path) -> None:
+    size_bytes = 5 << 20
+    (tmp_path / "data").write_bytes(bytes(size_bytes))
+    os.mkfifo(tmp_path / "go")
+    started = program(tmp_path, UNREAPED)
+    for line in started.lines():
+        if line == "ready":
+            started.expect_reads()
+            started.mark()
+        else:
+            counts = started.counts()
+        (tmp_path / "go").write_text("")
+    assert started.status() == 0
+    started.end()
+    assert counts.called_bytes is not None
+    assert size_bytes <= counts.called_bytes < 1.9 * size_bytes
+
+
 def test_counts_of_a_rank_that_has_ended_are_unknown(tmp_path: Path) -> None:
     started = program(tmp_path, "import pathlib, time; pathlib.Path('up').touch(); time.sleep(600)")
     wait_for(tmp_path / "up")

@@ -32,16 +32,18 @@ class Family(NamedTuple):
     session: int
 
 
-def running() -> Mapping[int, Family]:
+def running(*, or_unreaped: bool = False) -> Mapping[int, Family]:
     """Return the processes of this host that have not ended, by their ids.
 
-    One whose main thread has ended runs on while another of its threads does.
+    One whose main thread has ended runs on while another of its threads does. ``or_unreaped`` adds
+    those that nobody has waited for: their counts are in no other process yet.
     """
+    ended = "X" if or_unreaped else "ZX"
     found = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended meanwhile
             state, *fields = entry.read_text("utf-8", "replace").rpartition(")")[2].split()
-            if state not in "ZX" or int(fields[_THREADS]) > 1:
+            if state not in ended or int(fields[_THREADS]) > 1:
                 found[int(entry.parent.name)] = Family(int(fields[0]), int(fields[2]))
     return found
 
