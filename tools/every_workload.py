@@ -44,6 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", default="runs", help="where the records go")
     parser.add_argument("--gpus", type=int, default=len(list_gpus()), help="default: all")
     arguments = parser.parse_args(argv)
+    if not arguments.target.is_dir():
+        parser.error(
+            f"{arguments.target} is no folder; create it on the drive under test, or mount that"
+        )
     print(f"{arguments.gpus} GPUs, {os.cpu_count()} CPUs, Linux {platform.release()}")
     good = bad = left_out = 0
     for count in sorted({1, max(arguments.gpus, 1)}):
@@ -68,7 +72,7 @@ def _run(arguments: argparse.Namespace, workload: str, count: int) -> tuple[str,
     target = arguments.target.absolute()
     folders = [target / str(number) for number in range(count)] if count > 1 else [target]
     for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
     paths = ",".join(map(str, folders))
     command = [
         *(*WATTLOAD, f"workload={workload}", "scale=demo", f"runs={arguments.runs}"),

@@ -27,6 +27,12 @@ def test_a_run_has_a_line_with_its_status_and_checks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target, runs = tmp_path / "new", tmp_path / "runs"
+    with pytest.raises(SystemExit) as refused:
+        every_workload.main([str(target)])
+    assert refused.value.code == 2
+    assert not target.exists()
+    target.mkdir()
+    capsys.readouterr()
     words = [str(target), "--runs", str(runs), "--workloads", "null", "--gpus", "0"]
     assert every_workload.main([*words, "--repeat", "2"]) == 0
     found = lines(capsys)
@@ -65,7 +71,7 @@ def test_a_workload_refused_where_there_is_no_gpu_is_left_out_and_counted(
 ) -> None:
     """Without GPUs in its view, wattload itself refuses ``gpu_read``."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    words = [str(tmp_path / "new"), "--runs", str(tmp_path / "runs"), "--gpus", "0"]
+    words = [str(tmp_path), "--runs", str(tmp_path / "runs"), "--gpus", "0"]
     assert every_workload.main([*words, "--workloads", "null,gpu_read", "--repeat", "2"]) == 0
     *_, refused, last = capsys.readouterr().out.splitlines()
     assert refused.startswith("gpu_read          refused: 1 process: wattload: ")
@@ -106,7 +112,7 @@ def test_a_refusal_on_several_gpus_is_counted(
     stand_in = f"import sys; sys.exit(2) if ',' in ' '.join(sys.argv) else print({printed!r})"
     monkeypatch.setattr(every_workload, "WATTLOAD", (sys.executable, "-c", stand_in))
     monkeypatch.setattr(every_workload, "_mpirun", lambda: None)
-    words = [str(tmp_path / "drive"), "--workloads", "checkpoint", "--gpus", "2"]
+    words = [str(tmp_path), "--workloads", "checkpoint", "--gpus", "2"]
     assert every_workload.main(words) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "1 runs ended with exit status 0, 0 did not, 1 were left out"
@@ -122,6 +128,7 @@ def test_several_gpus_get_a_process_and_a_folder_each(
     mpirun.chmod(0o755)
     monkeypatch.setattr(every_workload, "_mpirun", lambda: str(mpirun))
     target, runs = tmp_path / "drive", tmp_path / "runs"
+    target.mkdir()
     words = [str(target), "--runs", str(runs), "--workloads", "null", "--gpus", "3"]
     assert every_workload.main(words) == 0
     assert sorted(folder.name for folder in target.iterdir() if folder.name.isdigit()) == [*"012"]
