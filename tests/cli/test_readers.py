@@ -69,7 +69,8 @@ def test_a_run_goes_on_when_its_reader_has_its_line(tmp_path: Path) -> None:
             assert reader.readline()
         until((tmp_path / "target" / "waiting-0").exists, process)
         (tmp_path / "target" / "go-on").touch()
-        assert process.wait(timeout=DEADLINE_S) == 3  # no device moved the bytes that it counts
+        # No device moved the bytes that it counts, unless others moved as many.
+        assert process.wait(timeout=DEADLINE_S) in (0, 3)
     assert record_of(tmp_path).status == "complete"
 
 
@@ -89,5 +90,6 @@ def test_a_run_goes_on_when_its_terminal_is_closed(tmp_path: Path) -> None:
         until((tmp_path / "target" / "waiting-0").exists, process)
         os.close(terminal)
         (tmp_path / "target" / "go-on").touch()
-        assert process.wait(timeout=DEADLINE_S) == 3  # no device moved the bytes that it counts
+        # No device moved the bytes that it counts, unless others moved as many.
+        assert process.wait(timeout=DEADLINE_S) in (0, 3)
     assert record_of(tmp_path).status == "complete"

@@ -6,6 +6,7 @@ import binascii
 import hashlib
 import struct
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,14 @@ def must(*words: str) -> str:
     done = command(*words)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
+
+
+def add_partition(device: Path, *numbers: str) -> None:
+    """Add a partition, once the kernel has ended its own look at the device's partitions."""
+    give_up_s = time.monotonic() + 30
+    while "busy" in command("addpart", str(device), *numbers).stderr:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
 
 
 def digest(path: Path) -> str:

@@ -22,6 +22,7 @@ import pytest
 from tests.core.storage.loops import (
     LINUX_DATA,
     SIZE_BYTES,
+    add_partition,
     command,
     digest,
     loop_device,
@@ -172,7 +173,7 @@ def test_a_blank_drive_is_accepted(bench: Bench) -> None:
 
 
 def test_a_partition_is_refused(bench: Bench) -> None:
-    must("addpart", str(bench.device), "1", "2048", "20480")
+    add_partition(bench.device, "1", "2048", "20480")
     part = Path(f"{bench.device}p1")
     before = digest(bench.device)
     with pytest.raises(TargetError, match=r"p1 is a partition; name the whole drive"):
@@ -227,7 +228,7 @@ def test_a_mounted_drive_is_refused(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_a_mounted_partition_is_refused(bench: Bench, tmp_path: Path) -> None:
-    must("addpart", str(bench.device), "1", "2048", "20480")
+    add_partition(bench.device, "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}p1")
     with mounted(tmp_path / "mounted", f"{bench.device}p1") as at:
         assert f"is mounted at {at}" in bench.refused("unknown")
@@ -236,7 +237,7 @@ def test_a_mounted_partition_is_refused(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["", "p1"])
 def test_a_mount_in_another_namespace_is_refused(bench: Bench, tmp_path: Path, part: str) -> None:
     if part:
-        must("addpart", str(bench.device), "1", "2048", "20480")
+        add_partition(bench.device, "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}{part}")
     with mounted_elsewhere(tmp_path, f"{bench.device}{part}") as process:
         found = bench.refused(*EVERY_NAME)
@@ -280,7 +281,7 @@ def test_an_efi_system_partition_is_refused_mounted_or_not(bench: Bench) -> None
 def test_signatures_must_be_named_with_their_uuids(bench: Bench) -> None:
     uuid = write_gpt(bench.image, [(LINUX_DATA, 2048, 22527)])
     must("blockdev", "--flushbufs", str(bench.device))
-    must("addpart", str(bench.device), "1", "2048", "20480")
+    add_partition(bench.device, "1", "2048", "20480")
     must("mkfs.ext4", "-q", f"{bench.device}p1")
     ext4 = must("blkid", "-p", "-o", "value", "-s", "UUID", f"{bench.device}p1").strip()
     found = bench.refused()
@@ -617,7 +618,7 @@ def holding(path: Path, script: str) -> Iterator[int]:
 @pytest.mark.parametrize("part", ["", "p1"])
 def test_a_writer_without_exclusive_access_is_found(bench: Bench, part: str) -> None:
     if part:
-        must("addpart", str(bench.device), "1", "2048", "20480")
+        add_partition(bench.device, "1", "2048", "20480")
     device = Path(f"{bench.device}{part}")
     with holding(device, "held = os.open(sys.argv[1], os.O_RDWR)") as process:
         found = bench.refused(*EVERY_NAME)
@@ -707,7 +708,7 @@ def test_a_mapping_that_outlived_its_descriptor_is_found(
     bench: Bench, what: str, protection: str
 ) -> None:
     """A mapping to read of a file that was opened to write can be made writable at any time."""
-    must("addpart", str(bench.device), "1", "2048", "20480")
+    add_partition(bench.device, "1", "2048", "20480")
     places = {"disk": bench.device, "partition": Path(f"{bench.device}p1"), "file": bench.image}
     with holding(places[what], MAPPED.format("O_RDWR", "MAP_SHARED", protection)) as process:
         found = bench.refused(*EVERY_NAME)
@@ -771,7 +772,7 @@ def test_a_file_system_on_a_loop_device_within_the_drive_is_refused(
 def test_a_mount_of_a_loop_device_over_a_loop_device_is_refused(
     bench: Bench, tmp_path: Path
 ) -> None:
-    must("addpart", str(bench.device), "1", "2048", "28672")
+    add_partition(bench.device, "1", "2048", "28672")
     part = Path(f"{bench.device}p1")
     with (
         loop_device(part, "--offset", "4096") as middle,
