@@ -54,9 +54,10 @@ def must(*words: str) -> str:
 
 
 def add_partition(device: Path, *numbers: str) -> None:
-    """Add a partition, once the kernel has ended its own look at the device's partitions."""
+    """Add a partition; one that an earlier user of the loop device has left goes first."""
     give_up_s = time.monotonic() + 30
     while "busy" in command("addpart", str(device), *numbers).stderr:
+        command("delpart", str(device), numbers[0])
         assert time.monotonic() < give_up_s
         time.sleep(0.05)
 
