@@ -1,4 +1,4 @@
-"""Runs an outside program for a process, and leaves nothing of it behind.
+"""Runs an outside program on behalf of a process, and ends all that the program started.
 
 ``python -P -m wattload.loaders.launch PARENT PROGRAM ARGUMENT...``: gdsio and dlio-benchmark read
 nothing from their parent, so they would outlive a killed run. The program may be a script that

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from wattload.core.units import NS_PER_S
 from wattload.loaders.engine import library
-
-_NS_PER_S = 1e9
 
 
 def start() -> None:
@@ -23,4 +22,4 @@ def missed_s() -> float:
     It was stopped by a signal, frozen with its container, or had no CPU. A process that waits for
     I/O or sleeps is running. Interruptions of up to 0.25 s are not counted.
     """
-    return float(library.load().wl_heartbeat_missed_ns() / _NS_PER_S)
+    return float(library.load().wl_heartbeat_missed_ns() / NS_PER_S)

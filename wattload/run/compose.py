@@ -553,7 +553,7 @@ def require_target_kind(config: RunConfig) -> None:
 
 
 def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any workload
-    """Return the class that ``workload._target_`` names; nothing of it is called.
+    """Return the class that ``workload._target_`` names, without calling it.
 
     Raises:
         ConfigError: it can't be imported, or is not a workload with the selected one's settings.
