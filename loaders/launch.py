@@ -12,8 +12,8 @@ import signal
 import sys
 from collections.abc import Collection, Sequence
 
-from wattload.core.host.processes import adopt_orphans, end_descendants
 from wattload.core.interrupts import ENDING_SIGNALS, end_with
+from wattload.core.processes import adopt_orphans, end_descendants
 
 NOT_STARTED = 127
 """The exit status for a program that can't be started, as a shell has it."""

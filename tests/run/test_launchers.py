@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.running import DEADLINE_S, command, environment, mpirun, record_of, run_folders
-from wattload.run.launcher import sees_all_processes
+from wattload.core.processes import sees_all_processes
 
 NULL = ("workload=null", "power=none")
 LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "MPI_LOCAL", "HYD")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wattload.core.base_models import Observed
+from wattload.core.processes import stat_fields
 
 SECTOR_BYTES = 512
 """The unit of sizes and counters in sysfs, independent of the device's block size."""
@@ -211,5 +212,4 @@ def is_alive(pid: int, start_ticks: int, roots: Roots = LIVE) -> bool:
 
 def _start_ticks(pid: int, roots: Roots) -> int:
     """Return when a process started, in clock ticks since boot (``proc_pid_stat(5)``, field 22)."""
-    text = read_text(roots.proc / str(pid) / "stat")
-    return int(text.rpartition(")")[2].split()[19])
+    return int(stat_fields(pid, roots.proc)[19])

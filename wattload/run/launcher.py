@@ -8,9 +8,10 @@ have them too, are one process. A rank's number on its host needs no variable: a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from wattload.core.processes import ancestry, sees_all_processes
 
 SRUN = "srun"
 
@@ -29,11 +30,6 @@ _OF_PMIX = ("PMIX_NAMESPACE", "PMIX_RANK")
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """Slurm numbers the steps of batch scripts, interactive shells and the like from here on
 (``slurm_protocol_defs.h``)."""
-
-_HOST_PID_NAMESPACE = 0xEFFFFFFC
-"""The inode of the host's own PID namespace (``PROC_PID_INIT_INO`` in ``linux/proc_ns.h``)."""
-
-_INIT = 1
 
 
 class JobSize(NamedTuple):
@@ -88,24 +84,4 @@ def _may_be_of_task() -> bool:
     if all(name in os.environ for name in _OF_PMIX) or not sees_all_processes():
         return True
     task = os.environ.get("SLURM_TASK_PID", "")
-    return task.isdecimal() and int(task) in _own_line()
-
-
-def sees_all_processes() -> bool:
-    """Return whether this process is in the host's own PID namespace."""
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino == _HOST_PID_NAMESPACE
-    except OSError:
-        return False
-
-
-def _own_line() -> Iterator[int]:
-    """Yield this process and its ancestors (``proc(5)``, the fourth field of ``stat``)."""
-    pid = os.getpid()
-    while pid > _INIT:
-        yield pid
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        except OSError:
-            return
-        pid = int(text.rpartition(")")[2].split()[1])
+    return task.isdecimal() and int(task) in ancestry(os.getpid())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.storage.drives import Bench
 from tests.core.storage.loops import SIZE_BYTES
-from tests.core.storage.test_guard import Bench
 from wattload.core.errors import TargetError
 from wattload.core.host.counters import RESET, ProcessTree, read_block_stats
 from wattload.core.host.io_profile import profile

@@ -94,12 +94,24 @@ def test_a_program_that_fails_leaves_none_of_what_it_has_started(tmp_path: Path)
 
 def test_what_its_program_has_started_ends_where_the_load_itself_is_killed(tmp_path: Path) -> None:
     load = LoadProcess(CPUS, program=family(tmp_path / "pids"))
-    program, child, orphan = started_family(tmp_path / "pids")
+    all_of_it = started_family(tmp_path / "pids")
     os.kill(load.pid, signal.SIGKILL)
     until(lambda: load.death() is not None)
-    until(lambda: not lives(program) and not lives(child))
     load.close()
-    os.kill(orphan, signal.SIGKILL)  # nobody is left that knows it
+    assert not any(map(lives, all_of_it))
+
+
+def test_an_orphan_of_a_load_that_does_not_answer_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = LoadProcess(CPUS, program=family(tmp_path / "pids"))
+    all_of_it = started_family(tmp_path / "pids")
+    monkeypatch.setattr("wattload.run.host_load.process.ANSWER_TIMEOUT_S", 0.2)
+    os.kill(load.pid, signal.SIGSTOP)
+    with pytest.raises(RunError, match="the load did not answer in"):
+        load.counts()
+    load.close()
+    assert not any(map(lives, all_of_it))
 
 
 def test_its_work_is_counted_and_its_cpu_time_is_not_the_runs() -> None:

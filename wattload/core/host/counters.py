@@ -13,6 +13,7 @@ from typing import Self
 
 from wattload.core.clock import anchor, clock_sync
 from wattload.core.errors import TargetError
+from wattload.core.processes import stat_fields
 from wattload.core.record.host import HostState, RankRecord
 from wattload.core.sysfs import (
     LIVE,
@@ -173,11 +174,10 @@ def own_and_reaped_s(pid: int) -> float:
     The id of its clock is that of ``clock_getcpuclockid(3)``: the pid's complement, shifted by 3.
     """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        fields = stat_fields(pid)
         own_s = time.clock_gettime(~pid << 3 | _CPU_CLOCK)
     except OSError:
         return 0.0  # ended in between; its parent's reaped time has it at the next look
-    fields = text.rpartition(")")[2].split()
     return own_s + sum(int(field) for field in fields[13:15]) / _TICKS_PER_S
 
 

@@ -27,13 +27,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wattload.core.processes import ancestry, sees_all_processes
 from wattload.core.storage.file_system import Mount, read_mounts
 from wattload.core.storage.loop_devices import Backing, read_backing
 from wattload.core.storage.raw_device import partitions
 from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
 
-_HOST_PROCESSES = "pid:[4026531836]"
-"""The PID namespace of the host: ``PROC_PID_INIT_INO`` of ``linux/proc_ns.h``, 0xEFFFFFFC."""
 _ROOT_UID = 0
 _SHARED = re.compile(rb"\n0*([0-9a-f]+)-0*([0-9a-f]+) ...s \S+ (\S+ [1-9]\d*) ")
 """A shared mapping in ``maps`` of proc_pid_maps(5): its range, and its file's device and inode.
@@ -234,7 +233,7 @@ def _note_exports(drive: Drive, users: Users, roots: Roots) -> None:
 def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots: Roots) -> None:
     """Note which processes have a drive open or mapped, and the mounts in their namespaces."""
     own, here = os.getpid(), roots.proc / "self/ns"
-    if str((here / "pid").readlink()) != _HOST_PROCESSES:
+    if not sees_all_processes(roots.proc):
         users.hidden.append("processes outside of this container")
     namespaces = {(here / "mnt").stat().st_ino}
     foreign: set[bytes] = set()
@@ -251,7 +250,7 @@ def _note_processes(drive: Drive, words: Mapping[int, str], users: Users, roots:
                     place = f"in the mount namespace of {process_name(int(name), roots)}"
                     users.mounts.append(f"{text} {place}; unmount it there")
             use, deadline_s = _use_of(folder, drive, foreign), time.monotonic() + _LONGEST_LOOK_S
-            if use is not None and _descends(int(name), own, roots):
+            if use is not None and own in ancestry(int(name), roots.proc):
                 continue
             while use is not None and time.monotonic() < deadline_s:
                 time.sleep(_LONGEST_LOOK_S / 10)
@@ -336,16 +335,6 @@ def _stat(link: str, folder: int | None = None) -> os.stat_result | None:
             raise
         os.readlink(link, dir_fd=folder)
         return None
-
-
-def _descends(process: int, ancestor: int, roots: Roots) -> bool:
-    while process > 1:
-        if process == ancestor:
-            return True
-        # proc_pid_stat(5): the name, in parentheses, may have spaces; the parent is the 2nd after.
-        text = read_text(roots.proc / str(process) / "stat")
-        process = int(text.rpartition(")")[2].split()[1])
-    return False
 
 
 _F_OFD_GETLK = 36

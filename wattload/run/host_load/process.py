@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -29,14 +30,17 @@ import wattload
 from wattload.core import interrupts
 from wattload.core.errors import RunError
 from wattload.core.host.counters import format_cpus, reap_apart
-from wattload.core.host.processes import adopt_orphans, end_descendants
 from wattload.core.interrupts import end_with
+from wattload.core.processes import adopt_orphans, end_descendants, end_marked
 from wattload.core.sysfs import parse_cpus
 
 if TYPE_CHECKING:
     from wattload.loaders.engine.load import LoadCounts
 
 COMMAND = (sys.executable, "-P", "-m", "wattload.run.host_load.process")
+
+MARK = "WATTLOAD_LOAD"
+"""The variable by which what a program starts is known, whatever its parent and session are."""
 
 END_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
@@ -64,6 +68,7 @@ class LoadProcess:
         self.died_s: float | None = None
         self._ends = False
         self._lock = threading.Lock()
+        self._mark = secrets.token_hex(8)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         command = [*COMMAND, "--parent", str(os.getpid()), "--cpus", format_cpus(set(cpus))]
         command += ["--program", *program] if program else ["--thread-bytes", str(thread_bytes)]
@@ -78,7 +83,11 @@ class LoadProcess:
                     stderr=self._log,
                     start_new_session=True,
                     cwd="/",
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                    env={
+                        **os.environ,
+                        "PYTHONPATH": os.pathsep.join(paths),
+                        MARK: self._mark,
+                    },
                 )
                 self._watcher = threading.Thread(target=self._watch, daemon=True)
                 self._watcher.start()
@@ -142,9 +151,13 @@ class LoadProcess:
             interrupts.break_off()
 
     def _kill(self) -> None:
-        """Kill it and what a program has started; its id stays its own until it is waited for."""
+        """Kill it and what a program has started; its id stays its own until it is waited for.
+
+        A process in another session is known by its environment, if that is still the one given.
+        """
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        end_marked(f"{MARK}={self._mark}")
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from wattload.core.host.processes import Family, running
+from wattload.core.processes import Family, running
 
 SCRIPT = """
 import ctypes, os, threading, time
@@ -25,7 +25,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 
 ENDING = """
 import subprocess, sys
-from wattload.core.host.processes import end_descendants
+from wattload.core.processes import end_descendants
 started = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
 started.stdout.readline()
 try:
