@@ -336,7 +336,7 @@ def test_a_discard_frees_the_drive_and_a_format_is_refused(
     found = run(drive, capsys, "workload.purge=discard", *few)
     purge = found.record.workload.facts["purged"]
     assert purge["sent"] == f"BLKDISCARD of {CAPACITY_BYTES} bytes"
-    assert purge["reads_as"] == "1026 blocks blank"
+    assert purge["reads_as"] == "sampled blocks: 1,026 blank"
     assert used_bytes() == PART_BYTES
     # The virtual drive has no Format NVM and does not list its allocated namespaces.
     counts = drive.ask("facts")["translated_bytes"]

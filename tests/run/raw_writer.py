@@ -29,10 +29,9 @@ PIECE_BYTES = 1 << 20
 
 
 class DriveBefore(Frozen):
-    """What was on the drive, and how it was purged."""
+    """How the drive was purged."""
 
     purge: Mapping[str, Any]
-    samples: Mapping[str, int]
 
 
 class RawWriter:
@@ -52,7 +51,6 @@ class RawWriter:
         self._share = float(os.environ.get("WATTLOAD_TEST_SHARE", "1"))
         self._purge = os.environ.get("WATTLOAD_TEST_PURGE", "")
         self._purged: dict[str, object] = {}
-        self._samples: dict[str, int] = {}
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Plan one pass."""
@@ -74,7 +72,6 @@ class RawWriter:
             drive = context.raw_drive(target)
             if drive is None or target.device is None:
                 continue
-            self._samples = dict(drive.samples())
             if self._purge == "discard":
                 self._purged = dict(drive.purge("discard"))
             drive.note_conditioning(
@@ -105,7 +102,7 @@ class RawWriter:
                     os.fsync(descriptor)
                 os.close(descriptor)
             self._wait("run")
-        return Outcome(facts=DriveBefore(purge=self._purged, samples=self._samples))
+        return Outcome(facts=DriveBefore(purge=self._purged))
 
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Check nothing."""

@@ -250,14 +250,8 @@ def drive_lines(target: Target, found: Guard, plan: WorkloadPlan) -> Iterator[st
 
 
 def _content_text(content: Content) -> str:
-    counts = {
-        "blank": content.blank_count,
-        "stamped by wattload": content.own_count,
-        "unknown": len(content.unknown),
-    }
-    sampled = ", ".join(f"{count:,} {words}" for words, count in counts.items() if count)
     listed = ", ".join(dict.fromkeys(each.name for each in content.signatures))
-    return f"{listed or 'no signature'}; sampled blocks: {sampled}"
+    return f"{listed or 'no signature'}; sampled blocks: {content.counts_text}"
 
 
 def _endurance_text(found: Guard) -> str:
@@ -280,7 +274,7 @@ def drive_document(target: Target, found: Guard, plan: WorkloadPlan) -> dict[str
         "drive": found.words,
         "findings": found.findings,
         "untouched": found.untouched,
-        "blank_count": None if content is None else content.blank_count,
+        "blank_count": None if content is None else len(content.blank),
         "own_count": None if content is None else content.own_count,
         "unknown_count": None if content is None else len(content.unknown),
         "drive_writes": writes_of(plan) / space_of(target).total_bytes,

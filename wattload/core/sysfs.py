@@ -137,6 +137,11 @@ def block_folder(name: str, roots: Roots = LIVE) -> Path | None:
     return link.resolve() if link.exists() else None
 
 
+def major_minor(number: int) -> str:
+    """Return a device number as the kernel writes it: ``259:1``."""
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
 def numbered_block_folder(major_minor: str, roots: Roots = LIVE) -> Path | None:
     """Return the sysfs folder of the block device ``major:minor``, or ``None``."""
     link = roots.sys / "dev/block" / major_minor

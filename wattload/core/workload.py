@@ -191,14 +191,6 @@ class RawDrive(Protocol):
         """The nonce of every stamp that this run writes; later runs know the blocks by it."""
         ...
 
-    def samples(self) -> Mapping[str, int]:
-        """Return how many of the guard's sampled blocks were of each kind when the run began.
-
-        ``blank``, ``ours`` (stamped by a run that the log has for this drive) and ``unknown``;
-        empty in a preview that can't read the drive.
-        """
-        ...
-
     def host_written_bytes(self) -> tuple[int, int] | None:
         """Return the drive's own count of bytes written to it, and its rounding, in bytes.
 

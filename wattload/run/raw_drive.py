@@ -25,7 +25,6 @@ from wattload.core.files import open_folder
 from wattload.core.io import BlockIdentity
 from wattload.core.record.target import DriveHistory
 from wattload.core.storage.block_stack import controllers_in
-from wattload.core.storage.content import Content
 from wattload.core.storage.guard import Claim, Guard, NvmeFacts, Permission
 from wattload.core.storage.raw_writes import Begin, RawWriteLog, Status, counted_bytes
 from wattload.core.storage.targets import Target, TargetKind
@@ -120,17 +119,6 @@ class KnownDrive:
         self._log = RawWriteLog(default_state_folder())
         self.nonce = secrets.randbits(64)
         self._notes_name = f"drive-{quote(self._serial, safe='')}.json"
-
-    def samples(self) -> Mapping[str, int]:
-        """Return how many of the guard's sampled blocks were of each kind; see the protocol."""
-        found = self._guard.content
-        if found is None:
-            return {}
-        return {
-            "blank": found.blank_count,
-            "ours": found.own_count,
-            "unknown": len(found.unknown),
-        }
 
     def host_written_bytes(self) -> tuple[int, int] | None:
         """Return the bytes that hosts have written, by the drive's SMART log, and its rounding.
@@ -283,21 +271,16 @@ class ClaimedDrive(KnownDrive):
         path = self._claim.identity.path
         self._write(notes)  # first: a kill must not leave a purged drive that counts as prepared
         sent = self._format() if method == "format" else self._discard()
-        done_utc = utc_text()
-        if method == "format":
-            self._write(replace(notes, last_format=done_utc))
-        else:
-            self._write(replace(notes, last_trim=done_utc))
+        done = {"last_format" if method == "format" else "last_trim": utc_text()}
+        self._write(replace(notes, **done))
         content = self._guard.reread(self.nonce)
         if content is None:
             raise TargetError(f"{path} can't be read after the purge")
         return {
             "method": method,
             "sent": sent,
-            "blank_count": content.blank_count,
-            "own_count": content.own_count,
-            "unknown_count": len(content.unknown),
-            "reads_as": _reads_as(content),
+            **{f"{kind}_count": count for kind, count in content.counts.items()},
+            "reads_as": f"sampled blocks: {content.counts_text}",
         }
 
     def _format(self) -> str:
@@ -364,15 +347,6 @@ def is_sealed(block: memoryview, identity: BlockIdentity, offset_bytes: int) -> 
     """Return whether a block is as a stamp of this identity says, with its sum."""
     content = np.frombuffer(block, np.uint8)
     return bad_blocks(content, identity, offset_bytes=offset_bytes) == 0
-
-
-def _reads_as(content: Content) -> str:
-    counts = {
-        "blank": content.blank_count,
-        "stamped by wattload": content.own_count,
-        "other content": len(content.unknown),
-    }
-    return ", ".join(f"{count} blocks {words}" for words, count in counts.items() if count)
 
 
 def _conditioning_text(done: Conditioning) -> str:

@@ -5,7 +5,6 @@ Also how many bytes each level writes per byte, and which drives the running sys
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from wattload.core.sysfs import (
     block_folder,
     bracketed,
     explain,
+    major_minor,
     numbered_block_folder,
     read_int,
     read_text,
@@ -228,7 +228,7 @@ def _under_loop(folder: Path, roots: Roots) -> Path | None:
             number = (roots.top / path.lstrip("/")).stat().st_rdev
         except OSError:
             return None
-    return numbered_block_folder(f"{os.major(number)}:{os.minor(number)}", roots)
+    return numbered_block_folder(major_minor(number), roots)
 
 
 def _namespace_children(
@@ -438,7 +438,7 @@ def _device_folder(device: str, roots: Roots) -> Path | None:
         number = Path(device).stat().st_rdev
     except OSError:
         return None
-    return numbered_block_folder(f"{os.major(number)}:{os.minor(number)}", roots)
+    return numbered_block_folder(major_minor(number), roots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import random
 import re
 import struct
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -74,8 +74,14 @@ class Content:
     unknown: tuple[int, ...]
 
     @property
-    def blank_count(self) -> int:
-        return len(self.blank)
+    def counts(self) -> Mapping[str, int]:
+        """The numbers of sampled blocks, by kind."""
+        return {"blank": len(self.blank), "own": self.own_count, "unknown": len(self.unknown)}
+
+    @property
+    def counts_text(self) -> str:
+        words = {"blank": "blank", "own": "stamped by wattload", "unknown": "unknown"}
+        return ", ".join(f"{count:,} {words[kind]}" for kind, count in self.counts.items() if count)
 
     @property
     def has_unexplained(self) -> bool:
@@ -155,21 +161,13 @@ def _signatures(node: Path) -> Iterator[Signature]:
     """Yield what libblkid recognises on a device (``wipefs``, which changes nothing with -n)."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     environment = {**os.environ, "LC_ALL": "C", "PATH": path}
+    command = ["wipefs", "--no-act", "--json", str(node)]
     try:
         done = subprocess.run(
-            ["wipefs", "--no-act", "--json", str(node)],
-            capture_output=True, check=False, timeout=_TIMEOUT_S, env=environment,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise TargetError(
-            f"wipefs is not installed, so signatures on {node} can't be read; install util-linux"
-        ) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TargetError(f"signatures on {node} can't be read: {error}") from error
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
-        raise TargetError(f"signatures on {node} can't be read: {(reason or ['wipefs failed'])[0]}")
-    try:
+            command, capture_output=True, check=False, timeout=_TIMEOUT_S, env=environment
+        )
+        if done.returncode:
+            raise ValueError(done.stderr.decode(errors="replace").strip() or "wipefs failed")
         listed = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
         for each in listed:
             kind, offset_bytes = _plain(each["type"]), int(each["offset"], 16)
@@ -179,12 +177,12 @@ def _signatures(node: Path) -> Iterator[Signature]:
                 device=node.name,
                 offset_bytes=offset_bytes,
             )
-    except OSError as error:
-        raise TargetError(f"{node} can't be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except FileNotFoundError as error:
         raise TargetError(
-            f"signatures on {node} can't be read: wipefs answered in an unknown form ({error})"
+            f"wipefs is not installed, so signatures on {node} can't be read; install util-linux"
         ) from error
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
+        raise TargetError(f"signatures on {node} can't be read by wipefs: {error}") from error
 
 
 def _table_uuid(node: Path, kind: str, offset_bytes: int) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import TargetError
-from wattload.core.sysfs import LIVE, Roots, numbered_block_folder, read_text
+from wattload.core.sysfs import LIVE, Roots, major_minor, numbered_block_folder, read_text
 
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO_BYTES = 232
@@ -61,7 +61,7 @@ def backing_path(node: Path, folder: Path, backing: Backing, roots: Roots = LIVE
         OSError: sysfs does not show the path.
     """
     if backing.special:
-        number = f"{os.major(backing.special)}:{os.minor(backing.special)}"
+        number = major_minor(backing.special)
         below = numbered_block_folder(number, roots)
         name = number if below is None else below.name
         raise TargetError(f"{node} is a loop device over another device ({name}); name that one")

@@ -7,12 +7,10 @@ is lost with its device (zram) by its kernel name.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
-import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wattload.core.errors import TargetError
@@ -25,6 +23,7 @@ from wattload.core.sysfs import (
     SECTOR_BYTES,
     Roots,
     explain,
+    major_minor,
     numbered_block_folder,
     read_int,
     read_text,
@@ -42,9 +41,6 @@ _WORDS = {
 }
 _PRIVATE = re.compile(r"ata\d+$|end_device-|usb\d+$")
 """Folders that the kernel makes in sysfs for ATA ports, SAS end devices and USB buses."""
-_BLKGETSIZE64 = 0x80081272
-_BLKGETDISKSEQ = 0x80081280
-"""``linux/fs.h``."""
 
 
 def disk_folder(path: str | Path, roots: Roots = LIVE) -> tuple[Path, Path]:
@@ -66,7 +62,7 @@ def disk_folder(path: str | Path, roots: Roots = LIVE) -> tuple[Path, Path]:
         raise TargetError(f"{path} is a directory; use target=directory, or name a drive's device")
     if not stat.S_ISBLK(found.st_mode):
         raise TargetError(f"{path} is not a block device; name one, e.g. /dev/nvme1n1")
-    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    number = major_minor(found.st_rdev)
     folder = numbered_block_folder(number, roots)
     if folder is None:
         raise TargetError(f"sysfs shows no block device {number}, which {path} is; mount /sys here")
@@ -124,24 +120,17 @@ def require_same(descriptor: int, identity: DeviceIdentity) -> None:
     Raises:
         TargetError: another device has taken its name, or its size has changed.
     """
-    rdev = os.fstat(descriptor).st_rdev
-    number = f"{os.major(rdev)}:{os.minor(rdev)}"
-    size_bytes = _ioctl(descriptor, _BLKGETSIZE64)
-    changes = []
-    if number != identity.major_minor:
-        changes.append(f"device number {identity.major_minor}, now {number}")
-    if size_bytes != identity.size_bytes:
-        changes.append(f"{identity.size_bytes} bytes, now {size_bytes}")
-    if identity.disk_sequence is not None:
-        sequence = _ioctl(descriptor, _BLKGETDISKSEQ)
-        if sequence != identity.disk_sequence:
-            changes.append(f"disk sequence {identity.disk_sequence}, now {sequence}")
+    folder = numbered_block_folder(major_minor(os.fstat(descriptor).st_rdev))
+    if folder is None:
+        raise TargetError(f"sysfs no longer shows {identity.path}; start again")
+    then, now = asdict(identity), asdict(read_identity(identity.path, folder))
+    changes = [
+        f"{name.replace('_', ' ')} {then[name]}, now {now[name]}"
+        for name in then
+        if then[name] != now[name]
+    ]
     if changes:
         raise TargetError(f"{identity.path} was exchanged ({'; '.join(changes)}); start again")
-
-
-def _ioctl(descriptor: int, request: int) -> int:
-    return int.from_bytes(fcntl.ioctl(descriptor, request, bytes(8)), sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +167,7 @@ def partition_node(partition: Partition, roots: Roots = LIVE) -> Path:
     """
     node = roots.top / "dev" / partition.name
     found = node.stat()
-    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
-    if not stat.S_ISBLK(found.st_mode) or number != partition.major_minor:
+    if not stat.S_ISBLK(found.st_mode) or major_minor(found.st_rdev) != partition.major_minor:
         raise OSError(errno.ENODEV, f"it is not the device {partition.major_minor}", str(node))
     return node
 

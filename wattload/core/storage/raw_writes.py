@@ -21,7 +21,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -270,7 +270,7 @@ class RawWriteLog:
         Raises:
             TargetError: it can't be written.
         """
-        self._append({"event": "begin", **_document(row)})
+        self._append({"event": "begin", **_BEGIN.dump_python(row, mode="json")})
 
     def end(
         self,
@@ -306,7 +306,7 @@ class RawWriteLog:
                 own_bytes=own_bytes,
                 left=left,
             )
-            self._append({"event": "end", **_document(end)})
+            self._append({"event": "end", **_END.dump_python(end, mode="json")})
 
     def _rows(self) -> list[dict[str, Any]]:
         try:
@@ -475,9 +475,3 @@ def _object(content: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _document(row: Begin | End) -> dict[str, Any]:
-    """Return a row as plain data, as JSON gives it back."""
-    document: dict[str, Any] = json.loads(json.dumps(asdict(row)))
-    return document
