@@ -457,7 +457,7 @@ def _require_owner(path: Path, found: os.stat_result) -> None:
     uid = os.geteuid()
     if found.st_uid in (uid, _ROOT_UID):
         return
-    owner, own = _user_name(found.st_uid), _user_name(uid)
+    owner, own = user_name(found.st_uid), user_name(uid)
     raise ForeignFileError(
         f"{path} belongs to {owner}, and wattload runs as {own}; "
         f"{run_as(owner, found.st_uid, found.st_gid)}, choose another folder, or have an "
@@ -474,7 +474,7 @@ def _wrong_kind(path: Path, found: os.stat_result, needed: str) -> ForeignFileEr
     )
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
     """Return a user's name; in a container the number, since the host has other names."""
     if mounted() and uid != _ROOT_UID:
         return str(uid)

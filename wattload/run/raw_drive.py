@@ -28,7 +28,7 @@ from wattload.core.storage.block_stack import controllers_in
 from wattload.core.storage.guard import Claim, Guard, NvmeFacts, Permission
 from wattload.core.storage.raw_writes import Begin, RawWriteLog, Status, counted_bytes
 from wattload.core.storage.targets import Target, TargetKind
-from wattload.core.sysfs import SECTOR_BYTES, numbered_block_folder, read_int
+from wattload.core.sysfs import SECTOR_BYTES, read_int
 from wattload.core.units import format_bytes
 from wattload.core.workload import Conditioning, PurgeMethod
 from wattload.loaders.stamps import bad_blocks
@@ -91,8 +91,7 @@ def inspect_drives(
 def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, ClaimedDrive]:
     """Return the drives of the block targets, by index; this process alone may overwrite them.
 
-    Raises:
-        TargetError: the guard refuses one; then none is held.
+    Raises ``TargetError`` if the guard refuses one; then none is held.
     """
     claimed: dict[int, ClaimedDrive] = {}
     try:
@@ -206,9 +205,7 @@ class ClaimedDrive(KnownDrive):
     ) -> None:
         """Write down that a run will overwrite the drive; durable when it returns.
 
-        Raises:
-            TargetError: something else uses the drive by now, or that can't be written, so nothing
-                may be written to the drive.
+        After a ``TargetError`` (others use the drive by now) nothing may be written to it.
         """
         self._guard.require_unused()
         identity, known = self._claim.identity, self._guard.counts
@@ -261,12 +258,7 @@ class ClaimedDrive(KnownDrive):
         self._write(replace(self._notes(), conditioning=conditioning))
 
     def purge(self, method: PurgeMethod) -> Mapping[str, Any]:
-        """Discard all blocks, or format the namespace; see the protocol.
-
-        Raises:
-            TargetError: another namespace would lose its data too, or that can't be ruled out, or
-                the drive refuses.
-        """
+        """Discard all blocks, or format the namespace; see the protocol."""
         notes = replace(self._notes(), conditioning=None)
         path = self._claim.identity.path
         self._write(notes)  # first: a kill must not leave a purged drive that counts as prepared
@@ -284,12 +276,9 @@ class ClaimedDrive(KnownDrive):
         }
 
     def _format(self) -> str:
-        folder = numbered_block_folder(self._claim.identity.major_minor)
         try:
             with closing(NvmeAdmin(self._controller)) as device:
-                if folder is None:
-                    raise PowerError(f"sysfs no longer shows {self.target.path}")  # noqa: TRY301
-                command = format_namespace(device, read_int(folder / "nsid"))
+                command = format_namespace(device, read_int(self._guard.folder / "nsid"))
         except (PowerError, OSError, ValueError) as error:
             raise TargetError(
                 f"{self.target.path} is not formatted: {error}; use workload.purge=discard"
@@ -323,9 +312,7 @@ class ClaimedDrive(KnownDrive):
 def read_nvme(controller: str, namespace: int, node: Path) -> NvmeFacts:
     """Return what the guard has to know of an NVMe drive, by its own admin queue.
 
-    Raises:
-        PowerError: the drive does not tell.
-        OSError: its device can't be used.
+    Raises ``PowerError`` if the drive does not tell, ``OSError`` if its device can't be used.
     """
     with closing(NvmeAdmin(controller)) as device:
         smart = read_smart(device)

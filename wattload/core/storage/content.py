@@ -104,10 +104,7 @@ def read_content(
     """Return what is on a drive and on each of its partitions; reads some 4 MB.
 
     The ``serial`` decides which blocks are sampled. ``nonces`` are those of the runs that wrote to
-    this drive.
-
-    Raises:
-        TargetError: something can't be read.
+    this drive. Raises ``TargetError`` if something can't be read.
     """
     nodes = flush(identity.path, partitions, roots)
     found = tuple(each for node in nodes for each in _signatures(node))
@@ -124,10 +121,7 @@ def read_content(
 def flush(path: Path, partitions: Sequence[Partition], roots: Roots = LIVE) -> list[Path]:
     """Have the kernel write what it still keeps in memory; return a drive's and partitions' nodes.
 
-    Neither samples nor counts have what it keeps.
-
-    Raises:
-        TargetError: a node is missing, or can't be read.
+    Neither samples nor counts have what it keeps. Raises ``TargetError`` if a node can't be read.
     """
     try:
         nodes = [path, *(partition_node(each, roots) for each in partitions)]
@@ -164,10 +158,8 @@ def _signatures(node: Path) -> Iterator[Signature]:
     command = ["wipefs", "--no-act", "--json", str(node)]
     try:
         done = subprocess.run(
-            command, capture_output=True, check=False, timeout=_TIMEOUT_S, env=environment
+            command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environment
         )
-        if done.returncode:
-            raise ValueError(done.stderr.decode(errors="replace").strip() or "wipefs failed")
         listed = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
         for each in listed:
             kind, offset_bytes = _plain(each["type"]), int(each["offset"], 16)
@@ -181,6 +173,9 @@ def _signatures(node: Path) -> Iterator[Signature]:
         raise TargetError(
             f"wipefs is not installed, so signatures on {node} can't be read; install util-linux"
         ) from error
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip() or "wipefs failed"
+        raise TargetError(f"signatures on {node} can't be read: {reason}") from error
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
         raise TargetError(f"signatures on {node} can't be read by wipefs: {error}") from error
 

@@ -26,14 +26,8 @@ _GUID_BYTES = 16
 def has_efi_partition(disk: BinaryIO, block_bytes: int) -> bool:
     """Return whether the partition table of an open disk has an EFI system partition.
 
-    The backup of a GPT is looked at where the GPT itself is gone.
-
-    Args:
-        disk: the disk, opened for reading.
-        block_bytes: the size of its logical blocks, by which a GPT is laid out.
-
-    Raises:
-        OSError: it can't be read.
+    A GPT is laid out by logical blocks of ``block_bytes``; its backup is looked at where the GPT
+    itself is gone. Raises ``OSError`` if the disk can't be read.
     """
     first = disk.read(_FIRST_BYTES)
     table = first[_MBR_TABLE : _MBR_TABLE + 4 * _MBR_ENTRY_BYTES]

@@ -394,7 +394,8 @@ def extent_map(path: Path) -> ExtentMap:
         except OSError as error:
             if error.errno not in _NO_FIEMAP:
                 raise
-            return ExtentMap((size_bytes - sum(_data_runs(descriptor, size_bytes))) or None, None)
+            runs_bytes = sum(end - start for start, end in data_runs(descriptor, size_bytes))
+            return ExtentMap((size_bytes - runs_bytes) or None, None)
     finally:
         os.close(descriptor)
     packed = (_RUN.pack(run.logical, run.physical, run.length, run.is_written) for run in runs)
@@ -441,8 +442,11 @@ def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
         yield last
 
 
-def _data_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
-    """Yield the bytes of each run between two holes."""
+def data_runs(descriptor: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield where each run of data between two holes starts and ends, in bytes, by lseek(2).
+
+    A file system without holes reports all bytes as data.
+    """
     position = 0
     while position < size_bytes:
         try:
@@ -452,4 +456,4 @@ def _data_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
                 raise
             return
         position = os.lseek(descriptor, start, os.SEEK_HOLE)
-        yield position - start
+        yield start, position

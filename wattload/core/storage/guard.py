@@ -23,11 +23,7 @@ from pathlib import Path
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.io import DeviceIdentity
 from wattload.core.record.target import BlockNode
-from wattload.core.storage.block_stack import (
-    EFI_PARTITION,
-    controllers_in,
-    system_drives,
-)
+from wattload.core.storage.block_stack import EFI_PARTITION, controllers_in, system_drives
 from wattload.core.storage.content import Content, IsSealed, flush, read_content
 from wattload.core.storage.device_users import find_users, lock_holder, process_name
 from wattload.core.storage.efi import has_efi_partition
@@ -155,7 +151,7 @@ class Guard:
         self._read_nvme = read_nvme
         self._is_sealed = is_sealed
         self._roots = roots
-        self._folder = disk_folder(self.identity.path, roots)[1]
+        self.folder = disk_folder(self.identity.path, roots)[1]
 
     @property
     def overwritten(self) -> tuple[str, ...]:
@@ -182,8 +178,7 @@ class Guard:
     def claim(self) -> Claim:
         """Return the exclusive right to overwrite the drive.
 
-        Raises:
-            TargetError: the first reason why it is refused; nothing is changed or held.
+        Raises ``TargetError`` with the first refusal; then nothing is changed or held.
         """
         for step in self._first_steps():
             _refuse(step)
@@ -207,21 +202,17 @@ class Guard:
         return self._read_content(self.name, self.log.nonces | {nonce})
 
     def read_counts(self) -> WriteCounts:
-        """Return what counts the writes to the drive now.
-
-        Raises:
-            TargetError: something of it can't be read.
-        """
+        """Return what counts the writes to the drive now; raises ``TargetError``."""
         path, drive_bytes, file_ns = self.identity.path, None, None
-        flush(path, partitions(self._folder), self._roots)
+        flush(path, partitions(self.folder), self._roots)
         try:
             if self._stack.kind == "loop":
-                file = backing_path(path, self._folder, read_backing(path), self._roots)
+                file = backing_path(path, self.folder, read_backing(path), self._roots)
                 file_ns = file.stat().st_ctime_ns
             if self.nvme is not None and (self.nvme.controller_count or 0) <= 1:
                 # Another controller of the drive has a count of its own.
                 drive_bytes = self._nvme_facts().written_bytes
-            counts = read_counts(self._folder.name, self._devices, self._roots)
+            counts = read_counts(self.folder.name, self._devices, self._roots)
             return replace(counts, drive_bytes=drive_bytes, file_ns=file_ns)
         except (WattloadError, OSError, ValueError) as error:
             raise TargetError(
@@ -236,7 +227,7 @@ class Guard:
 
     def _drive(self) -> Iterator[Refusal]:
         """Yield why it is not a whole drive that this run can write."""
-        path, folder = self.identity.path, self._folder
+        path, folder = self.identity.path, self.folder
         if words := kind_text(self._stack):
             yield Refusal(f"{path} is {words}; name the whole drive under it")
         if read_int(folder / "ro"):
@@ -259,7 +250,7 @@ class Guard:
 
     def _owner(self) -> Iterator[Refusal]:
         path = self.identity.path
-        self.name = drive_name(path, self._folder, self._stack, self._roots)
+        self.name = drive_name(path, self.folder, self._stack, self._roots)
         if not self._permission.serials:
             yield Refusal(
                 f"{path} is {self.words}, all of which would be overwritten; give target.serial= "
@@ -274,7 +265,7 @@ class Guard:
 
     def _system(self) -> Iterator[Refusal]:
         path, system = self.identity.path, system_drives(self._roots)
-        held = system.disks.get(self._folder.name)
+        held = system.disks.get(self.folder.name)
         if held and held != EFI_PARTITION:
             yield Refusal(f"{path} holds the running system ({held}) and is never overwritten")
         elif system.unknown and not system.hidden:
@@ -293,7 +284,7 @@ class Guard:
         path = self.identity.path
         file = read_backing(path).file if self._stack.kind == "loop" else None
         controllers = frozenset(node.name for node in controllers_in(self._stack))
-        users = find_users(self._folder, controllers, file, self._roots)
+        users = find_users(self.folder, controllers, file, self._roots)
         self._hidden = tuple(users.hidden)
         for words in (*users.mounts, *users.others):
             yield Refusal(f"{path} is in use: {words}")
@@ -339,7 +330,7 @@ class Guard:
             )
 
     def _nvme_facts(self) -> NvmeFacts:
-        controller, namespace = controllers_in(self._stack)[0], read_int(self._folder / "nsid")
+        controller, namespace = controllers_in(self._stack)[0], read_int(self.folder / "nsid")
         return self._read_nvme(controller.name, namespace, self.identity.path)
 
     def _hosts(self) -> Iterator[Refusal]:
@@ -357,7 +348,7 @@ class Guard:
 
     def _other_hosts(self) -> Iterator[str]:
         if self._stack.kind != "namespace":
-            if reason := attachment_text(self._stack, self._folder):
+            if reason := attachment_text(self._stack, self.folder):
                 yield reason
             return
         names = [node.name for node in controllers_in(self._stack)]
@@ -440,11 +431,11 @@ class Guard:
         if self._stack.kind == "loop":
             path = self.identity.path
             backing = read_backing(path)
-            file = backing_path(path, self._folder, backing, self._roots)
+            file = backing_path(path, self.folder, backing, self._roots)
             size_bytes = self.identity.size_bytes
             return not holds_data_outside(path, file, backing, size_bytes, content.explained)
-        if self._folder.name.startswith("zram"):
-            columns = read_text(self._folder / "mm_stat").split()
+        if self.folder.name.startswith("zram"):
+            columns = read_text(self.folder / "mm_stat").split()
             return columns[_ZRAM_STORED] == columns[_ZRAM_SAME] == "0"
         return False
 
@@ -462,7 +453,7 @@ class Guard:
     def _read_content(self, name: DriveName, nonces: frozenset[int]) -> Content:
         return read_content(
             self.identity,
-            partitions(self._folder),
+            partitions(self.folder),
             serial=name.serial,
             nonces=nonces,
             is_sealed=self._is_sealed,
@@ -483,11 +474,7 @@ class Claim:
     """
 
     def __init__(self, identity: DeviceIdentity) -> None:
-        """Take it.
-
-        Raises:
-            TargetError: something else holds the drive, or another drive has taken its name.
-        """
+        """Take it; raises ``TargetError`` if others hold the drive, or another has its name."""
         self.identity = identity
         path = identity.path
         with ExitStack() as held:

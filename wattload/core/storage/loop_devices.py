@@ -6,7 +6,6 @@ have several names, or have lost its name, or be one of another mount namespace.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import stat
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import TargetError
+from wattload.core.storage.file_system import data_runs
 from wattload.core.sysfs import LIVE, Roots, major_minor, numbered_block_folder, read_text
 
 _LOOP_GET_STATUS64 = 0x4C05
@@ -56,9 +56,7 @@ def read_backing(node: Path) -> Backing:
 def backing_path(node: Path, folder: Path, backing: Backing, roots: Roots = LIVE) -> Path:
     """Return the path of the regular file behind a loop device.
 
-    Raises:
-        TargetError: it is a device, or no longer at its path.
-        OSError: sysfs does not show the path.
+    Raises ``TargetError`` if it is a device, or no longer at its path.
     """
     if backing.special:
         number = major_minor(backing.special)
@@ -88,30 +86,17 @@ def holds_data_outside(
 ) -> bool:
     """Return whether the backing file has data that is not in the ``known`` ranges of the device.
 
-    A hole of a sparse file proves that nothing is there (``SEEK_DATA`` of lseek(2)). A file system
-    without holes reports all bytes as data.
-
-    Raises:
-        OSError: the file can't be read, or its holes are not shown.
+    A hole of a sparse file proves that nothing is there. Raises ``OSError`` if none are shown.
     """
     with node.open("rb") as device:
         os.fsync(device)  # what was written to the device, and is not in the file yet
-    first, end = backing.offset_bytes, backing.offset_bytes + size_bytes
+    first = backing.offset_bytes
     with path.open("rb") as file:
-        at = _next_data(file.fileno(), first)
-        while at is not None and at < end:
-            inside = [last for start, last in known if start <= at - first < last]
-            if not inside:
-                return True
-            at = _next_data(file.fileno(), first + max(inside))
+        for start, end in data_runs(file.fileno(), first + size_bytes):
+            at = max(start - first, 0)
+            while at < min(end - first, size_bytes):
+                ends = [last for begin, last in known if begin <= at < last]
+                if not ends:
+                    return True
+                at = max(ends)
     return False
-
-
-def _next_data(descriptor: int, offset: int) -> int | None:
-    """Return where the next data of a file starts, ``None`` if a hole reaches up to its end."""
-    try:
-        return os.lseek(descriptor, offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        raise

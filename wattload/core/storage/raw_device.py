@@ -72,11 +72,7 @@ def disk_folder(path: str | Path, roots: Roots = LIVE) -> tuple[Path, Path]:
 
 
 def read_identity(node: Path, folder: Path) -> DeviceIdentity:
-    """Return the identity of a device from its folder in sysfs, without opening it.
-
-    Raises:
-        TargetError: its size or block size can't be read.
-    """
+    """Return a device's identity from its folder in sysfs; raises ``TargetError`` without one."""
     try:
         size_bytes = read_int(folder / "size") * SECTOR_BYTES
         block_bytes = read_int(folder / "queue/logical_block_size")
@@ -115,11 +111,7 @@ def is_present(identity: DeviceIdentity, roots: Roots = LIVE) -> bool:
 
 
 def require_same(descriptor: int, identity: DeviceIdentity) -> None:
-    """Compare an open device with the one that was chosen.
-
-    Raises:
-        TargetError: another device has taken its name, or its size has changed.
-    """
+    """Raise ``TargetError`` if an open device is not the one that was chosen, or as it was."""
     folder = numbered_block_folder(major_minor(os.fstat(descriptor).st_rdev))
     if folder is None:
         raise TargetError(f"sysfs no longer shows {identity.path}; start again")
@@ -160,11 +152,7 @@ def partitions(folder: Path) -> tuple[Partition, ...]:
 
 
 def partition_node(partition: Partition, roots: Roots = LIVE) -> Path:
-    """Return the device node of a partition.
-
-    Raises:
-        OSError: there is none here, or it is another device.
-    """
+    """Return a partition's device node; raises ``OSError`` if it is missing or another device."""
     node = roots.top / "dev" / partition.name
     found = node.stat()
     if not stat.S_ISBLK(found.st_mode) or major_minor(found.st_rdev) != partition.major_minor:
@@ -218,11 +206,7 @@ class DriveName:
 
 
 def drive_name(node: Path, folder: Path, stack: BlockNode, roots: Roots = LIVE) -> DriveName:
-    """Return what a drive is known by.
-
-    Raises:
-        TargetError: it can't be told from other drives.
-    """
+    """Return what a drive is known by; raises ``TargetError`` if nothing tells it from others."""
     try:
         if stack.kind == "namespace":
             return _namespace_name(node, folder)

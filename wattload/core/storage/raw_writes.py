@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import getpass
 import hashlib
 import json
 import os
@@ -31,7 +30,7 @@ from pydantic_core import from_json
 from wattload.core.base_models import first_fault
 from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, TargetError
-from wattload.core.files import Folder, open_folder, sync_folder
+from wattload.core.files import Folder, open_folder, sync_folder, user_name
 from wattload.core.power import SMART, WRITTEN_STEP_BYTES
 from wattload.core.storage.raw_device import disk_sequence
 from wattload.core.sysfs import (
@@ -146,7 +145,7 @@ class Begin:
     covered_bytes: int
     devices: Mapping[str, int]
     time_utc: str = field(default_factory=utc_text)
-    user: str = field(default_factory=lambda: f"{_user()} ({os.getuid()})")
+    user: str = field(default_factory=lambda: f"{user_name(os.getuid())} ({os.getuid()})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,22 +253,14 @@ class RawWriteLog:
         return self.folder / LOG_NAME
 
     def of_drive(self, serial: str) -> DriveLog:
-        """Return the rows of a drive.
-
-        Raises:
-            TargetError: the log was changed by others, or can't be read.
-        """
+        """Return the rows of a drive; raises ``TargetError`` if others changed the log."""
         rows = [row for row in self._rows() if row["serial"] == serial]
         begins = tuple(self._row(_BEGIN, row) for row in rows if row["event"] == "begin")
         ends = {row["run_id"]: self._row(_END, row) for row in rows if row["event"] == "end"}
         return DriveLog(begins=begins, ends=ends)
 
     def begin(self, row: Begin) -> None:
-        """Add a row that survives a power cut; without it nothing may be written.
-
-        Raises:
-            TargetError: it can't be written.
-        """
+        """Add a row that survives a power cut; without it nothing may be written."""
         self._append({"event": "begin", **_BEGIN.dump_python(row, mode="json")})
 
     def end(
@@ -280,18 +271,10 @@ class RawWriteLog:
         own_bytes: int | None = None,
         left: WriteCounts | None = None,
     ) -> None:
-        """Add the end of a run, once for each of its drives.
+        """Add the end of a run, once for each of its drives; a run without a row is left alone.
 
         Whoever finishes a run calls it: the run itself, its sampler, or the next one to start.
-
-        Args:
-            run_id: the run's; a run without a row is left alone.
-            status: how it ended.
-            own_bytes: what it wrote to its only drive by its own count, if it completed.
-            left: the counts of that drive, read by the run while it held it.
-
-        Raises:
-            TargetError: the log can't be read or written.
+        ``own_bytes`` and ``left`` are those of ``End``.
         """
         rows = [row for row in self._rows() if row["run_id"] == run_id]
         ended = {row["serial"] for row in rows if row["event"] == "end"}
@@ -424,11 +407,7 @@ def counted_bytes(
 
 
 def read_counts(name: str, devices: Sequence[str], roots: Roots = LIVE) -> WriteCounts:
-    """Return the kernel's counts of the writes to a drive, of that ``name``, and its ``devices``.
-
-    Raises:
-        OSError: procfs does not show which boot this is.
-    """
+    """Return the kernel's counts of the writes to a drive, by ``name``, and its ``devices``."""
     folder = block_folder(name, roots)
     return WriteCounts(
         boot_id=read_text(roots.proc / "sys/kernel/random/boot_id"),
@@ -455,13 +434,6 @@ def _grown_bytes(begin: Begin, left: WriteCounts | None) -> int | None:
 def _digest(before: str, row: Mapping[str, Any]) -> str:
     text = json.dumps([before, row], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
