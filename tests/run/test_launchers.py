@@ -287,6 +287,21 @@ def test_a_launcher_that_numbers_no_ranks_of_a_host_is_enough(tmp_path: Path) ->
     assert record_of(tmp_path).workload.rank_count == 2
 
 
+def test_a_launcher_whose_number_of_processes_was_removed_is_refused(tmp_path: Path) -> None:
+    program = command(tmp_path, *NULL)
+    need_mpi()
+    done = start(tmp_path, [mpirun(), "-n", "2", "env", "-u", "PMI_SIZE", *program])
+    sentences = {line for line in done.stderr.splitlines() if line.startswith("wattload: ")}
+    assert len(sentences) == 2  # one of each process, none of which runs alone
+    assert not run_folders(tmp_path / "runs")
+    assert sentences == {
+        f"wattload: a launcher numbered this process (PMI_RANK={rank}), but PMI_SIZE is not set, "
+        "so how many it started is unknown; keep both variables, remove both, or set ranks=1 to "
+        "run this process alone"
+        for rank in (0, 1)
+    }
+
+
 def test_ranks_that_another_launcher_numbered_too_are_refused(tmp_path: Path) -> None:
     need_mpi()
     words = command(tmp_path, *NULL, ranks=2)

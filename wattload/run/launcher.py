@@ -24,6 +24,12 @@ _SIZES = {
 """Variables with the number of processes of a job, and who sets them."""
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+_SIZED = {
+    "PMI_RANK": "PMI_SIZE",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_RANK": "MV2_COMM_WORLD_SIZE",
+}
+"""Launchers that set the first always set the second too."""
 _STEP_SIZE, _STEP_RANK = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
 _OF_PMIX = ("PMIX_NAMESPACE", "PMIX_RANK")
 
@@ -49,6 +55,12 @@ def job_sizes() -> Sequence[JobSize]:
     if _is_in_step():
         found.append((_STEP_SIZE, SRUN))
     return [JobSize(int(os.environ[name]), name, who) for name, who in found]
+
+
+def lost_size() -> tuple[str, str] | None:
+    """Return a variable that numbers this process, and that of the missing number of processes."""
+    given = ((rank, size) for rank, size in _SIZED.items() if os.environ.get(rank))
+    return next(((rank, size) for rank, size in given if not os.environ.get(size)), None)
 
 
 def is_rank() -> bool:

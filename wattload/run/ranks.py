@@ -29,7 +29,7 @@ from wattload.core.errors import (
 )
 from wattload.core.installation import install_command
 from wattload.core.interrupts import unlink_shared_memory, wait_for_reader
-from wattload.run.launcher import SRUN, JobSize, job_sizes
+from wattload.run.launcher import SRUN, JobSize, job_sizes, lost_size
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -65,11 +65,19 @@ def connect(ranks: int | None, *, measures: bool = True) -> Communicator:
 
     Raises:
         MissingExtraError: a launcher started several processes and mpi4py is not installed.
-        ConfigError: MPI connects another number of processes than the launcher started.
+        ConfigError: MPI connects another number of processes than the launcher started, or that
+            number is unknown.
     """
     sizes = job_sizes()
     if ranks == 1 or all(size.processes <= 1 for size in sizes):
-        return LocalCommunicator()
+        lost = lost_size() if measures and ranks != 1 else None
+        if lost is None:
+            return LocalCommunicator()
+        rank, size = lost
+        raise ConfigError(
+            f"a launcher numbered this process ({rank}={os.environ[rank]}), but {size} is not set, "
+            f"so how many it started is unknown; keep both variables, remove both, {ALONE}"
+        )
     with interrupts.blocked(), _deadline(CONNECT_TIMEOUT_S):
         try:
             mpi = _initialized()
