@@ -98,7 +98,7 @@ class DglSampler:
         self._graph = None
 
     @staticmethod
-    def _edges(block: Any, title: tuple[str, str, str]) -> SampledEdges:  # noqa: ANN401
+    def _edges(block: Any, title: tuple[str, str, str]) -> SampledEdges:  # noqa: ANN401 - DGL has no types
         offsets, sources, _ = block.adj_tensors("csc", etype=title)
         return SampledEdges(_numbers(offsets), _numbers(sources))
 

@@ -196,7 +196,7 @@ def compiled(gpu: str) -> bytes:
     return kernels.compiled(native.architecture(gpu))
 
 
-def _sampled(found: Any, step_ns: int | None) -> tuple[Histogram | None, str]:  # noqa: ANN401
+def _sampled(found: Any, step_ns: int | None) -> tuple[Histogram | None, str]:  # noqa: ANN401 - a C type
     """Return the latencies of sampled requests, or why they are not known."""
     counts = np.array(found.counts, dtype=np.uint64)
     if not counts.any():

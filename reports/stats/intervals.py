@@ -242,7 +242,11 @@ def bca_ends(samples: tuple[tuple[float, ...], ...], confidence: float) -> tuple
     return float(ends.low), float(ends.high)
 
 
-def _bca(samples: Sequence[Sequence[float]], confidence: float, **resamples: Any) -> Any:  # noqa: ANN401
+def _bca(
+    samples: Sequence[Sequence[float]],
+    confidence: float,
+    **resamples: Any,
+) -> Any:  # noqa: ANN401 - scipy has no types
     import numpy as np
     from scipy.stats import bootstrap
 

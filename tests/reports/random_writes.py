@@ -99,8 +99,8 @@ def _steady(made: Writes, rounds: Rounds) -> tuple[int, int, int] | None:
     first = int(np.searchsorted(edges, made.range_bytes))
     last = int(np.searchsorted(edges, 1.25 * made.range_bytes))
     start_ns = int(rounds.edges_ns[0])
-    ends = (start_ns + round(float(rounds.edges_s[i]) * NS_PER_S) for i in (first, last))
-    return int(edges[last] - edges[first]), *ends  # type: ignore[return-value]
+    start, end = (start_ns + round(float(rounds.edges_s[i]) * NS_PER_S) for i in (first, last))
+    return int(edges[last] - edges[first]), start, end
 
 
 def _record(made: Writes, base: RunRecord, rounds: Rounds) -> RunRecord:

@@ -122,7 +122,7 @@ def recorded(bin_count: int) -> PhaseRecorder:
                 marks.append(phase.mark())
         now_ns = START_NS + bin_count * BIN_NS
         phase.add_part("steady", marks[len(marks) * 2 // 3], phase.mark())
-    setattr(phases, "time", time)  # noqa: B010
+    setattr(phases, "time", time)  # noqa: B010 - as above
     return recorder
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -62,7 +64,7 @@ def test_a_folder_that_was_never_born_goes_whenever_its_process_was_killed(tmp_p
     for step in range(MANY):
         runs = tmp_path / str(step)
         runs.mkdir()
-        ended = child(lambda runs=runs, step=step: make(runs, killed_at=step))  # type: ignore[misc]
+        ended = child(partial(make, runs, killed_at=step))
         left += len(hidden(runs))
         remove_unborn(runs)
         assert hidden(runs) == []
@@ -79,8 +81,8 @@ def test_a_folder_whose_process_lives_stays(tmp_path: Path) -> None:
     def work() -> None:
         mkdir = os.mkdir
 
-        def held(*given: object, **more: object) -> None:
-            mkdir(*given, **more)  # type: ignore[arg-type]
+        def held(*given: Any, **more: Any) -> None:
+            mkdir(*given, **more)
             os.write(there[1], b".")
             os.read(go_on[0], 1)
 

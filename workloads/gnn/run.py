@@ -440,7 +440,7 @@ def _device_of(job: Job) -> torch.device:
         return torch.device("cpu")
     for number in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(number)
-        parts = (found.pci_domain_id, found.pci_bus_id, found.pci_device_id)  # type: ignore[attr-defined]
+        parts = (found.pci_domain_id, found.pci_bus_id, found.pci_device_id)  # type: ignore[attr-defined]  # torch
         if "{:04x}:{:02x}:{:02x}.0".format(*parts) == job.gpu.address.lower():
             torch.cuda.set_device(number)
             return torch.device("cuda", number)

@@ -145,7 +145,7 @@ def test_a_thread_that_uses_the_drive_is_found(
 ) -> None:
     script = Template(THREAD).substitute(flags=flags, maps=maps, ends=ends)
     with holding(bench.device, script) as process:
-        assert (not os.listdir(f"/proc/{process}/task/{process}/fd")) == ends  # noqa: PTH208
+        assert (not os.listdir(f"/proc/{process}/task/{process}/fd")) == ends  # noqa: PTH208 - names
         found = bench.refused(*EVERY_NAME)
     assert f"process {process} (python" in found
     assert f"has it {'mapped' if maps else 'open'} for writing; end that first" in found

@@ -34,7 +34,6 @@ def test_a_setting_out_of_range_is_named(settings: dict[str, Any], message: str)
         open_engine(Config(**settings))
 
 
-@pytest.mark.skipif(not library.library_path().exists(), reason="the engine is not built")
 @pytest.mark.parametrize("diskless", [False, True])
 def test_auto_takes_the_native_engine(diskless: bool) -> None:
     engine = open_engine(Config(block_bytes=65536, queue_depth=2, pollers=2), diskless=diskless)

@@ -36,13 +36,8 @@ from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import (
     backend_unavailable,
     choose_backend,
-    library_path,
 )
 from wattload.loaders.engine.plan import needed_bytes
-
-pytestmark = pytest.mark.skipif(
-    not library_path().exists(), reason="the engine is not built: make setup builds it"
-)
 
 FILE_BACKENDS = ("io_uring", "pread")
 

@@ -29,13 +29,9 @@ from wattload.loaders.aligned_io import aligned_buffer, direct_alignment
 from wattload.loaders.direct.config import Config
 from wattload.loaders.direct.loader import FileReader
 from wattload.loaders.engine.engine import IOEngine
-from wattload.loaders.engine.library import backend_unavailable, library_path
+from wattload.loaders.engine.library import backend_unavailable
 
 ROOT = Path(__file__).parents[3]
-
-pytestmark = pytest.mark.skipif(
-    not library_path().exists(), reason="the engine is not built: make setup builds it"
-)
 
 
 def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

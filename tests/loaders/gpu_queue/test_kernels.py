@@ -135,7 +135,7 @@ def test_bindings_without_a_library_are_named(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError('Failure finding "libnvrtc.so.13"')
 
     bindings = ModuleType("cuda.bindings")
-    bindings.nvrtc = SimpleNamespace(nvrtcVersion=version)  # type: ignore[attr-defined]
+    bindings.nvrtc = SimpleNamespace(nvrtcVersion=version)  # type: ignore[attr-defined]  # a made-up module
     monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
     with pytest.raises(MissingExtraError, match=r"needs NVRTC, which is not .*\[cuda\]"):

@@ -60,7 +60,7 @@ class Host:
 
 
 def settle(host: Host, **settings: float) -> Settled:
-    config = Busy(**settings)  # type: ignore[arg-type]
+    config = Busy(**settings)  # type: ignore[arg-type]  # one has a text, which is not set
     peak = Peak(traffic_bytes_per_s=PEAK_BYTES, copied_bytes_per_s=50e9, units_per_s=8e6)
     return Settling(
         config,
