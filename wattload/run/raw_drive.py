@@ -36,11 +36,7 @@ from wattload.power.control.journal import default_state_folder
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.identify import identify_namespace
 from wattload.power.nvme.logs import DATA_UNIT_BYTES, read_smart
-from wattload.power.nvme.namespaces import (
-    format_namespace,
-    is_reserved,
-    read_controller_count,
-)
+from wattload.power.nvme.namespaces import format_namespace, is_reserved, read_controller_count
 from wattload.run.config import RunConfig
 
 _BLKDISCARD = 0x1277
@@ -263,8 +259,10 @@ class ClaimedDrive(KnownDrive):
         path = self._claim.identity.path
         self._write(notes)  # first: a kill must not leave a purged drive that counts as prepared
         sent = self._format() if method == "format" else self._discard()
-        done = {"last_format" if method == "format" else "last_trim": utc_text()}
-        self._write(replace(notes, **done))
+        if method == "format":
+            self._write(replace(notes, last_format=utc_text()))
+        else:
+            self._write(replace(notes, last_trim=utc_text()))
         content = self._guard.reread(self.nonce)
         if content is None:
             raise TargetError(f"{path} can't be read after the purge")
