@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import time
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from queue import Full, Queue
@@ -84,10 +84,14 @@ def chunks_of(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def unpack(path: Path, chunks: Iterable[bytes | memoryview]) -> Generator[bytes, None, None]:
+def unpack(
+    path: Path,
+    chunks: Iterable[bytes | memoryview],
+    padded: Callable[[int], None] = lambda _: None,
+) -> Generator[bytes, None, None]:
     """Yield the text of a gz file whose bytes come in ``chunks``; members may follow each other.
 
-    Zero bytes at the end are padding, as for gzip(1).
+    Zero bytes at the end are padding, as for gzip(1). ``padded`` is called with their number.
 
     Raises:
         DataError: the file is cut short or damaged, or something else follows; it names the byte.
@@ -121,6 +125,8 @@ def unpack(path: Path, chunks: Iterable[bytes | memoryview]) -> Generator[bytes,
             f"{path} is cut short: its gz data ends at byte {offset}, before the end of the text; "
             "copy it again"
         )
+    if padding is not None:
+        padded(offset - padding)
 
 
 def _decompress(member: zlib._Decompress, data: bytes, path: Path, offset: int) -> bytes:

@@ -93,13 +93,14 @@ class Content:
     """What was read of a file; ``line_count`` includes a last line without a line end.
 
     ``unpacked_bytes`` is the size of the text in a gz file, whose lines are counted; ``None`` for
-    any other file.
+    any other file. ``padding_bytes`` are zero bytes after the gz data.
     """
 
     size_bytes: int
     sha256: str
     crc32: int
     line_count: int
+    padding_bytes: int
     unpacked_bytes: int | None = None
 
     @property
@@ -192,7 +193,7 @@ def content_of(path: Path, moved: Callable[[int], None]) -> Content:
         OSError: it can't be read, or is a symbolic link.
     """
     sha256, crc32 = hashlib.sha256(), 0
-    size_bytes = text_bytes = line_count = 0
+    size_bytes = text_bytes = line_count = padding_bytes = 0
     last = _LINE_END
     buffer = np.empty(READ_BYTES, dtype=np.uint8)
 
@@ -205,15 +206,19 @@ def content_of(path: Path, moved: Callable[[int], None]) -> Content:
             moved(count)
             yield buffer[:count].data
 
+    def padded(count: int) -> None:
+        nonlocal padding_bytes
+        padding_bytes = count
+
     with open(path, "rb", buffering=0, opener=open_regular) as file:
-        for piece in unpack(path, chunks()) if is_gz(path) else chunks():
+        for piece in unpack(path, chunks(), padded) if is_gz(path) else chunks():
             text = np.frombuffer(piece, np.uint8)
             line_count += int(np.count_nonzero(text == _LINE_END))
             text_bytes += text.size
             last = int(text[-1])
     line_count += last != _LINE_END
     unpacked_bytes = text_bytes if is_gz(path) else None
-    return Content(size_bytes, sha256.hexdigest(), crc32, line_count, unpacked_bytes)
+    return Content(size_bytes, sha256.hexdigest(), crc32, line_count, padding_bytes, unpacked_bytes)
 
 
 def digests_check(files: Sequence[VerifiedFile]) -> Check:

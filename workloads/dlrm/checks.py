@@ -466,7 +466,7 @@ def sample_check(samples: Sequence[SampleComparison], draw: int) -> Check:
         sentence=(
             f"{drawn} of {groups} row groups, drawn by this run, were converted again in plain "
             f"Python: {different} of their {compared} rows differ from the output"
-            + ("." if is_equal else f"; the first is {first}.")
+            + (f"; the first is {first}." if first else ".")
         ),
         figures={
             "draw": f"{draw:016x}",

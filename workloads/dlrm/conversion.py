@@ -6,6 +6,7 @@ conversion with the same key keeps it, and counts it apart from its own work.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from wattload.core.checks.io import written_extents_check
+from wattload.core.errors import DataError
 from wattload.core.files import sync_folder
 from wattload.core.io import Extent
 from wattload.core.record.results import Check
@@ -38,6 +40,7 @@ from wattload.loaders.converters import (
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
+    INTEGERS,
     ROW_BYTES,
     Part,
     Span,
@@ -61,6 +64,7 @@ from wattload.results.dlrm import (
     TO_ROWS,
     PhaseWork,
 )
+from wattload.results.quantity import counted
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
 from wattload.workloads.dlrm.tasks import (
     ColumnTask,
@@ -176,7 +180,30 @@ class Conversion:
             name=name,
             label=label,
         )
+        self._require_rows(done)
         found.converted.append(done)
+
+    def _require_rows(self, done: Sequence[Converted]) -> None:
+        """Raise ``DataError`` on all ranks for a day file of which no line is a row."""
+        counts = [
+            (part.source, each.row_count, each.dropped_count)
+            for part, each in zip(self._parts, done, strict=True)
+        ]
+        rows: Counter[Path] = Counter()
+        dropped: Counter[Path] = Counter()
+        for source, row_count, dropped_count in chain.from_iterable(
+            self._context.communicator.all_gather(counts)
+        ):
+            rows[source] += row_count
+            dropped[source] += dropped_count
+        for source, count in dropped.items():
+            if not rows[source]:
+                raise DataError(
+                    f"{source}: none of its {counted(count, 'line')} is a row, so "
+                    "workload.bad_rows=drop would leave nothing of it; a row is a label, "
+                    f"{len(INTEGERS)} integers and {len(CATEGORICALS)} hex ids in ASCII, separated "
+                    "by tabs; convert the file, or take it out of workload.source"
+                )
 
     def _pack(self, found: ConversionResult, label: str) -> None:
         done = self._step(

@@ -503,6 +503,15 @@ class Dlrm:
         if marked:
             files = f"{marked[0]} begins" if len(marked) == 1 else f"{len(marked)} day files begin"
             yield f"{files} with a UTF-8 byte order mark, which belongs to no row and was skipped."
+        padded = [file for file in days.gz_files if file.content.padding_bytes]
+        if padded:
+            count = sum(file.content.padding_bytes for file in padded)
+            files = (
+                f"{padded[0].path} has {count} zero bytes after its"
+                if len(padded) == 1
+                else f"{len(padded)} day files have {count} zero bytes after their"
+            )
+            yield f"{files} gz data, which were ignored."
         workers = self._workers(context) * context.communicator.world_size
         gz_count = len(days.gz_files)
         if gz_count % workers:

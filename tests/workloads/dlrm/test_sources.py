@@ -19,6 +19,7 @@ from wattload.loaders.data.criteo_day_files import ID_MODULUS, pack_row, parse_l
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.data.target_folder import clean
 from wattload.loaders.native.config import Config as NativeConfig
+from wattload.results.quantity import counted
 from wattload.workloads.dlrm.config import BadRows, Dense, Pack
 
 MARK = b"\xef\xbb\xbf"
@@ -65,9 +66,11 @@ def test_all_of_these_become_the_rows_of_their_lines(
     assert facts_of(outcome).dropped_count == 0
     packed = [path for path in outputs(tmp_path) if path.suffix == ".bin"]
     assert b"".join(path.read_bytes() for path in packed) == rows_of(*DAYS, DAYS[1])
-    assert [remark for remark in outcome.remarks if "mark" in remark] == [
-        "2 day files begin with a UTF-8 byte order mark, which belongs to no row and was skipped."
+    skipped = [
+        "2 day files begin with a UTF-8 byte order mark, which belongs to no row and was skipped.",
+        f"{tmp_path}/real/day_8.gz has 70000 zero bytes after its gz data, which were ignored.",
     ]
+    assert [each for each in outcome.remarks if each.endswith(("skipped.", "ignored."))] == skipped
 
 
 @each_loader
@@ -119,6 +122,34 @@ def test_these_are_refused_in_one_sentence(
     with pytest.raises(DataError, match=reason) as caught:
         lived(workload, context_at(tmp_path))
     assert "\n" not in str(caught.value)
+    assert outputs(tmp_path) == []
+
+
+@each_loader
+@pytest.mark.parametrize("columnar", [True, False])
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("day_1", DAYS[1].decode().encode("utf-16"), 401),
+        ("day_1", b"not one row", 1),
+        ("day_1.gz", gzip.compress(DAYS[1].replace(b"\t", b",") * 9), 3600),
+    ],
+)
+def test_a_file_of_which_every_line_would_be_dropped_is_refused(
+    loader: ConverterConfig, name: str, text: bytes, lines: int, tmp_path: Path, *, columnar: bool
+) -> None:
+    source = source_of(tmp_path, {"day_0": DAYS[0], name: text})
+    workload = dlrm(
+        loader, source=source, bad_rows=BadRows.drop, columnar=columnar, block_bytes=1 << 16
+    )
+    with pytest.raises(DataError) as caught:
+        lived(workload, context_at(tmp_path))
+    assert str(caught.value) == (
+        f"{source}/{name}: none of its {counted(lines, 'line')} is a row, so "
+        "workload.bad_rows=drop would leave nothing of it; a row is a label, 13 "
+        "integers and 26 hex ids in ASCII, separated by tabs; convert the file, "
+        "or take it out of workload.source"
+    )
     assert outputs(tmp_path) == []
 
 
