@@ -53,6 +53,13 @@ class TargetLock:
                 ) from error
             except TargetError:
                 raise
+            except PermissionError as error:
+                path = target_path / DATA_FOLDER_NAME
+                path = path if path.exists() else target_path
+                raise TargetError(
+                    f"user {os.geteuid()} may not write to {path}, which belongs to user "
+                    f"{path.stat().st_uid}; run as a user who may, or choose another target"
+                ) from error
             except OSError as error:
                 raise TargetError(
                     f"{target_path / DATA_FOLDER_NAME / LOCK_NAME} can't be locked: "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.second_user import as_other, need_second_user, shared_folder
 from wattload.__main__ import main
 from wattload.loaders.data.data_folder import DataFolder
 from wattload.loaders.data.target_folder import TargetLock
@@ -98,6 +99,22 @@ def test_a_folder_that_can_not_be_read_keeps_no_other_from_being_emptied(
     assert captured.err.count("\n") == 1
     assert not whole.exists()
     assert (broken / "data").exists()
+
+
+def test_data_of_another_user_are_refused_with_both_users(capsys: Captured) -> None:
+    need_second_user()
+    with shared_folder() as target:
+        folder = make(target, "a")
+
+        def clean() -> None:
+            assert main(["clean", str(target)]) == 2
+            assert capsys.readouterr().err == (
+                f"wattload: user {os.geteuid()} may not write to {target}/wattload-data, which "
+                "belongs to user 0; run as a user who may, or choose another target\n"
+            )
+
+        as_other(clean)
+        assert (folder / "data").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file immutable")
