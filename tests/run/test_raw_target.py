@@ -338,6 +338,22 @@ def test_a_plan_ends_with_the_command_that_may_overwrite(drive: Drive) -> None:
     assert "; 1 earlier run on this host wrote " in drive.plan(f"target.serial={drive.image}")
 
 
+def test_a_refused_run_names_all_reasons_at_once(drive: Drive) -> None:
+    must("mkfs.ext4", "-q", "-U", "11111111-2222-3333-4444-555555555555", str(drive.device))
+    before = digest(drive.device)
+    words = (*WRITER, "target=block", f"target.path={drive.device}")
+    done = run(drive.folder, *words, ranks=1, seconds=DEADLINE_S)
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"wattload: {drive.device} is a loop device of ")
+    assert first.endswith("the path of its backing file (losetup --list shows it)")
+    assert second == (
+        f"  also        {drive.device} holds ext4; to overwrite it, set "
+        "target.overwrite=[ext4:11111111-2222-3333-4444-555555555555]"
+    )
+    assert digest(drive.device) == before
+
+
 def test_a_raw_drive_has_no_data_to_generate_or_to_clean(drive: Drive) -> None:
     words = [sys.executable, "-m", "wattload"]
     variables = ["env", "-C", str(drive.folder), *_variables(drive.folder)]

@@ -157,7 +157,7 @@ def test_a_drive_that_does_not_tell_its_health_is_refused(nvme: FakeNvme) -> Non
     [
         ({"critical_warning": 4}, "reports a critical warning (0x04)"),
         ({"spare_percent": 10}, "has 10 % of its spare left, and its threshold is 10 %"),
-        ({"percentage_used": 100}, "has used 100 % of its endurance; target.overwrite= must name"),
+        ({"percentage_used": 100}, "has used 100 % of its endurance; name another drive, or, "),
         ({"is_shareable": True}, "another host may write to it"),
         ({"is_reserved": True}, "is reserved by a host"),
         ({"controller_count": 2}, "has 2 controllers in its subsystem"),

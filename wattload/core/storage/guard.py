@@ -223,7 +223,7 @@ class Guard:
         return (self._drive, self._owner, self._system, self._users)
 
     def _last_steps(self) -> tuple[Callable[[], Iterator[Refusal]], ...]:
-        return (self._health, self._hosts, self._unseen, self._content, self._wear)
+        return (self._health, self._hosts, self._unseen, self._wear, self._content)
 
     def _drive(self) -> Iterator[Refusal]:
         """Yield why it is not a whole drive that this run can write."""
@@ -446,7 +446,7 @@ class Guard:
         if WORN not in self._permission.overwrite:
             yield Refusal(
                 f"{self.identity.path} has used {self.nvme.percentage_used} % of its endurance; "
-                f"target.overwrite= must name {WORN} to use it further",
+                f"name another drive, or, to wear it out further, add {WORN} to target.overwrite=",
                 can_be_lifted=True,
             )
 

@@ -245,7 +245,8 @@ def _loop_name(node: Path, folder: Path, roots: Roots) -> DriveName:
     part = f"+{backing.offset_bytes}" if backing.offset_bytes else ""
     serial = f"loop:{backing.device}:{backing.inode}{part}"
     accepted = frozenset({serial, str(path)})
-    return DriveName(serial=serial, accepted=accepted, hint="the path of its backing file")
+    hint = "the path of its backing file (losetup --list shows it)"
+    return DriveName(serial=serial, accepted=accepted, hint=hint)
 
 
 def _memory_name(folder: Path, roots: Roots) -> DriveName:
