@@ -4,8 +4,9 @@ For machines that the tests don't have. Run it by hand, on an idle machine:
 
     .venv/bin/python -m tools.every_workload /mnt/ssd --repeat 5
 
-A workload that wattload refuses is named, left out and counted: one that needs a GPU where there is
-none, or one that uses a single GPU.
+A demo run takes 11 to 63 s. Runs are made with one GPU, and where there are several, with all of
+them. A workload that wattload refuses is named, left out and counted: one that needs a GPU where
+there is none, or one that uses a single GPU.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from wattload.cli.summary import check_counts
 from wattload.core.host.gpus import list_gpus
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
+from wattload.core.units import format_bytes, format_seconds
 from wattload.results.labels import label
-from wattload.results.quantity import quantity
+from wattload.results.quantity import counted, quantity
 from wattload.results.reading import judged
 from wattload.run.compose import options
 
 GOOD, REFUSED = 0, 2
+RUN_S = (11, 63)
+"""How long the shortest and the longest demo run took on machines with one and with four GPUs."""
 WATTLOAD = (sys.executable, "-m", "wattload", "run", "--json")
 
 
@@ -39,19 +43,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("target", type=Path, help="a folder on the drive under test")
     parser.add_argument("settings", nargs="*", help="settings of each run, such as loader=mmap")
-    parser.add_argument("--workloads", default=",".join(options("workload")), metavar="A,B")
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each workload")
-    parser.add_argument("--runs", default="runs", help="where the records go")
-    parser.add_argument("--gpus", type=int, default=len(list_gpus()), help="default: all")
+    parser.add_argument(
+        "--workloads",
+        default=",".join(options("workload")),
+        metavar="A,B",
+        help="the workloads to run; default: all",
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each workload; default: 1")
+    parser.add_argument("--runs", default="runs", help="the folder of the records; default: runs")
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        default=len(list_gpus()),
+        help="run with one GPU, and with this number; default: all of the machine",
+    )
     arguments = parser.parse_args(argv)
     if not arguments.target.is_dir():
         parser.error(
             f"{arguments.target} is no folder; create it on the drive under test, or mount that"
         )
-    print(f"{arguments.gpus} GPUs, {os.cpu_count()} CPUs, Linux {platform.release()}")
+    workloads = arguments.workloads.split(",")
+    counts = sorted({1, max(arguments.gpus, 1)})
+    run_count = len(counts) * len(workloads) * arguments.repeat
+    least_s, most_s = (seconds * run_count for seconds in RUN_S)
+    free = format_bytes(shutil.disk_usage(arguments.target).free)
+    print(
+        f"target {arguments.target} with {free} free, scale demo, {counted(run_count, 'run')} in "
+        f"about {format_seconds(least_s)} to {format_seconds(most_s)}; {arguments.gpus} GPUs, "
+        f"{os.cpu_count()} CPUs, Linux {platform.release()}"
+    )
     good = bad = left_out = 0
-    for count in sorted({1, max(arguments.gpus, 1)}):
-        for workload in arguments.workloads.split(","):
+    for count in counts:
+        for workload in workloads:
             for _ in range(arguments.repeat):
                 text, status = _run(arguments, workload, count)
                 print(f"{workload:<18}{text}", flush=True)
@@ -60,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                     break  # it would be refused again
                 good += status == GOOD
                 bad += status != GOOD
-    print(f"{good} runs ended with exit status 0, {bad} did not, {left_out} were left out")
+    print(
+        f"{counted(good, 'run')} ended with exit status 0, {bad} did not, {left_out} were left out"
+    )
     return int(bad > 0 or good == 0)
 
 

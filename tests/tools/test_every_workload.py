@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -35,7 +36,11 @@ def test_a_run_has_a_line_with_its_status_and_checks(
     capsys.readouterr()
     words = [str(target), "--runs", str(runs), "--workloads", "null", "--gpus", "0"]
     assert every_workload.main([*words, "--repeat", "2"]) == 0
-    found = lines(capsys)
+    first, *found, _ = capsys.readouterr().out.splitlines()
+    assert re.match(
+        rf"target {target} with .*B free, scale demo, 2.runs in about 22 s to 2 min 06 s; 0 GPUs, ",
+        first,
+    )
     assert len(found) == len(list(runs.glob("*/record.json"))) == 2
     assert all(each.startswith("null ") and "1 process, exit 0" in each for each in found)
     assert all(re.search(r"checks: [0-9]+ passed$", each) for each in found)
@@ -115,7 +120,7 @@ def test_a_refusal_on_several_gpus_is_counted(
     words = [str(tmp_path), "--workloads", "checkpoint", "--gpus", "2"]
     assert every_workload.main(words) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "1 runs ended with exit status 0, 0 did not, 1 were left out"
+    assert last == "1 run ended with exit status 0, 0 did not, 1 were left out"
 
 
 def test_several_gpus_get_a_process_and_a_folder_each(
@@ -139,4 +144,5 @@ def test_several_gpus_get_a_process_and_a_folder_each(
 
 def test_the_host_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every_workload.main([str(tmp_path), "--repeat", "0"])
-    assert capsys.readouterr().out.startswith(f"{len(list_gpus())} GPUs, ")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert f"; {len(list_gpus())} GPUs, {os.cpu_count()} CPUs, Linux " in first
