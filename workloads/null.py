@@ -1,4 +1,4 @@
-"""A workload without I/O, which measures the harness and not a drive."""
+"""A workload without I/O, which measures wattload itself and not a drive."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Null:
     def run(self, context: RunContext) -> Outcome:
         with context.phase("nothing"):
             context.communicator.barrier()
-        return Outcome(remarks=("The null workload moves no data; it measures the harness.",))
+        return Outcome(
+            remarks=("The null workload moves no data; it measures what wattload needs by itself.",)
+        )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Return no checks: nothing was delivered."""

@@ -172,8 +172,11 @@ def test_several_causes_are_counted_apart() -> None:
 
 def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     record = record_of(check("a\x1b[31m", "fail"), label="A\x1b[2J")
-    text = str(shown(record, capsys))
+    text = "\n".join(shown(record, capsys).values())
     assert "\x1b" not in text
+    assert r"A\x1b[2J" in text
+    assert r"a\x1b[31m" in text
+    assert "u001b" not in text, "one form in all output"
 
 
 class Terminal(io.StringIO):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattload.cli.escapes import printable
 from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.host_paths import on_host
 from wattload.core.power import OTHER_SCOPES
@@ -31,7 +32,6 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
-from wattload.reports.sanitize import sanitize
 from wattload.reports.sections.wording import target_text
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
@@ -78,7 +78,7 @@ def print_line(record: RunRecord) -> None:
     parts = [*rates, energy, check_counts(record.checks, causes=False)]
     text = ", ".join(part for part in parts if part)
     failed = [line for line in failures(record.checks) if line.label.strip() == "failed"]
-    print_lines("", [Line(sanitize(record.comparison.arm or record.label), text), *failed])
+    print_lines("", [Line(printable(record.comparison.arm or record.label), text), *failed])
 
 
 def title(record: RunRecord) -> str:
@@ -89,7 +89,7 @@ def title(record: RunRecord) -> str:
     outcome = f", but {counted(failed, 'check')} failed" if failed else ""
     return (
         f"{workload.name}, {loader}scale {workload.scale}{ranks}, "
-        f"label {sanitize(record.label)}: {record.status}{outcome}"
+        f"label {printable(record.label)}: {record.status}{outcome}"
     )
 
 
@@ -103,7 +103,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     job = [Line(line.label, own.pop(line.label, line.text)) for line in _job(record)]
     yield from (line for line in job[:-1] if line.text)
     yield from (Line(name, text) for name, text in own.items())
-    yield job[-1]
+    yield from (line for line in job[-1:] if line.text)
     yield from energy_lines(record)
     yield Line("checks", check_counts(record.checks))
     yield from failures(record.checks)
@@ -115,13 +115,13 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
 
 def _job(record: RunRecord) -> Iterator[Line]:
     """Yield what a run did; the last line is its CPU time."""
-    targets = listed([sanitize(target_text(each.facts)) for each in record.targets])
+    targets = listed([printable(target_text(each.facts)) for each in record.targets])
     yield Line("target", targets)
     if path := counted_text(record):
         yield Line("path", path)
     phases = leading(record)
     yield Line("bytes", _moved(record, phases))
-    yield Line("time", _times(record))
+    yield Line("time", _times(record, phases))
     rates = _rates(record)
     for metric in rates:
         parts = [_value(metric), *_latency(record, metric.phase)]
@@ -140,17 +140,21 @@ def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
         for words, moved in (("read", read_bytes), ("written", written_bytes))
         if moved
     ]
-    moved = " and ".join(parts) or "none"
+    if not parts:
+        return "none"
+    moved = " and ".join(parts)
     active_s = sum(phase.active_s for phase in phases)
     within = "" if overlap(phases) else f" in {quantity(active_s, Unit.SECONDS)} of timed phases"
     return f"{moved}{within}"
 
 
-def _times(record: RunRecord) -> str:
+def _times(record: RunRecord, phases: Sequence[Phase]) -> str:
     """Return how long the run took by the wall clock, beside what its timed phases leave out."""
     if record.wall_s is None:
         return "unknown"
     whole = format_seconds(record.wall_s)
+    if not any(phase.read_bytes or phase.written_bytes for phase in phases):
+        return f"{whole} for the whole run"
     return f"{whole} for the whole run, with data generation, idle times, ceilings and checks"
 
 
@@ -202,7 +206,7 @@ def _cpu(record: RunRecord, phases: Sequence[Phase]) -> str:
     ]
     if len(parts) == 1:
         return parts[0][1]
-    return ", ".join(f"{text} ({name})" for name, text in parts) or "no bytes moved"
+    return ", ".join(f"{text} ({name})" for name, text in parts)
 
 
 def energy_lines(record: RunRecord) -> Iterator[Line]:
@@ -281,13 +285,13 @@ def failures(checks: Sequence[Check]) -> Iterator[Line]:
     """Yield each failed check with its finding, then the names of the others to look at."""
     for check in checks:
         if check.verdict == "fail":
-            yield Line("  failed", sanitize(f"{check.name}: {check.sentence}"), "bold red")
+            yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
     warned = [check.name for check in checks if check.verdict == "warn"]
     if warned:
-        yield Line("  warned", sanitize(", ".join(warned)), "yellow")
+        yield Line("  warned", printable(", ".join(warned)), "yellow")
     unmade = [c.name for c in checks if c.verdict == "not_checked" and not c.cause]
     if unmade:
-        yield Line("  unchecked", sanitize(", ".join(unmade)), "cyan")
+        yield Line("  unchecked", printable(", ".join(unmade)), "cyan")
 
 
 def details(record: RunRecord) -> Iterator[Line]:
@@ -296,13 +300,13 @@ def details(record: RunRecord) -> Iterator[Line]:
         if metric.headline:
             yield Line("figure", f"{label(metric.name, metric.unit)}: {metric.meaning}")
     for remark in record.workload.remarks:
-        yield Line("remark", sanitize(remark))
-    yield Line("power", sanitize(record.power.choice))
+        yield Line("remark", printable(remark))
+    yield Line("power", printable(record.power.choice))
     for check in record.checks:
         if check.verdict in ("warn", "not_checked"):
             unmade = "not applied" if check.cause else "unchecked"
             name = "warned" if check.verdict == "warn" else unmade
-            yield Line(name, sanitize(f"{check.name}: {check.sentence}"))
+            yield Line(name, printable(f"{check.name}: {check.sentence}"))
 
 
 def print_comparison(runs: Sequence[Run], journal: Path) -> None:
@@ -340,7 +344,7 @@ def _table(subject: Subject, group: Group) -> Table:
                 _figure(rows[key], arm) if key in rows else NOT_MEASURED for key in shown.values()
             ]
             at = [part.value] if parts[0].axis else []
-            table.add_row("", *at, sanitize(arm), str(len(of_arm)), *cells)
+            table.add_row("", *at, printable(arm), str(len(of_arm)), *cells)
     return table
 
 
@@ -396,7 +400,7 @@ def _result(row: Row, part: Point, group: Group) -> Iterator[Line]:
     """Yield the ratio and the verdict; at a point of a sweep in one line."""
     name = row.quantity.label
     if not group.is_pair:
-        yield Line("verdict", sanitize(f"{name}: {row.words} ({row.reason})"))
+        yield Line("verdict", printable(f"{name}: {row.words} ({row.reason})"))
         return
     found = answer("energy" if row.quantity.is_energy else "speed", row, tuple(group.arms))
     interval = f" ({found.interval_text})" if found.interval_text else ""
@@ -406,9 +410,9 @@ def _result(row: Row, part: Point, group: Group) -> Iterator[Line]:
     if part.axis:
         at = f"{name} at {part.axis} = {part.value}"
         parts = "; ".join(text for text in (verdict, ratio) if text)
-        yield Line("verdict", sanitize(f"{at}: {parts}"), style)
+        yield Line("verdict", printable(f"{at}: {parts}"), style)
         return
     if ratio:
         note = f"; {found.note}" if found.note else ""
-        yield Line("ratio", sanitize(f"{name}: {ratio}{note}"))
-    yield Line("verdict", sanitize(f"{name}: {verdict}"), style)
+        yield Line("ratio", printable(f"{name}: {ratio}{note}"))
+    yield Line("verdict", printable(f"{name}: {verdict}"), style)
