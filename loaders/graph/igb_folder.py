@@ -21,10 +21,11 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from ctypes import c_uint64
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -96,33 +97,36 @@ class IgbFolder:
 
         Raises:
             DataError: a file is missing, has another size than its header says, or another type of
-                values.
+                values. Its notes are the faults of further files.
         """
         self.path = Path(path)
         self._folder = self.path / "processed"
         is_heterogeneous = (self._folder / "author").is_dir()
         types = _TYPES if is_heterogeneous else _TYPES[:1]
-        self._features = [_features(self._folder / name / "node_feat.npy") for name in types]
+        given = _RELATIONS if is_heterogeneous else _RELATIONS[:1]
+        titles = [f"{_TYPES[start]}__{name}__{_TYPES[end]}" for name, start, end in given]
+        labels_path = self._folder / "paper" / "node_label_19.npy"
+        *found, labels = _read_all(
+            *(partial(_features, self._folder / name / "node_feat.npy") for name in types),
+            *(partial(_edge_list, self._folder / title / "edge_index.npy") for title in titles),
+            partial(_read_header, labels_path, np.dtype("<f4")),
+        )
+        self._features, self._edges = found[: len(types)], found[len(types) :]
         counts = [each.shape[0] for each in self._features]
         node_types = tuple(NodeType(*each) for each in zip(types, counts, strict=True))
-        self._edges = []
         relations: list[Relation] = []
-        for name, source, destination in _RELATIONS if is_heterogeneous else _RELATIONS[:1]:
-            title = f"{_TYPES[source]}__{name}__{_TYPES[destination]}"
-            edges = _edge_list(self._folder / title / "edge_index.npy")
-            self._edges.append(edges)
+        for edges, (name, source, destination) in zip(self._edges, given, strict=True):
             loops = counts[source] if source == destination else 0
             count = edges.shape[0]
             relations.append(Relation(source, name, destination, count + loops, 0, 0))
             if is_heterogeneous:
                 relations.append(Relation(destination, f"rev_{name}", source, count, 0, 0))
         self.shape = GraphShape("igbh" if is_heterogeneous else "igb", node_types, tuple(relations))
-        labels = _read_header(self._folder / "paper" / "node_label_19.npy", np.dtype("<f4"))
         has_numbers = labels.dtype.kind in "iuf" and not labels.is_by_columns
         if not has_numbers or math.prod(labels.shape) != counts[0]:
             raise DataError(
                 f"{labels.path} has {labels.dtype} of shape {labels.shape}, a number for each of "
-                f"{counts[0]} papers is needed"
+                f"{counts[0]} papers is needed; {_REMEDY}"
             )
         self._label_file = labels
 
@@ -258,11 +262,30 @@ class _Lists:
         self.indices[self.indptr[1:] - np.uint64(1)] = np.arange(len(self._next), dtype=np.uint32)
 
 
+def _read_all(*readers: Callable[[], _Array]) -> list[_Array]:
+    """Return all arrays; raises the first ``DataError``, with the others as its notes."""
+    found: list[_Array] = []
+    wrong: list[DataError] = []
+    for read in readers:
+        try:
+            found.append(read())
+        except DataError as error:
+            wrong.append(error)
+    if wrong:
+        for other in wrong[1:]:
+            wrong[0].add_note(f"  also        {other}")
+        raise wrong[0]
+    return found
+
+
 def _features(path: Path) -> _Array:
     """Return where the rows of a type are; a symbolic link is resolved: its file is measured."""
-    found = _read_header(path.resolve(), np.dtype("<f4"), width=WIDTH)
+    measured = Path(os.path.realpath(path))  # Path.resolve() raises for a loop of links
+    found = _read_header(measured, np.dtype("<f4"), width=WIDTH)
     is_convertible = found.dtype.kind in "iuf" and found.shape[1:] == (WIDTH,)
     _require_form(found, "<f4", (WIDTH,), f"rows of {WIDTH} float32", is_convertible=is_convertible)
+    if not found.shape[0]:
+        raise DataError(f"{found.path} has no rows; {_REMEDY}")
     return found
 
 
@@ -316,13 +339,17 @@ def _read_header(
                 read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
                 shape, is_fortran, dtype = read(file)
             except ValueError as error:
-                raise DataError(f"{path} has a damaged header of numpy: {error}") from error
+                raise DataError(
+                    f"{path} has a damaged header of numpy ({error}); {_REMEDY}"
+                ) from error
             if dtype.hasobject:
                 raise DataError(f"{path} has pickled objects, which are never read, not numbers")
             by_columns = is_fortran and len(shape) > 1
             found = _Array(path, file.tell(), dtype, shape, by_columns)
         elif raw_dtype is None:
-            raise DataError(f"{path} is not a file of numpy: it does not start with its magic word")
+            raise DataError(
+                f"{path} is not a file of numpy: it does not start with its magic word; {_REMEDY}"
+            )
         else:
             row_bytes = raw_dtype.itemsize * (width or 1)
             shape = (size_bytes // row_bytes, *((width,) if width else ()))
@@ -369,8 +396,14 @@ def _wrong_edge(
 
 def _open(path: Path) -> BinaryIO:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise DataError(f"{path} is not a regular file; a file of IGB is needed there")
         return path.open("rb")
     except FileNotFoundError as error:
         raise DataError(
             f"{path} is missing; a folder of IGB has it, as <root>/small for workload.source"
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{path} can't be read ({error.strerror}); a file of IGB is needed there"
         ) from error

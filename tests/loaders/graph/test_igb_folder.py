@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import zlib
@@ -163,6 +164,12 @@ LABELS = "paper/node_label_19.npy"
         (LABELS, lambda p: write(p, np.zeros(8, np.int64)), "int64 of.* each of 9 papers"),
         (LABELS, lambda p: write(p, np.array(["a"] * PAPERS)), "<U1 of.* each of 9 papers"),
         (LABELS, lambda p: np.save(p, np.array([{}] * PAPERS)), "pickled objects"),
+        (FEATURES, lambda p: os.truncate(p, 0), "has no rows; download"),
+        (FEATURES, lambda p: os.truncate(p, 40), "damaged header of numpy.*download"),
+        (FEATURES, lambda p: (p.unlink(), p.mkdir()), "is not a regular file"),
+        (EDGES, lambda p: (p.unlink(), os.mkfifo(p)), "is not a regular file"),
+        (FEATURES, lambda p: (p.unlink(), p.symlink_to(p)), "can't be read .Too many levels"),
+        (EDGES, lambda p: (p.unlink(), p.symlink_to(p)), "can't be read .Too many levels"),
     ],
 )
 def test_incomplete_folders_are_refused_at_once(
@@ -173,6 +180,18 @@ def test_incomplete_folders_are_refused_at_once(
     with pytest.raises(DataError, match=message) as caught:
         IgbFolder(tmp_path)
     assert str(path) in str(caught.value)
+
+
+def test_all_wrong_files_are_named_at_once(tmp_path: Path) -> None:
+    folder = make(tmp_path) / "processed"
+    np.save(folder / FEATURES, features("paper").astype(np.float16))
+    (folder / EDGES).unlink()
+    truncate(folder / LABELS)
+    with pytest.raises(DataError, match=r"node_feat\.npy has float16 ") as caught:
+        IgbFolder(tmp_path)
+    missing, short = caught.value.__notes__
+    assert missing.startswith(f"  also        {folder / EDGES} is missing; ")
+    assert short.startswith(f"  also        {folder / LABELS} has ")
 
 
 @pytest.mark.parametrize(
