@@ -68,6 +68,8 @@ _INTEGER = re.compile(rb"-?[0-9]+\Z")
 _HEX_ID = re.compile(rb"[0-9a-fA-F]{8}\Z")
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
+SHOWN_BYTES = 32
+"""Of a wrong field, in an error."""
 COUNTING_BYTES = 1 << 20
 
 
@@ -410,7 +412,7 @@ def size_files(table_rows: Sequence[int]) -> dict[str, bytes]:
 
 def _label(text: bytes) -> int:
     if text not in {b"0", b"1"}:
-        raise ValueError(f"{LABEL} is {text!r}; it must be 0 or 1")
+        raise ValueError(f"{LABEL} is {_shown(text)}; it must be 0 or 1")
     return int(text)
 
 
@@ -418,7 +420,7 @@ def _count(name: str, text: bytes) -> int:
     if not text:
         return 0
     if not _INTEGER.match(text) or not _INT32_MIN <= int(text) <= _INT32_MAX:
-        raise ValueError(f"{name} is {text!r}; it must be empty or a 32-bit whole number")
+        raise ValueError(f"{name} is {_shown(text)}; it must be empty or a 32-bit whole number")
     return max(int(text), 0)
 
 
@@ -426,7 +428,7 @@ def _id(name: str, text: bytes) -> int:
     if not text:
         return 0
     if not _HEX_ID.match(text):
-        raise ValueError(f"{name} is {text!r}; it must be empty or 8 hex digits")
+        raise ValueError(f"{name} is {_shown(text)}; it must be empty or 8 hex digits")
     return int(text, 16) % ID_MODULUS
 
 
@@ -519,3 +521,10 @@ def _lines_before(part: Part, offset: int) -> int:
             count += text.count(b"\n")
             offset -= len(text)
     return count
+
+
+def _shown(text: bytes) -> str:
+    """Return a field for an error: a damaged line may be one field of any length."""
+    if len(text) <= SHOWN_BYTES:
+        return repr(text)
+    return f"{text[:SHOWN_BYTES]!r} and {len(text) - SHOWN_BYTES} bytes more"

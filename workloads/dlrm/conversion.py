@@ -199,7 +199,7 @@ class Conversion:
         for source, count in dropped.items():
             if not rows[source]:
                 raise DataError(
-                    f"{source}: none of its {counted(count, 'line')} is a row, so "
+                    f"{source} has no row in {counted(count, 'line')}, so "
                     "workload.bad_rows=drop would leave nothing of it; a row is a label, "
                     f"{len(INTEGERS)} integers and {len(CATEGORICALS)} hex ids in ASCII, separated "
                     "by tabs; convert the file, or take it out of workload.source"

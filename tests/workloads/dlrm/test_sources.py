@@ -112,6 +112,10 @@ def test_all_of_these_become_the_rows_of_their_lines(
             rf"/day_0\.gz, line 401 \(byte of the text [0-9]+\): {BAD_LABEL}",
         ),
         ({"day_0": MARK + MARK + DAYS[0]}, rf"/day_0, line 1 \(byte 3\): {BAD_LABEL}"),
+        (
+            {"day_0": DAYS[0] + bytes(5_000) + DAYS[1]},
+            rf"line 401 \(byte {len(DAYS[0])}\): label is b'(\\x00){{32}}' and 4969 bytes more",
+        ),
         ({"day_0": DAYS[0][:-90]}, r"/day_0, line 400 .* columns where 40 are needed"),
     ],
 )
@@ -145,7 +149,7 @@ def test_a_file_of_which_every_line_would_be_dropped_is_refused(
     with pytest.raises(DataError) as caught:
         lived(workload, context_at(tmp_path))
     assert str(caught.value) == (
-        f"{source}/{name}: none of its {counted(lines, 'line')} is a row, so "
+        f"{source}/{name} has no row in {counted(lines, 'line')}, so "
         "workload.bad_rows=drop would leave nothing of it; a row is a label, 13 "
         "integers and 26 hex ids in ASCII, separated by tabs; convert the file, "
         "or take it out of workload.source"
