@@ -278,7 +278,11 @@ class RunLifecycle:
         targets = self._config.target.resolve(host=self._process.host)
         if self._config.target.is_block:
             if self._process.is_host_leader:
-                self._drives = claim_drives(self._config, targets)
+                try:
+                    self._drives = claim_drives(self._config, targets)
+                except TargetError as error:
+                    self._note_refusals(error, targets)
+                    raise
                 for drive in self._drives.values():
                     self._resources.callback(drive.close)
         elif self._world.rank == 0:
@@ -286,6 +290,13 @@ class RunLifecycle:
                 check_writable(target)
                 self._resources.callback(TargetLock.acquire(target.path).remove)
         return targets
+
+    def _note_refusals(self, error: TargetError, targets: tuple[Target, ...]) -> None:
+        """Note on a refusal why else the drives would be refused, so that all can be lifted."""
+        guards = inspect_drives(self._config, targets)[0].values()
+        for sentence in dict.fromkeys(each.sentence for found in guards for each in found.refusals):
+            if sentence != str(error):
+                error.add_note(f"  also        {sentence}")
 
     def _plan(self, targets: tuple[Target, ...], *, runs: bool = True) -> tuple[Workload, Context]:
         """Build the workload, make the preflight checks, and charge the writes to the drives.

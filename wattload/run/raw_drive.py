@@ -87,8 +87,7 @@ def inspect_drives(
 def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, ClaimedDrive]:
     """Return the drives of the block targets, by index; this process alone may overwrite them.
 
-    Raises ``TargetError`` if the guard refuses one; then none is held. Its notes are all other
-    refusals.
+    Raises ``TargetError`` if the guard refuses one; then none is held.
     """
     claimed: dict[int, ClaimedDrive] = {}
     try:
@@ -96,14 +95,9 @@ def claim_drives(config: RunConfig, targets: Sequence[Target]) -> dict[int, Clai
             if target.kind is TargetKind.BLOCK:
                 guard = guard_of(config, target)
                 claimed[target.index] = ClaimedDrive(target, guard, guard.claim())
-    except BaseException as error:
+    except BaseException:
         for drive in claimed.values():
             drive.close()
-        if isinstance(error, TargetError):
-            for guard in inspect_drives(config, targets)[0].values():
-                for refusal in guard.refusals:
-                    if refusal.sentence != str(error):
-                        error.add_note(f"  also        {refusal.sentence}")
         raise
     return claimed
 

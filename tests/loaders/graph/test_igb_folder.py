@@ -167,7 +167,7 @@ LABELS = "paper/node_label_19.npy"
         (FEATURES, lambda p: os.truncate(p, 0), "has no rows; download"),
         (FEATURES, lambda p: os.truncate(p, 40), "damaged header of numpy.*download"),
         (FEATURES, lambda p: (p.unlink(), p.mkdir()), "is not a regular file"),
-        (EDGES, lambda p: (p.unlink(), os.mkfifo(p)), "is not a regular file"),
+        (EDGES, lambda p: (p.unlink(), p.symlink_to("/dev/null")), "is not a regular file"),
         (FEATURES, lambda p: (p.unlink(), p.symlink_to(p)), "can't be read .Too many levels"),
         (EDGES, lambda p: (p.unlink(), p.symlink_to(p)), "can't be read .Too many levels"),
     ],
