@@ -17,6 +17,8 @@ from wattload.loaders.engine.load import EngineLoad, LoadCounts, Mode, copier
 
 CPUS = sorted(os.sched_getaffinity(0))
 THREAD_BYTES = 2 * MIB
+CHUNK_BYTES = 64 * 1024
+"""``CHUNK`` of ``load.c``."""
 
 
 @contextmanager
@@ -86,10 +88,10 @@ def test_a_stopped_load_stands_still() -> None:
         load.set(Mode.COPY)
         until_done(load, copied_bytes=MIB)
         load.set(Mode.STOP)
-        time.sleep(0.05)
         stopped = load.read().copied_bytes
-        time.sleep(0.05)
-        assert load.read().copied_bytes == stopped
+        time.sleep(0.1)
+        # Each thread ends the chunk that it has begun, however late it gets a core.
+        assert load.read().copied_bytes <= stopped + len(CPUS) * CHUNK_BYTES
 
 
 def test_each_thread_is_pinned_to_its_cpu() -> None:
