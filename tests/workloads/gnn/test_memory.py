@@ -37,7 +37,7 @@ def train(folder: Path, when: str, size_bytes: int) -> subprocess.CompletedProce
     (folder / "target").mkdir()
     words = (
         "run", "workload=gnn", "scale=demo", "workload.profile_steps=0", "workload.steps=1",
-        "power=none",
+        "workload.hidden=8", "workload.fanouts=[2,2,2]", "accelerator.device=none", "power=none",
         f"target.path={folder}/target", f"runs={folder}/runs",
     )  # fmt: skip
     return subprocess.run(
