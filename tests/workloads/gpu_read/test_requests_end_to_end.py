@@ -11,6 +11,7 @@ import pytest
 from tests.run.running import launched, record_of, run, until
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
+from wattload.loaders.block_reads import LEAST_CLOCK_STEPS
 from wattload.loaders.gpu_queue.config import DRIVER
 from wattload.results.gpu_read.facts import Run
 from wattload.results.gpu_read.figures import bottleneck, seen_in_flight
@@ -140,20 +141,23 @@ def test_a_cache_is_in_every_count(cached: RunRecord) -> None:
 
 
 def test_latencies_of_few_steps_of_the_clock_are_missing(tmp_path: Path, emulated: Path) -> None:
+    step_ns = 5_000_000
     path = str(emulated)
-    done = run(tmp_path, *WITH_CACHE, LD_LIBRARY_PATH=path, EMULATED_CLOCK_STEP_NS="20000000")
+    done = run(tmp_path, *WITH_CACHE, LD_LIBRARY_PATH=path, EMULATED_CLOCK_STEP_NS=str(step_ns))
     assert done.returncode == 0, done.stderr
     record = record_of(tmp_path)
-    [metric] = [each for each in judged(record).metrics if each.name == "mean_latency_s"]
-    assert metric.value is None
-    step_s = known(record).facts.ranks[0].clock_step_s
-    assert step_s is not None
+    found_s = known(record).facts.ranks[0].clock_step_s
+    assert found_s is not None
     # A thread that waits for a core misses steps, and finds a multiple.
-    step_ns = round(step_s * NS_PER_S)
-    assert step_ns > 0
-    assert step_ns % 20_000_000 == 0
-    assert f"the GPU's clock has steps of {step_ns} ns" in metric.missing["value"]
+    found_ns = round(found_s * NS_PER_S)
+    assert found_ns > 0
+    assert found_ns % step_ns == 0
     assert {row.kind for row in record.latencies} == {"read"}
+    [metric] = [each for each in judged(record).metrics if each.name == "mean_latency_s"]
+    if metric.value is None:
+        assert f"the GPU's clock has steps of {found_ns} ns" in metric.missing["value"]
+    else:  # on a machine so busy that half of the reads take 20 steps
+        assert metric.value * NS_PER_S >= LEAST_CLOCK_STEPS * found_ns / 2
 
 
 def test_caches_of_several_processes_are_counted_together(tmp_path: Path, emulated: Path) -> None:
