@@ -8,6 +8,7 @@ each needs a call of the program for each. Its own log says when its timed block
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +49,8 @@ MEMORY = Path("/dev/shm")
 OUTPUT = "output"
 JOURNAL = "reads.jsonl"
 COMMAND = "command.txt"
+COUNTED = "WATTLOAD_DLIO_COUNTED"
+"""The variable with a file that is locked until all counts have been read; see ``held``."""
 _WORKLOAD = "wattload"
 _SETTINGS = {
     # Without a launcher Open MPI 4 starts a daemon, and fails on hosts without ssh.
@@ -107,9 +110,11 @@ def train(
             settings = workload_settings(config, training, data)
             inner.write(f"{_WORKLOAD}.yaml", json.dumps(settings, indent=2) + "\n")
         own.write(COMMAND, shlex.join(command) + "\n")
+        counted = held.enter_context((folder / COMMAND).open("rb"))
+        fcntl.flock(counted, fcntl.LOCK_EX)
         program = Program(command, folder, _environment(config, training, folder))
         held.callback(program.end)
-        blocks = _follow(program, training, window)
+        blocks = _follow(program, training, window, lambda: fcntl.flock(counted, fcntl.LOCK_UN))
         if status := program.status():
             raise RunError(
                 f"dlio-benchmark {_ending(status)}: {program.last_error_line() or 'no output'}; "
@@ -143,8 +148,15 @@ def train(
     )
 
 
-def _follow(program: Program, training: Training, window: TimedWindow | None) -> list[_Block]:
+def _follow(
+    program: Program,
+    training: Training,
+    window: TimedWindow | None,
+    all_are_counted: Callable[[], object],
+) -> list[_Block]:
     """Follow the program's log to its end; return its blocks, each a phase of ``window``.
+
+    ``all_are_counted`` is called when the counts of the last block have been read.
 
     A phase's bytes are those of the files of its batches, counted when a rank logs a batch as
     processed. What the last lines of other ranks have is added at the end of the block, where rank
@@ -168,6 +180,8 @@ def _follow(program: Program, training: Training, window: TimedWindow | None) ->
                 start_ns = time_ns
             elif event == "Ending block":
                 blocks.append(_Block(start_ns, time_ns, program.counts()))
+                if len(blocks) == training.epochs:
+                    all_are_counted()
                 if phase is None:
                     continue
                 phase.moved(read_bytes=sum(left.values()))
@@ -209,7 +223,7 @@ def command_line(accelerators: int) -> list[str]:
         sys.executable,
         "-P",
         *("-m", "mpi4py"),
-        *("-m", "dlio_benchmark.main"),
+        *("-m", "wattload.loaders.dlio.held"),
         "--config-dir=config",
         f"workload={_WORKLOAD}",
         "hydra.run.dir=hydra",
@@ -312,7 +326,13 @@ def _environment(config: Config, training: Training, folder: Path) -> dict[str, 
         str(Path(wattload.__file__).absolute().parents[1]),
         *filter(None, [kept.get("PYTHONPATH")]),
     ]
-    return {**kept, **_SETTINGS, "PYTHONPATH": os.pathsep.join(ours), **reader.environment()}
+    return {
+        **kept,
+        **_SETTINGS,
+        **reader.environment(),
+        "PYTHONPATH": os.pathsep.join(ours),
+        COUNTED: str((folder / COMMAND).absolute()),
+    }
 
 
 def _ending(status: int) -> str:

@@ -24,6 +24,8 @@ from wattload.core.errors import RunError
 from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.dlio.config import Config
 from wattload.loaders.dlio.harness import COMMAND, JOURNAL, OUTPUT, train
+from wattload.loaders.dlio.program import Program
+from wattload.loaders.samples import ProcessCounts
 
 pytestmark = [needs_dlio, pytest.mark.slow]
 
@@ -52,6 +54,24 @@ def test_two_accelerators_are_two_processes(tmp_path: Path, reader: str, epochs:
         assert json.loads((folder / OUTPUT / kept).read_text())
     assert (folder / OUTPUT / "dlio.log").stat().st_size
     assert " -n 2 " in (folder / COMMAND).read_text()
+
+
+def test_it_does_not_end_before_its_counts_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = Program.counts
+
+    def late(program: Program) -> ProcessCounts:
+        """Read them late, as on a host without a free core: DLIO needs 0.1 s for its end."""
+        give_up_s = time.monotonic() + 3
+        while program._members() and time.monotonic() < give_up_s:
+            time.sleep(0.05)
+        return counts(program)
+
+    monkeypatch.setattr(Program, "counts", late)
+    training = make_training(tmp_path, accelerators=2)
+    result = train(Config(workers=1), training, tmp_path / "output", Window())
+    assert result.epochs[0].counts.cpu_s > 0
 
 
 def test_it_reads_the_files_in_our_order_through_our_reader(tmp_path: Path) -> None:

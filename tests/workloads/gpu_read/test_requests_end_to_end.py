@@ -152,10 +152,10 @@ def test_latencies_of_few_steps_of_the_clock_are_missing(tmp_path: Path, emulate
     found_ns = round(found_s * NS_PER_S)
     assert found_ns > 0
     assert found_ns % step_ns == 0
-    assert {row.kind for row in record.latencies} == {"read"}
     [metric] = [each for each in judged(record).metrics if each.name == "mean_latency_s"]
     if metric.value is None:
         assert f"the GPU's clock has steps of {found_ns} ns" in metric.missing["value"]
+        assert {row.kind for row in record.latencies} == {"read"}
     else:  # on a machine so busy that half of the reads take 20 steps
         assert metric.value * NS_PER_S >= LEAST_CLOCK_STEPS * found_ns / 2
 
