@@ -17,8 +17,12 @@ HERE = probe()
 
 HOG = """
 import sys
+from tests.workloads.gnn.making import SMALL
 from wattload.__main__ import main
+from wattload.loaders.graph import synthetic
 from wattload.workloads.gnn import run
+
+synthetic.SHAPES["igb_tiny"] = SMALL
 
 gathered, kept = run._Run._gathered, []
 
@@ -37,7 +41,8 @@ def train(folder: Path, when: str, size_bytes: int) -> subprocess.CompletedProce
     (folder / "target").mkdir()
     words = (
         "run", "workload=gnn", "scale=demo", "workload.profile_steps=0", "workload.steps=1",
-        "workload.hidden=8", "workload.fanouts=[2,2,2]", "accelerator.device=none", "power=none",
+        "workload.batch_seeds=20", "workload.hidden=8", "workload.fanouts=[2,2,2]",
+        "workload.memory_share=1", "accelerator.device=none", "power=none",
         f"target.path={folder}/target", f"runs={folder}/runs",
     )  # fmt: skip
     return subprocess.run(
