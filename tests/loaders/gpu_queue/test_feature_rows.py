@@ -40,7 +40,7 @@ ALL = np.arange(COUNT, dtype=np.uint64)
 def opened(plan: FeaturePlan, **changed: Any) -> QueueGatherer:
     """Return a gatherer of two threads."""
     values: dict[str, Any] = {
-        "pollers": 1, "requester_threads": 2, "host_rows": 0, "cache_rows": 0, "hang_s": 0.3,
+        "pollers": 1, "requester_threads": 2, "host_rows": 0, "cache_rows": 0,
     }  # fmt: skip
     return QueueGatherer(plan, RowsSetup(**values | changed), needs_gpu=False)
 
@@ -118,7 +118,7 @@ def test_another_row_than_asked_for_is_in_the_memory(large: FeaturePlan) -> None
 
 @pytest.mark.parametrize("fault", ["lost", "silent"])
 def test_a_read_without_an_answer_ends_the_gather(large: FeaturePlan, fault: str) -> None:
-    gatherer = opened(large, fault=fault)
+    gatherer = opened(large, fault=fault, hang_s=0.3)
     with pytest.raises(RunError, match=rf"requests unanswered for 0.3 s on {large.paths[0]}"):
         gather_all(gatherer, large)
     with pytest.raises(RunError, match="an earlier gather was ended"):

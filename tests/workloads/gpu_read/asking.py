@@ -15,6 +15,7 @@ from wattload.core.workload import Accelerator, Communicator
 from wattload.loaders.block_reads import BlockReader, ReadPlan
 from wattload.loaders.gpu.process import ProcessReader
 from wattload.loaders.gpu_queue.config import Config as Loader
+from wattload.loaders.gpu_queue.native import HANG_S
 from wattload.loaders.gpu_queue.reads import queue_way
 from wattload.workloads.gpu_read.config import Config
 from wattload.workloads.gpu_read.workload import GpuRead
@@ -27,7 +28,7 @@ class FaultyLoader(Loader):
     """Its pollers do something wrong with answers: see ``native.FAULTS``."""
 
     fault: str = "none"
-    hang_s: float = 0.3
+    hang_s: float = HANG_S
 
     def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         setup = replace(self.queue_setup(plan), fault=self.fault, hang_s=self.hang_s)

@@ -166,7 +166,7 @@ def test_a_doubled_and_a_swapped_answer_are_found(tmp_path: Path, fault: str, na
 
 
 def test_a_lost_answer_is_a_request_that_hangs(tmp_path: Path) -> None:
-    workload = workload_of(FaultyLoader(requester="cpu", fault="lost"), duration_s=1)
+    workload = workload_of(FaultyLoader(requester="cpu", fault="lost", hang_s=0.3), duration_s=1)
     context = context_of(tmp_path)
     workload.plan(context)
     workload.prepare(context)
