@@ -13,4 +13,6 @@ class Hanging(GpuRead):
     """Waits for answers that are never given."""
 
     def __init__(self, config: Config, loader: BlockReadConfig, accelerator: Accelerator) -> None:
-        super().__init__(config, FaultyLoader(requester="cpu", fault="silent"), accelerator)
+        super().__init__(
+            config, FaultyLoader(requester="cpu", fault="silent", hang_s=0.3), accelerator
+        )
