@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 SOURCES = Path(__file__).with_name("src")
@@ -35,6 +36,9 @@ _FUNCTION = re.compile(r"WL_API ([\w\s]+ \**)(wl_\w+)\(([^)]*)\);")
 _DECLARATION = re.compile(r"(?:const )?(\w+) (.*)", re.DOTALL)
 _NAME = re.compile(r"(\**)(?:const )?(\w+)((?:\[\w+\])*)")
 
+_structs: dict[str, type[ctypes.Structure]] = {}
+_making = RLock()
+
 
 @cache
 def _text() -> str:
@@ -52,15 +56,18 @@ def constants() -> dict[str, int]:
     return found
 
 
-@cache
 def struct(name: str) -> type[ctypes.Structure]:
     """Return a structure; its fields have the names of the header's.
 
     Pointers to characters take ``bytes``, those to structures an array of ctypes, and any other
-    pointer an address: of memory that has to outlive its use.
+    pointer an address: of memory that has to outlive its use. All threads get the same type: a
+    function takes no other one of that name, and ``cache`` may make two at once.
     """
-    body = {name: body for body, name in _STRUCT.findall(_text())}[name]
-    return type(name, (ctypes.Structure,), {"_fields_": tuple(_fields(body))})
+    with _making:
+        if name not in _structs:
+            body = {name: body for body, name in _STRUCT.findall(_text())}[name]
+            _structs[name] = type(name, (ctypes.Structure,), {"_fields_": tuple(_fields(body))})
+        return _structs[name]
 
 
 def setup_of(name: str, **fields: Any) -> ctypes.Structure:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import pytest
 
@@ -56,3 +60,19 @@ def test_numbers_go_by_value_and_memory_by_address() -> None:
     assert types["wl_backend_probe"] == ([ctypes.c_char_p, error], ctypes.c_int32)
     assert types["wl_rows_kept"] == ([ctypes.c_void_p], ctypes.POINTER(ctypes.c_uint8))
     assert types["wl_queue_stop"] == ([ctypes.c_void_p], None)
+
+
+def test_threads_that_need_a_structure_first_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields, both = header._fields, Barrier(2)
+
+    def slow(body: str) -> list[tuple[str, Any]]:
+        """Let both threads make the structure at once, if they may."""
+        with suppress(BrokenBarrierError):
+            both.wait(timeout=0.2)
+        return list(fields(body))
+
+    monkeypatch.setattr(header, "_structs", {})
+    monkeypatch.setattr(header, "_fields", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(header.struct, ["wl_setup"] * 2)
+    assert first is second
