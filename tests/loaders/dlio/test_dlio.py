@@ -20,6 +20,7 @@ from tests.loaders.dlio.job import (
     needs_dlio,
     processes_that_say,
 )
+from tests.mpich import shared_memory_of
 from wattload.core.errors import RunError
 from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.dlio.config import Config
@@ -199,4 +200,6 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Si
 
 
 def shared_memory() -> set[Path]:
-    return set(Path("/dev/shm").glob("mpich_shm_*"))
+    """Return the shared memory that no process has mapped: other jobs run meanwhile."""
+    left = set(Path("/dev/shm").glob("mpich_shm_*"))
+    return left - shared_memory_of(int(each.name) for each in Path("/proc").glob("[0-9]*"))
