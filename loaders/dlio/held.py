@@ -31,12 +31,12 @@ def _wait_for(path: Path) -> None:
     """Wait until the caller, who has locked this file, has read the counts or has ended."""
     give_up_s = time.monotonic() + _LONGEST_S
     with path.open("rb") as file:
-        while time.monotonic() < give_up_s and not _has(file):
+        while time.monotonic() < give_up_s and not _locks(file):
             time.sleep(0.01)
 
 
-def _has(file: BinaryIO) -> bool:
-    """Try to lock a file."""
+def _locks(file: BinaryIO) -> bool:
+    """Lock a file, and return whether nobody else has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -23,13 +23,13 @@ _SIZES = {
 }
 """Variables with the number of processes of a job, and who sets them."""
 
-_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 _SIZED = {
     "PMI_RANK": "PMI_SIZE",
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
     "MV2_COMM_WORLD_RANK": "MV2_COMM_WORLD_SIZE",
 }
 """Launchers that set the first always set the second too."""
+_RANKS = (*_SIZED, "PMIX_RANK")
 _STEP_SIZE, _STEP_RANK = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
 _OF_PMIX = ("PMIX_NAMESPACE", "PMIX_RANK")
 

@@ -12,6 +12,7 @@ from tests.loaders.dlio.job import processes_that_say
 from wattload.core.errors import RunError
 from wattload.loaders.dlio import program as module
 from wattload.loaders.dlio.program import STDERR, STDOUT, Program
+from wattload.loaders.samples import ProcessCounts
 
 
 def program(folder: Path, code: str) -> Program:
@@ -73,21 +74,26 @@ time.sleep(int(sys.argv[2]))
 """
 
 
-def test_counts_are_of_the_time_between_and_of_ended_children_too(tmp_path: Path) -> None:
-    size_bytes = 5 << 20
-    (tmp_path / "data").write_bytes(bytes(size_bytes))
-    os.mkfifo(tmp_path / "go")
-    command = [sys.executable, "-c", RANK, str(tmp_path / "data"), WORKER]
-    started = Program(command, tmp_path, os.environ)
+def counts_from_ready(started: Program, folder: Path) -> ProcessCounts:
+    """Return the counts from the line ``ready`` to the next; after each, it waits for ``go``."""
     for line in started.lines():
         if line == "ready":
             started.expect_reads()
             started.mark()
         else:
             counts = started.counts()
-        (tmp_path / "go").write_text("")
+        (folder / "go").write_text("")
     assert started.status() == 0
     started.end()
+    return counts
+
+
+def test_counts_are_of_the_time_between_and_of_ended_children_too(tmp_path: Path) -> None:
+    size_bytes = 5 << 20
+    (tmp_path / "data").write_bytes(bytes(size_bytes))
+    os.mkfifo(tmp_path / "go")
+    command = [sys.executable, "-c", RANK, str(tmp_path / "data"), WORKER]
+    counts = counts_from_ready(Program(command, tmp_path, os.environ), tmp_path)
     assert 0.05 < counts.cpu_s < 60
     assert counts.called_bytes is not None
     # What it read before is not counted, what its workers read is.
@@ -146,16 +152,7 @@ def test_what_a_worker_read_that_nobody_has_waited_for_counts(tmp_path: Path) ->
     size_bytes = 5 << 20
     (tmp_path / "data").write_bytes(bytes(size_bytes))
     os.mkfifo(tmp_path / "go")
-    started = program(tmp_path, UNREAPED)
-    for line in started.lines():
-        if line == "ready":
-            started.expect_reads()
-            started.mark()
-        else:
-            counts = started.counts()
-        (tmp_path / "go").write_text("")
-    assert started.status() == 0
-    started.end()
+    counts = counts_from_ready(program(tmp_path, UNREAPED), tmp_path)
     assert counts.called_bytes is not None
     assert size_bytes <= counts.called_bytes < 1.9 * size_bytes
 
