@@ -50,7 +50,8 @@ OUTPUT = "output"
 JOURNAL = "reads.jsonl"
 COMMAND = "command.txt"
 COUNTED = "WATTLOAD_DLIO_COUNTED"
-"""The variable with a file that is locked until all counts have been read; see ``held``."""
+"""The variable with a file that gets one byte when DLIO's first block may begin, and one when the
+counts of a block have been read. It is locked as long as we live; see ``held``."""
 _WORKLOAD = "wattload"
 _SETTINGS = {
     # Without a launcher Open MPI 4 starts a daemon, and fails on hosts without ssh.
@@ -79,9 +80,7 @@ what DLIO times of an epoch.
 class _Block:
     """What DLIO timed of an epoch, on CLOCK_MONOTONIC, and the kernel's counts in it.
 
-    They are taken when the program's log announces the block and its end, which is heard some
-    milliseconds later. Only workers read files; those of the first block start with it, so all that
-    they have read by then is its own.
+    They are taken while the program is held: before its first block, and after the end of each.
     """
 
     start_ns: int
@@ -110,11 +109,12 @@ def train(
             settings = workload_settings(config, training, data)
             inner.write(f"{_WORKLOAD}.yaml", json.dumps(settings, indent=2) + "\n")
         own.write(COMMAND, shlex.join(command) + "\n")
-        counted = held.enter_context((folder / COMMAND).open("rb"))
+        counted = held.enter_context((data / "counted").open("wb", buffering=0))
         fcntl.flock(counted, fcntl.LOCK_EX)
-        program = Program(command, folder, _environment(config, training, folder))
+        environment = {**_environment(config, training, folder), COUNTED: counted.name}
+        program = Program(command, folder, environment)
         held.callback(program.end)
-        blocks = _follow(program, training, window, lambda: fcntl.flock(counted, fcntl.LOCK_UN))
+        blocks = _follow(program, training, window, lambda: counted.write(b"."))
         if status := program.status():
             raise RunError(
                 f"dlio-benchmark {_ending(status)}: {program.last_error_line() or 'no output'}; "
@@ -152,11 +152,12 @@ def _follow(
     program: Program,
     training: Training,
     window: TimedWindow | None,
-    all_are_counted: Callable[[], object],
+    go_on: Callable[[], object],
 ) -> list[_Block]:
     """Follow the program's log to its end; return its blocks, each a phase of ``window``.
 
-    ``all_are_counted`` is called when the counts of the last block have been read.
+    ``go_on`` is called when the count of the first block has begun, and when that of each has ended
+    and the next one's has begun.
 
     A phase's bytes are those of the files of its batches, counted when a rank logs a batch as
     processed. What the last lines of other ranks have is added at the end of the block, where rank
@@ -171,25 +172,23 @@ def _follow(
             time_ns, event = _monotonic_ns(line[1]), line[2]
             if event == "Running DLIO":
                 program.unlink_shared_memory()
-                program.expect_reads()
             elif event == "Max steps":
                 phase = held.enter_context(window()) if window else None
                 program.mark()
                 left = _batches(training)
+                go_on()
             elif event == "Starting block":
                 start_ns = time_ns
             elif event == "Ending block":
                 blocks.append(_Block(start_ns, time_ns, program.counts()))
-                if len(blocks) == training.epochs:
-                    all_are_counted()
-                if phase is None:
-                    continue
-                phase.moved(read_bytes=sum(left.values()))
-                phase.set_edges(start_ns, time_ns)
-                held.close()
+                if phase is not None:
+                    phase.moved(read_bytes=sum(left.values()))
+                    phase.set_edges(start_ns, time_ns)
+                    held.close()
                 phase, left = None, _batches(training)
                 if window is not None and len(blocks) < training.epochs:
                     phase = held.enter_context(window())
+                go_on()
             elif phase is not None:
                 # A last line of an epoch that comes in the next one stands for that one's last.
                 batch = (int(line[3]), int(line[4]) - 1)
@@ -331,7 +330,6 @@ def _environment(config: Config, training: Training, folder: Path) -> dict[str, 
         **_SETTINGS,
         **reader.environment(),
         "PYTHONPATH": os.pathsep.join(ours),
-        COUNTED: str((folder / COMMAND).absolute()),
     }
 
 

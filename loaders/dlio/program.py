@@ -49,7 +49,6 @@ class Program:
         """
         self._errors = folder / STDERR
         self._marked: dict[int, _Counts] = {}
-        self._waiting: set[int] = set()
         with (folder / STDOUT).open("wb") as out:
             self._process = subprocess.Popen(
                 with_this_process(command),
@@ -112,17 +111,9 @@ class Program:
         written = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)]
         return (named or written or [""])[-1]
 
-    def expect_reads(self) -> None:
-        """Note the processes that run now; those started later are counted from their start."""
-        self._waiting = set(self._counted())
-
     def mark(self) -> None:
-        """Begin to count, with the processes noted by ``expect_reads``.
-
-        Others may have begun to read before they are seen, and count from 0.
-        """
-        found = self._counted()
-        self._marked = {pid: found[pid] for pid in found.keys() & self._waiting}
+        """Begin to count; processes that start later count from 0."""
+        self._marked = self._counted()
 
     def unlink_shared_memory(self) -> None:
         """Remove the names of MPICH's shared memory, which a rank that is killed would leave.

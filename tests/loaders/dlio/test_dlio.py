@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,6 @@ from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.dlio.config import Config
 from wattload.loaders.dlio.harness import COMMAND, JOURNAL, OUTPUT, train
 from wattload.loaders.dlio.program import Program
-from wattload.loaders.samples import ProcessCounts
 
 pytestmark = [needs_dlio, pytest.mark.slow]
 
@@ -57,22 +57,26 @@ def test_two_accelerators_are_two_processes(tmp_path: Path, reader: str, epochs:
     assert " -n 2 " in (folder / COMMAND).read_text()
 
 
-def test_it_does_not_end_before_its_counts_are_read(
+def test_it_reads_nothing_while_nobody_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts = Program.counts
+    """Each count is late, as on a host without a free core: DLIO needs 0.1 s to read or to end."""
 
-    def late(program: Program) -> ProcessCounts:
-        """Read them late, as on a host without a free core: DLIO needs 0.1 s for its end."""
-        give_up_s = time.monotonic() + 3
-        while program._members() and time.monotonic() < give_up_s:
-            time.sleep(0.05)
-        return counts(program)
+    def late(count: Callable[[Program], Any]) -> Callable[[Program], Any]:
+        def counted(program: Program) -> Any:
+            time.sleep(1)
+            return count(program)
 
-    monkeypatch.setattr(Program, "counts", late)
-    training = make_training(tmp_path, accelerators=2)
+        return counted
+
+    monkeypatch.setattr(Program, "mark", late(Program.mark))
+    monkeypatch.setattr(Program, "counts", late(Program.counts))
+    training = make_training(tmp_path, accelerators=2, epochs=2)
     result = train(Config(workers=1), training, tmp_path / "output", Window())
-    assert result.epochs[0].counts.cpu_s > 0
+    epoch_bytes = sum(training.samples.file_bytes)
+    for epoch in result.epochs:
+        assert epoch.counts.cpu_s > 0
+        assert epoch_bytes <= (epoch.counts.called_bytes or 0) < 1.5 * epoch_bytes
 
 
 def test_it_reads_the_files_in_our_order_through_our_reader(tmp_path: Path) -> None:
