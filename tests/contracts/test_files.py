@@ -16,6 +16,7 @@ THE_MODULE = Path("wattload/core/files.py")
 EXCEPTIONS = {
     ("loaders/dali/loader.py", "NamedTemporaryFile"): "a file of its own, made exclusively",
     ("loaders/dlio/harness.py", "copyfile"): "into a private folder of tempfile in memory",
+    ("loaders/dlio/harness.py", "open"): "in a private folder of tempfile",
     ("loaders/dlio/harness.py", "symlink_to"): "in a private folder of tempfile",
     ("loaders/dlio/program.py", "open"): "the output of a program, in a folder of ours",
     ("power/sampler/service.py", "unlink"): "the socket",
