@@ -14,8 +14,9 @@ from wattload.core.installation import install_command
 
 def installed_from(monkeypatch: pytest.MonkeyPatch, document: object) -> None:
     text = None if document is None else json.dumps(document)
+    left_by_a_build = SimpleNamespace(read_text=lambda name: None)
     found = SimpleNamespace(read_text=lambda name: text)
-    monkeypatch.setattr(installation, "distribution", lambda name: found)
+    monkeypatch.setattr(installation, "distributions", lambda name: [left_by_a_build, found])
 
 
 def test_a_checkout_is_installed_again_with_the_extra(

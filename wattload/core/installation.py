@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -42,12 +42,11 @@ def install_command(extras: Iterable[str], *, without_dependencies: Iterable[str
 def _source() -> tuple[Path, bool] | None:
     """Return the path of the checkout or wheel, and whether it is editable (PEP 610).
 
-    ``None`` for an installation from an index.
+    ``None`` for an installation from an index. A checkout may also have an ``egg-info`` folder that
+    a build left, which Python finds first if it is started there; it does not name its source.
     """
-    try:
-        text = distribution(DISTRIBUTION).read_text("direct_url.json")
-    except PackageNotFoundError:
-        return None
+    texts = (each.read_text("direct_url.json") for each in distributions(name=DISTRIBUTION))
+    text = next(filter(None, texts), None)
     if text is None:
         return None
     found = json.loads(text)
