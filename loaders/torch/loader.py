@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
@@ -200,11 +201,14 @@ def _exit_after(watched: int) -> None:
 
 
 @contextmanager
-def sigint_blocked() -> Iterator[None]:
+def sigint_blocked(start_method: str) -> Iterator[None]:
     """Start worker processes with SIGINT blocked, so that the run ends them, not Ctrl-C.
 
-    A worker that received the terminal's Ctrl-C would print its own traceback.
+    A worker that received the terminal's Ctrl-C would print its own traceback. Unless processes are
+    forked, Python's tracker of shared resources starts first: its start unblocks SIGINT.
     """
+    if start_method != "fork":
+        resource_tracker.ensure_running()
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -228,7 +232,7 @@ class TorchLoader:
         self._batches: list[list[int]] = []
         self._workers = config.workers * samples.accelerators
         self._loader: DataLoader[Any] | None = _data_loader(config, samples, self._batches)
-        with sigint_blocked():
+        with sigint_blocked(config.start_method):
             self._warm_up()
 
     def epoch(self, order: Sequence[int]) -> Iterator[Batch]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,6 +166,20 @@ def test_ctrl_c_ends_the_workers_without_a_word_from_them(
             break
         time.sleep(0.1)
     assert not _group_lives(process.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_no_worker_hears_ctrl_c(tmp_path: Path, start_method: str) -> None:
+    process = running(tmp_path, start_method)
+    others = [pid for pid in _living(process.pid) if pid != process.pid]
+    assert len(others) >= 2
+    for pid in others:
+        status = Path(f"/proc/{pid}/status").read_text()
+        masks = re.findall(r"Sig(?:Blk|Ign):\s+(\w+)", status)
+        assert any(int(mask, 16) & 1 << signal.SIGINT - 1 for mask in masks), status
+    process.terminate()
+    process.communicate()
 
 
 @pytest.mark.slow
