@@ -56,7 +56,7 @@ OTHER_SCOPES = {Scope.GPU: "GPU", Scope.NODE: "node"}
 
 
 class Instant(Frozen):
-    """A sensor whose reading is the power at the moment of reading.
+    """A sensor whose reading is the power at its last update, ``lag_s`` before it appears.
 
     ``update_period_s`` is the time between updates (0: at every read). Between two updates the
     reading is held, and changes of power are not seen.
@@ -64,36 +64,36 @@ class Instant(Frozen):
 
     kind: Literal["instant"] = "instant"
     update_period_s: float = Field(default=0.0, ge=0)
+    lag_s: float = Field(default=0.0, ge=0)
 
 
 class Boxcar(Frozen):
     """A sensor whose reading is the mean of the last ``window_s`` seconds before its last update.
 
-    ``update_period_s`` is the time between updates (0: sliding, at every read) and ``phase_s`` the
-    offset of the updates within that period. Both are inferred from when values change and ``None``
-    until then. ``unseen_s`` is how far the true updates may be from the inferred ones: reads are
-    only that frequent, and if every read sees a change, sliding can't be told from equally frequent
-    updates.
+    ``update_period_s`` is the time between updates (0: sliding, at every read; ``None``: not
+    declared, so it is inferred from when values change). The reading appears ``lag_s`` after the
+    end of its window.
     """
 
     kind: Literal["boxcar"] = "boxcar"
     window_s: float = Field(gt=0)
     update_period_s: float | None = Field(default=None, ge=0)
-    phase_s: float | None = None
-    unseen_s: float = Field(default=0.0, ge=0)
+    lag_s: float = Field(default=0.0, ge=0)
 
 
 class Counter(Frozen):
     """A sensor that counts energy in steps of ``quantum_j`` and wraps at ``wrap_j`` if given.
 
     ``update_period_s`` is the time between changes of the count (0: at every read). A reading is up
-    to that late, so it hides the energy used in that time, however fine the unit.
+    to that late, so it hides the energy used in that time, however fine the unit. The count appears
+    ``lag_s`` late.
     """
 
     kind: Literal["counter"] = "counter"
     quantum_j: float = Field(gt=0)
     wrap_j: float | None = Field(default=None, gt=0)
     update_period_s: float = Field(default=0.0, ge=0)
+    lag_s: float = Field(default=0.0, ge=0)
 
 
 class Bounds(Frozen):
@@ -124,8 +124,7 @@ class Channel(StrEnum):
     """What a sample's value means.
 
     ``LOWER_W`` and ``UPPER_W`` are bounds. ``MIN_W`` and ``MAX_W`` are the extreme readings of a
-    meter that samples more often than it is read, ``PEAK_100US_W`` the largest mean over 100 µs of
-    such readings.
+    meter that samples more often than it is read.
     """
 
     POWER_W = "power_w"
@@ -134,7 +133,6 @@ class Channel(StrEnum):
     UPPER_W = "upper_w"
     MIN_W = "min_w"
     MAX_W = "max_w"
-    PEAK_100US_W = "peak_100us_w"
     POWER_STATE = "power_state"
     POWER_STATE_CHANGES = "power_state_changes"
     """Count of all power state changes, whether a read saw them or not (OCP C0h byte 200)."""
@@ -174,6 +172,18 @@ class Sample:
     evidence: Evidence
 
 
+class Accuracy(Frozen):
+    """The largest error that a meter states, taken at k = 2; the parts that are stated add up.
+
+    Each is ``None`` if it is not stated: percent of the reading, percent of the range, watts. The
+    first is a gain: it is common to all readings. The others are an offset.
+    """
+
+    reading_percent: float | None = Field(default=None, ge=0, lt=100)
+    range_percent: float | None = Field(default=None, ge=0, lt=100)
+    watts: float | None = Field(default=None, ge=0)
+
+
 class SourceFacts(Frozen):
     """What is known about a power source before it is read.
 
@@ -182,7 +192,8 @@ class SourceFacts(Frozen):
     in another run.
     ``meter`` identifies a meter outside the device, such as a power module: all devices that it
     reads have its gain in common. ``may_be_negative`` declares that readings below zero are valid,
-    as of a sensor with an offset; otherwise they are refused. ``pci_address`` is that of a GPU,
+    as of a sensor with an offset; otherwise they are refused. ``range_w`` is the greatest power that
+    the meter can show, ``None`` if it is not stated: readings at it are pinned, and refused. ``pci_address`` is that of a GPU,
     such as ``0000:65:00.0``, empty where it is unknown.
     """
 
@@ -194,7 +205,8 @@ class SourceFacts(Frozen):
     sensor: Sensor
     period_s: float
     resolution_w: float | None = None
-    accuracy_percent: float | None = None
+    accuracy: Accuracy | None = None
+    range_w: float | None = None
     detail: str = ""
     is_recorded: bool = False
     is_attached: bool = False

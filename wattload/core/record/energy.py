@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from wattload.core.base_models import Frozen, Observed
-from wattload.core.power import Evidence, PowerBin, Scope, Sensor, SourceFacts
+from wattload.core.power import Evidence, PowerBin, Scope, SourceFacts
 
 WHOLE_RUN = "whole_run"
 """The phase of the whole run's energy: all the time in which drives were read.
@@ -19,23 +19,12 @@ WHOLE_RUN = "whole_run"
 That is from the sampler's start to its end, without the quiet periods at either end.
 """
 
-ENERGY_MODEL = 5
-"""The version of the energy model: 1 integrated readings, 2 fits the sensor, 3 also how work begins
-and ends, 4 also whether power rests after it, 5 also where the drive begins or stops to move bytes.
-"""
-
-WINDOW_SHARE = 0.1
-"""A window that differs from the declared one by at most this, beyond its uncertainty, is that. The
-uncertainty counts for no more than this."""
-LAG_ALLOWED_S = 0.1
-"""A sensor that is certainly later than this is not the one declared."""
+ENERGY_MODEL = 6
+"""The version of the energy model. Records of earlier versions, which fitted a sensor to the
+readings of a run, are refused."""
 
 Moment = Literal["before", "after"]
 """Which idle baseline: before or after the run."""
-
-Freshness = Literal["", "fresh", "stale", "unjudged"]
-"""Whether a sensor kept measuring in a window; empty if this was not judged."""
-
 
 class SamplerRecord(Observed):
     """The sampler of one host from its start to its finish.
@@ -82,53 +71,45 @@ class PowerStateShare(Observed):
 
 
 class PowerStatistics(Observed):
-    """How power varied in a phase, by one source: by its readings, not by the fit of its energy.
+    """How the readings of one source varied in a phase.
 
-    A reading counts if all the time that it depends on lies in one active interval of the phase.
-    That time is the sensor's window, moved by its lag and widened by the lag's uncertainty, as
-    found (``SensorRecord``), else as declared. Each of the ``reading_count`` readings is a mean
-    over ``resolution_s`` seconds (0: the power of a moment). For a counter it is a moving mean,
-    over at least 10 of its updates and steps.
+    A reading counts if all the time that it depends on, by the sensor's response, lies in one
+    active interval of the phase. Each of the ``reading_count`` readings is a mean over
+    ``resolution_s`` seconds (0: the power of a moment); a counter's are means between its updates.
 
-    * ``peak_100us_w``, ``peak_100ms_w``, ``peak_1s_w``: the largest mean over this time. Means move
-      by one reading at a time; a meter that reads every 0.1 s may miss what two of its means share.
-      A sensor resolves a mean if its windows add up to that time within 10 %, without pauses, or
-      if it has ten readings in it. Otherwise the peak is ``None``.
+    * ``peak_100ms_w``, ``peak_1s_w``: the largest mean over this time, ``None`` if the readings do
+      not resolve it.
     * ``p99_w``: the least reading that at least 99 % of the readings do not exceed.
-    * ``slew_w_per_s``: the largest change, up or down, between two successive readings whose
-      windows adjoin, divided by the time between them, about ``slew_over_s``. It includes noise.
-    * ``fifths_w``: the mean of the readings in each fifth of the phase, in order of time.
     * ``histogram``: the number of readings by power, in bins of ``bin_w``.
     """
 
     resolution_s: float = Field(ge=0)
     reading_count: int = Field(ge=0)
-    peak_100us_w: float | None
     peak_100ms_w: float | None
     peak_1s_w: float | None
     p99_w: float | None
-    slew_w_per_s: float | None = Field(ge=0)
-    slew_over_s: float | None = Field(ge=0)
-    fifths_w: tuple[float, ...] | None
     bin_w: float | None = Field(gt=0)
     histogram: tuple[PowerBin, ...] = ()
 
 
 class EnergyRecord(Observed):
-    """Energy of one device in one phase, by one source, over the phase's active intervals.
+    """Energy of one device in one phase, by one source.
 
-    ``start_ns`` is the first interval's start and ``end_ns`` the last one's end. ``seconds`` is the
-    length of the intervals, so joules, seconds and bytes refer to the same time.
+    There are two measurands. Energy **in the window** (``energy_j``) is power over the phase's
+    active intervals; ``mean_w``, states and efficiency in MB/s per W refer to it. ``start_ns`` is
+    the first interval's start, ``end_ns`` the last one's end and ``seconds`` their length. Energy
+    **for the work** (``work_j``) adds the net tail: power above the idle power after the job, in
+    the rests behind the phase's intervals, which last ``rest_s`` together.
 
     ``energy_j`` is gross. For bounds it is ``None`` and lies between ``lower_j`` and ``upper_j``; a
     maximum alone gives only ``upper_j``. ``coverage`` is the share of the window that the trace
-    covers. ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is
-    at k = 2, with its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source
-    for this window. ``change_count`` is how often the reading changed. ``histogram`` is the
-    device's own histogram of power, if it keeps one (feature 25h), and ``max_interval_w`` the
-    largest mean over one of its intervals (MIPWR). ``stale_s`` is how long a
-    reading was repeated while the drive's activity changed; this time is not covered.
-    ``freshness_reason`` is what decided this, or why it could not be judged.
+    covers. ``net_j`` is ``energy_j`` minus ``idle_w`` times seconds, never clamped. Uncertainties
+    are at k = 2, with the parts of the window's in ``uncertainty_parts_j``. ``tail_j`` is ``None``
+    if no rest followed; ``is_at_least`` marks a tail at whose end power was still above idle.
+    ``remarks`` are sentences, each on something that widened an uncertainty. ``chosen`` marks the
+    device's best source for this window. ``change_count`` is how often the reading changed.
+    ``histogram`` is the device's own histogram of power, if it keeps one (feature 25h), and
+    ``max_interval_w`` the largest mean over one of its intervals (MIPWR).
     """
 
     host: str
@@ -149,16 +130,26 @@ class EnergyRecord(Observed):
     net_j: float | None
     uncertainty_j: float | None
     uncertainty_parts_j: Mapping[str, float] = Field(default_factory=dict)
+    rest_s: float = Field(default=0.0, ge=0)
+    tail_j: float | None = None
+    tail_uncertainty_j: float | None = None
+    work_uncertainty_j: float | None = None
+    is_at_least: bool = False
+    remarks: tuple[str, ...] = ()
     sample_count: int
     states: tuple[PowerStateShare, ...] = ()
     chosen: bool = False
     change_count: int | None
     histogram: tuple[PowerBin, ...] = ()
-    stale_s: float = Field(default=0.0, ge=0)
-    freshness: Freshness = ""
-    freshness_reason: str = ""
     statistics: PowerStatistics | None
     max_interval_w: float | None
+
+    @property
+    def work_j(self) -> float | None:
+        """Energy for the work: that in the window and the net tail, ``None`` without a rest."""
+        if self.energy_j is None or self.tail_j is None:
+            return None
+        return self.energy_j + self.tail_j
 
 
 class IdleRecord(Observed):
@@ -230,42 +221,66 @@ class WrittenRecord(Observed):
     media_source: str | None
 
 
-class SensorRecord(Frozen):
-    """The sensor of a source as found in its readings; uncertainties are at k = 2.
+class CalibrationRecord(Frozen):
+    """What a calibration by a known load observed of one source: its facts, without conclusions.
 
-    A reading is the power of ``window_s`` seconds that ended ``lag_s`` before it: their mean
-    (``boxcar``), a filtered value with this time constant (``rc``), the power of one moment
-    (``instant``), or the mean between two counts (``mean``). ``is_declared``: the shape is the
-    declared one, and so is the window, within a tenth beyond its uncertainty. ``is_known``: power
-    changed enough to show the lag. ``edge_residual_w`` and ``residual_w`` are the root mean squares
-    of the readings around the fit, near the beginnings and ends of work and elsewhere. If they are
-    much larger there, no sensor explains the readings (``is_explained``).
+    ``pulses`` and ``train`` are the start and end of each interval of load, the pulses at irregular
+    times and the train at a high frequency. These times and those of the readings (``time_ns``,
+    ``values``, ``None`` for a failed read) are in ns since ``origin_ns`` of CLOCK_MONOTONIC.
+    ``values`` are in watts, or in joules for a counter. ``utc`` is when it began, ``run_id`` the
+    run in which it was made, empty for one made by itself. ``key`` names what it holds for: the
+    source, drive, slot, firmware, power state, read period and version.
     """
 
-    shape: Literal["instant", "boxcar", "rc", "mean"]
-    window_s: float = Field(ge=0)
-    window_uncertainty_s: float = Field(ge=0)
-    lag_s: float
-    lag_uncertainty_s: float = Field(ge=0)
-    is_declared: bool
-    is_known: bool
-    is_explained: bool
-    edge_residual_w: float | None = None
-    residual_w: float = Field(ge=0)
+    host: str
+    device: str
+    source: str
+    utc: str
+    run_id: str
+    key: Mapping[str, str]
+    origin_ns: int
+    pulses: tuple[tuple[int, int], ...]
+    train: tuple[tuple[int, int], ...]
+    time_ns: tuple[int, ...]
+    values: tuple[float | None, ...]
 
-    @property
-    def is_as_declared(self) -> bool:
-        """Whether it is the sensor declared: of its shape and window, and not certainly late."""
-        is_late = self.is_known and self.lag_s - self.lag_uncertainty_s > LAG_ALLOWED_S
-        return self.is_declared and not is_late
+
+class SensorRecord(Frozen):
+    """The sensor of a source as its energies use it; uncertainties are at k = 2.
+
+    With s(t) the response to a step of power, from 0 to 1: ``tau_s`` is the integral of 1 - s over
+    all time, which is the mean delay, and ``kappa_s`` that of s from 0 to ``tau_s``. ``settle_s``
+    is the time until s stays at 1. ``update_s`` is the time between updates (0: at every read) and
+    ``jitter_s`` its standard deviation; ``noise_w`` the standard deviation of a reading at constant
+    power; ``step_w`` the least difference of two readings. ``fall_later_s`` is how much later a
+    fall of power shows than a rise: the drive's delay or the sensor's, so it is uncertainty.
+    ``train_share`` is the mean power of the train of pulses between both plateaus' (0 to 1) less
+    the share of time with load: far from 0 for a meter that aliases or is not linear. ``responds``
+    is whether readings follow the load at all. ``reason`` is why it was not calibrated.
+    """
+
+    basis: Literal["calibrated", "declared"]
+    reason: str = ""
+    tau_s: float
+    tau_uncertainty_s: float = Field(ge=0)
+    kappa_s: float = Field(ge=0)
+    kappa_uncertainty_s: float = Field(ge=0)
+    settle_s: float = Field(ge=0)
+    update_s: float = Field(ge=0)
+    jitter_s: float = Field(default=0.0, ge=0)
+    noise_w: float = Field(ge=0)
+    step_w: float = Field(default=0.0, ge=0)
+    fall_later_s: float = 0.0
+    train_share: float | None = None
+    train_share_uncertainty: float | None = None
+    responds: bool | None = None
+    declared_tau_s: float | None = None
 
 
 class PowerSourceRecord(Frozen):
     """A power source that the run used, or why it could not be used.
 
-    The sensor in ``facts`` has its updates as the readings showed them; ``declared`` is the sensor
-    without them, ``None`` in older records. ``found`` is ``None`` for a source without a sensor, or
-    with too few readings.
+    ``facts`` are as declared. ``sensor`` is ``None`` for a source that was not used or has none.
     """
 
     host: str
@@ -274,8 +289,7 @@ class PowerSourceRecord(Frozen):
     device: str
     used: bool
     sentence: str
-    found: SensorRecord | None = None
-    declared: Sensor | None = None
+    sensor: SensorRecord | None = None
 
 
 class PowerSettingRecord(Observed):
@@ -324,15 +338,16 @@ class PowerStateRecord(Observed):
 class HostPower(Frozen):
     """Power on one of the run's hosts.
 
-    ``tail_s`` is ``None`` if the tail was not watched or did not end. ``lost`` is how the sampler
-    was lost, ``data_lost`` which meters reported dropped readings. ``idle_after_s`` is the length
-    of the idle period after the run, ``quiet_s`` that of the periods without polling.
+    ``rest_s`` is the length of the watch behind the job's last timed interval, 0 without one.
+    ``lost`` is how the sampler was lost, ``data_lost`` which meters reported dropped readings.
+    ``idle_after_s`` is the length of the idle period after the run, ``quiet_s`` that of the periods
+    without polling.
     """
 
     host: str
     choice: str
     idle_s: float
-    tail_s: float | None
+    rest_s: float = 0.0
     idle_after_s: float = 0.0
     quiet_s: float = 0.0
     lost: str = ""
@@ -354,21 +369,21 @@ class Recomputation(Frozen):
 class PowerSection(Frozen):
     """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
-    ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
-    if one did not end or was not watched. ``energy_model`` is the version of the model that made
+    ``idle_s`` is the shortest idle baseline of all hosts, ``rest_s`` the shortest rest behind the
+    job. ``energy_model`` is the version of the model that made
     energies from samples; figures of different versions are not compared. ``recomputed`` is set if
     that was after the run; ``recomputed_text`` says so. ``whole_run`` is the energy from the
     sampler's start to its end without quiet periods, by every measuring source and by drives that
     integrate it themselves; it is never split into phases or added to a total. ``throttling`` is
     empty if no drive's thermal counters were sampled, ``written`` if no drive's counts of bytes
-    written were.
+    written were. ``calibrations`` are those that the run used, made in it or before.
     """
 
     requested: str
     choice: str
     idle_s: float
-    tail_s: float | None
-    energy_model: int = 1
+    rest_s: float = 0.0
+    energy_model: int = ENERGY_MODEL
     recomputed: Recomputation | None = None
     sources: tuple[PowerSourceRecord, ...] = ()
     states: tuple[PowerStateRecord, ...] = ()
@@ -378,6 +393,7 @@ class PowerSection(Frozen):
     polling: tuple[PollingCost, ...] = ()
     hosts: tuple[HostPower, ...] = ()
     samplers: tuple[SamplerRecord, ...] = ()
+    calibrations: tuple[CalibrationRecord, ...] = ()
     throttling: tuple[ThrottlingRecord, ...] = ()
     written: tuple[WrittenRecord, ...] = ()
 
