@@ -264,8 +264,11 @@ class PowerConfig:
         most=MAX_SECONDS,
         unset="60 if the source measures, else 0",
     )
-    tail_max_s: float = setting(
-        60.0, "Longest wait until the drive is back at idle power.", least=0, most=MAX_SECONDS
+    rest_max_s: float = setting(
+        30.0,
+        "Length of the rest behind the job, in which the drive's tail is measured.",
+        least=0,
+        most=MAX_SECONDS,
     )
     allow_system_drive: bool = setting(
         False, "Permit changes to the drive that holds root or swap."
@@ -303,7 +306,7 @@ class PowerConfig:
     )
     idle_after_s: float | None = setting(
         None,
-        "Length of the idle baseline after the run.",
+        "Length of the idle time behind the job, which the rest begins and an idle baseline ends.",
         least=0,
         most=MAX_SECONDS,
         unset="as idle_s",

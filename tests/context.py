@@ -213,7 +213,15 @@ class Context:
     scale: str = "demo"
     phases: list[RecordedPhase] = field(default_factory=list)
     drives: dict[int, RawDrive] = field(default_factory=dict)
+    has_ended: bool = False
+    pauses: int = 0
     _open: list[str] = field(default_factory=list)
+
+    def end_job(self) -> None:
+        self.has_ended = True
+
+    def end_pause(self) -> None:
+        self.pauses += 1
 
     def raw_drive(self, target: Target) -> RawDrive | None:
         return self.drives.get(target.index)

@@ -79,7 +79,7 @@ def test_every_option_composes(option: str) -> None:
     assert config.source == option
     assert config.period_s == 0.1
     assert config.idle_s is None
-    assert config.tail_max_s == 60
+    assert config.rest_max_s == 30
 
 
 @pytest.mark.parametrize("name", sorted(set(PROFILES) - {"custom"}))
@@ -142,7 +142,7 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
             "power.period_s must be 0.01 to 60 s, got inf",
         ),
         (PowerConfig(idle_s=-1), "power.idle_s must be 0 to 1000000 s, got -1"),
-        (PowerConfig(tail_max_s=-1), "power.tail_max_s must be 0 to 1000000 s, got -1"),
+        (PowerConfig(rest_max_s=-1), "power.rest_max_s must be 0 to 1000000 s, got -1"),
         (PowerConfig(source="declared"), "power=declared needs a profile"),
         (
             PowerConfig(profile=DeclaredProfile(name="x", citation="y", idle_w=5)),

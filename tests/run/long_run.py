@@ -148,8 +148,7 @@ def report(sensor: str) -> PowerReport:
         ),
         samples_file=SAMPLES,
         lost=None,
-        times=IdleTimes(idle_s=LEAD_S, idle_after_s=0.0, quiet_s=0.0),
-        tail_s=None,
+        times=IdleTimes(idle_s=LEAD_S, rest_s=0.0, idle_after_s=0.0, quiet_s=0.0),
     )
 
 

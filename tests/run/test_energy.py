@@ -68,8 +68,7 @@ def report(before: int | None, after: int | None, *, finished: bool = True) -> P
         finished=ended if finished else None,
         lost=None,
         samples_file=None,
-        times=IdleTimes(idle_s=0.0, idle_after_s=0.0, quiet_s=0.0),
-        tail_s=None,
+        times=IdleTimes(idle_s=0.0, rest_s=0.0, idle_after_s=0.0, quiet_s=0.0),
     )
 
 

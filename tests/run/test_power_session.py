@@ -1,4 +1,4 @@
-"""The idle baseline, the tail and a lost sampler, with a client that says what the test decides."""
+"""The idle baselines, the rest and a lost sampler, with a client that says what a test decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.power.control.recovery_host import LEFT
 from tests.power.energy_facts import facts
 from wattload.core.errors import PowerError
 from wattload.core.host.counters import BlockStat, ProcessTree
-from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Sensor
+from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, Sensor
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import phase_windows
 from wattload.core.units import NS_PER_S
@@ -32,14 +32,13 @@ SAMPLES = "samples-box.jsonl"
 
 
 class Client:
-    """Answers as a sampler does; its trace calms down in the tail, or never does."""
+    """Answers as a sampler does; its trace calms down in the rest."""
 
     def __init__(
-        self, folder: Path, evidence: Evidence, sensor: Sensor | None, *, lost: bool, calms: bool
+        self, folder: Path, evidence: Evidence, sensor: Sensor | None, *, lost: bool
     ) -> None:
         self._folder = folder
         self._lost = lost
-        self._calms = calms
         self.source = facts("meter", evidence, sensor, accuracy_percent=1.0)
         self.quiet_calls: list[bool] = []
         self.started_ns = 0
@@ -66,8 +65,7 @@ class Client:
         file = SampleFile(descriptor, host="box", period_s=0.1)
         for step in range(100):
             time_ns = now_ns - NS_PER_S // 2 + step * NS_PER_S // 10
-            ends_ns = now_ns + (11 if self._calms else 700) * NS_PER_S // 10
-            busy = now_ns + 6 * NS_PER_S // 10 < time_ns < ends_ns
+            busy = now_ns + 6 * NS_PER_S // 10 < time_ns < now_ns + 11 * NS_PER_S // 10
             file.write(
                 SampleLines().of(
                     [
@@ -130,18 +128,8 @@ def _samples(folder: Path, report: PowerReport) -> dict[str, HostTraces]:
     return {host: traces(read_samples(path)) for host, path in files.items()}
 
 
-def _live(
-    folder: Path,
-    evidence: Evidence,
-    *,
-    lost: bool = False,
-    calms: bool = True,
-    sensor: Sensor | None = None,
-    **config: Any,
-) -> tuple[PhaseRecorder, PowerReport, Sampler]:
-    client = Client(folder, evidence, sensor, lost=lost, calms=calms)
-    recorder, sampler = _recorder(), Sampler(client)
-    power = PowerSession.open(
+def _session(folder: Path, sampler: Sampler, **config: Any) -> PowerSession:
+    return PowerSession.open(
         cast("Sampling", sampler),
         PowerConfig(**config),
         folder,
@@ -149,58 +137,78 @@ def _live(
         devices=["nvme0"],
         block_devices=[],
     )
-    power.up(recorder)
+
+
+def _opened_session(folder: Path, evidence: Evidence, **config: Any) -> PowerSession:
+    return _session(folder, Sampler(Client(folder, evidence, None, lost=False)), **config)
+
+
+def _live(
+    folder: Path,
+    evidence: Evidence,
+    *,
+    lost: bool = False,
+    sensor: Sensor | None = None,
+    **config: Any,
+) -> tuple[PhaseRecorder, PowerReport, Sampler]:
+    client = Client(folder, evidence, sensor, lost=lost)
+    recorder, sampler = _recorder(), Sampler(client)
+    power = _session(folder, sampler, **config)
+    power.up(recorder, ())
     with recorder.phase("work") as phase:
         # The trace is written in advance, so work ends where its power has begun to count.
         time.sleep(max(0.0, 0.9 - (time.monotonic_ns() - client.started_ns) / NS_PER_S))
         phase.moved(read_bytes=1000)
+    ended_ns = recorder.last_timed_end_ns()
+    assert ended_ns is not None
+    power.rest(recorder, ended_ns)
+    with recorder.phase("ceiling", timed=False):
+        pass
     return recorder, power.down(recorder), sampler
 
 
-def test_a_measuring_source_gets_its_idle_baseline_and_its_tail(
+def test_a_measuring_source_gets_its_idle_baselines_and_a_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorder, report, _ = _live(
-        tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0, idle_after_s=0.1
+        tmp_path, Evidence.MEASURED, idle_s=0.2, rest_max_s=1.0, idle_after_s=1.1
     )
     assert "PS1 was left by an earlier run" in capsys.readouterr().err
     windows = phase_windows([item.span for item in recorder.spans])
     assert [(w.name, w.timed) for w in windows] == [
         ("idle", False),
         ("work", True),
-        ("tail", False),
+        ("rest", False),
         ("idle_after", False),
+        ("ceiling", False),
     ]
-    assert report.tail_s is not None
-    assert 0 <= report.tail_s < 1.5
+    work, rest = windows[1:3]
+    assert rest.intervals == ((work.end_ns, work.end_ns + NS_PER_S),)
+    assert report.times.rest_s == 1.0
+    assert report.times.idle_after_s == pytest.approx(0.1)
     section = power_section(
         PowerConfig(), [report], windows, _samples(tmp_path, report), recorder.traffic_of_phases()
     )
     phases = {energy.phase: energy for energy in section.energy}
-    assert set(phases) == {"work", "tail"}
-    work = phases["work"]
-    assert work.idle_w == pytest.approx(5.0, rel=0.2)
-    assert work.energy_j is not None
-    assert work.net_j is not None
-    assert 5.0 * work.seconds < work.energy_j < 20.0 * work.seconds
+    assert set(phases) == {"work"}
+    energy = phases["work"]
+    assert energy.idle_w == pytest.approx(5.0, rel=0.2)
+    assert energy.energy_j is not None
+    assert energy.net_j is not None
+    assert 5.0 * energy.seconds < energy.energy_j < 20.0 * energy.seconds
     idle = {(each.moment, each.polled): each for each in section.idle}
     assert set(idle) == {("before", True), ("after", True)}
     assert idle["after", True].mean_w == pytest.approx(5.0, rel=0.05)
     (whole,) = section.whole_run
     assert whole.energy_j is not None
-    assert whole.energy_j > work.energy_j
+    assert whole.energy_j > energy.energy_j
 
 
 @pytest.mark.parametrize("evidence", [Evidence.BOUNDS, Evidence.DECLARED])
 def test_a_source_that_measures_nothing_has_neither(tmp_path: Path, evidence: Evidence) -> None:
     recorder, report, _ = _live(tmp_path, evidence)
-    assert [item.span.name for item in recorder.spans] == ["work"]
-    assert (report.times.idle_s, report.tail_s) == (0.0, None)
-
-
-def test_a_tail_that_does_not_end_is_missing(tmp_path: Path) -> None:
-    _, report, _ = _live(tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=2.5, calms=False)
-    assert report.tail_s is None
+    assert [item.span.name for item in recorder.spans] == ["work", "ceiling"]
+    assert report.times == IdleTimes(idle_s=0.0, rest_s=0.0, idle_after_s=0.0, quiet_s=0.0)
 
 
 def test_a_lost_sampler_is_reported_and_its_state_recovered(tmp_path: Path) -> None:
@@ -227,7 +235,7 @@ def test_what_this_run_had_set_is_recovered_after_its_sampler_was_lost(
 
 
 def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:
-    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, lost=True, idle_s=0.2, tail_max_s=0)
+    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, lost=True, idle_s=0.2, rest_max_s=0)
     windows = phase_windows([item.span for item in recorder.spans])
     (path,) = sample_files(tmp_path, [report]).values()
     written = list(read_samples(path))
@@ -246,12 +254,12 @@ def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:
 
 def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> None:
     recorder, report, sampler = _live(
-        tmp_path, Evidence.SELF_REPORTED, idle_s=0.2, quiet_s=0.1, tail_max_s=2.5
+        tmp_path, Evidence.SELF_REPORTED, idle_s=0.2, quiet_s=0.1, rest_max_s=0.1
     )
     assert sampler.said.quiet_calls == [True, True, False, True, False]
     windows = phase_windows([item.span for item in recorder.spans])
     names = [window.name for window in windows]
-    assert names == ["quiet", "idle", "work", "tail", "idle_after", "quiet_after"]
+    assert names == ["quiet", "idle", "work", "rest", "idle_after", "ceiling", "quiet_after"]
     section = power_section(PowerConfig(), [report], windows, _samples(tmp_path, report), [])
     assert {(cost.moment, cost.source) for cost in section.polling} == {
         ("before", "meter"),
@@ -279,9 +287,10 @@ def test_means_are_read_for_two_windows_beyond_the_last_idle_time(
     events: list[float | bool] = []
     monkeypatch.setattr(time, "sleep", events.append)
     monkeypatch.setattr(Client, "quiet", lambda _, *, is_on: events.append(is_on))
-    config: dict[str, Any] = {"idle_s": 0.2, "idle_after_s": 7.0, "quiet_s": 3.0, "tail_max_s": 0}
+    config: dict[str, Any] = {"idle_s": 0.2, "idle_after_s": 7.0, "quiet_s": 3.0, "rest_max_s": 0}
     _live(tmp_path, evidence, sensor=sensor, **config)
-    assert events[events.index(7.0) :] == pytest.approx(waits)
+    slept = [event for event in events[events.index(7.0) :] if event is False or event > 0]
+    assert slept == pytest.approx(waits, abs=0.05)
 
 
 def test_phases_have_a_trace_on_both_sides_whatever_is_left_out(
@@ -290,20 +299,27 @@ def test_phases_have_a_trace_on_both_sides_whatever_is_left_out(
     monkeypatch.setattr(power_session, "LEAD_S", 0.4)
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    _live(tmp_path, Evidence.MEASURED, idle_s=0, tail_max_s=0)
+    _live(tmp_path, Evidence.MEASURED, idle_s=0, rest_max_s=0)
     before, _work, after = [seconds for seconds in slept if seconds]
     assert before == 0.4
     assert after == pytest.approx(0.4, abs=0.1)
 
 
-def _opened(*evidence: Evidence, used: bool = True, is_recorded: bool = False) -> OpenReply:
+def _opened(
+    *evidence: Evidence,
+    used: bool = True,
+    is_recorded: bool = False,
+    scope: Scope = Scope.DRIVE,
+) -> OpenReply:
     return OpenReply(
         host="box",
         choice="-",
         sources=tuple(
             PowerSourceRecord(
                 host="box",
-                facts=facts(each, each).model_copy(update={"is_recorded": is_recorded}),
+                facts=facts(each, each).model_copy(
+                    update={"is_recorded": is_recorded, "scope": scope}
+                ),
                 name=each,
                 device="SERIAL1",
                 used=used,
@@ -320,26 +336,55 @@ def _opened(*evidence: Evidence, used: bool = True, is_recorded: bool = False) -
 @pytest.mark.parametrize(
     ("opened", "settings", "times"),
     [
-        (_opened(Evidence.BOUNDS), {}, (0, 0, 0)),
-        (_opened(Evidence.MEASURED), {}, (60, 60, 0)),
-        (_opened(Evidence.MEASURED, Evidence.BOUNDS), {}, (60, 60, 60)),
-        (_opened(Evidence.SELF_REPORTED), {}, (60, 60, 60)),
-        (_opened(Evidence.SELF_REPORTED), {"idle_s": 5}, (5, 5, 5)),
-        (_opened(Evidence.SELF_REPORTED), {"idle_s": 0}, (0, 0, 0)),
-        (_opened(Evidence.SELF_REPORTED), {"idle_after_s": 7, "quiet_s": 0}, (60, 7, 0)),
-        (_opened(Evidence.SELF_REPORTED, used=False), {}, (0, 0, 0)),
-        (_opened(Evidence.DECLARED), {"idle_s": 3}, (3, 0, 0)),
-        (_opened(Evidence.SELF_REPORTED, is_recorded=True), {}, (60, 60, 0)),
+        (_opened(Evidence.BOUNDS), {}, (0, 0, 0, 0)),
+        (_opened(Evidence.MEASURED), {}, (60, 30, 30, 0)),
+        (_opened(Evidence.MEASURED, Evidence.BOUNDS), {}, (60, 30, 30, 60)),
+        (_opened(Evidence.SELF_REPORTED), {}, (60, 30, 30, 60)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_s": 5}, (5, 30, 0, 5)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_s": 0}, (0, 30, 0, 0)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_after_s": 37, "quiet_s": 0}, (60, 30, 7, 0)),
+        (_opened(Evidence.SELF_REPORTED), {"rest_max_s": 0}, (60, 0, 60, 60)),
+        (_opened(Evidence.SELF_REPORTED, used=False), {}, (0, 0, 0, 0)),
+        (_opened(Evidence.DECLARED), {"idle_s": 3}, (3, 0, 0, 0)),
+        (_opened(Evidence.SELF_REPORTED, scope=Scope.GPU), {}, (0, 0, 0, 0)),
+        (_opened(Evidence.SELF_REPORTED, is_recorded=True), {}, (60, 30, 30, 0)),
     ],
 )
 def test_idle_is_waited_for_only_where_it_is_used(
-    opened: OpenReply, settings: dict[str, Any], times: tuple[float, float, float]
+    opened: OpenReply, settings: dict[str, Any], times: tuple[float, float, float, float]
 ) -> None:
     found = IdleTimes.of(PowerConfig(**settings), opened)
-    assert (found.idle_s, found.idle_after_s, found.quiet_s) == times
+    assert (found.idle_s, found.rest_s, found.idle_after_s, found.quiet_s) == times
 
 
-def _host_report(host: str, *, tail_s: float | None, lost: str | None = None) -> PowerReport:
+def test_a_rest_is_counted_from_the_end_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a workload takes to close is in it, so that it is as long in all runs."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    power, recorder = _opened_session(tmp_path, Evidence.MEASURED, rest_max_s=30), _recorder()
+    ended_ns = time.monotonic_ns() - 20 * NS_PER_S
+    power.rest(recorder, ended_ns)
+    (rest, _) = recorder.spans
+    assert (rest.span.start_ns, rest.span.end_ns) == (ended_ns, ended_ns + 30 * NS_PER_S)
+    assert slept == [pytest.approx(10, abs=1), 30]
+
+
+def test_a_rest_that_is_interrupted_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    power, recorder = _opened_session(tmp_path, Evidence.MEASURED), _recorder()
+    monkeypatch.setattr(time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        power.rest(recorder, time.monotonic_ns())
+    assert recorder.spans == []
+
+
+def _host_report(host: str, *, lost: str | None = None) -> PowerReport:
     return PowerReport(
         host=host,
         devices=("nvme0",),
@@ -347,30 +392,13 @@ def _host_report(host: str, *, tail_s: float | None, lost: str | None = None) ->
         finished=None,
         lost=lost,
         samples_file=None,
-        times=IdleTimes(idle_s=5.0, idle_after_s=0.0, quiet_s=0.0),
-        tail_s=tail_s,
+        times=IdleTimes(idle_s=5.0, rest_s=3.0, idle_after_s=0.0, quiet_s=0.0),
     )
 
 
 def test_every_host_of_a_run_is_reported() -> None:
-    reports = [_host_report("a", tail_s=3.0), _host_report("b", tail_s=8.0, lost="it was killed")]
+    reports = [_host_report("a"), _host_report("b", lost="it was killed")]
     section = power_section(PowerConfig(), reports, [], {}, [])
     assert [host.host for host in section.hosts] == ["a", "b"]
     assert section.choice == "a: of a b: the sampler was lost: it was killed; of b"
-    assert (section.idle_s, section.tail_s) == (5.0, 8.0)
-    silent = [_host_report("a", tail_s=3.0), _host_report("b", tail_s=None)]
-    assert power_section(PowerConfig(), silent, [], {}, []).tail_s is None
-
-
-def test_a_tail_begins_where_the_slowest_rank_ended(tmp_path: Path) -> None:
-    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0, quiet_s=0)
-    windows = phase_windows([item.span for item in recorder.spans])
-    later = [
-        window.model_copy(update={"end_ns": window.end_ns + 50_000_000})
-        if window.name == "work"
-        else window
-        for window in windows
-    ]
-    section = power_section(PowerConfig(), [report], later, _samples(tmp_path, report), [])
-    tail = next(energy for energy in section.energy if energy.phase == "tail")
-    assert tail.start_ns == next(window.end_ns for window in later if window.name == "work")
+    assert (section.idle_s, section.rest_s) == (5.0, 3.0)

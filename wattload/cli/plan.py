@@ -150,7 +150,7 @@ def _refuse_near_own(overrides: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Seconds that a run takes at a given rate; idle baselines and the tail come on top.
+    """Seconds that a run takes at a given rate; idle baselines and the rest come on top.
 
     Emulated computation may overlap with I/O: a run takes from the longer of both to their sum.
     """
@@ -223,7 +223,7 @@ def run_lines(
     yield line(
         "time",
         f"{total} = {format_seconds(time.generate_s)} to generate data, "
-        f"{format_seconds(time.io_s)} of I/O{computing}; idle baselines come on top",
+        f"{format_seconds(time.io_s)} of I/O{computing}; idle times and the rest come on top",
     )
     if power_w is not None:
         least, most = (quantity(s * power_w, Unit.JOULES) for s in (least_s, most_s))

@@ -33,7 +33,7 @@ PHASES = {
     "quiet": "idle power of the undisturbed drive",
     "idle_after": "idle power after the run",
     "quiet_after": "idle power of the undisturbed drive",
-    "tail": "waiting for idle power",
+    "rest": "resting: the drive's tail",
     "harness_ceiling": "measuring without the drive",
     "train": "computing",
     "drain_wait": "waiting for the last checkpoint",

@@ -192,9 +192,9 @@ class SourceFacts(Frozen):
     in another run.
     ``meter`` identifies a meter outside the device, such as a power module: all devices that it
     reads have its gain in common. ``may_be_negative`` declares that readings below zero are valid,
-    as of a sensor with an offset; otherwise they are refused. ``range_w`` is the greatest power that
-    the meter can show, ``None`` if it is not stated: readings at it are pinned, and refused. ``pci_address`` is that of a GPU,
-    such as ``0000:65:00.0``, empty where it is unknown.
+    as of a sensor with an offset; otherwise they are refused. ``range_w`` is the greatest power
+    that the meter can show, ``None`` if it is not stated: readings at it are pinned, and refused.
+    ``pci_address`` is that of a GPU, such as ``0000:65:00.0``, empty where it is unknown.
     """
 
     name: str

@@ -273,6 +273,22 @@ class RunContext(Protocol):
         """
         ...
 
+    def end_job(self) -> None:
+        """Say that the job has ended: all of its timed phases are over on this rank.
+
+        Every rank calls it, before ceilings and whatever else a job does not have; for a workload
+        that does not, the run calls it behind ``run()``. It may take a while, in which the drives
+        rest. Further calls do nothing.
+        """
+        ...
+
+    def end_pause(self) -> None:
+        """Say that no rank has used the drives since this rank's last timed phase.
+
+        Called at the end of a pause that the job has anyway, such as emulated computation.
+        """
+        ...
+
     def raw_drive(self, target: Target) -> RawDrive | None:
         """Return the drive of a block target that this process may overwrite, else ``None``.
 
@@ -459,7 +475,7 @@ class Workload(Protocol):
         ...
 
     def run(self, context: RunContext) -> Outcome:
-        """Run the timed phases."""
+        """Run the timed phases, say that the job has ended, then measure ceilings."""
         ...
 
     def verify(self, context: RunContext) -> Sequence[Check]:

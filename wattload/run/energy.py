@@ -38,13 +38,12 @@ from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.source_ledger import IdleTime
 from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
 from wattload.power.sampler.protocol import ControllerReading
-from wattload.run.phases import BIN_NS, PhaseTraffic, moved_per_bin
+from wattload.run.phases import BIN_NS, REST_PHASE, PhaseTraffic, moved_per_bin
 from wattload.run.power_session import (
     IDLE_AFTER_PHASE,
     IDLE_PHASE,
     QUIET_AFTER_PHASE,
     QUIET_PHASE,
-    TAIL_PHASE,
     PowerReport,
 )
 from wattload.run.traces import read_power, read_throughput
@@ -58,14 +57,12 @@ _IDLE_TIMES: tuple[tuple[str, Moment, bool], ...] = (
     (QUIET_AFTER_PHASE, "after", False),
 )
 """Each idle phase, whether it is before or after the run, and whether the drive is polled."""
-_WITHOUT_WORK = (TAIL_PHASE, *(name for name, _, _ in _IDLE_TIMES))
+_WITHOUT_WORK = (REST_PHASE, *(name for name, _, _ in _IDLE_TIMES))
 
 
 def pending_section(config: PowerConfig) -> PowerSection:
     """Return the section of a run that has not finished."""
-    return PowerSection(
-        requested=config.source, choice=NO_SAMPLER, idle_s=config.idle_s or 0.0, tail_s=None
-    )
+    return PowerSection(requested=config.source, choice=NO_SAMPLER, idle_s=config.idle_s or 0.0)
 
 
 def with_samples_found(report: PowerReport, folder: Path) -> PowerReport:
@@ -209,12 +206,11 @@ def _section(
         _of_host(requested, each, windows, samples.get(each.host, {}), traffic) for each in measured
     ]
     parts = {name: tuple(item for one in of_hosts for item in one[name]) for name in of_hosts[0]}
-    tails = [host.tail_s for host in parts["hosts"]]
     return PowerSection(
         requested=requested,
         choice=_choice(parts["hosts"]),
         idle_s=min(host.idle_s for host in parts["hosts"]),
-        tail_s=None if None in tails else max(tails),
+        rest_s=min(host.rest_s for host in parts["hosts"]),
         energy_model=ENERGY_MODEL,
         **parts,
     )
@@ -257,7 +253,7 @@ def _of_host(
         "sources": [_resolve_source(source, ledger) for source in measured.sources],
         "states": measured.states,
         "energy": ledger.phase_records(
-            [_tail(window, own) if window.name == TAIL_PHASE else window for window in own],
+            [_tail(window, own) if window.name == REST_PHASE else window for window in own],
             traffic=_byte_series(sources, own, traffic) if measured.drive_count == 1 else {},
             requested=requested,
         ),
@@ -317,7 +313,7 @@ def _host_power(report: PowerReport) -> HostPower:
         host=report.host,
         choice=report.opened.choice,
         idle_s=report.times.idle_s,
-        tail_s=report.tail_s,
+        rest_s=report.times.rest_s,
         idle_after_s=report.times.idle_after_s,
         quiet_s=report.times.quiet_s,
         lost=lost,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -72,16 +73,22 @@ NO_COMPARISON = Comparison(session_id="", arm="", block=0, order=0)
 
 
 def execute(
-    process: ProcessContext, overrides: Sequence[str], comparison: Comparison
+    process: ProcessContext,
+    overrides: Sequence[str],
+    comparison: Comparison,
+    *,
+    calibrates: bool = False,
 ) -> tuple[Path | None, int]:
     """Make one run; returns its folder on rank 0 (else ``None``) and the exit status, 0 or 3.
+
+    ``calibrates`` is whether meters may be calibrated within its idle time.
 
     Raises:
         WattloadError: the run is impossible or failed. Rank 0 raises it; the other ranks exit
             silently with the same status.
     """
     command = ("wattload", "run", *without_session_keys(overrides))
-    life = RunLifecycle(process, overrides, command, comparison)
+    life = RunLifecycle(process, overrides, command, comparison, calibrates=calibrates)
     return _undone_on_failure(life, life.run)
 
 
@@ -146,6 +153,8 @@ class RunLifecycle:
         overrides: Sequence[str],
         command: tuple[str, ...],
         comparison: Comparison = NO_COMPARISON,
+        *,
+        calibrates: bool = False,
     ) -> None:
         config, config_values = compose(overrides)
         self._process = process
@@ -154,6 +163,7 @@ class RunLifecycle:
         self._order = Order(
             config=config, config_values=config_values, comparison=comparison, command=command
         )
+        self._calibrates = calibrates
         self._started_utc = utc_text()
         self._folder: Path | None = None
         self._journal: RankJournal | None = None
@@ -179,14 +189,16 @@ class RunLifecycle:
         self._resources.enter_context(self._process.live())
         power_session = self._process.on_all_ranks(lambda: self._open_power(folder, capture))
         self._process.on_all_ranks(lambda: self._begin_writes(folder))
+        self._plan_rest(context, power_session)
         load = self._plan_load(context)
         with load.watched() if load is not None else nullcontext():
-            data = self._prepare(workload, context, power_session, load)
+            data = self._prepare(targets, workload, context, power_session, load)
             self._world.barrier()
             if capture is not None:
                 capture.read_histories()
                 capture.read_clocks()
             outcome = workload.run(context)
+            context.end_job()
             if is_wanted(self._config.load):
                 rest_until_all_here(self._world)
                 self._while_others_rest(load.end if load is not None else None)
@@ -382,6 +394,7 @@ class RunLifecycle:
 
     def _prepare(
         self,
+        targets: Sequence[Target],
         workload: Workload,
         context: Context,
         power_session: PowerSession | None,
@@ -394,15 +407,38 @@ class RunLifecycle:
         is_last = getattr(workload, "prepares_last", False)
         if is_last:
             if power_session is not None:
-                power_session.up(context.recorder)
+                power_session.up(context.recorder, ())
             self._settle(load)
             self._world.barrier()
         data = workload.prepare(context)
         if not is_last:
             if power_session is not None:
-                power_session.up(context.recorder)
+                power_session.up(context.recorder, _data_files(targets, data))
             self._settle(load)
         return data
+
+    def _plan_rest(self, context: Context, power_session: PowerSession | None) -> None:
+        """Have all ranks rest at the end of the job if a drive of any host is measured."""
+        rests = power_session is not None and power_session.rests
+        if not any(self._world.all_gather(rests)):
+            return
+        recorder = context.recorder
+        if power_session is not None:
+            recorder.rest_s = power_session.rest_s
+
+        def rest() -> None:
+            rest_until_all_here(self._world)
+            own = (self._process.host, recorder.last_timed_end_ns() or time.monotonic_ns())
+            end_ns = max(
+                each_ns
+                for host, each_ns in self._world.all_gather(own)
+                if host == self._process.host
+            )
+            self._while_others_rest(
+                partial(power_session.rest, recorder, end_ns) if power_session is not None else None
+            )
+
+        recorder.at_job_end = rest
 
     def _plan_load(self, context: Context) -> LoadSession | None:
         """Return this host's load on its leader, if there is to be one."""
@@ -510,6 +546,7 @@ class RunLifecycle:
             host=self._process.host,
             devices=capture.controller_names or capture.block_devices,
             block_devices=capture.block_devices,
+            calibrates=self._calibrates,
         )
         capture.add_before(power_session.controllers)
         return power_session

@@ -42,6 +42,9 @@ from wattload.run.progress import RankProgress
 
 SHORTEST_HALVED_S = 2.0
 
+REST_PHASE = "rest"
+"""Times directly behind timed phases in which the drives are left alone, all of one length."""
+
 StatReader = Callable[[], Mapping[str, BlockStat]]
 StopReader = Callable[[], float | None]
 """Returns for how long this process has not run; ``None`` if that is not counted."""
@@ -162,6 +165,11 @@ class PhaseRecorder:
         self.at_timed_edge: Callable[[bool], None] | None = None
         """Called in a timed phase's thread, with ``True`` just before it begins and ``False`` just
         after it ends."""
+        self.at_job_end: Callable[[], None] | None = None
+        """Called once, when the last timed phase is over."""
+        self.rest_s = 0.0
+        """The length of a rest, on the rank that records them; 0 for none."""
+        self._has_ended = False
 
     def write_to(self, journal: RankJournal) -> None:
         self._journal = journal
@@ -187,6 +195,23 @@ class PhaseRecorder:
     def last_timed_end_ns(self) -> int | None:
         """Return when this rank's last timed span ended, ``None`` before the first."""
         return max((span["end_ns"] for span, *_ in self._marked if span["timed"]), default=None)
+
+    def end_job(self) -> None:
+        """End the job: no timed phase may follow."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self.at_job_end is not None:
+            self.at_job_end()
+
+    def end_pause(self) -> None:
+        """Record a rest behind the last timed phase, if the time since then is long enough."""
+        start_ns = self.last_timed_end_ns()
+        if not self.rest_s or start_ns is None:
+            return
+        end_ns = start_ns + round(self.rest_s * NS_PER_S)
+        if end_ns <= time.monotonic_ns():
+            self.add_span(REST_PHASE, start_ns, end_ns)
 
     def add_span(self, name: str, start_ns: int, end_ns: int | None = None) -> None:
         """Add an untimed span from ``start_ns`` to ``end_ns``, without bytes or counters.
@@ -244,6 +269,8 @@ class PhaseRecorder:
 
         ``expected_s`` is how long it will last, to show the time left.
         """
+        if timed and self._has_ended:
+            raise RuntimeError(f"the timed phase {name} begins after the end of the job")
         stack: list[str] = self._stack.__dict__.setdefault("names", [])
         parent = stack[-1] if stack else None
         opened = OpenPhase(name, self)
@@ -300,6 +327,12 @@ class Context:
     def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:
         return self.recorder.phase(name, timed=timed)
 
+    def end_job(self) -> None:
+        self.recorder.end_job()
+
+    def end_pause(self) -> None:
+        self.recorder.end_pause()
+
     def raw_drive(self, target: Target) -> RawDrive | None:
         return self.raw_drives.get(target.index)
 
@@ -314,14 +347,15 @@ def block_counters(marked: Sequence[MarkedSpan]) -> list[IoCounter]:
 
     Ranks of one host enter a phase within a spread: overlapping spans are taken together, from the
     reading of the first that started to the reading of the last that ended, so that every byte of
-    the phase is inside and none is counted twice.
+    the phase is inside and none is counted twice. A phase with spans that were added without
+    counters has none.
     """
     counters: list[IoCounter] = []
     groups: dict[tuple[str, str], list[MarkedSpan]] = defaultdict(list)
     for item in marked:
         groups[item.span.host, item.span.name].append(item)
     for (host, phase), items in groups.items():
-        for device in sorted({name for item in items for name in item.at_start}):
+        for device in sorted(set.intersection(*(set(item.at_start) for item in items))):
             growths = []
             for start, end in merge_intervals((i.span.start_ns, i.span.end_ns) for i in items):
                 first = next(i for i in items if i.span.start_ns == start)

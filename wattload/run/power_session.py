@@ -1,7 +1,4 @@
-"""Power measurement during a run: sampler, sources, idle baseline, and the tail.
-
-The tail lasts until the drives are back at idle power.
-"""
+"""Power measurement during a run: sampler, sources, idle baselines, and the rest behind the job."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
@@ -20,77 +16,18 @@ from wattload.core.record.energy import PowerStateRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
 from wattload.power.control.undo import recover_changes
-from wattload.power.energy.integration import integrate, tail_end
-from wattload.power.energy.trace import Trace, TraceKey, traces
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
-from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
+from wattload.power.sampler.samples import LatestReadings, samples_of_host
 from wattload.run.folder import make_runs_folder
-from wattload.run.phases import PhaseRecorder
+from wattload.run.phases import REST_PHASE, PhaseRecorder
 
-AROUND_NS = 3 * NS_PER_S
-"""The part of a trace needed beyond a window: a mean over the last second comes late."""
-
-QUIET_PHASE, IDLE_PHASE, TAIL_PHASE = "quiet", "idle", "tail"
+QUIET_PHASE, IDLE_PHASE = "quiet", "idle"
 IDLE_AFTER_PHASE, QUIET_AFTER_PHASE = "idle_after", "quiet_after"
-FIRST_CHECK_S = 2.0
 LEAD_S = 2.0
 """Seconds of a trace needed before the first and after the last phase, for their edges."""
 SLACK_S = 0.2
 """Two reads at the usual period."""
-
-
-class IdleReturn:
-    """The idle power before a run, and when each drive was back at it."""
-
-    def __init__(
-        self, samples: Path, sources: Sequence[SourceFacts], idle_window: tuple[int, int]
-    ) -> None:
-        """Read the idle power of each source in ``idle_window`` (start and end in ns)."""
-        self._samples = samples
-        self._idle_w: dict[TraceKey, float] = {}
-        until_ns = idle_window[1] + AROUND_NS
-        early = takewhile(
-            lambda sample: sample.time_ns <= until_ns,
-            read_samples(samples, since_ns=idle_window[0] - AROUND_NS),
-        )
-        by_key = traces(early)
-        self._sources = {
-            TraceKey(source.name, source.device, source.figure_channel): source
-            for source in sources
-        }
-        for key, source in self._sources.items():
-            if key in by_key:
-                idle = integrate(by_key[key], source.sensor, *idle_window, period_s=source.period_s)
-                if idle.mean_w is not None:
-                    self._idle_w[key] = idle.mean_w
-
-    def since(self, start_ns: int) -> int | None:
-        """Return when every measured drive was back at idle after ``start_ns``, ``None`` if not.
-
-        A drive with several sources is back when all of them show idle power. A drive whose idle
-        power is unknown never is.
-        """
-        if {source.device for source in self._sources.values()} != {
-            key.device for key in self._idle_w
-        }:
-            return None
-        by_key = traces(read_samples(self._samples, since_ns=start_ns - AROUND_NS))
-        ends = [self._end_ns(by_key, key, start_ns) for key in self._idle_w]
-        known = [end_ns for end_ns in ends if end_ns is not None]
-        return max(known) if known and len(known) == len(ends) else None
-
-    def _end_ns(self, by_key: Mapping[TraceKey, Trace], key: TraceKey, start_ns: int) -> int | None:
-        if key not in by_key:
-            return None
-        source = self._sources[key]
-        return tail_end(
-            by_key[key],
-            source.sensor,
-            idle_w=self._idle_w[key],
-            after_ns=start_ns,
-            period_s=source.period_s,
-        )
 
 
 class Sampling:
@@ -156,9 +93,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleTimes:
-    """The lengths of a run's idle baselines in seconds; 0 omits one."""
+    """The lengths of a run's rest and idle baselines in seconds; 0 omits one.
+
+    ``idle_after_s`` is what remains of ``power.idle_after_s`` behind the rest, which counts in it.
+    """
 
     idle_s: float
+    rest_s: float
     idle_after_s: float
     quiet_s: float
 
@@ -166,16 +107,18 @@ class IdleTimes:
     def of(cls, config: PowerConfig, opened: OpenReply) -> IdleTimes:
         """Return the configured times, or defaults that suit the opened sources.
 
-        There are no further baselines if no drive is measured, and no quiet times if no source
-        sends commands to a drive: an external meter does not keep it from sleeping.
+        There is no rest and no further baseline if no drive is measured, and no quiet times if no
+        source sends commands to a drive: an external meter does not keep it from sleeping.
         """
         if not measuring_drive_sources(opened):
-            return cls(idle_s=config.idle_s or 0.0, idle_after_s=0.0, quiet_s=0.0)
+            return cls(idle_s=config.idle_s or 0.0, rest_s=0.0, idle_after_s=0.0, quiet_s=0.0)
         idle_s = IDLE_DEFAULT_S if config.idle_s is None else config.idle_s
         quiet_s = idle_s if config.quiet_s is None else config.quiet_s
+        after_s = idle_s if config.idle_after_s is None else config.idle_after_s
         return cls(
             idle_s=idle_s,
-            idle_after_s=idle_s if config.idle_after_s is None else config.idle_after_s,
+            rest_s=config.rest_max_s,
+            idle_after_s=max(0.0, after_s - config.rest_max_s),
             quiet_s=quiet_s if any(facts.asks_drive for facts in _used(opened)) else 0.0,
         )
 
@@ -185,8 +128,7 @@ class PowerReport:
     """The power report of a host's leader: the sampler's replies, or why there are none.
 
     ``devices`` are all drives under the targets, sampled or not. ``samples_file`` is the sampler's
-    file, even if the sampler was lost. ``tail_s`` is the time from the last phase until the drives
-    were back at idle, ``None`` if that was not measured or took longer than ``power.tail_max_s``.
+    file, even if the sampler was lost.
     """
 
     host: str
@@ -196,7 +138,6 @@ class PowerReport:
     lost: str | None
     samples_file: str | None
     times: IdleTimes
-    tail_s: float | None
 
 
 class PowerSession:
@@ -212,6 +153,7 @@ class PowerSession:
         devices: Sequence[str],
         config: PowerConfig,
         opened: OpenReply,
+        calibrates: bool,
     ) -> None:
         self._sampling = sampling
         self._client = client
@@ -220,6 +162,7 @@ class PowerSession:
         self._devices = tuple(devices)
         self._config = config
         self._opened = opened
+        self._calibrates = calibrates
         self._measuring = measuring_drive_sources(opened)
         self._times = IdleTimes.of(config, opened)
         self._has_sensor = any(facts.measures for facts in _used(opened))
@@ -235,8 +178,7 @@ class PowerSession:
             ),
             default=0.0,
         )
-        self._tail_s: float | None = None
-        self._idle_window: tuple[int, int] | None = None
+        self._idle_end_ns: int | None = None
 
     @classmethod
     def open(
@@ -248,8 +190,11 @@ class PowerSession:
         host: str,
         devices: Sequence[str],
         block_devices: Sequence[str],
+        calibrates: bool = False,
     ) -> Self:
         """Open the sources and apply the requested power settings.
+
+        ``calibrates`` is whether meters may be calibrated within the idle time of this run.
 
         Raises:
             PowerError: a selected source can't be read, or a setting can't be applied; nothing
@@ -273,6 +218,7 @@ class PowerSession:
             devices=devices,
             config=config,
             opened=opened,
+            calibrates=calibrates,
         )
 
     @property
@@ -285,36 +231,70 @@ class PowerSession:
         """The state of each controller before the run, by name."""
         return self._opened.controllers
 
-    def up(self, recorder: PhaseRecorder) -> None:
-        """Start sampling and take the idle baselines, first the quiet one so the drive sleeps."""
+    @property
+    def rest_s(self) -> float:
+        """The length of the rest behind the job in seconds, 0 without one."""
+        return self._times.rest_s
+
+    @property
+    def rests(self) -> bool:
+        """Whether the drives rest behind the job, for their tail or an idle baseline."""
+        return self._times.rest_s > 0 or self._times.idle_after_s > 0
+
+    def up(self, recorder: PhaseRecorder, data_files: Sequence[Path]) -> None:
+        """Start sampling and take the idle baselines, first the quiet one so the drive sleeps.
+
+        ``data_files`` are the run's written files on this host's targets, none if it has no data
+        yet.
+        """
         if self._times.quiet_s:
             self._client.quiet(is_on=True)
         self._client.start()
         recorder.progress.power = LatestReadings(lambda: self._samples, self._measuring)
         self._wait_quietly(QUIET_PHASE, recorder)
+        if self._calibrates:
+            self._calibrate(recorder, data_files)
         if self._times.idle_s:
-            start_ns = time.monotonic_ns()
             with recorder.phase(IDLE_PHASE, timed=False, expected_s=self._times.idle_s):
                 time.sleep(self._times.idle_s)
-            self._idle_window = (start_ns, time.monotonic_ns())
         if self._has_sensor:
             time.sleep(max(0.0, LEAD_S - self._times.idle_s))
 
+    def _calibrate(self, recorder: PhaseRecorder, data_files: Sequence[Path]) -> None:
+        """Calibrate the meters of the drives under ``data_files`` by a known load.
+
+        The quiet baseline is over, sampling runs, and the idle baseline follows.
+        """
+
+    def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:
+        """Leave the drives alone behind the job, which ended at ``job_end_ns``.
+
+        The rest, in which they end the job's work, begins there whenever this is called. It has a
+        fixed length, so that it is the same in all runs. The idle baseline follows.
+        """
+        rest_s, idle_s = self._times.rest_s, self._times.idle_after_s
+        if rest_s:
+            end_ns = job_end_ns + round(rest_s * NS_PER_S)
+            left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS_PER_S)
+            with recorder.phase(REST_PHASE, timed=False, expected_s=left_s) as phase:
+                phase.set_edges(job_end_ns, end_ns)
+                time.sleep(left_s)
+        if idle_s:
+            with recorder.phase(IDLE_AFTER_PHASE, timed=False, expected_s=idle_s):
+                time.sleep(idle_s)
+        self._idle_end_ns = time.monotonic_ns()
+
     def down(self, recorder: PhaseRecorder) -> PowerReport:
-        """Wait for tail and idle, stop sampling, restore; a lost sampler only gives a warning."""
+        """Stop sampling and restore; a lost sampler only gives a warning."""
         finished: FinishReply | None = None
         lost: str | None = None
         try:
-            self._watch_tail(recorder)
-            if self._times.idle_after_s:
-                idle_s = self._times.idle_after_s
-                with recorder.phase(IDLE_AFTER_PHASE, timed=False, expected_s=idle_s):
-                    time.sleep(idle_s)
+            if self._has_sensor:
+                _sleep_until(recorder.last_timed_end_ns(), LEAD_S)
             if self._times.quiet_s:
                 time.sleep(self._before_quiet_s)  # the last means of the time before
             self._wait_quietly(QUIET_AFTER_PHASE, recorder)
-            if self._at_end_s:
-                time.sleep(self._at_end_s)
+            _sleep_until(self._idle_end_ns, self._at_end_s)
             self._stage_log()
             recorder.progress.power = None
             finished = self._client.finish()
@@ -332,7 +312,6 @@ class PowerSession:
             lost=lost,
             samples_file=samples.name if samples is not None else None,
             times=self._times,
-            tail_s=self._tail_s,
         )
 
     def _stage_log(self) -> None:
@@ -355,40 +334,15 @@ class PowerSession:
             time.sleep(self._times.quiet_s)
         self._client.quiet(is_on=False)
 
-    def _watch_tail(self, recorder: PhaseRecorder) -> None:
-        """Wait until the drives are idle, and long enough for the trace after the last phase."""
-        start_ns = recorder.last_timed_end_ns() or time.monotonic_ns()
-        if self._idle_window is not None and self._measuring and self._config.tail_max_s:
-            with recorder.progress.phase(TAIL_PHASE):
-                self._tail_s = self._wait_for_tail(self._idle_window, start_ns)
-            recorder.add_span(TAIL_PHASE, start_ns)
-        if self._has_sensor:
-            time.sleep(max(0.0, LEAD_S - (time.monotonic_ns() - start_ns) / NS_PER_S))
 
-    def _wait_for_tail(self, idle_window: tuple[int, int], start_ns: int) -> float | None:
-        """Return how many seconds after ``start_ns`` the drives were idle, ``None`` if never.
-
-        The tail begins at the end of the last timed phase. It includes what the drive writes out
-        while ceilings are measured and data is verified.
-        """
-        samples = self._samples
-        if samples is None:
-            return None
-        idle_return: IdleReturn | None = None
-        check_s = min(FIRST_CHECK_S, self._config.tail_max_s)
-        while True:
-            time.sleep(max(0.0, check_s - (time.monotonic_ns() - start_ns) / NS_PER_S))
-            idle_return = idle_return or IdleReturn(samples, self._measuring, idle_window)
-            idle_ns = idle_return.since(start_ns)
-            if idle_ns is not None:
-                return (idle_ns - start_ns) / NS_PER_S
-            if check_s >= self._config.tail_max_s:
-                return None
-            check_s = min(2 * check_s, self._config.tail_max_s)
+def _sleep_until(start_ns: int | None, seconds: float) -> None:
+    """Return ``seconds`` after ``start_ns``, at once if that is over or there is no such time."""
+    if start_ns is not None:
+        time.sleep(max(0.0, seconds - (time.monotonic_ns() - start_ns) / NS_PER_S))
 
 
 def measuring_drive_sources(opened: OpenReply) -> tuple[SourceFacts, ...]:
-    """Return the used drive-scope sources that measure; only they have a baseline and a tail."""
+    """Return the used drive-scope sources that measure; only they have a tail."""
     return tuple(facts for facts in _used(opened) if facts.scope is Scope.DRIVE and facts.measures)
 
 

@@ -284,6 +284,7 @@ class AcceleratorSearch(Schedule):
                 order=len(self._runs),
             ),
             name=f"{accelerators} accelerators",
+            calibrates=not self._runs,
         )
         yield step
         run = self._process.communicator.broadcast(

@@ -362,7 +362,7 @@ class Interleaving(Schedule):
                 command=self._command,
             )
             name = f"{turn.arm}, warm-up" if turn.is_warm_up else turn.arm
-            step = Step(point=point, comparison=comparison, name=name)
+            step = Step(point=point, comparison=comparison, name=name, calibrates=turn.is_warm_up)
             yield step
             if step.folder is not None:
                 self._reporter.run_finished(step.folder)

@@ -131,7 +131,9 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
                 )
             )
         try:
-            step.folder, status = execute(process, point.overrides, step.comparison)
+            step.folder, status = execute(
+                process, point.overrides, step.comparison, calibrates=step.calibrates
+            )
         except (WattloadError, KeyboardInterrupt) as error:
             if journal is not None:
                 if isinstance(error, MisplacedRecordError):

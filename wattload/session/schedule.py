@@ -293,13 +293,16 @@ class Pace:
 class Step:
     """One run of a session, its place there for the record, and its name for the reader.
 
-    The loop sets ``folder`` on rank 0 when the run is finished, and ``reused`` on every rank if it
-    took a finished run from the journal instead of making one.
+    ``calibrates`` is whether meters may be calibrated within its idle time: in the first run with
+    its settings, and in none that is compared in pairs. The loop sets ``folder`` on rank 0 when the
+    run is finished, and ``reused`` on every rank if it took a finished run from the journal instead
+    of making one.
     """
 
     point: Point
     comparison: Comparison
     name: str
+    calibrates: bool
     folder: Path | None = None
     reused: bool = False
 
@@ -349,7 +352,12 @@ class Sweep(Schedule):
             comparison = Comparison(
                 session_id=session_id, arm="", block=point.repetition, order=order
             )
-            step = Step(point=point, comparison=comparison, name=self._names[point.overrides])
+            step = Step(
+                point=point,
+                comparison=comparison,
+                name=self._names[point.overrides],
+                calibrates=point.repetition == 0,
+            )
             yield step
             if step.folder is not None and not step.reused:
                 self._reporter.run_finished(step.folder)

@@ -102,6 +102,7 @@ class Cycle:
                 for written in unread:
                     self._read(written)
                 unread.clear()
+        self._setup.context.end_job()
         self._make_room(count - 1 - keep)
 
     def _make_room(self, checkpoint: int) -> None:
@@ -196,6 +197,7 @@ class SyncWriter:
             with setup.context.phase(TRAIN_PHASE, timed=False):
                 for _ in range(steps):
                     setup.training.step(lambda: None, draining=False)
+            setup.context.end_pause()
 
 
 class AsyncWriter:

@@ -195,6 +195,7 @@ class Dlrm:
                     shuffling=shuffling,
                 )
                 self._converted = conversion.run(self._config.rounds)
+                context.end_job()
         except BaseException as error:
             if isinstance(error, BadLineError):
                 error.add_note(

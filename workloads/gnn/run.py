@@ -172,6 +172,7 @@ class _Run:
         self._phase = None
         path = self._gatherer.path()
         memory = self._memory_facts(own_bytes, *before)
+        context.end_job()
         profiled = self._profile(range(profiled_from, profiled_from + config.profile_steps))
         self._memory.lift()
         self._gatherer.release_pages()

@@ -105,6 +105,7 @@ def run_harness(
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
     first, written = worst_of_each(cold.checks())
     cold_cache = cold_check(first, len(epochs), loader, left)
+    context.end_job()
     with context.phase("harness_ceiling", timed=False):
         ceiling, reason = _ceiling(loader, trainings[0], context.output_folder(CEILING_OUTPUT))
     facts = training_facts(

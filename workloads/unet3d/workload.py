@@ -137,6 +137,7 @@ class Unet3d:
         with device_copier(self._device, samples, world) as copier:
             with closing(loader):
                 epochs = self._read(context, loader, counter, cold, drawn=drawn, copier=copier)
+            context.end_job()
             with context.phase("harness_ceiling", timed=False):
                 ceiling = harness_ceiling(self._loader, samples, world, copier)
         latencies, operations = _latencies(loader), _operations(loader)

@@ -26,6 +26,7 @@ readings of a run, are refused."""
 Moment = Literal["before", "after"]
 """Which idle baseline: before or after the run."""
 
+
 class SamplerRecord(Observed):
     """The sampler of one host from its start to its finish.
 
