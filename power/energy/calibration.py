@@ -1,0 +1,438 @@
+"""The response of a sensor from the readings under a known load: pulses, then a fast train.
+
+Readings conserve energy: with s(t) the response to a step of power from 0 to 1, all that a reading
+shows too late is tau, the integral of H - s, where H is the step itself. Between two settled
+plateaus it follows from the integral of the readings alone, without a shape of the response (see
+``response``). Each edge gives one value; their scatter is the uncertainty.
+
+A counter is a series of mean powers between the changes of its count, so that its integral is the
+count, interpolated between these changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Counter, SourceFacts
+from wattload.core.record.energy import CalibrationRecord, SensorRecord
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.response import declared_response
+
+PULSE_COUNT = 8
+PULSE_MIN_S = 2.0
+LONGEST_S = 60.0
+"""A calibration that would take longer is not made: the sensor is too slow."""
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_TRAIN_S = 5.0
+_TRAIN_HZ = 5.0
+_TRAIN_DUTY = 0.5
+_TRAIN_CLOCKS_S = (1 / 7, 1 / 4)
+"""The train has the frequency of an update clock in this range, which shows whether it aliases."""
+
+_SETTLED = 0.01
+"""The response has settled when it stays this close to 1, or within its noise."""
+_SETTLED_SIGMA = 4.5
+_SPAN = 1.5
+"""The response is integrated for so many settling times, for what is left of it then."""
+_SETTLED_SHARE = 0.75
+"""The rest of each plateau must be settled, to know its power."""
+_NEW_READS = 1.5
+"""Readings that change after fewer reads than this are new at every read."""
+_RESPONSE_SIGMA = 5.0
+_CHANGES_MIN = 8
+
+Floats = NDArray[np.float64]
+Times = tuple[tuple[float, float], ...]
+"""Start and end of each interval of load, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The averaged response to a step: ``share`` is the mean over ``step_s`` from each time.
+
+    ``noise`` is its standard deviation where it has settled, by the scatter of the steps.
+    """
+
+    time_s: Floats
+    share: Floats
+    step_s: float
+    noise: float
+
+
+def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
+    """Return pulses and train for a sensor; ``None`` if they take more than a minute.
+
+    Times are in seconds from the start of a calibration, which begins and ends with a pause. Each
+    pulse and each pause is as long as the response at least twice, and the golden ratio of
+    ``update_s`` (> 0) beyond a multiple of it: edges meet the update clock at many phases.
+    """
+    base_s = max(PULSE_MIN_S, 2 * (window_s + update_s))
+    length_s = update_s * (max(0, math.ceil(base_s / update_s - _GOLDEN)) + _GOLDEN)
+    pulses = tuple(
+        ((2 * number + 1) * length_s, (2 * number + 2) * length_s) for number in range(PULSE_COUNT)
+    )
+    start_s = (2 * PULSE_COUNT + 1) * length_s
+    least_s, most_s = _TRAIN_CLOCKS_S
+    cycle_s = update_s if least_s <= update_s <= most_s else 1 / _TRAIN_HZ
+    train = tuple(
+        (start_s + number * cycle_s, start_s + (number + _TRAIN_DUTY) * cycle_s)
+        for number in range(round(_TRAIN_S / cycle_s))
+    )
+    if train[-1][1] + base_s > LONGEST_S:
+        return None
+    return pulses, train
+
+
+def declared_sensor(facts: SourceFacts, reason: str) -> SensorRecord:
+    """Return the sensor of a source as declared; ``reason`` is why it was not calibrated."""
+    declared_s = getattr(facts.sensor, "update_period_s", 0.0)
+    update_s = facts.period_s if declared_s is None else declared_s
+    response = declared_response(facts.sensor, update_s)
+    # A wrong phase of the update clock or a wrong time of a read: each is equally distributed.
+    tau_s = math.hypot(update_s, facts.period_s) / math.sqrt(12)
+    return SensorRecord(
+        basis="declared",
+        reason=reason,
+        tau_s=response.tau_s,
+        tau_uncertainty_s=2 * tau_s,
+        kappa_s=response.kappa_s,
+        kappa_uncertainty_s=2 * tau_s,
+        settle_s=response.settle_s,
+        update_s=update_s,
+        noise_w=0.0,
+        step_w=facts.resolution_w or 0.0,
+        declared_tau_s=response.tau_s,
+    )
+
+
+def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
+    """Return the sensor of a source from its readings under the pulses of a calibration.
+
+    Readings that do not show a response, or not all of it, leave the sensor as declared, with the
+    reason.
+    """
+    is_counter = isinstance(facts.sensor, Counter)
+    as_read = _Readings.of(record, is_counter=is_counter)
+    readings = as_read.at_changes() if is_counter else as_read
+    seen_s, jitter_s = readings.clock()
+    declared = declared_sensor(facts, "")
+    update_s = declared.update_s if seen_s is None else seen_s
+    observed = {"update_s": update_s, "jitter_s": jitter_s, "step_w": readings.step_w()}
+    edges = _edges(record, as_read, max(3 * readings.period_s, 2 * update_s))
+    rise_count = sum(edge.is_rise for edge in edges)
+    count = min(rise_count, len(edges) - rise_count)
+    if count < PULSE_COUNT:
+        reason = f"not calibrated: readings are complete for {count} of {PULSE_COUNT} pulses"
+        return declared.model_copy(update={"reason": reason})
+
+    length_s = min(edge.length_s for edge in edges)
+    rough = [_Step.of(readings, edge, length_s / 2) for edge in edges]
+    noise_w, update_count = _noise(readings, edges, length_s / 2)
+    observed["noise_w"] = noise_w
+    jumps_w = np.array([step.jump_w for step in rough])
+    jump_w = float(jumps_w.mean())
+    unsure_w = noise_w / math.sqrt(max(update_count, 1))
+    if not jump_w > _RESPONSE_SIGMA * max(unsure_w, jumps_w.std() / math.sqrt(jumps_w.size)):
+        reason = "not calibrated: the readings do not respond to the load"
+        return declared.model_copy(update={**observed, "reason": reason, "responds": False})
+
+    held_s = max(0.0, update_s - readings.period_s) if is_counter else 0.0
+    step_s = readings.period_s + held_s
+    curves = [
+        _curve(readings, [step for step in rough if step.edge.is_rise is up], step_s)
+        for up in (True, False)
+    ]
+    limit = max(_SETTLED, *(_SETTLED_SIGMA * curve.noise for curve in curves))
+    settle_s = max(_settle_s(curve, limit) for curve in curves)
+    if settle_s > _SETTLED_SHARE * length_s:
+        reason = f"not calibrated: the readings do not settle within {length_s:.2g} s"
+        return declared.model_copy(update={**observed, "reason": reason, "responds": True})
+
+    span_s = min(_SPAN * settle_s, _SETTLED_SHARE * length_s)
+    steps = [_Step.of(readings, edge, span_s) for edge in edges]
+    observed["noise_w"], update_count = _noise(readings, edges, span_s)
+    read_s = readings.period_s / math.sqrt(12)
+    rise_s, fall_s = (
+        np.array([step.delay_s(readings, span_s) for step in steps if step.edge.is_rise is up])
+        for up in (True, False)
+    )
+    later_s = float(fall_s.mean() - rise_s.mean())
+    agree = abs(later_s) <= math.hypot(_expanded(rise_s, read_s), _expanded(fall_s, read_s))
+    # A count is as late as between its changes and, on average, half the time that it is held.
+    delays_s = (np.concatenate((rise_s, fall_s)) if agree else rise_s) + held_s / 2
+    tau_s = float(delays_s.mean())
+    kappas_s = np.array(
+        [step.shown_s(as_read, tau_s) for step in steps if agree or step.edge.is_rise]
+    )
+    fall_later_s = 0.0 if agree else later_s
+    # What is left of the response after the span; and reads find updates at a phase of their own.
+    common_s = math.hypot(limit * span_s / math.sqrt(12), read_s if update_s else 0.0)
+
+    share = _train_share(record, readings, steps, settle_s)
+    uncertainty = None
+    if share is not None:
+        train_s = (record.train[-1][1] - record.train[0][0]) / NS_PER_S
+        # Updates are independent; the train may begin and end at any phase of them.
+        each_s = max(update_s, readings.period_s)
+        random_s = math.hypot(
+            noise_w / jump_w * math.sqrt(train_s * each_s),
+            unsure_w / jump_w * train_s,
+            float(jumps_w.std()) / jump_w / math.sqrt(jumps_w.size) * train_s,
+            each_s / math.sqrt(6),
+        )
+        uncertainty = (2 * random_s + len(record.train) * abs(fall_later_s)) / train_s
+    return declared.model_copy(
+        update={
+            **observed,
+            "basis": "calibrated",
+            "tau_s": tau_s,
+            "tau_uncertainty_s": _expanded(delays_s, read_s, common_s),
+            "kappa_s": max(0.0, float(kappas_s.mean())),
+            "kappa_uncertainty_s": _expanded(kappas_s, read_s, common_s / 2),
+            "settle_s": settle_s + held_s,
+            "fall_later_s": fall_later_s,
+            "train_share": share,
+            "train_share_uncertainty": uncertainty,
+            "responds": True,
+        }
+    )
+
+
+def response_curve(record: CalibrationRecord, facts: SourceFacts) -> Curve | None:
+    """Return the response to a rise of the load, averaged over all pulses; ``None`` without one."""
+    is_counter = isinstance(facts.sensor, Counter)
+    readings = _Readings.of(record, is_counter=is_counter)
+    edges = [edge for edge in _edges(record, readings, math.inf) if edge.is_rise]
+    steps = [_Step.of(readings, edge, edge.length_s / 2) for edge in edges]
+    if not steps or min(step.jump_w for step in steps) <= 0:
+        return None
+    return _curve(readings, steps, readings.period_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Readings:
+    """The integral of the readings in J at each time in s, ascending; arrays have shape (n,).
+
+    ``value_w`` is the power there: as read, and for a counter the mean since the time before.
+    ``slope_w`` is the change of power up to the next time, if a straight line, and 0 in a count.
+    """
+
+    time_s: Floats
+    integral_j: Floats
+    value_w: Floats
+    slope_w: Floats
+    period_s: float
+
+    @classmethod
+    def of(cls, record: CalibrationRecord, *, is_counter: bool) -> _Readings:
+        taken_s = np.array(record.time_ns, dtype=np.float64) / NS_PER_S
+        values = np.array([np.nan if each is None else each for each in record.values], np.float64)
+        known = np.isfinite(values)
+        time_s, first = np.unique(taken_s[known], return_index=True)
+        value = values[known][first]
+        period_s = float(np.median(np.diff(time_s))) if time_s.size > 1 else 0.0
+        if is_counter:
+            # A count that falls was reset or has wrapped: no energy is known for that step.
+            grown_j = np.maximum(np.diff(value, prepend=value[:1]), 0.0)
+            return cls._counted(time_s, np.cumsum(grown_j), period_s)
+        area_j = np.diff(time_s) * (value[:-1] + value[1:]) / 2
+        integral_j = np.concatenate(([0.0], np.cumsum(area_j)))[: time_s.size]
+        return cls(time_s, integral_j, value, np.diff(value), period_s)
+
+    @classmethod
+    def _counted(cls, time_s: Floats, count_j: Floats, period_s: float) -> _Readings:
+        mean_w = np.diff(count_j) / np.diff(time_s)
+        value_w = np.concatenate((mean_w[:1], mean_w))[: time_s.size]
+        return cls(time_s, count_j, value_w, np.zeros(mean_w.size), period_s)
+
+    def at_changes(self) -> _Readings:
+        """Return a count at the times when it changed: no energy is hidden there."""
+        at = np.flatnonzero(np.diff(self.integral_j)) + 1
+        return self._counted(self.time_s[at], self.integral_j[at], self.period_s)
+
+    def until(self, time_s: Floats | float) -> Floats:
+        """Return the integral up to some times: straight lines between readings."""
+        at = np.clip(np.searchsorted(self.time_s, time_s, "right") - 1, 0, self.time_s.size - 2)
+        length_s = self.time_s[at + 1] - self.time_s[at]
+        into_s = np.clip(time_s - self.time_s[at], 0.0, length_s)
+        mean_w = (self.integral_j[at + 1] - self.integral_j[at]) / length_s
+        bend: Floats = self.slope_w[at] * into_s * (into_s / length_s - 1) / 2
+        return self.integral_j[at] + mean_w * into_s + bend
+
+    def read_before(self, time_s: float) -> float:
+        """Return the time of the last read up to a time, or of the first one."""
+        at = int(np.searchsorted(self.time_s, time_s, "right")) - 1
+        return float(self.time_s[max(at, 0)])
+
+    def clock(self) -> tuple[float | None, float]:
+        """Return the time between updates (0: each read) and its standard deviation in seconds.
+
+        It is ``None`` if readings do not change at regular times.
+        """
+        changed_s = self.time_s[1:][np.diff(self.value_w) != 0]
+        if changed_s.size < _CHANGES_MIN:
+            return None, 0.0
+        between_s = np.diff(changed_s)
+        usual_s = float(np.median(between_s))
+        if usual_s < _NEW_READS * self.period_s:
+            return 0.0, 0.0
+        regular_s = between_s[np.abs(between_s - usual_s) < usual_s / 2]
+        if 2 * regular_s.size < between_s.size:
+            return None, 0.0
+        seen_s2 = (
+            float(regular_s.var()) - self.period_s**2 / 6
+        )  # a change is seen up to a read late
+        return float(regular_s.mean()), math.sqrt(max(seen_s2, 0.0))
+
+    def step_w(self) -> float:
+        """Return the least difference of two successive readings that differ, 0 without any."""
+        steps_w = np.abs(np.diff(self.value_w))
+        return float(steps_w[steps_w > 0].min()) if steps_w.any() else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A change of the load at ``at_s``, between those before and after it, in seconds."""
+
+    before_s: float
+    at_s: float
+    after_s: float
+    is_rise: bool
+
+    @property
+    def length_s(self) -> float:
+        return min(self.at_s - self.before_s, self.after_s - self.at_s)
+
+
+def _edges(record: CalibrationRecord, readings: _Readings, longest_gap_s: float) -> list[_Edge]:
+    """Return the edges of the pulses around which readings are complete."""
+    changes_s = [moment / NS_PER_S for pulse in record.pulses for moment in pulse]
+    if len(changes_s) <= 2 or readings.time_s.size < 2:  # noqa: PLR2004 - pulses with a pause
+        return []
+    pause_s = min(on - off for off, on in zip(changes_s[1::2], changes_s[2::2], strict=False))
+    end_s = record.train[0][0] / NS_PER_S if record.train else changes_s[-1] + pause_s
+    times_s = [changes_s[0] - pause_s, *changes_s, end_s]
+    edges = [
+        _Edge(before_s, at_s, after_s, is_rise=index % 2 == 0)
+        for index, (before_s, at_s, after_s) in enumerate(
+            zip(times_s, times_s[1:], times_s[2:], strict=False)
+        )
+    ]
+    return [edge for edge in edges if edge.length_s > 0 and _is_read(readings, edge, longest_gap_s)]
+
+
+def _is_read(readings: _Readings, edge: _Edge, longest_gap_s: float) -> bool:
+    first, last = np.searchsorted(readings.time_s, (edge.before_s, edge.after_s))
+    read_s = np.concatenate(([edge.before_s], readings.time_s[first:last], [edge.after_s]))
+    return bool(np.diff(read_s).max() <= longest_gap_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An edge with the settled power before and after it."""
+
+    edge: _Edge
+    before_w: float
+    after_w: float
+
+    @classmethod
+    def of(cls, readings: _Readings, edge: _Edge, span_s: float) -> _Step:
+        """Return the step of an edge; power has settled ``span_s`` after each change."""
+        levels_w = []
+        for start_s, next_s in ((edge.before_s, edge.at_s), (edge.at_s, edge.after_s)):
+            end_s = readings.read_before(next_s)
+            first_s = min(start_s + span_s, (start_s + end_s) / 2 + span_s / 2)
+            ends_j = readings.until(np.array([first_s, end_s]))
+            levels_w.append(float(np.diff(ends_j)[0]) / max(end_s - first_s, 1e-9))
+        return cls(edge, *levels_w)
+
+    @property
+    def jump_w(self) -> float:
+        """The rise of power by the load."""
+        return (self.after_w - self.before_w) * (1 if self.edge.is_rise else -1)
+
+    def delay_s(self, readings: _Readings, span_s: float) -> float:
+        """Return tau of this edge: the energy by which the readings lag, per jump of power."""
+        return span_s - self.shown_s(readings, span_s)
+
+    def shown_s(self, readings: _Readings, until_s: float) -> float:
+        """Return the integral of the response up to a time after the edge.
+
+        It begins at the last read before the edge, as the line to the next one is not of a time
+        before it.
+        """
+        from_s = readings.read_before(self.edge.at_s)
+        to_s = self.edge.at_s + until_s
+        read_j = float(readings.until(to_s)) - float(readings.until(from_s))
+        return (read_j - self.before_w * (to_s - from_s)) / (self.after_w - self.before_w)
+
+
+def _noise(readings: _Readings, edges: Sequence[_Edge], span_s: float) -> tuple[float, int]:
+    """Return the standard deviation of updates ``span_s`` after an edge in W, and their number."""
+    squares, count = 0.0, 0
+    for edge in edges:
+        first, last = np.searchsorted(readings.time_s, (edge.at_s + span_s, edge.after_s))
+        settled_w = readings.value_w[first:last]
+        if settled_w.size > 1:
+            squares += float(settled_w.var()) * settled_w.size
+            count += settled_w.size
+    return math.sqrt(squares / count) if count else 0.0, count
+
+
+def _curve(readings: _Readings, steps: Sequence[_Step], step_s: float) -> Curve:
+    """Return the mean response of some steps, each of weight 1."""
+    length_s = min(step.edge.length_s for step in steps)
+    # The line to the first reading after the next edge belongs to that one.
+    grid_s: Floats = np.arange(max(2, int(length_s / step_s)), dtype=np.float64) * step_s
+    shares = [
+        (np.diff(readings.until(step.edge.at_s + grid_s)) / step_s - step.before_w)
+        / (step.after_w - step.before_w)
+        for step in steps
+    ]
+    spread = np.std(shares, axis=0)[grid_s.size // 2 :]
+    return Curve(
+        time_s=grid_s[:-1],
+        share=np.mean(shares, axis=0),
+        step_s=step_s,
+        noise=math.sqrt(float(np.mean(spread**2)) / len(steps)) if spread.size else 0.0,
+    )
+
+
+def _settle_s(curve: Curve, limit: float) -> float:
+    """Return the time after which the response stays within ``limit`` of 1."""
+    unsettled = np.flatnonzero(np.abs(curve.share - 1) > limit)
+    return float(curve.time_s[unsettled[-1]]) + curve.step_s if unsettled.size else 0.0
+
+
+def _expanded(seconds: Floats, read_s: float, common_s: float = 0.0) -> float:
+    """Return the uncertainty of a mean (k = 2) by scatter, times of reads, and a common part."""
+    return 2 * math.hypot(
+        float(seconds.std(ddof=1)) / math.sqrt(seconds.size),
+        read_s / math.sqrt(seconds.size),
+        common_s,
+    )
+
+
+def _train_share(
+    record: CalibrationRecord, readings: _Readings, steps: Sequence[_Step], settle_s: float
+) -> float | None:
+    """Return the mean share of the jump that the train shows, less its duty; ``None`` unread."""
+    if not record.train:
+        return None
+    start_s, last_s = record.train[0][0] / NS_PER_S, record.train[-1][1] / NS_PER_S
+    end_s = last_s + settle_s
+    if readings.time_s[-1] < end_s:
+        return None
+    offs_w = [step.before_w if step.edge.is_rise else step.after_w for step in steps]
+    from_s = readings.read_before(start_s)
+    shown_j = float(readings.until(end_s)) - float(readings.until(from_s))
+    shown_j -= float(np.mean(offs_w)) * (end_s - from_s)
+    jump_w = float(np.mean([step.jump_w for step in steps]))
+    on_s = sum(end_ns - start_ns for start_ns, end_ns in record.train) / NS_PER_S
+    return (shown_j / jump_w - on_s) / (last_s - start_s)
