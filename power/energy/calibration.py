@@ -130,6 +130,9 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     if count < PULSE_COUNT:
         reason = f"not calibrated: readings are complete for {count} of {PULSE_COUNT} pulses"
         return declared.model_copy(update={"reason": reason})
+    no_response = {"reason": "not calibrated: the readings do not respond to the load"}
+    if readings.time_s.size < _CHANGES_MIN:
+        return declared.model_copy(update={**no_response, "responds": False})
 
     length_s = min(edge.length_s for edge in edges)
     rough = [_Step.of(readings, edge, length_s / 2) for edge in edges]
@@ -139,8 +142,7 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     jump_w = float(jumps_w.mean())
     unsure_w = noise_w / math.sqrt(max(update_count, 1))
     if not jump_w > _RESPONSE_SIGMA * max(unsure_w, jumps_w.std() / math.sqrt(jumps_w.size)):
-        reason = "not calibrated: the readings do not respond to the load"
-        return declared.model_copy(update={**observed, "reason": reason, "responds": False})
+        return declared.model_copy(update={**observed, **no_response, "responds": False})
 
     held_s = max(0.0, update_s - readings.period_s) if is_counter else 0.0
     step_s = readings.period_s + held_s
