@@ -51,7 +51,7 @@ def make_power(
     trace = Trace(*draw_power(bins, span_ns, scenario.busy_w, random))
     tables = [_block_rows(scenario, bins, trace.time_ns)]
     if scenario.power == "none":
-        section = PowerSection(requested="auto", choice=NO_SOURCE, idle_s=0.0, tail_s=None)
+        section = PowerSection(requested="auto", choice=NO_SOURCE, idle_s=0.0)
         return section, pa.concat_tables(tables)
     tables += _power_tables(scenario, trace)
     return _section(scenario, trace, windows), pa.concat_tables(tables)
@@ -62,7 +62,7 @@ def _section(scenario: Scenario, trace: Trace, windows: Sequence[PhaseWindow]) -
         requested="auto",
         choice=f"Took {_source(scenario)}: the best drive-scope source that this host offers.",
         idle_s=60.0 if _is_measured(scenario) else 0.0,
-        tail_s=3.0 if _is_measured(scenario) else None,
+        rest_s=30.0 if _is_measured(scenario) else 0.0,
         sources=(
             PowerSourceRecord(
                 host=scenario.host,

@@ -32,6 +32,7 @@ from wattload.core.power import (
 )
 from wattload.core.record.energy import (
     WHOLE_RUN,
+    CalibrationRecord,
     EnergyRecord,
     IdleRecord,
     Moment,
@@ -42,7 +43,7 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.activity import Activity
+from wattload.power.energy.activity import Activity, RunTimes, overlapping, tails
 from wattload.power.energy.drive_counts import throttling_records, written_records
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
@@ -75,40 +76,43 @@ class EnergyLedger:
         host: str,
         activity: Sequence[Activity] = (),
         baseline: Window | None = None,
+        baseline_after: Window | None = None,
+        rests: Sequence[Window] = (),
+        calibrations: Sequence[CalibrationRecord] = (),
         resets_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Index the samples and fit the power over time of each source.
+        """Index the samples and prepare the power over time of each source.
 
         ``samples`` may be indexed already, as ``traces`` does it.
         ``activity`` is all known work on the host, timed or not: power may jump where it begins or
         ends.
-        ``baseline`` is the start and end of the idle baseline in ns, ``None`` if none was taken.
+        ``baseline`` and ``baseline_after`` are start and end of the idle times before and after the
+        job in ns, ``None`` if there was none, and ``rests`` those of the rests directly behind it.
+        ``calibrations`` are those of this host's sources, the latest last.
         ``resets_ns`` maps a device to its known restarts in ns. Sources without evidence have no
         figures. An energy that a device integrates itself is reported for the whole run only.
         """
         self._host = host
         self._sources = sources
-        self._baseline = baseline
+        self._times = RunTimes(
+            activity=activity, before=baseline, after=baseline_after, rests=rests
+        )
         self._by_key = samples if isinstance(samples, Mapping) else traces(samples)
         resets = resets_ns or {}
         self._ledgers = {
             (facts.name, facts.device): SourceLedger.build(
                 self._by_key,
                 facts,
-                activity=activity,
+                times=self._times,
+                calibrations=calibrations,
                 resets_ns=resets.get(facts.device, ()),
             )
             for facts in sources
             if facts.evidence is not Evidence.NONE and not isinstance(facts.sensor, Integral)
         }
 
-    def resolve(self, facts: SourceFacts) -> SourceFacts:
-        """Return the facts of a source, with an averaging sensor's updates as inferred."""
-        ledger = self._ledgers.get((facts.name, facts.device))
-        return facts if ledger is None else ledger.facts
-
     def sensor(self, facts: SourceFacts) -> SensorRecord | None:
-        """Return the sensor of a source as found in its readings, ``None`` without a fit."""
+        """Return the sensor of a source as its energies use it, ``None`` without readings."""
         ledger = self._ledgers.get((facts.name, facts.device))
         return None if ledger is None else ledger.sensor
 
@@ -133,21 +137,21 @@ class EnergyLedger:
         source that the user selected: a data sheet is chosen only on request.
         """
         series = traffic or {}
-        idle_w = {key: ledger.idle_w(self._baseline) for key, ledger in self._ledgers.items()}
-        records = []
-        for window in windows:
-            if not window.timed or window.host != self._host:
-                continue
-            for key, ledger in self._ledgers.items():
-                record = ledger.record(
-                    window.name,
-                    window.intervals,
-                    host=self._host,
-                    idle=idle_w[key],
-                    traffic=series.get((window.name, ledger.facts.device)),
-                )
-                records.append(record)
-        found = {key: self.sensor(ledger.facts) for key, ledger in self._ledgers.items()}
+        own = [each for each in windows if each.timed and each.host == self._host]
+        records = [
+            ledger.record(
+                window.name,
+                window.intervals,
+                host=self._host,
+                idle=ledger.idle_w(),
+                traffic=series.get((window.name, ledger.facts.device)),
+                tail=tail,
+                others=overlapping(window, own),
+            )
+            for window, tail in zip(own, tails(own, self._times), strict=True)
+            for ledger in self._ledgers.values()
+        ]
+        found = {key: ledger.sensor for key, ledger in self._ledgers.items()}
         return mark_chosen(records, found, takes_declared=requested != AUTO)
 
     def whole_run_records(
@@ -176,9 +180,9 @@ class EnergyLedger:
                 continue
             if polled is not None:
                 span = max(span[0], polled[0]), min(span[1], polled[1])
-            idle = ledger.idle_w(None)
+            none = (None, "idle power is not subtracted from a whole run")
             records += [
-                ledger.record(WHOLE_RUN, [window], host=self._host, idle=idle)
+                ledger.record(WHOLE_RUN, [window], host=self._host, idle=none)
                 for window in dict.fromkeys(integrated[ledger.facts.device] or [span])
             ]
         return tuple(records)
@@ -301,6 +305,10 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         **dict.fromkeys(
             ("idle_w", "net_j"), (None, "idle power is not subtracted from a whole run")
         ),
+        **dict.fromkeys(
+            ("tail_j", "tail_uncertainty_j", "work_uncertainty_j"),
+            (None, "only timed phases have a tail"),
+        ),
         "max_interval_w": (
             None if refused or energy.reason else energy.max_w,
             refused or energy.reason or "the device does not report it",
@@ -359,9 +367,9 @@ def mark_chosen(
 ) -> tuple[EnergyRecord, ...]:
     """Return the records, with the best of each window, device and scope marked.
 
-    ``sensors`` are those found, by name and device of the source. Energies of a sensor as declared
-    come first, then those of one found other than declared, then of readings that no sensor
-    explains; bounds and data sheets are last. Within each of these, an energy with a total
+    ``sensors`` are those used, by name and device of the source. Measured energies come first, but
+    those of a sensor that did not respond to its calibration after the others; bounds and data
+    sheets are last. Within each of these, an energy with a total
     uncertainty is preferred, the smallest first; then an energy without one, by its evidence and
     the known parts of its uncertainty; then an interval; then an upper bound. A record without a
     figure is never chosen, a data sheet only on request (``takes_declared``).
@@ -395,9 +403,7 @@ def _order(record: EnergyRecord, sensor: SensorRecord | None) -> tuple[int, int,
 
 
 def _doubt(record: EnergyRecord, sensor: SensorRecord | None) -> int:
-    """Return how little a figure's sensor is trusted, from 0; 3 for what is not measured."""
+    """Return how little a figure's sensor is trusted, from 0; 2 for what is not measured."""
     if record.energy_j is None or record.evidence not in MEASURING:
-        return 3
-    if sensor is None or sensor.is_explained:
-        return int(sensor is not None and not sensor.is_as_declared)
-    return 2
+        return 2
+    return int(sensor is not None and sensor.responds is False)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wattload.core.record.energy import PowerStateShare
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.integration import WindowCurve
+from wattload.power.energy.integration import Curve
 from wattload.power.energy.profile import max_gap_ns
 from wattload.power.energy.trace import ByteSeries, Times, Trace, Values
 
@@ -28,7 +28,7 @@ class DivisibleEnergy:
     If the window has no such energy, ``curve`` is ``None`` and ``reason`` says why.
     """
 
-    curve: WindowCurve | None
+    curve: Curve | None
     reason: str = ""
 
 

@@ -1,9 +1,9 @@
-"""Power over time as straight pieces, as a trace shows it without a model of its sensor.
+"""Power over time as straight pieces, as a trace shows it: at the times of its reads.
 
-* Readings of power: interpolated linearly between two readings; a mean counts at the middle of its
-  window.
-* ``counter``: the energy between two readings, whatever the course of power between them. The count
-  was last updated at an unknown time before the read, on average half an update period.
+The delay of a sensor is not in it; ``edges`` allows for that.
+
+* Readings of power: interpolated linearly between two readings.
+* ``counter``: the energy between two readings, whatever the course of power between them.
 * ``bounds``: limits that apply in a power state. Between two readings the wider limit applies, and
   after a change for as long as the transition may take.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ WRAP_FACTOR_MAX = 10.0
 """A decrease that would be this many times the largest other power is not a wrap."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
     """Straight pieces of power, ascending and not overlapping; time between two pieces is a hole.
 
@@ -57,12 +58,14 @@ class Profile:
     ) -> Profile:
         """Return the profile of the pieces that ``keep`` marks, by default fully observed."""
         count = start_ns.shape[0]
+        # A run of days has millions of pieces: they are not copied without need.
+        part = slice(None) if keep.all() else np.flatnonzero(keep)
         return cls(
-            start_ns=start_ns[keep],
-            end_ns=end_ns[keep],
-            start_w=start_w[keep],
-            end_w=end_w[keep],
-            observed=(np.ones(count) if observed is None else observed)[keep],
+            start_ns=start_ns[part],
+            end_ns=end_ns[part],
+            start_w=start_w[part],
+            end_w=end_w[part],
+            observed=(np.ones(count) if observed is None else observed)[part],
             outside_w=outside_w,
         )
 
@@ -128,21 +131,25 @@ class Profile:
         """
         if self.start_ns.size == 0:
             return np.zeros(time_ns.shape), np.zeros(time_ns.shape)
-        length_ns = (self.end_ns - self.start_ns).astype(np.float64)
-        observed_ns = length_ns * self.observed
-        whole_ns = np.concatenate(([0.0], np.cumsum(observed_ns)))
-        whole_wns = np.concatenate(
-            ([0.0], np.cumsum(observed_ns * (self.start_w + self.end_w) / 2))
-        )
+        whole_ns, whole_wns = self._totals
         piece = np.maximum(np.searchsorted(self.start_ns, time_ns, "right") - 1, 0)
-        into_ns = np.clip(time_ns - self.start_ns[piece], 0.0, length_ns[piece])
-        slope = (self.end_w[piece] - self.start_w[piece]) / length_ns[piece]
+        length_ns = (self.end_ns[piece] - self.start_ns[piece]).astype(np.float64)
+        into_ns = np.clip(time_ns - self.start_ns[piece], 0.0, length_ns)
+        slope = (self.end_w[piece] - self.start_w[piece]) / length_ns
         part_ns = into_ns * self.observed[piece]
         part_wns = part_ns * (self.start_w[piece] + slope * into_ns / 2)
         return (
             (whole_wns[piece] + part_wns) / NS_PER_S,
             (whole_ns[piece] + part_ns) / NS_PER_S,
         )
+
+    @cached_property
+    def _totals(self) -> tuple[Values, Values]:
+        """Observed ns and W ns up to the start of each piece, shapes (n + 1,)."""
+        observed_ns = (self.end_ns - self.start_ns) * self.observed
+        whole_ns = np.concatenate(([0.0], np.cumsum(observed_ns)))
+        observed_ns *= self.start_w + self.end_w
+        return whole_ns, np.concatenate(([0.0], np.cumsum(observed_ns) / 2))
 
     def range_w(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
         """Return the least and the greatest power at the ends of pieces that touch the interval."""
@@ -171,21 +178,28 @@ def profile_of(
         return _bounds(trace, sensor if isinstance(sensor, Bounds) else Bounds(), gap_ns)
     if isinstance(sensor, Counter) and trace.key.channel is Channel.ENERGY_J:
         return _counter(trace, sensor, gap_ns, resets_ns)
-    window_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
-    return _straight(trace, gap_ns, window_s)
+    return _straight(trace, gap_ns, sensor.window_s if isinstance(sensor, Boxcar) else 0.0)
 
 
 def _straight(trace: Trace, gap_ns: int, window_s: float) -> Profile:
-    """Return straight pieces between neighbours, each at the middle of its window."""
-    time_ns = trace.time_ns - round(window_s * NS_PER_S / 2)
+    """Return straight pieces between neighbours.
+
+    A failed read between two others is a hole, unless the window of a mean covers it. A mean that
+    is read less often than its window is long covers its window only.
+    """
+    known = np.flatnonzero(~np.isnan(trace.value))
+    is_whole = known.size == trace.value.size
+    time_ns = trace.time_ns if is_whole else trace.time_ns[known]
+    value = trace.value if is_whole else trace.value[known]
     step_ns = np.diff(time_ns)
-    known = ~np.isnan(trace.value)
+    keep = (step_ns > 0) & (step_ns <= max(gap_ns, round(window_s * NS_PER_S)))
+    if not is_whole:
+        keep &= (np.diff(known) == 1) | (step_ns <= window_s * NS_PER_S)
+    observed = np.ones(step_ns.size)
+    if window_s:
+        observed = np.minimum(1.0, window_s * NS_PER_S / np.maximum(step_ns, 1))
     return Profile.build(
-        time_ns[:-1],
-        time_ns[1:],
-        trace.value[:-1],
-        trace.value[1:],
-        keep=known[:-1] & known[1:] & (step_ns > 0) & (step_ns <= gap_ns),
+        time_ns[:-1], time_ns[1:], value[:-1], value[1:], keep=keep, observed=observed
     )
 
 
@@ -241,8 +255,7 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
     is a wrap. It is not a wrap if the counter has no declared range, at a known reset, if the
     increase would be more than half the range, or if the power would be far above all others.
     """
-    time_ns, value_j = _counted(trace, sensor)
-    time_ns = time_ns - round(sensor.update_period_s * NS_PER_S / 2)
+    time_ns, value_j = _counted(trace, sensor, gap_ns)
     step_ns, step_j = np.diff(time_ns), np.diff(value_j)
     is_long, fell = step_ns > gap_ns, step_j < 0
     keep = (step_ns > 0) & ~is_long
@@ -266,21 +279,25 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
     )
 
 
-def _counted(trace: Trace, sensor: Counter) -> tuple[Times, Values]:
-    """Return times and counts of the successful reads, without single erroneous ones.
+def _counted(trace: Trace, sensor: Counter, gap_ns: int) -> tuple[Times, Values]:
+    """Return times and counts of the reads that saw a change, without single erroneous ones.
 
-    The middle one of three successive counts is erroneous if the outer two ascend and it is outside
-    their range: a counter cannot jump and return. One that wraps can, so it is left as it is.
+    A count is exact when it changes, and up to an update late later. Where it stays for long, reads
+    without a change show that it does. The middle one of three successive counts is erroneous if
+    the outer two ascend and it is outside their range: a counter cannot jump and return. One that
+    wraps can, so it is left as it is.
     """
     known = ~np.isnan(trace.value)
     time_ns, value = trace.time_ns[known], trace.value[known]
-    if sensor.wrap_j is not None:
-        return time_ns, value
-    before, amid, after = value[:-2], value[1:-1], value[2:]
-    is_wrong = (before <= after) & ((amid < before) | (amid > after))
-    is_right = np.ones(value.size, np.bool_)
-    is_right[1:-1] = ~is_wrong
-    return time_ns[is_right], value[is_right]
+    if sensor.wrap_j is None:
+        before, amid, after = value[:-2], value[1:-1], value[2:]
+        is_right = np.ones(value.size, np.bool_)
+        is_right[1:-1] = (before > after) | ((amid >= before) & (amid <= after))
+        time_ns, value = time_ns[is_right], value[is_right]
+    is_new = np.diff(value, prepend=np.nan) != 0
+    since_ns = time_ns - np.maximum.accumulate(np.where(is_new, time_ns, 0))
+    keep = is_new | (since_ns > gap_ns // 2)
+    return time_ns[keep], value[keep]
 
 
 def fall_count(trace: Trace, sensor: Counter) -> int:

@@ -15,9 +15,13 @@ is linear.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from wattload.core.power import Boxcar, Counter, Instant, Sensor
+from wattload.core.record.energy import SensorRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +37,64 @@ class Response:
     tau_uncertainty_s: float = 0.0
     kappa_uncertainty_s: float = 0.0
 
+    @classmethod
+    def of(cls, sensor: SensorRecord) -> Response:
+        """Return the response in a record, whose uncertainties are at k = 2."""
+        return cls(
+            tau_s=sensor.tau_s,
+            kappa_s=sensor.kappa_s,
+            settle_s=sensor.settle_s,
+            tau_uncertainty_s=sensor.tau_uncertainty_s / 2,
+            kappa_uncertainty_s=sensor.kappa_uncertainty_s / 2,
+        )
 
-def declared_response(sensor: Sensor, update_s: float) -> Response:
+    def window_s(self, update_s: float, read_s: float) -> float:
+        """Return the window of the mean that has this ``kappa_s``, as ``declared_response``."""
+        window_s = np.linspace(0.0, 8 * self.kappa_s, 200)
+        kappa_s = [_ramp_s(each, update_s, read_s, read_s) for each in window_s.tolist()]
+        return float(np.interp(self.kappa_s, kappa_s, window_s))
+
+
+def declared_response(sensor: Sensor, update_s: float, read_s: float = 0.0) -> Response:
     """Return the response of a sensor as declared, whose readings are held for ``update_s``.
 
     A mean over w seconds, held for u, is a mean over w and then, on average over the phase of the
-    updates, one over u. Its delay is lag + (w + u) / 2.
+    updates, one over u. Its delay is lag + (w + u) / 2. Reads ``read_s`` apart that are joined by
+    straight lines are two more means, which are not later.
     """
     window_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
     lag_s = sensor.lag_s if isinstance(sensor, Boxcar | Instant | Counter) else 0.0
-    long_s, short_s = max(window_s, update_s), min(window_s, update_s)
-    # Two means in a row answer with a trapezoid of slope 1 / long and round ends of length short;
-    # until its middle the integral is that of a mean over long, plus short^2 / (24 long).
-    ramp_s = long_s / 8 + (short_s**2 / (24 * long_s) if long_s else 0.0)
     return Response(
         tau_s=lag_s + (window_s + update_s) / 2,
-        kappa_s=ramp_s,
+        kappa_s=_ramp_s(window_s, update_s, read_s, read_s),
         settle_s=lag_s + window_s + update_s,
     )
+
+
+def _ramp_s(*means_s: float) -> float:
+    """Return the integral of the response of several means in a row until its middle.
+
+    The longest one answers with a ramp of slope 1 / long, the others round its ends: that adds the
+    sum of their squares / (24 long), exactly so for two.
+    """
+    long_s = max(means_s)
+    if not long_s:
+        return 0.0
+    return long_s / 8 + (sum(each**2 for each in means_s) - long_s**2) / (24 * long_s)
+
+
+def phase_uncertainty_s(window_s: float, every_s: float) -> tuple[float, float]:
+    """Return how far a step's tau and kappa vary with the phase of a mean's updates, k = 1.
+
+    ``every_s`` is the time between two updates. If it is longer than the window, some power is not
+    seen; if the window is a whole number of updates, each moment counts alike and tau is exact.
+    """
+    if not every_s:
+        return 0.0, 0.0
+    first_s = (np.arange(64) + 0.5) / 64 * every_s
+    update_s = first_s[:, None] + every_s * np.arange(math.ceil(window_s / every_s) + 1)
+    share = np.minimum(1.0, update_s / max(window_s, 1e-9))
+    late_s = first_s + every_s * (1 - share).sum(axis=1)
+    until_s = (window_s + every_s) / 2
+    shown_s = share * np.clip(until_s - update_s, 0.0, every_s)
+    return float(late_s.std()), float(shown_s.sum(axis=1).std())

@@ -1,9 +1,8 @@
-"""The energy of one source of one device, for any windows of a run.
+"""The energy record of one source of one device, for any windows of a run.
 
-The sensor is inferred from all samples of the source. Every figure comes from the power over time
-that results. A phase that was entered several times counts over its active intervals only: between
-two epochs or two checkpoints a run does other work, such as evicting caches or reading back what it
-wrote, and that energy does not belong to the phase's bytes.
+A phase that was entered several times counts over its active intervals only: between two epochs or
+two checkpoints a run does other work, such as evicting caches or reading back what it wrote, and
+that energy does not belong to the phase's bytes.
 """
 
 from __future__ import annotations
@@ -12,49 +11,38 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from wattload.core.power import (
-    MEASURING,
     Boxcar,
     Channel,
-    Counter,
     Evidence,
-    Instant,
+    Scope,
     SourceFacts,
     weakest,
 )
 from wattload.core.record.energy import (
+    CalibrationRecord,
     EnergyRecord,
-    Freshness,
     Moment,
     PowerStateShare,
+    PowerStatistics,
     SensorRecord,
 )
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.activity import Activity
+from wattload.power.energy.activity import RunTimes, Tail
 from wattload.power.energy.integration import (
-    Uncertainty,
+    COVERAGE_FACTOR,
+    COVERAGE_MIN,
     Window,
     WindowResult,
-    fitted_profile,
     integrate_profile,
-    uncertainty,
 )
-from wattload.power.energy.model import FittedPower, fit_power
-from wattload.power.energy.observations import (
-    Clock,
-    declared_response,
-    is_new_at_each_read,
-    observe,
-    observe_means,
-)
+from wattload.power.energy.measured import Idle, MeasuredPower
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
-from wattload.power.energy.profile import GAP_PERIODS, Profile, max_gap_ns, profile_of
-from wattload.power.energy.staleness import IndependentTraces, Staleness, staleness
-from wattload.power.energy.statistics import Readings, power_statistics
+from wattload.power.energy.profile import Profile, max_gap_ns, profile_of
 from wattload.power.energy.trace import (
     ByteSeries,
     Refused,
@@ -65,9 +53,12 @@ from wattload.power.energy.trace import (
     plausible,
     refused_energy,
 )
+from wattload.power.energy.uncertainty import Uncertainty
 
-_WORST_FIRST: tuple[Freshness, ...] = ("stale", "fresh", "unjudged", "")
-"""Order of verdicts of several intervals: one too short to judge does not outweigh the others."""
+IDLE_DRIFT = 0.1
+"""Idle times before and after the run whose power differs by more than this share are remarked."""
+AT_IDLE, AT_IDLE_S = 0.05, 2.0
+"""Power is at idle if it is at most this share above, over this time at the end of a rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,111 +70,107 @@ class IdleTime:
     window: Window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Part:
-    """One trace of a source as power over time; stale and impossible readings are holes.
-
-    ``fitted`` is ``None`` for limits, data sheets and too few readings; ``means`` are a counter's.
-    """
+class _Limits(NamedTuple):
+    """One trace of bounds, or of a data sheet's power, as power over time."""
 
     trace: Trace
     profile: Profile
-    staleness: Staleness | None
-    refused: Refused | None
-    fitted: FittedPower | None = None
-    means: Profile | None = None
+
+
+class _Work(NamedTuple):
+    """The energy of a tail, and the uncertainties of it and of that for the work, k = 2."""
+
+    tail: ValueOrReason
+    tail_uncertainty: ValueOrReason
+    work_uncertainty: ValueOrReason
+    is_at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SourceLedger:
     """One source of one device: its power, its bounds, and the device's observed power states.
 
-    ``parts`` maps a field of the record (``energy_j``, ``lower_j``, ``upper_j``) to its trace.
-    ``readings`` are those of a sensor. ``peaks`` are peaks over 100 µs that a meter found itself.
+    ``measured`` is ``None`` for limits and data sheets. ``limits`` maps a field of the record
+    (``energy_j``, ``lower_j``, ``upper_j``) to what is not measured.
     """
 
     facts: SourceFacts
-    parts: Mapping[str, _Part]
+    times: RunTimes
+    measured: MeasuredPower | None
+    limits: Mapping[str, _Limits]
+    refused: Sequence[Refused]
     states: Trace | None
     changes: Trace | None
-    readings: Readings | None
-    peaks: Trace | None
+    before: Idle | None
+    after: Idle | None
 
     @classmethod
     def build(
         cls,
         by_key: Mapping[TraceKey, Trace],
-        stated: SourceFacts,
+        facts: SourceFacts,
         *,
-        activity: Sequence[Activity],
+        times: RunTimes,
+        calibrations: Sequence[CalibrationRecord],
         resets_ns: Sequence[int],
     ) -> SourceLedger:
-        """Return the ledger of one source, with the sensor's updates inferred from the samples."""
-        facts = stated
+        """Return the ledger of one source from the traces of all."""
         channels = {
             "energy_j": facts.figure_channel,
             "lower_j": Channel.LOWER_W,
             "upper_j": Channel.UPPER_W,
         }
-        parts, readings = {}, None
+        measured, limits, all_refused = None, {}, []
         for name, channel in channels.items():
             trace = by_key.get(TraceKey(facts.name, facts.device, channel))
             if trace is None:
                 continue
             trace, refused = plausible(trace, facts)
-            found = staleness(trace, facts, by_key)
-            fresh = trace if found is None else found.without_stale(trace)
-            # A meter outside the drive keeps counting while the drive restarts.
-            own_resets_ns = resets_ns if facts.asks_drive else ()
+            all_refused += [refused] if refused else []
             if name == "energy_j" and facts.measures:
-                profile, fitted, means, clock = _fit(
-                    fresh, facts, activity, own_resets_ns, IndependentTraces.of(by_key, facts).moved
-                )
-                facts = _with_updates(facts, clock, fresh)
-                readings = _readings(fresh, facts, fitted, means)
+                # A meter outside the drive keeps counting while the drive restarts.
+                own_ns = resets_ns if facts.asks_drive else ()
+                measured = MeasuredPower.of(trace, facts, times, calibrations, own_ns)
             else:
-                fitted, means = None, None
-                profile = profile_of(fresh, facts.sensor, period_s=facts.period_s)
-            parts[name] = _Part(
-                trace=trace,
-                profile=profile,
-                staleness=found,
-                refused=refused,
-                fitted=fitted,
-                means=means,
-            )
+                profile = profile_of(trace, facts.sensor, period_s=facts.period_s)
+                limits[name] = _Limits(trace, profile)
         return cls(
             facts=facts,
-            parts=parts,
+            times=times,
+            measured=measured,
+            limits=limits,
+            refused=all_refused,
             states=_fullest(facts.device, Channel.POWER_STATE, by_key),
             changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
-            readings=readings,
-            peaks=by_key.get(TraceKey(facts.name, facts.device, Channel.PEAK_100US_W)),
+            before=None if measured is None else measured.idle(times.before),
+            after=None if measured is None else measured.idle(times.after),
         )
 
     @property
     def sensor(self) -> SensorRecord | None:
-        """The sensor as found in the readings, ``None`` without a fit."""
-        part = self.parts.get("energy_j")
-        return None if part is None or part.fitted is None else part.fitted.sensor
+        """The sensor as its energies use it, ``None`` without readings."""
+        return None if self.measured is None else self.measured.sensor
 
     def span(self) -> Window | None:
         """Return the times of the first and the last reading of power, ``None`` without any."""
-        part = self.parts.get("energy_j")
-        if part is None or not part.trace.time_ns.size:
+        if self.measured is None or not self.measured.trace.time_ns.size:
             return None
-        return int(part.trace.time_ns[0]), int(part.trace.time_ns[-1])
+        time_ns = self.measured.trace.time_ns
+        return int(time_ns[0]), int(time_ns[-1])
 
-    def idle_w(self, baseline: Window | None) -> ValueOrReason:
-        part = self.parts.get("energy_j")
-        if part is None or self.facts.evidence not in MEASURING:
+    def idle_w(self) -> ValueOrReason:
+        """Return idle power: the mean of both idle times, or the only one."""
+        known = [idle.watts for idle in (self.before, self.after) if idle is not None]
+        if self.measured is None:
             return None, f"{self.facts.name} has no power sensor"
-        if baseline is None:
+        window = self.times.before
+        if window is not None and self._refusal([window]):
+            return None, f"in the idle baseline, {self._refusal([window])}"
+        if known:
+            return sum(known) / len(known), ""
+        if window is None:
             return None, "no idle baseline was taken"
-        if part.refused is not None and part.refused.in_window(*baseline):
-            return None, f"in the idle baseline, {part.refused.reason}"
-        result = integrate_profile(part.trace, part.profile, self.facts.sensor, [baseline])
-        return result.mean_w, f"in the idle baseline, {result.reason}"
+        return None, f"in the idle baseline, {self.measured.result([window]).reason}"
 
     def record(
         self,
@@ -193,20 +180,28 @@ class SourceLedger:
         host: str,
         idle: ValueOrReason,
         traffic: ByteSeries | None = None,
+        tail: Tail | None = None,
+        others: Sequence[str] = (),
     ) -> EnergyRecord:
-        """Return the record of the windows of a phase, with a reason for each missing figure."""
-        seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
-        results = {
-            name: integrate_profile(part.trace, part.profile, self.facts.sensor, windows)
-            for name, part in self.parts.items()
-        }
+        """Return the record of the windows of a phase, with a reason for each missing figure.
+
+        ``tail`` are the rests behind it, and ``others`` the phases that ran at the same time.
+        """
+        seconds = _seconds(windows)
+        results = self._results(windows)
         energies = {name: self._energy(name, results, windows) for name in ENERGIES}
         energy_j, why_no_energy = energies["energy_j"]
-        stated = self._uncertainty(results, windows, energies["energy_j"])
+        stated = self._uncertainty(energies["energy_j"], windows)
         # Evidence and coverage are those of the energy, else of the bounds.
         decisive = [results["energy_j"]] if "energy_j" in results else list(results.values())
-        part = self.parts.get("energy_j")
-        stale_s, freshness, why = self._freshness(windows)
+        if tail is None:
+            tail = Tail(reason="only timed phases have a tail")
+        work = self._work(energies["energy_j"], windows, tail)
+        why_no_net = why_no_energy if energy_j is None else idle[1]
+        if self.facts.scope is not Scope.DRIVE:
+            idle_w, why_no_net = None, "idle power is subtracted for drives only: the host is busy"
+        else:
+            idle_w = idle[0]
         figures: dict[str, tuple[Any, str]] = {
             **energies,
             "mean_w": (None if energy_j is None else energy_j / seconds, why_no_energy),
@@ -216,23 +211,17 @@ class SourceLedger:
             ),
             "idle_w": idle,
             "net_j": (
-                None if energy_j is None or idle[0] is None else energy_j - idle[0] * seconds,
-                why_no_energy if energy_j is None else idle[1],
+                None if energy_j is None or idle_w is None else energy_j - idle_w * seconds,
+                why_no_net,
             ),
             "uncertainty_j": (stated.total_j, stated.reason or ""),
-            "change_count": (
-                None
-                if part is None
-                else sum(part.trace.change_count(*window) for window in windows),
-                f"{self.facts.name} does not read power",
-            ),
+            "tail_j": work.tail,
+            "tail_uncertainty_j": work.tail_uncertainty,
+            "work_uncertainty_j": work.work_uncertainty,
+            "change_count": self._change_count(windows),
             "max_interval_w": (None, "only a drive's own measurement of the run (25h) has it"),
+            "statistics": self._statistics(energies["energy_j"], windows),
         }
-        statistics = None
-        if energy_j is not None and self.readings is not None:
-            statistics = power_statistics(self.readings, self.facts, self.peaks, windows)
-        why_none = why_no_energy or f"{self.facts.name} has no power sensor"
-        figures["statistics"] = statistics, why_none
         return EnergyRecord(
             host=host,
             device=self.facts.device,
@@ -246,30 +235,35 @@ class SourceLedger:
             else Evidence.NONE,
             seconds=seconds,
             uncertainty_parts_j=stated.parts_j,
+            rest_s=_seconds(tail.windows),
+            is_at_least=work.is_at_least,
+            remarks=tuple(self._remarks(windows, tail, others)) if energy_j is not None else (),
             sample_count=max((result.sample_count for result in decisive), default=0),
             states=self._shares(windows, results, energies, traffic),
-            stale_s=stale_s,
-            freshness=freshness,
-            freshness_reason=why,
             **fields_of(figures),
         )
 
-    def _freshness(self, windows: Sequence[Window]) -> tuple[float, Freshness, str]:
-        part = self.parts.get("energy_j")
-        if part is None or part.staleness is None or not self.facts.measures:
-            return 0.0, "", ""
-        judge = part.staleness
-        verdicts = [judge.freshness(*window) for window in windows]
-        worst = min(verdicts, key=lambda each: _WORST_FIRST.index(each[0]))
-        return math.fsum(judge.stale_s(*window) for window in windows), *worst
+    def _results(self, windows: Sequence[Window]) -> dict[str, WindowResult]:
+        found = {}
+        if self.measured is not None:
+            found["energy_j"] = self.measured.result(windows)
+        for name, (trace, profile) in self.limits.items():
+            found[name] = integrate_profile(trace, profile, self.facts.sensor, windows)
+        return found
+
+    def _refusal(self, windows: Sequence[Window]) -> str:
+        """Return why windows have no energy for a reading in them; empty if there is none."""
+        for refused in self.refused:
+            if any(refused.in_window(*window) for window in windows):
+                return refused.reason
+        return "" if self.measured is None else self.measured.pinned_reason(windows)
 
     def _energy(
         self, name: str, results: Mapping[str, WindowResult], windows: Sequence[Window]
     ) -> ValueOrReason:
-        for part in self.parts.values():
-            refused = part.refused
-            if refused is not None and any(refused.in_window(*window) for window in windows):
-                return None, refused.reason
+        refused = self._refusal(windows)
+        if refused:
+            return None, refused
         if name in results:
             energy_j, reason = results[name].energy_j, results[name].reason or ""
             seconds = results[name].seconds
@@ -281,19 +275,106 @@ class SourceLedger:
             return None, f"{self.facts.name} reports bounds only"
         return None, f"{self.facts.name} reports no {name.removesuffix('_j')} bound"
 
-    def _uncertainty(
-        self,
-        results: Mapping[str, WindowResult],
-        windows: Sequence[Window],
-        energy: ValueOrReason,
-    ) -> Uncertainty:
-        if "energy_j" in results and energy[0] is None:
-            return Uncertainty(total_j=None, parts_j={}, reason=energy[1])
-        part = self.parts.get("energy_j")
-        if part is None or part.fitted is None:
+    def _uncertainty(self, energy: ValueOrReason, windows: Sequence[Window]) -> Uncertainty:
+        if self.measured is None:
             reason = f"{self.facts.name} has no power sensor"
             return Uncertainty(total_j=None, parts_j={}, reason=reason)
-        return uncertainty(results["energy_j"], part.fitted, self.facts, windows, part.means)
+        if energy[0] is None:
+            return Uncertainty(total_j=None, parts_j={}, reason=energy[1])
+        return self.measured.uncertainty(energy[0], windows)
+
+    def _work(self, energy: ValueOrReason, windows: Sequence[Window], tail: Tail) -> _Work:
+        """Return the net tail, with power above idle in the rests behind the windows."""
+        why = tail.reason
+        base, measured = self.after or self.before, self.measured
+        if self.facts.scope is not Scope.DRIVE:
+            why = "only drives have a tail"
+        elif measured is None or energy[0] is None:
+            why = energy[1]
+        elif base is None:
+            why = "no idle power was measured"
+        elif not why:
+            why = self._refusal(tail.windows) or self._uncovered(tail.windows)
+        if why or measured is None or base is None or energy[0] is None:
+            return _Work(*(((None, why),) * 3))
+        rest_s, rests = _seconds(tail.windows), tail.windows
+        tail_j = measured.joules(rests) - base.watts * rest_s
+        idle_w = math.hypot(base.uncertainty_w, self._drift_w() / 2)
+        of_tail = measured.uncertainty(tail_j, (), rests, idle_w * rest_s)
+        of_work = measured.uncertainty(energy[0] + tail_j, windows, rests, idle_w * rest_s)
+        is_at_least = any(
+            end.watts - base.watts
+            > max(
+                AT_IDLE * abs(base.watts), COVERAGE_FACTOR * math.hypot(end.uncertainty_w, idle_w)
+            )
+            for end in map(measured.idle_at_end, rests)
+            if end is not None
+        )
+        return _Work(
+            (tail_j, ""),
+            (of_tail.total_j, of_tail.reason or ""),
+            (of_work.total_j, of_work.reason or ""),
+            is_at_least=is_at_least,
+        )
+
+    def _uncovered(self, rests: Sequence[Window]) -> str:
+        """Return why there is no energy in the rests, empty if their readings are there."""
+        assert self.measured is not None
+        covered = self.measured.result(rests).coverage
+        if covered >= COVERAGE_MIN:
+            return ""
+        return f"readings cover {covered:.0%} of the rest; at least {COVERAGE_MIN:.0%} are required"
+
+    def _drift_w(self) -> float:
+        """Return by how much idle power changed over the run, 0 for at most a tenth of it."""
+        if self.before is None or self.after is None:
+            return 0.0
+        drift_w = abs(self.after.watts - self.before.watts)
+        return drift_w if drift_w > IDLE_DRIFT * abs(self.before.watts) else 0.0
+
+    def _remarks(self, windows: Sequence[Window], tail: Tail, others: Sequence[str]) -> list[str]:
+        """Return a sentence on each thing that widened an uncertainty of the phase."""
+        measured = self.measured
+        if measured is None:
+            return []
+        name, before, after = self.facts.name, self.before, self.after
+        edges_j = measured.disagreement_j([*windows, *tail.windows])
+        missed_s = _seconds(windows) * (1 - measured.result(windows).coverage)
+        states = self._state(self.times.before), self._state(tail.windows[-1:])
+        remarks = {
+            f"at an edge, energies by the readings before and after it differ by {edges_j:.3g} J": (
+                edges_j > 0
+            ),
+            f"{name} failed its calibration: its mean of a fast load is wrong": measured.is_aliasing,
+            f"no reading covers {missed_s:.2g} s of it": missed_s > HOLE_S,
+            "idle power after the job was not measured, so that before it is subtracted": (
+                bool(tail.windows) and after is None
+            ),
+            f"it includes the energy of {' and '.join(others)}, which ran at the same time": (
+                bool(others)
+            ),
+        }
+    def _state(self, window: Window | None) -> float | None:
+        """Return the last power state read in a time, ``None`` without any."""
+        if window is None or self.states is None:
+            return None
+        values = self.states.values(*window)
+        values = values[~np.isnan(values)]
+        return float(values[-1]) if values.size else None
+
+    def _change_count(self, windows: Sequence[Window]) -> tuple[int | None, str]:
+        part = self.measured or self.limits.get("energy_j")
+        if part is None:
+            return None, f"{self.facts.name} does not read power"
+        return sum(part.trace.change_count(*window) for window in windows), ""
+
+    def _statistics(
+        self, energy: ValueOrReason, windows: Sequence[Window]
+    ) -> tuple[PowerStatistics | None, str]:
+        measured = self.measured
+        if energy[0] is None or measured is None or measured.sensor is None:
+            return None, energy[1] or f"{self.facts.name} has no power sensor"
+        return None, "not computed"
 
     def _shares(
         self,
@@ -331,7 +412,7 @@ class SourceLedger:
             single = (None, "it is a single reading at the end of the quiet time")
             figures: dict[str, Any] = {"mean_w": (watts, reason), "coverage": single}
             return figures, int(watts is not None), self.facts.evidence
-        energy = self.record("idle", [time.window], host=host, idle=self.idle_w(None))
+        energy = self.record("idle", [time.window], host=host, idle=(None, "it is idle power"))
         figures = {
             "mean_w": (energy.mean_w, energy.missing.get("mean_w", "")),
             "coverage": (energy.coverage, energy.missing.get("coverage", "")),
@@ -343,7 +424,7 @@ class SourceLedger:
 
         If that read failed, there is none: the next one measures a drive that is being polled.
         """
-        name, part = self.facts.name, self.parts.get("energy_j")
+        name, part = self.facts.name, self.measured
         if part is None or part.trace.key.channel is not Channel.POWER_W:
             return None, f"a single reading of {name} is not a power"
         if not isinstance(self.facts.sensor, Boxcar):
@@ -359,70 +440,6 @@ class SourceLedger:
                 "the read after the quiet time failed; later ones measure a polled drive",
             )
         return watts, ""
-
-
-def _fit(
-    trace: Trace,
-    facts: SourceFacts,
-    activity: Sequence[Activity],
-    resets_ns: Sequence[int],
-    moved: Sequence[Trace],
-) -> tuple[Profile, FittedPower | None, Profile | None, Clock | None]:
-    """Return a trace's fitted power, the fit, a counter's means, and the clock of its updates."""
-    means, clock = None, None
-    if isinstance(facts.sensor, Counter):
-        means = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
-        observed = observe_means(means, facts.sensor.quantum_j)
-    else:
-        observed, clock = observe(trace, facts)
-    declared = declared_response(facts)
-    fitted = fit_power(observed, declared, activity, moved)
-    if fitted is None:
-        nothing = np.empty(0)
-        none_ns = nothing.astype(np.int64)
-        empty = Profile(
-            start_ns=none_ns, end_ns=none_ns, start_w=nothing, end_w=nothing, observed=nothing
-        )
-        return means or empty, None, means, clock
-    profile = fitted_profile(fitted, observed, declared, means, gap_ns=_gap_ns(facts, clock))
-    return profile, fitted, means, clock
-
-
-def _readings(
-    trace: Trace, facts: SourceFacts, fitted: FittedPower | None, means: Profile | None
-) -> Readings:
-    """Return the readings of a trace, timed by the sensor that was found."""
-    found = None if fitted is None else fitted.sensor
-    if means is not None:
-        return Readings.of_counter(means, facts, found)
-    return Readings.of_watts(trace, facts, found)
-
-
-def _gap_ns(facts: SourceFacts, clock: Clock | None) -> int:
-    """Return the longest time between two observations that is not a hole, in ns."""
-    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
-    update_s = 0.0 if clock is None else clock.period_ns / NS_PER_S
-    return max_gap_ns(max(facts.period_s, window_s / GAP_PERIODS, update_s))
-
-
-def _with_updates(facts: SourceFacts, clock: Clock | None, trace: Trace) -> SourceFacts:
-    """Return the facts with a sensor's updates as the readings show them."""
-    sensor = facts.sensor
-    if clock is not None and isinstance(sensor, Boxcar):
-        updates = {
-            "update_period_s": clock.period_ns / NS_PER_S,
-            "phase_s": clock.phase_ns / NS_PER_S,
-            "unseen_s": clock.slack_s,
-        }
-        return facts.model_copy(update={"sensor": sensor.model_copy(update=updates)})
-    if clock is not None and isinstance(sensor, Instant):
-        held = sensor.model_copy(update={"update_period_s": clock.period_ns / NS_PER_S})
-        return facts.model_copy(update={"sensor": held})
-    if isinstance(sensor, Boxcar) and sensor.update_period_s is None and is_new_at_each_read(trace):
-        read_s = trace.usual_period_s() or 0.0
-        unseen = {"update_period_s": 0.0, "unseen_s": min(read_s, sensor.window_s)}
-        return facts.model_copy(update={"sensor": sensor.model_copy(update=unseen)})
-    return facts
 
 
 def _fullest(device: str, channel: Channel, by_key: Mapping[TraceKey, Trace]) -> Trace | None:
@@ -446,3 +463,7 @@ def _join_shares(state: str, shares: Sequence[PowerStateShare]) -> PowerStateSha
     }
     seconds = sum(share.seconds for share in shares)
     return PowerStateShare(state=state, seconds=seconds, **fields_of(sums))
+
+
+def _seconds(windows: Sequence[Window]) -> float:
+    return sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,8 +59,9 @@ class Trace:
     """Readings in ascending ``time_ns``; all arrays have shape (n,).
 
     ``value`` is in the channel's unit; a failed read is NaN, in traces only. ``evidence_rank``
-    is that of ``EVIDENCE_RANK``, strongest 0. ``back_s`` is how far a time is before that of a
-    reading that was taken earlier, at most: 0 for a clock that only advances.
+    is that of ``EVIDENCE_RANK``, strongest 0. ``back_ns`` (k, 2) are the times of each reading that
+    has an earlier time than one taken before it, and the latest time of those: none for a clock
+    that only advances.
     """
 
     key: TraceKey
@@ -68,7 +69,7 @@ class Trace:
     spread_ns: Times
     value: Values
     evidence_rank: NDArray[np.int8]
-    back_s: float = 0.0
+    back_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
 
     @classmethod
     def from_columns(
@@ -80,9 +81,11 @@ class Trace:
         evidence_rank: NDArray[np.int8],
     ) -> Trace:
         """Return the trace of readings in the order they were taken; all arrays are (n,)."""
-        back_ns = 0
+        back_ns = np.empty((0, 2), np.int64)
         if (taken_ns[1:] < taken_ns[:-1]).any():
-            back_ns = int((np.maximum.accumulate(taken_ns) - taken_ns).max())
+            latest_ns = np.maximum.accumulate(taken_ns)
+            is_back = taken_ns < latest_ns
+            back_ns = np.column_stack((taken_ns[is_back], latest_ns[is_back]))
             order = np.argsort(taken_ns, kind="stable")
             taken_ns, spread_ns = taken_ns[order], spread_ns[order]
             value, evidence_rank = value[order], evidence_rank[order]
@@ -92,13 +95,17 @@ class Trace:
             spread_ns=spread_ns,
             value=value,
             evidence_rank=evidence_rank,
-            back_s=back_ns / NS_PER_S,
+            back_ns=back_ns,
         )
 
     def sample_count(self, start_ns: int, end_ns: int) -> int:
         """Return how many reads succeeded in ``[start_ns, end_ns]``, both ends included."""
-        inside = (self.time_ns >= start_ns) & (self.time_ns <= end_ns)
-        return int(np.count_nonzero(inside & ~np.isnan(self.value)))
+        return int(np.count_nonzero(~np.isnan(self.values(start_ns, end_ns))))
+
+    def values(self, start_ns: int, end_ns: int) -> Values:
+        """Return the readings in ``[start_ns, end_ns]``, both ends included, failed ones too."""
+        first = int(np.searchsorted(self.time_ns, start_ns))
+        return self.value[first : int(np.searchsorted(self.time_ns, end_ns, "right"))]
 
     def evidence(self, start_ns: int, end_ns: int) -> Evidence:
         """Return the weakest evidence of the samples that determine the window.
@@ -113,8 +120,8 @@ class Trace:
 
     def change_count(self, start_ns: int, end_ns: int) -> int:
         """Return how many times the reading changed in ``[start_ns, end_ns]``."""
-        inside = (self.time_ns >= start_ns) & (self.time_ns <= end_ns) & ~np.isnan(self.value)
-        return int(np.count_nonzero(np.diff(self.value[inside])))
+        values = self.values(start_ns, end_ns)
+        return int(np.count_nonzero(np.diff(values[~np.isnan(values)])))
 
     def usual_period_s(self) -> float | None:
         """Return the median time between two reads in seconds; ``None`` for fewer than two."""
@@ -276,35 +283,41 @@ def refusal(value: float, channel: Channel, facts: SourceFacts) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Refused:
-    """The refused readings of a trace: when, and why the first one was."""
+    """The times with refused readings, (n, 2) from first to last, and why the first one was."""
 
-    time_ns: Times
+    span_ns: NDArray[np.int64]
     reason: str
 
     def in_window(self, start_ns: int, end_ns: int) -> bool:
         """Return whether one of them lies in a window, both ends included."""
-        return bool(((self.time_ns >= start_ns) & (self.time_ns <= end_ns)).any())
+        return bool(((self.span_ns[:, 1] >= start_ns) & (self.span_ns[:, 0] <= end_ns)).any())
 
 
 def plausible(trace: Trace, facts: SourceFacts) -> tuple[Trace, Refused | None]:
     """Return the trace with a gap for each refused reading, and these; ``None`` without any.
 
-    All are refused if their times run back by more than the time between two reads: it is unknown
-    which of them are right.
+    Readings whose times are swapped within the time between two reads are sorted. Where times run
+    back further, it is unknown which of them are right, so all of that time is refused.
     """
-    known = ~np.isnan(trace.value)
-    if trace.back_s > facts.period_s:
-        reason = f"the times of {facts.name} run back by {trace.back_s:.3g} s"
-        cleaned = replace(trace, value=np.full(trace.value.shape, np.nan))
-        return cleaned, Refused(time_ns=trace.time_ns, reason=reason)
     least = -np.inf if facts.may_be_negative else 0.0
     with np.errstate(invalid="ignore"):
-        is_bad = known & ((np.abs(trace.value) > _MOST[trace.key.channel]) | (trace.value < least))
-    if not is_bad.any():
+        is_bad = (np.abs(trace.value) > _MOST[trace.key.channel]) | (trace.value < least)
+    back_s = (trace.back_ns[:, 1] - trace.back_ns[:, 0]) / NS_PER_S
+    is_far = back_s > facts.period_s
+    if not is_bad.any() and not is_far.any():
         return trace, None
-    reason = refusal(float(trace.value[is_bad][0]), trace.key.channel, facts)
-    cleaned = replace(trace, value=np.where(is_bad, np.nan, trace.value))
-    return cleaned, Refused(time_ns=trace.time_ns[is_bad], reason=reason)
+    if is_far.any():
+        reason = f"the times of {facts.name} run back by {back_s.max():.3g} s"
+    else:
+        reason = refusal(float(trace.value[is_bad][0]), trace.key.channel, facts)
+    bad_ns = trace.time_ns[is_bad]
+    return (
+        replace(trace, value=np.where(is_bad, np.nan, trace.value)) if is_bad.any() else trace,
+        Refused(
+            span_ns=np.concatenate((trace.back_ns[is_far], np.column_stack((bad_ns, bad_ns)))),
+            reason=reason,
+        ),
+    )
 
 
 def refused_energy(energy_j: float | None, seconds: float, *, may_be_negative: bool = False) -> str:

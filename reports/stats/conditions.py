@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wattload.core.power import Scope
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerRecord
 from wattload.core.units import Unit, format_percent
@@ -110,6 +111,8 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "data set", record.workload.data.key
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
+    yield "rest", rest_text(record)
+    yield "meter", meter_basis(record)
     yield from ((each.name, each.value) for each in own_conditions(record))
     for key, value in settings(record).items():
         yield f"config {key}", value
@@ -122,6 +125,24 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
 def own_conditions(record: RunRecord) -> tuple[Condition, ...]:
     """Return the conditions that a workload adds to those of settings and machine."""
     return tuple(asked(record, view_of(record).conditions, ()))
+
+
+def rest_text(record: RunRecord) -> str:
+    """Return how long the drives rested behind the job, such as ``30 s``."""
+    return f"{record.power.rest_s:g} s"
+
+
+def meter_basis(record: RunRecord) -> str:
+    """Return whether the drives' meters were calibrated or as declared; empty without meters."""
+    found = {
+        source.sensor.basis
+        for source in record.power.sources
+        if source.used
+        and source.sensor is not None
+        and source.facts is not None
+        and source.facts.scope is Scope.DRIVE
+    }
+    return listed(sorted(found))
 
 
 def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -425,9 +446,9 @@ class Exclusions:
     """What excludes comparisons of a group: different work, or by phase different bytes.
 
     ``illustrates`` is whether simulated drives are compared with each other, or with themselves in
-    another power state. ``simulated`` states that only some drives are. ``energy_models`` states
-    that energies were made by different versions of the energy model. ``mixed`` states how the runs
-    of one arm differ from each other.
+    another power state. ``simulated`` states that only some drives are. ``watches`` states how the
+    runs differ in what energies for the work depend on. ``mixed`` states how the runs of one arm
+    differ from each other.
     ``failures`` states in how many runs operations failed, ``from_memory`` which arms were served
     from memory.
     ``faulty`` and ``faulty_energy`` count runs that only count because they were forced.
@@ -438,7 +459,7 @@ class Exclusions:
     bytes_by_phase: Mapping[str, str]
     illustrates: bool
     simulated: str
-    energy_models: str
+    watches: str
     faulty: str
     faulty_energy: str
     failures: str = ""
@@ -448,8 +469,8 @@ class Exclusions:
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
         found = [reason for reason in self._of_all if reason]
-        if quantity.is_energy and self.energy_models:
-            found.append(self.energy_models)
+        if quantity.is_for_work and self.watches:
+            found.append(self.watches)
         # Of reads for a given time, seconds are those of a read, which do not depend on the bytes.
         is_latency = quantity.unit is Unit.SECONDS and self.is_fixed_time
         is_total = quantity.unit in (Unit.SECONDS, Unit.JOULES) and not is_latency
@@ -480,7 +501,7 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         bytes_by_phase=different_bytes(compared),
         illustrates=simulated == {True} and _is_of_drives(compared),
         simulated="only some drives are simulated" if len(simulated) > 1 else "",
-        energy_models=_different_models(compared),
+        watches=different_watches(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
         failures=_failures_text(compared),
@@ -527,16 +548,22 @@ def _is_of_drives(compared: Group) -> bool:
     return any(item.name in _OF_DRIVES for item in differences(compared))
 
 
-def _different_models(compared: Group) -> str:
-    """Return that energies are of several versions of the energy model; empty if of one."""
-    versions = {run.record.power.energy_model for run in compared.runs if run.record.power.energy}
-    if len(versions) <= 1:
+def different_watches(compared: Group) -> str:
+    """Return why energies for the work are not compared: these include the tail in the rest.
+
+    It is empty if all runs with energies rested for as long, behind meters of one kind. Energies in
+    the window, their mean power and efficiency are compared all the same.
+    """
+    measured = [run.record for run in compared.runs if run.record.power.energy]
+    rests = list(dict.fromkeys(map(rest_text, measured)))
+    meters = list(dict.fromkeys(filter(None, map(meter_basis, measured))))
+    if len(rests) > 1:
+        why = f"the drives rested for {listed(rests)} behind the job"
+    elif len(meters) > 1:
+        why = f"the meters are {listed(meters)}"
+    else:
         return ""
-    found = listed(sorted(map(str, versions)))
-    return (
-        f"energies are of versions {found} of the energy model; wattload check --recompute --write "
-        "makes those of older versions again from their samples"
-    )
+    return f"{why}, so energy is compared in the window only"
 
 
 def _faulty(subject: Subject, compared: Group, *, of_energy: bool) -> str:

@@ -74,6 +74,7 @@ class Quantity:
 
     ``asked_by`` is the label of the quantity that answers the same question, from the same bytes
     and seconds, or the same joules; only that one gets a verdict. It is empty for that one.
+    ``is_for_work`` marks an energy that includes the tail of the work.
     """
 
     key: str
@@ -82,6 +83,7 @@ class Quantity:
     better: Better
     headline: bool
     is_energy: bool = False
+    is_for_work: bool = False
     phase: str = ""
     asked_by: str = ""
 

@@ -42,6 +42,7 @@ class Bench:
         self.curve: Curve = drive(1e9)
         self.checks: dict[int, tuple[Check, ...]] = {}
         self.made: list[tuple[int, int]] = []
+        self.calibrating: list[bool] = []
         self.stop_at: int | None = None
         self.number = itertools.count()
         self.figures: dict[Path, tuple[Metric, ...]] = {}
@@ -53,8 +54,14 @@ class Bench:
         return replace(stored, record=record)
 
     def execute(
-        self, _process: ProcessContext, overrides: Sequence[str], comparison: Comparison
+        self,
+        _process: ProcessContext,
+        overrides: Sequence[str],
+        comparison: Comparison,
+        *,
+        calibrates: bool,
     ) -> tuple[Path, int]:
+        self.calibrating.append(calibrates)
         settings = dict(text.split("=", 1) for text in overrides)
         count, repetition = int(settings["accelerator.count"]), comparison.block
         if count == self.stop_at:
@@ -117,6 +124,7 @@ def test_the_score_of_a_drive_is_found_and_kept(bench: Bench, search: Search) ->
     status, result = search()
     assert status == 0
     assert (result["verdict"], result["accelerators"]) == ("found", 3)
+    assert [number for number, each in enumerate(bench.calibrating) if each] == [0]
     (file,) = bench.runs.glob("search-*/result.json")
     assert json.loads(file.read_text()) == result
     assert {run["run_id"] for run in result["runs"]} == {

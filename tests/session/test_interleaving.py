@@ -216,6 +216,7 @@ class Bench:
 
     folder: Path
     made: list[Comparison] = field(default_factory=list)
+    calibrating: list[bool] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)
     stop_before: int | None = None
@@ -224,8 +225,14 @@ class Bench:
     reporter: NoReporter = field(default_factory=NoReporter)
 
     def execute(
-        self, _process: ProcessContext, overrides: Sequence[str], comparison: Comparison
+        self,
+        _process: ProcessContext,
+        overrides: Sequence[str],
+        comparison: Comparison,
+        *,
+        calibrates: bool,
     ) -> tuple[Path, int]:
+        self.calibrating.append(calibrates)
         if len(self.made) == self.stop_before:
             raise KeyboardInterrupt
         label = next((text[6:] for text in overrides if text.startswith("label=")), "A")
@@ -295,6 +302,11 @@ def test_every_run_reports_where_it_stands(bench: Bench) -> None:
     }
     (session_id,) = {each.session_id for each in bench.made}
     assert session_id
+
+
+def test_meters_are_calibrated_in_warm_ups_alone(bench: Bench) -> None:
+    assert run(bench, "repeat=2") == 0
+    assert bench.calibrating == [each.warm_up for each in bench.made]
 
 
 def test_halves_of_one_setting_differ_in_the_arm(bench: Bench) -> None:

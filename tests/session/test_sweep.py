@@ -29,10 +29,17 @@ class Runs:
     folder: Path
     made: list[tuple[str, int, int]] = field(default_factory=list)
     fails: set[str] = field(default_factory=set)
+    calibrating: list[bool] = field(default_factory=list)
 
     def execute(
-        self, _process: ProcessContext, overrides: tuple[str, ...], comparison: Comparison
+        self,
+        _process: ProcessContext,
+        overrides: tuple[str, ...],
+        comparison: Comparison,
+        *,
+        calibrates: bool,
     ) -> tuple[Path | None, int]:
+        self.calibrating.append(calibrates)
         settings = dict(text.split("=", 1) for text in overrides)
         label = settings["label"]
         self.made.append((label, comparison.block, comparison.order))
@@ -79,6 +86,7 @@ def test_states_take_turns_in_every_block(runs: Runs, tmp_path: Path) -> None:
         ("PS1", 1, 4),
         ("PS2", 1, 5),
     ]
+    assert runs.calibrating == [True, True, True, False, False, False]
 
 
 def test_states_that_are_done_are_not_run_again(runs: Runs, tmp_path: Path) -> None:
@@ -110,10 +118,10 @@ def test_every_run_says_where_it_stands_and_the_end_compares_all(
 def test_a_session_that_breaks_off_says_how_it_goes_on(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(*given: Any) -> tuple[Path | None, int]:
+    def execute(*given: Any, calibrates: bool) -> tuple[Path | None, int]:
         if len(runs.made) == 4:
             raise RunError("the drive is gone")
-        return runs.execute(*given)
+        return runs.execute(*given, calibrates=calibrates)
 
     monkeypatch.setattr(loop, "execute", execute)
     with pytest.raises(RunError) as caught:

@@ -1,0 +1,261 @@
+"""The energy up to a moment of a run, by the conservation of energy (see ``response``).
+
+A sensor is late, so readings after an edge still show power before it. Each edge has the energy up
+to it by one of three ways: *left*, if power was steady before it; *right*, if it is steady behind
+it; by *kappa*, if it is steady on both sides. The one with the smallest uncertainty counts, which
+is that of the side at idle as a rule: then the delay cancels between both edges of the work. Where
+no side is steady, the uncertainty covers the assignment of the power between both edges to either.
+
+An edge is worked out once, so the energies of adjoining phases add up exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.profile import Profile
+from wattload.power.energy.response import Response, phase_uncertainty_s
+from wattload.power.energy.sensor import usual_s
+from wattload.power.energy.trace import Values
+
+STEADY_READS = 4
+"""Power is judged by at least so many updates, and over the time in which a step settles."""
+STEADY_SHARE = 0.01
+"""Power that varies by at most this share of itself, beyond noise, is steady."""
+SIGMAS = 3.0
+"""Differences within so many standard deviations are noise."""
+WORK_LATE_S = 0.1
+"""Work begins and ends up to so long within its edges on a busy host. That is no disagreement
+between the energies of both sides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Power on one side of an edge.
+
+    ``uncertainty_w`` is the standard one of ``watts``, as the power of that time. ``change_w`` is
+    by how much, beyond noise, the readings next to the edge differ from the others.
+    """
+
+    watts: float
+    uncertainty_w: float
+    change_w: float
+    is_steady: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The energy up to a moment in joules, of which only differences have a meaning.
+
+    ``tau_w`` and ``kappa_w`` are its derivatives with respect to the response, which is common to
+    all edges. ``own_j`` is the standard uncertainty of this edge alone. ``jump_w`` is by how much
+    power changes, ``disagreement_j`` by how much the ways differ beyond their uncertainty.
+    """
+
+    energy_j: float
+    tau_w: float
+    kappa_w: float
+    own_j: float
+    jump_w: float
+    disagreement_j: float = 0.0
+
+
+class Edges:
+    """The edges of a source's readings."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        response: Response,
+        *,
+        update_s: float,
+        noise_w: float,
+        step_w: float,
+        quantum_j: float | None,
+        moments_ns: Sequence[int],
+    ) -> None:
+        """Prepare the edges of a profile without holes.
+
+        ``quantum_j`` is a counter's step, ``None`` for readings of power. ``moments_ns`` are all
+        known moments in which power may jump.
+        """
+        self.profile = profile
+        self._noise_w, self._step_w, self._quantum_j = noise_w, step_w, quantum_j
+        self._time_ns, self._watts = profile.end_ns, profile.end_w
+        self._read_s = read_s = usual_s(self._time_ns)
+        self.response = response
+        self.spacing_s = max(read_s, update_s)
+        self.window_s = response.window_s(update_s, read_s)
+        self.phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
+        if read_s < update_s:  # a change is seen up to a read late
+            self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12))
+        self._update_s = update_s
+        self._settle_ns = round(response.settle_s * NS_PER_S)
+        self._span_ns = max(self._settle_ns, round(STEADY_READS * self.spacing_s * NS_PER_S))
+        self._moments_ns = np.unique(np.array(moments_ns, dtype=np.int64))
+        self._known: dict[int, Edge] = {}
+
+    def at(self, time_ns: int) -> Edge:
+        """Return the edge at a moment."""
+        if time_ns not in self._known:
+            self._known[time_ns] = self._edge(time_ns)
+        return self._known[time_ns]
+
+    def joules(self, time_ns: int) -> float:
+        """Return the integral of the readings up to a moment."""
+        return float(self.profile.cumulative(np.array([time_ns]))[0][0])
+
+    def _edge(self, time_ns: int) -> Edge:
+        before, after = self._before(time_ns), self._after(time_ns)
+        if before is None or after is None:
+            only = before or after
+            level = only or Level(watts=0.0, uncertainty_w=0.0, change_w=0.0, is_steady=False)
+            return self._left(time_ns, level) if after is None else self._right(time_ns, level)
+        ways = [
+            *([self._left(time_ns, before)] if before.is_steady else ()),
+            *([self._right(time_ns, after)] if after.is_steady else ()),
+        ]
+        middle = self._kappa(time_ns, before, after)
+        jump_w = after.watts - before.watts
+        if not ways:
+            sides = self._left(time_ns, before), self._right(time_ns, after)
+            bound_j = abs(sides[0].energy_j - sides[1].energy_j) / 2
+            own_j = math.hypot(bound_j / math.sqrt(3), middle.own_j)
+            return replace(middle, own_j=own_j, jump_w=jump_w)
+        if len(ways) > 1:
+            ways.append(middle)
+        base_w = min(before.watts, after.watts)
+        best = min(ways, key=lambda way: self._total_j(way, base_w))
+        phase_j = self.phase_s * abs(jump_w)
+        worst_j = max(self._disagreement_j(best, way, abs(jump_w)) for way in ways)
+        return replace(
+            best,
+            own_j=math.hypot(best.own_j, phase_j, worst_j / 2),
+            jump_w=jump_w,
+            disagreement_j=worst_j,
+        )
+
+    def _total_j(self, way: Edge, base_w: float) -> float:
+        return math.hypot(
+            way.own_j,
+            self.response.tau_uncertainty_s * (way.tau_w - base_w),
+            self.response.kappa_uncertainty_s * way.kappa_w,
+        )
+
+    def _disagreement_j(self, best: Edge, other: Edge, jump_w: float) -> float:
+        """Return by how much two ways differ, 0 within their uncertainty."""
+        difference_j = abs(best.energy_j - other.energy_j)
+        allowed_j = SIGMAS * math.hypot(
+            best.own_j,
+            other.own_j,
+            self.response.tau_uncertainty_s * (best.tau_w - other.tau_w),
+            self.response.kappa_uncertainty_s * (best.kappa_w - other.kappa_w),
+            (self.phase_s + self._kappa_phase_s) * jump_w,
+        )
+        return difference_j if difference_j > allowed_j + WORK_LATE_S * jump_w else 0.0
+
+    def _left(self, time_ns: int, before: Level) -> Edge:
+        # At the last read before: the next one may be of the power behind the edge.
+        at = max(int(np.searchsorted(self._time_ns, time_ns, "right")) - 1, 0)
+        read_ns = int(self._time_ns[at])
+        since_s = (time_ns - read_ns) / NS_PER_S + self.response.tau_s
+        return self._one_sided(before, read_ns, since_s)
+
+    def _right(self, time_ns: int, after: Level) -> Edge:
+        at = int(np.searchsorted(self._time_ns, time_ns + self._settle_ns))
+        read_ns = int(self._time_ns[min(at, self._time_ns.size - 1)])
+        since_s = (time_ns - read_ns) / NS_PER_S + self.response.tau_s
+        return self._one_sided(after, read_ns, since_s)
+
+    def _one_sided(self, level: Level, read_ns: int, since_s: float) -> Edge:
+        own_j = math.hypot(
+            since_s * level.uncertainty_w,
+            self.response.settle_s * level.change_w,
+            self._counted_j(level.watts),
+        )
+        return Edge(
+            energy_j=self.joules(read_ns) + level.watts * since_s,
+            tau_w=level.watts,
+            kappa_w=0.0,
+            own_j=own_j,
+            jump_w=0.0,
+        )
+
+    def _counted_j(self, watts: float) -> float:
+        """Return the standard uncertainty of a count: of its step and of when it was updated."""
+        if self._quantum_j is None:
+            return 0.0
+        return math.hypot(self._quantum_j, self._update_s * watts) / math.sqrt(12)
+
+    def _kappa(self, time_ns: int, before: Level, after: Level) -> Edge:
+        late_ns = time_ns + round(self.response.tau_s * NS_PER_S)
+        jump_w = after.watts - before.watts
+        at = np.array([late_ns, late_ns + round(self.spacing_s * NS_PER_S)])
+        joules = self.profile.cumulative(at)[0]
+        change_w = math.hypot(before.change_w, after.change_w)
+        own_j = math.hypot(
+            self.response.kappa_s * before.uncertainty_w,
+            self.response.kappa_s * after.uncertainty_w,
+            self.response.settle_s / 2 * change_w,
+            self._kappa_phase_s * jump_w,
+        )
+        return Edge(
+            energy_j=float(joules[0]) - self.response.kappa_s * jump_w,
+            tau_w=float(joules[1] - joules[0]) / self.spacing_s,
+            kappa_w=-jump_w,
+            own_j=own_j,
+            jump_w=jump_w,
+        )
+
+    def _before(self, time_ns: int) -> Level | None:
+        """Return power before a moment, by readings that no earlier edge reaches, if there are."""
+        at = int(np.searchsorted(self._moments_ns, time_ns)) - 1
+        clean_ns = time_ns - self._span_ns
+        if at >= 0:
+            settled_ns = int(self._moments_ns[at]) + self._settle_ns
+            clean_ns = max(clean_ns, min(settled_ns, time_ns - self._span_ns // 2))
+        level = self._level(clean_ns, time_ns, is_near_last=True)
+        return level
+
+    def _after(self, time_ns: int) -> Level | None:
+        """Return power behind a moment, by settled readings that no later edge reaches."""
+        start_ns = time_ns + self._settle_ns
+        at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
+        end_ns = start_ns + self._span_ns
+        if at < self._moments_ns.size:
+            end_ns = min(end_ns, max(int(self._moments_ns[at]), start_ns + self._span_ns // 2))
+        return self._level(start_ns, end_ns, is_near_last=False)
+
+    def _level(self, start_ns: int, end_ns: int, *, is_near_last: bool) -> Level | None:
+        first = int(np.searchsorted(self._time_ns, start_ns))
+        last = int(np.searchsorted(self._time_ns, end_ns, "right"))
+        watts = self._watts[first:last]
+        if not watts.size:
+            return None
+        near = slice(-2, None) if is_near_last else slice(0, 2)
+        return self._judged(watts, float(watts[near].mean()))
+
+    def _judged(self, watts: Values, near_w: float) -> Level:
+        """Return the level of some readings, whose mean next to the edge is ``near_w``."""
+        mean_w = float(watts.mean())
+        updates = max(1.0, watts.size * self._read_s / self.spacing_s)
+        half = watts.size // 2
+        trend_w = abs(float(watts[:half].mean()) - float(watts[half:].mean())) if half else 0.0
+        noise_w = math.hypot(self._noise_w, self._step_w / math.sqrt(12))
+        if self._quantum_j is not None:  # the mean power between two counts
+            noise_w = math.hypot(noise_w, self._counted_j(mean_w) * math.sqrt(2) / self._read_s)
+        trend_w = max(0.0, trend_w - SIGMAS * noise_w * math.sqrt(4 / updates))
+        spread_w2 = float(watts.var()) - noise_w**2 * (1 + SIGMAS * math.sqrt(2 / updates))
+        unsteady_w = math.hypot(trend_w, math.sqrt(max(spread_w2, 0.0)))
+        change_w = max(0.0, abs(near_w - mean_w) - SIGMAS * noise_w)
+        return Level(
+            watts=mean_w,
+            uncertainty_w=math.hypot(noise_w / math.sqrt(updates), unsteady_w),
+            change_w=change_w,
+            is_steady=math.hypot(unsteady_w, change_w) <= max(noise_w, STEADY_SHARE * abs(mean_w)),
+        )

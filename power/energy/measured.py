@@ -1,0 +1,273 @@
+"""The measured power of one source: its energy in any windows, with the uncertainty of that."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from wattload.core.power import Counter, SourceFacts
+from wattload.core.record.energy import CalibrationRecord, SensorRecord
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.activity import RunTimes
+from wattload.power.energy.edges import Edges
+from wattload.power.energy.faults import drops_too_fast, pinned_reason, pinned_w
+from wattload.power.energy.integration import (
+    COVERAGE_FACTOR,
+    Window,
+    WindowResult,
+    fill_holes,
+    integrate_profile,
+)
+from wattload.power.energy.profile import Profile, profile_of
+from wattload.power.energy.response import Response
+from wattload.power.energy.sensor import sensor_record, update_stride
+from wattload.power.energy.trace import Times, Trace, Values
+from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
+
+ALIASING_SIGMAS, ALIASING_SHARE = 3.0, 0.02
+"""A train of pulses whose mean is off by more than both shows a meter that aliases or is not
+linear."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """The mean power of an idle time in watts, with its standard uncertainty."""
+
+    watts: float
+    uncertainty_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EdgeCurve:
+    """The course of energy in a window: that of the readings, moved to the energy at its edges."""
+
+    edges: Edges
+    start_ns: int
+    end_ns: int
+
+    def energy_j(self, time_ns: Times) -> Values:
+        """Return joules from the window's start up to each time in it, shape (n,)."""
+        first_j, last_j = (self.edges.at(at).energy_j for at in (self.start_ns, self.end_ns))
+        late_ns = round(self.edges.response.tau_s * NS_PER_S)
+        borders_ns = np.array([self.start_ns, self.end_ns])
+        read_j = self.edges.profile.cumulative(borders_ns + late_ns)[0]
+        moved_j = np.interp(
+            time_ns - self.start_ns,
+            borders_ns - self.start_ns,
+            [read_j[0] - first_j, read_j[1] - last_j],
+        )
+        joules: Values = self.edges.profile.cumulative(time_ns + late_ns)[0] - first_j - moved_j
+        return joules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredPower:
+    """The readings of a source that measures, with its sensor.
+
+    ``edges`` and ``noise`` are ``None`` without readings. ``pinned_w`` is the reading at which the
+    meter is pinned, if any. ``remarks`` are sentences on what widened all uncertainties.
+    """
+
+    facts: SourceFacts
+    trace: Trace
+    profile: Profile
+    sensor: SensorRecord | None
+    edges: Edges | None
+    noise: Noise | None
+    pinned_w: float | None
+    remarks: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        facts: SourceFacts,
+        times: RunTimes,
+        calibrations: Sequence[CalibrationRecord],
+        resets_ns: Sequence[int],
+    ) -> Self:
+        profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
+        if not profile.start_ns.size:
+            return cls(
+                facts=facts,
+                trace=trace,
+                profile=profile,
+                sensor=None,
+                edges=None,
+                noise=None,
+                pinned_w=None,
+                remarks=(),
+            )
+        quiet = [window for window in (times.before, times.after) if window is not None]
+        sensor = sensor_record(facts, profile, quiet, calibrations)
+        whole = fill_holes(profile, int(profile.start_ns[0]), int(profile.end_ns[-1]))
+        edges = Edges(
+            whole,
+            Response.of(sensor),
+            update_s=sensor.update_s,
+            noise_w=sensor.noise_w,
+            step_w=sensor.step_w,
+            quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
+            moments_ns=times.moments_ns(),
+        )
+        remarks = []
+        if drops_too_fast(whole.end_w, sensor, edges.window_s, edges.spacing_s):
+            remarks.append(
+                f"readings of {facts.name} fall faster than a mean over {edges.window_s:.2g} s can, "
+                "so their delay is uncertain"
+            )
+            sensor = sensor.model_copy(update={"tau_uncertainty_s": 2 * sensor.tau_s})
+            edges.response = Response.of(sensor)
+        stride = update_stride(whole.end_ns, sensor.update_s)
+        noise = None
+        if not isinstance(facts.sensor, Counter):
+            idle_w = None if times.before is None else _mean_w(whole, times.before)
+            noise = Noise(
+                whole.end_ns[::stride],
+                whole.end_w[::stride],
+                spacing_s=edges.spacing_s,
+                window_s=edges.window_s,
+                phase_s=edges.phase_s,
+                noise_w=sensor.noise_w,
+                idle_w=idle_w,
+            )
+        return cls(
+            facts=facts,
+            trace=trace,
+            profile=profile,
+            sensor=sensor,
+            edges=edges,
+            noise=noise,
+            pinned_w=None if noise is None else pinned_w(trace, facts, stride),
+            remarks=remarks,
+        )
+
+    def result(self, windows: Sequence[Window]) -> WindowResult:
+        """Return the energy of some windows, which do not overlap."""
+        curves = None
+        if self.edges is not None:
+            curves = [EdgeCurve(edges=self.edges, start_ns=a, end_ns=b) for a, b in windows]
+        return integrate_profile(self.trace, self.profile, self.facts.sensor, windows, curves)
+
+    def pinned_reason(self, windows: Sequence[Window]) -> str:
+        """Return why windows in which readings are pinned have no energy; empty if none are."""
+        settle_ns = 0 if self.sensor is None else round(self.sensor.settle_s * NS_PER_S)
+        late = [(start_ns, end_ns + settle_ns) for start_ns, end_ns in windows]
+        return pinned_reason(self.trace, self.pinned_w, late)
+
+    def idle(self, window: Window | None) -> Idle | None:
+        """Return the power of an idle time without its beginning, in which readings settle."""
+        if window is None or self.edges is None or self.sensor is None:
+            return None
+        start_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
+        inside = (start_ns, window[1]) if start_ns < window[1] else window
+        seconds = (inside[1] - inside[0]) / NS_PER_S
+        covered_s = float(np.diff(self.profile.cumulative(np.array(inside))[1])[0])
+        if covered_s < 0.5 * seconds or seconds <= 0:
+            return None
+        watts = _mean_w(self.edges.profile, inside)
+        return Idle(watts=watts, uncertainty_w=self.noise_j([inside], watts) / seconds)
+
+    def noise_j(self, windows: Sequence[Window], mean_w: float) -> float:
+        """Return the standard uncertainty of an energy by noise, sampling and rounding."""
+        if self.noise is None or self.sensor is None:
+            return 0.0
+        seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
+        rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * seconds
+        return math.hypot(math.sqrt(self.noise.variance_j2(windows, mean_w)), rounded_j)
+
+    def uncertainty(
+        self,
+        energy_j: float,
+        windows: Sequence[Window],
+        net: Sequence[Window] = (),
+        idle_j: float = 0.0,
+    ) -> Uncertainty:
+        """Return the uncertainty of the energy of some windows.
+
+        ``net`` are windows from which idle power, of standard uncertainty ``idle_j``, is
+        subtracted: the offset of a meter is in both.
+        """
+        assert self.edges is not None
+        assert self.sensor is not None
+        both = [*windows, *net]
+        seconds = _seconds(both)
+        stated_j, reason = stated_parts(self.facts, energy_j, _seconds(windows))
+        covered_s = float(
+            sum(np.diff(self.profile.cumulative(np.array(each))[1])[0] for each in both)
+        )
+        extremes_w = [each for each in (self.profile.range_w(*each) for each in both) if each]
+        range_w = max((high for _, high in extremes_w), default=0.0) - min(
+            (low for low, _ in extremes_w), default=0.0
+        )
+        parts_j = {
+            **stated_j,
+            "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
+            "edges": COVERAGE_FACTOR * self._edges_j(both),
+            "gap": COVERAGE_FACTOR * range_w / math.sqrt(12) * max(0.0, seconds - covered_s),
+        }
+        if idle_j:
+            parts_j["idle"] = COVERAGE_FACTOR * idle_j
+        if self.is_aliasing:
+            parts_j["aliasing"] = range_w * seconds
+        return total(parts_j, reason)
+
+    @property
+    def is_aliasing(self) -> bool:
+        """Whether the train of pulses of its calibration showed that it aliases."""
+        sensor = self.sensor
+        if sensor is None or sensor.train_share is None:
+            return False
+        unsure = ALIASING_SIGMAS / COVERAGE_FACTOR * (sensor.train_share_uncertainty or 0.0)
+        return abs(sensor.train_share) > max(unsure, ALIASING_SHARE)
+
+    def _edges_j(self, windows: Iterable[Window]) -> float:
+        """Return the standard uncertainty by the edges.
+
+        The response is common to all of them, so that its error adds up over equal edges.
+        """
+        assert self.edges is not None
+        assert self.sensor is not None
+        weights: defaultdict[int, int] = defaultdict(int)
+        for start_ns, end_ns in windows:
+            weights[start_ns] -= 1
+            weights[end_ns] += 1
+        own_j2 = tau_w = kappa_w = fall_w = 0.0
+        for time_ns, weight in weights.items():
+            edge = self.edges.at(time_ns)
+            # Both sides of a fall within the windows read it late.
+            fall_w += max(0.0, -edge.jump_w)
+            if weight:
+                own_j2 += (weight * edge.own_j) ** 2
+                tau_w += weight * edge.tau_w
+                kappa_w += weight * edge.kappa_w
+        response = self.edges.response
+        return math.hypot(
+            math.sqrt(own_j2),
+            response.tau_uncertainty_s * tau_w,
+            response.kappa_uncertainty_s * kappa_w,
+            self.sensor.fall_later_s * fall_w / math.sqrt(3),
+        )
+
+    def disagreement_j(self, windows: Iterable[Window]) -> float:
+        """Return the largest disagreement of the ways at an edge of some windows, 0 without any."""
+        if self.edges is None:
+            return 0.0
+        return max(
+            (self.edges.at(time_ns).disagreement_j for each in windows for time_ns in each),
+            default=0.0,
+        )
+
+
+def _seconds(windows: Iterable[Window]) -> float:
+    return sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
+
+
+def _mean_w(profile: Profile, window: Window) -> float:
+    joules = profile.cumulative(np.array(window))[0]
+    return float(joules[1] - joules[0]) / max((window[1] - window[0]) / NS_PER_S, 1e-9)

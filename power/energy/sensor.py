@@ -1,0 +1,130 @@
+"""The sensor of a source as its energies use it: calibrated, or else as declared.
+
+What is read off a run's own readings is when they are updated, their noise and their step. The
+response to a step of power is never inferred from a run: its work may begin and end late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from wattload.core.power import Boxcar, Counter, Instant, SourceFacts
+from wattload.core.record.energy import CalibrationRecord, SensorRecord
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.integration import COVERAGE_FACTOR, Window
+from wattload.power.energy.profile import Profile
+from wattload.power.energy.response import declared_response
+from wattload.power.energy.trace import Times, Values
+
+CHANGES_MIN = 8
+"""The fewest changes that show how often readings are updated."""
+NEW_READS = 1.5
+"""Readings that change after fewer reads than this are new at every read."""
+TAU_SHARE = 0.1
+"""The standard uncertainty of a delay that was not calibrated, as a share of window and update: a
+meter's filter is seldom described better. A lag that is declared is taken as it is."""
+NOT_CALIBRATED = "it was not calibrated"
+
+
+def sensor_record(
+    facts: SourceFacts,
+    profile: Profile,
+    quiet: Sequence[Window],
+    calibrations: Sequence[CalibrationRecord],
+) -> SensorRecord:
+    """Return the sensor of a source from its latest calibration, else as declared.
+
+    ``quiet`` are the times without work, whose readings show the noise.
+    """
+    from wattload.power.energy.calibration import calibrate
+
+    reason = NOT_CALIBRATED
+    for record in reversed(calibrations):
+        if (record.source, record.device) == (facts.name, facts.device):
+            found = calibrate(record, facts)
+            if found.basis == "calibrated":
+                return found
+            reason = found.reason or reason
+    update_s, jitter_s = updates(facts, profile.end_ns, profile.end_w)
+    # The profile of a counter begins at reads that see a change, which is at most a read late.
+    held_s = min(update_s, facts.period_s) if isinstance(facts.sensor, Counter) else update_s
+    response = declared_response(facts.sensor, held_s, usual_s(profile.end_ns))
+    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
+    noise_w = _noise_w(profile, quiet, update_s)
+    return SensorRecord(
+        basis="declared",
+        reason=reason,
+        tau_s=response.tau_s,
+        tau_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * (window_s + update_s),
+        kappa_s=response.kappa_s,
+        kappa_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * response.kappa_s,
+        settle_s=response.settle_s,
+        update_s=update_s,
+        jitter_s=jitter_s,
+        noise_w=noise_w,
+        step_w=_step_w(facts, profile.end_w),
+        declared_tau_s=response.tau_s,
+    )
+
+
+def updates(facts: SourceFacts, time_ns: Times, watts: Values) -> tuple[float, float]:
+    """Return the time between updates in seconds (0: at every read), and its standard deviation.
+
+    It is as declared, else the usual time between changes. Where power is flat, readings stay
+    equal for several updates, so the shorter times count.
+    """
+    sensor = facts.sensor
+    if isinstance(sensor, Counter) or (isinstance(sensor, Instant) and sensor.update_period_s):
+        return sensor.update_period_s, 0.0
+    if isinstance(sensor, Boxcar) and sensor.update_period_s is not None:
+        return sensor.update_period_s, 0.0
+    changed = np.flatnonzero(np.diff(watts)) + 1
+    if changed.size < CHANGES_MIN:
+        return 0.0, 0.0
+    read_s = usual_s(time_ns)
+    between_s = np.diff(time_ns[changed]) / NS_PER_S
+    median_s, short_s = np.quantile(between_s, (0.5, 0.25))
+    if short_s < NEW_READS * read_s:
+        return 0.0, 0.0
+    likely_s = median_s if median_s < 1.5 * short_s else short_s
+    between_s = between_s[(between_s > likely_s / 2) & (between_s < 1.5 * likely_s)]
+    # Each change is seen up to a read late, which adds to the spread.
+    jitter_s2 = float(between_s.var()) - read_s**2 / 6
+    return float(between_s.mean()), float(np.sqrt(max(jitter_s2, 0.0)))
+
+
+def _noise_w(profile: Profile, quiet: Sequence[Window], update_s: float) -> float:
+    """Return the standard deviation of a reading by the median change between two updates.
+
+    Steps of power hardly affect a median.
+    """
+    time_ns, watts = profile.end_ns, profile.end_w
+    parts = [
+        watts[slice(*np.searchsorted(time_ns, (start_ns, end_ns)).tolist())]
+        for start_ns, end_ns in quiet
+    ]
+    parts = [part for part in parts if part.size > CHANGES_MIN] or [watts]
+    stride = update_stride(time_ns, update_s)
+    changes_w = np.concatenate([np.abs(np.diff(part[::stride])) for part in parts])
+    return float(np.median(changes_w)) * 1.4826 / np.sqrt(2) if changes_w.size else 0.0
+
+
+def update_stride(time_ns: Times, update_s: float) -> int:
+    """Return how many reads an update lasts, at least 1."""
+    each_s = usual_s(time_ns)
+    return max(1, round(update_s / each_s)) if each_s else 1
+
+
+def usual_s(time_ns: Times) -> float:
+    """Return the usual time between two reads in seconds, 0 for fewer than two."""
+    return float(np.median(np.diff(time_ns))) / NS_PER_S if time_ns.size > 1 else 0.0
+
+
+def _step_w(facts: SourceFacts, watts: Values) -> float:
+    """Return the least difference of two readings, as declared or else as seen."""
+    if facts.resolution_w is not None:
+        return facts.resolution_w
+    changes_w = np.abs(np.diff(watts))
+    return float(changes_w.min(where=changes_w > 0, initial=np.inf)) if changes_w.any() else 0.0

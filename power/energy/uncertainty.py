@@ -1,0 +1,123 @@
+"""The uncertainty of an energy: gain, offset, noise, edges and gaps, at k = 2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattload.core.power import SourceFacts
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.integration import Window
+from wattload.power.energy.trace import Times, Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """Joules at k = 2. If a part is unknown, ``total_j`` is ``None`` and ``reason`` says why."""
+
+    total_j: float | None
+    parts_j: Mapping[str, float]
+    reason: str | None
+
+
+def rounding_w(step_w: float, noise_w: float) -> float:
+    """Return the standard uncertainty in watts of a mean of readings rounded to ``step_w``.
+
+    Without noise, all readings of one power have the same error: step / sqrt(12). Gaussian noise
+    before the rounding leaves a sum of harmonics k of the power, of amplitude
+    step / (pi k) * exp(-2 pi^2 k^2 (noise / step)^2) (Widrow and Kollar, Quantization Noise, 2008,
+    chapter 19).
+    """
+    if not step_w:
+        return 0.0
+    before_w2 = max(noise_w**2 - step_w**2 / 12, 0.0)
+    harmonic = np.arange(1, 100)
+    fall = np.exp(-((2 * math.pi * harmonic / step_w) ** 2) * before_w2)
+    return step_w / math.pi * math.sqrt(float((fall / harmonic**2).sum()) / 2)
+
+
+class Noise:
+    """The uncertainty of the mean of readings within windows: their noise, and what they miss.
+
+    A trapezoid follows slow power exactly. The changes d between successive readings show what it
+    does not follow: noise and bursts faster than the reads change sign from one d to the next, with
+    the covariance -r; single steps between two reads, of variance q = E[d^2] - 2r, do not. Over n
+    readings s apart, the energy has the variance n (r s^2 + q g^2), where g is how far a step's
+    time varies with the phase of the reads (``phase_uncertainty_s``).
+
+    A mean whose windows leave no time out misses nothing: r counts only up to the noise of the idle
+    time, which may be proportional to power.
+    """
+
+    def __init__(
+        self,
+        time_ns: Times,
+        watts: Values,
+        *,
+        spacing_s: float,
+        window_s: float,
+        phase_s: float,
+        noise_w: float,
+        idle_w: float | None,
+    ) -> None:
+        """Prepare the sums of all readings, ``spacing_s`` apart."""
+        self._time_ns = time_ns
+        change_w = np.diff(watts)
+        self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
+        self._products = np.concatenate(([0.0], np.cumsum(change_w[1:] * change_w[:-1])))
+        self._spacing_s, self._phase_s = spacing_s, phase_s
+        self._missed = max(0.0, 1 - window_s / spacing_s) if spacing_s else 0.0
+        self._noise_w, self._idle_w = noise_w, idle_w
+
+    def variance_j2(self, windows: Iterable[Window], mean_w: float) -> float:
+        """Return the variance of the energy of some windows of ``mean_w`` in J^2."""
+        count, squares, products, seconds = 0, 0.0, 0.0, 0.0
+        for start_ns, end_ns in windows:
+            seconds += (end_ns - start_ns) / NS_PER_S
+            first, last = np.searchsorted(self._time_ns, (start_ns, end_ns)).tolist()
+            last = min(last, self._squares.size) - 1
+            if last > first:
+                count += last - first
+                squares += float(self._squares[last] - self._squares[first])
+                products += float(self._products[last - 1] - self._products[first])
+        quiet_w2 = self._noise_w**2
+        if not count or not self._spacing_s:
+            return seconds * self._spacing_s * quiet_w2
+        square_w2, opposed_w2 = squares / count, max(0.0, -products / count)
+        white_w2 = max(quiet_w2, opposed_w2 + square_w2 / (2 * math.sqrt(count)))
+        scale = max(1.0, mean_w / self._idle_w) if self._idle_w else 1.0
+        read_w2 = min(white_w2, quiet_w2 * scale**2)
+        random_w2 = self._missed * white_w2 + (1 - self._missed) * read_w2
+        steps_w2 = max(0.0, square_w2 - 2 * opposed_w2)
+        updates = seconds / self._spacing_s
+        return updates * (random_w2 * self._spacing_s**2 + steps_w2 * self._phase_s**2)
+
+
+def stated_parts(
+    facts: SourceFacts, energy_j: float, seconds: float
+) -> tuple[Mapping[str, float], str]:
+    """Return gain and offset at k = 2 by the accuracy that the meter states, or why not.
+
+    The offset of ``seconds`` of readings is the same in all of them.
+    """
+    accuracy = facts.accuracy
+    if accuracy is None or accuracy.model_dump(exclude_none=True) == {}:
+        return {}, f"the gain uncertainty of {facts.name} is unknown"
+    range_w = 0.0
+    if accuracy.range_percent is not None:
+        if facts.range_w is None:
+            return {}, f"the accuracy of {facts.name} is a share of its range, which is unknown"
+        range_w = accuracy.range_percent / 100 * facts.range_w
+    return {
+        "gain": abs(energy_j) * (accuracy.reading_percent or 0.0) / 100,
+        "offset": (range_w + (accuracy.watts or 0.0)) * seconds,
+    }, ""
+
+
+def total(parts_j: Mapping[str, float], reason: str) -> Uncertainty:
+    """Return the uncertainty of some parts, which add in quadrature, unless there is a reason."""
+    whole_j = None if reason else math.hypot(*parts_j.values())
+    return Uncertainty(total_j=whole_j, parts_j=parts_j, reason=reason or None)

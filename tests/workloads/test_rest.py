@@ -1,0 +1,123 @@
+"""The rest behind a job: every workload says when its job has ended, and nothing lies between."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.run.running import record_of, run
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S
+from wattload.run.compose import options
+from wattload.run.phases import REST_PHASE
+
+pytestmark = pytest.mark.slow
+
+SMALL: dict[str, tuple[str, ...]] = {
+    "checkpoint": ("workload.shrink_bytes=4000000",),
+    "checkpoint_mlperf": ("workload.shrink_bytes=4000000", "workload.interval_s=0"),
+    "dlrm": ("workload.row_count=2000", "workload.workers=2"),
+    "gnn": (
+        "loader=gpu_queue",
+        "loader.requester=cpu",
+        "accelerator.device=none",
+        "workload.hidden=8",
+        "workload.fanouts=[2,2,2]",
+    ),
+    "gpu_random_read": (
+        "loader.requester=cpu",
+        "workload.file_bytes=1048576",
+        "workload.duration_s=0.3",
+        "workload.requesters=64",
+    ),
+    "gpu_read": (
+        "loader=gpu_queue",
+        "loader.requester=cpu",
+        "workload.file_bytes=1048576",
+        "workload.duration_s=0.3",
+        "workload.requesters=64",
+    ),
+    "null": (),
+    "random_write": ("workload.range_bytes=33554432",),
+    "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
+}
+"""Settings of a small run of every workload; a new one needs an entry."""
+REST_S = 0.25
+
+
+def record_with_a_rest(folder: Path, *words: str, ranks: int = 1) -> RunRecord:
+    """Return the record of a small run whose drive a file measures."""
+    meter = folder / "meter.csv"
+    rows = "".join(f"{row / 10},12.5\n" for row in range(2000))
+    meter.write_text(f"# evidence: measured\n# device: SERIAL\ntime_s,power_w\n{rows}")
+    measured = ["power=replay", f"power.replay.path={meter}", "power.idle_s=0.1"]
+    times = [f"power.rest_max_s={REST_S}", "power.idle_after_s=0.5"]
+    done = run(folder, "scale=demo", *words, *measured, *times, ranks=ranks)
+    assert done.returncode in (0, 3), done.stderr
+    return record_of(folder)
+
+
+def rest_of(record: RunRecord) -> PhaseWindow:
+    (rest,) = [window for window in record.windows if window.name == REST_PHASE]
+    return rest
+
+
+def assert_last_rest_follows_the_job(record: RunRecord) -> None:
+    job_end_ns = max(window.end_ns for window in record.timed_windows())
+    rest = rest_of(record)
+    assert rest.intervals[-1] == (job_end_ns, job_end_ns + round(REST_S * NS_PER_S))
+    assert not rest.timed
+    inside = [
+        window.name
+        for window in record.windows
+        if window is not rest and window.end_ns > job_end_ns and window.start_ns < rest.end_ns
+    ]
+    assert inside == []
+    (idle_after,) = [window for window in record.windows if window.name == "idle_after"]
+    behind = [window for window in record.windows if window.start_ns >= rest.end_ns]
+    assert behind[0] is idle_after
+
+
+@pytest.mark.parametrize("workload", options("workload"))
+def test_every_workload_rests_directly_behind_its_job(tmp_path: Path, workload: str) -> None:
+    record = record_with_a_rest(tmp_path, f"workload={workload}", *SMALL[workload])
+    assert_last_rest_follows_the_job(record)
+    assert len(rest_of(record).intervals) == 1
+    assert record.power.rest_s == REST_S
+
+
+@pytest.mark.skipif(find_spec("dlio_benchmark") is None, reason="dlio-benchmark is not installed")
+def test_a_program_that_owns_the_loop_is_followed_by_a_rest(tmp_path: Path) -> None:
+    record = record_with_a_rest(tmp_path, "workload=unet3d", "loader=dlio", *SMALL["unet3d"])
+    assert_last_rest_follows_the_job(record)
+
+
+def test_checkpoints_that_drain_are_complete_before_the_rest(tmp_path: Path) -> None:
+    words = ("workload.mode=async", "workload.interval_s=0.2", "workload.step_s=0.1")
+    record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], *words)
+    assert_last_rest_follows_the_job(record)
+    assert len(rest_of(record).intervals) == 1, "what drains under training is no rest"
+
+
+def test_training_between_saves_that_is_long_enough_is_a_rest(tmp_path: Path) -> None:
+    words = ("workload.interval_s=0.5", "workload.step_s=0.1", "workload.checkpoint_count=3")
+    record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], *words)
+    assert_last_rest_follows_the_job(record)
+    (write,) = [window for window in record.windows if window.name == "write"]
+    starts = [start_ns for start_ns, _ in rest_of(record).intervals]
+    assert starts[:-1] == [end_ns for _, end_ns in write.intervals[:-1]]
+
+
+def test_all_ranks_rest_together(tmp_path: Path) -> None:
+    record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], ranks=2)
+    assert_last_rest_follows_the_job(record)
+    assert rest_of(record).rank_count == 1
+
+
+def test_without_a_meter_there_is_no_rest(tmp_path: Path) -> None:
+    done = run(tmp_path, "workload=null", "scale=demo", "power=none")
+    assert done.returncode == 0, done.stderr
+    assert [window.name for window in record_of(tmp_path).windows] == ["nothing"]
