@@ -219,8 +219,7 @@ class Edges:
         if at >= 0:
             settled_ns = int(self._moments_ns[at]) + self._settle_ns
             clean_ns = max(clean_ns, min(settled_ns, time_ns - self._span_ns // 2))
-        level = self._level(clean_ns, time_ns, is_near_last=True)
-        return level
+        return self._level(clean_ns, time_ns, is_near_last=True)
 
     def _after(self, time_ns: int) -> Level | None:
         """Return power behind a moment, by settled readings that no later edge reaches."""

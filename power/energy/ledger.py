@@ -45,11 +45,7 @@ from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import Activity, RunTimes, overlapping, tails
 from wattload.power.energy.drive_counts import throttling_records, written_records
-from wattload.power.energy.integration import (
-    COVERAGE_FACTOR,
-    Uncertainty,
-    Window,
-)
+from wattload.power.energy.integration import COVERAGE_FACTOR, Window
 from wattload.power.energy.profile import fall_count
 from wattload.power.energy.source_ledger import IdleTime, SourceLedger
 from wattload.power.energy.trace import (
@@ -62,6 +58,7 @@ from wattload.power.energy.trace import (
     refused_energy,
     traces,
 )
+from wattload.power.energy.uncertainty import Uncertainty
 from wattload.power.registry import AUTO
 
 

@@ -29,6 +29,8 @@ from wattload.power.energy.sensor import sensor_record, update_stride
 from wattload.power.energy.trace import Times, Trace, Values
 from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
 
+AT_END_S = 2.0
+"""Power at the end of a rest is the mean over this time, or over the response if that is longer."""
 ALIASING_SIGMAS, ALIASING_SHARE = 3.0, 0.02
 """A train of pulses whose mean is off by more than both shows a meter that aliases or is not
 linear."""
@@ -118,8 +120,8 @@ class MeasuredPower:
         remarks = []
         if drops_too_fast(whole.end_w, sensor, edges.window_s, edges.spacing_s):
             remarks.append(
-                f"readings of {facts.name} fall faster than a mean over {edges.window_s:.2g} s can, "
-                "so their delay is uncertain"
+                f"readings of {facts.name} fall faster than those of a mean over "
+                f"{edges.window_s:.2g} s can, so their delay is uncertain"
             )
             sensor = sensor.model_copy(update={"tau_uncertainty_s": 2 * sensor.tau_s})
             edges.response = Response.of(sensor)
@@ -172,6 +174,18 @@ class MeasuredPower:
             return None
         watts = _mean_w(self.edges.profile, inside)
         return Idle(watts=watts, uncertainty_w=self.noise_j([inside], watts) / seconds)
+
+    def idle_at_end(self, rest: Window) -> Idle | None:
+        """Return the power at the end of a rest."""
+        settle_s = 0.0 if self.sensor is None else self.sensor.settle_s
+        start_ns = rest[1] - round((max(AT_END_S, settle_s) + settle_s) * NS_PER_S)
+        return self.idle((max(rest[0], start_ns), rest[1]))
+
+    def joules(self, windows: Iterable[Window]) -> float:
+        """Return the energy of some windows by their edges."""
+        if self.edges is None:
+            return 0.0
+        return math.fsum(self.edges.at(b).energy_j - self.edges.at(a).energy_j for a, b in windows)
 
     def noise_j(self, windows: Sequence[Window], mean_w: float) -> float:
         """Return the standard uncertainty of an energy by noise, sampling and rounding."""

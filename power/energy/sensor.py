@@ -38,11 +38,11 @@ def sensor_record(
 
     ``quiet`` are the times without work, whose readings show the noise.
     """
-    from wattload.power.energy.calibration import calibrate
-
     reason = NOT_CALIBRATED
     for record in reversed(calibrations):
         if (record.source, record.device) == (facts.name, facts.device):
+            from wattload.power.energy.calibration import calibrate
+
             found = calibrate(record, facts)
             if found.basis == "calibrated":
                 return found

@@ -57,8 +57,10 @@ from wattload.power.energy.uncertainty import Uncertainty
 
 IDLE_DRIFT = 0.1
 """Idle times before and after the run whose power differs by more than this share are remarked."""
-AT_IDLE, AT_IDLE_S = 0.05, 2.0
-"""Power is at idle if it is at most this share above, over this time at the end of a rest."""
+AT_IDLE = 0.05
+"""Power at the end of a rest is at idle if it is at most this share above."""
+HOLE_S = 0.5
+"""Holes that are longer are remarked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,12 +342,14 @@ class SourceLedger:
         name, before, after = self.facts.name, self.before, self.after
         edges_j = measured.disagreement_j([*windows, *tail.windows])
         missed_s = _seconds(windows) * (1 - measured.result(windows).coverage)
-        states = self._state(self.times.before), self._state(tail.windows[-1:])
+        states = self._state(self.times.before), self._state(next(reversed(tail.windows), None))
         remarks = {
             f"at an edge, energies by the readings before and after it differ by {edges_j:.3g} J": (
                 edges_j > 0
             ),
-            f"{name} failed its calibration: its mean of a fast load is wrong": measured.is_aliasing,
+            f"{name} failed its calibration: its mean of a fast load is wrong": (
+                measured.is_aliasing
+            ),
             f"no reading covers {missed_s:.2g} s of it": missed_s > HOLE_S,
             "idle power after the job was not measured, so that before it is subtracted": (
                 bool(tail.windows) and after is None
@@ -354,12 +358,24 @@ class SourceLedger:
                 bool(others)
             ),
         }
+        found = [*measured.remarks, *(text for text, applies in remarks.items() if applies)]
+        if self._drift_w() and before is not None and after is not None:
+            found.append(
+                f"idle power was {before.watts:.3g} W before the job and {after.watts:.3g} W after"
+            )
+        if None not in states and states[0] != states[1]:
+            found.append(
+                f"the drive idled in power state {states[0]:g} before the job and in "
+                f"{states[1]:g} at the end of its rest"
+            )
+        return found
+
     def _state(self, window: Window | None) -> float | None:
         """Return the last power state read in a time, ``None`` without any."""
-        if window is None or self.states is None:
-            return None
-        values = self.states.values(*window)
-        values = values[~np.isnan(values)]
+        values = np.empty(0)
+        if window is not None and self.states is not None:
+            values = self.states.values(*window)
+            values = values[~np.isnan(values)]
         return float(values[-1]) if values.size else None
 
     def _change_count(self, windows: Sequence[Window]) -> tuple[int | None, str]:

@@ -21,6 +21,7 @@ from wattload.core.power import (
 )
 from wattload.core.record.energy import (
     ENERGY_MODEL,
+    CalibrationRecord,
     EnergyRecord,
     HostPower,
     Moment,
@@ -90,7 +91,7 @@ def sample_files(folder: Path, reports: Iterable[PowerReport]) -> dict[str, Path
 class Measured:
     """What one host's energies are computed from, besides samples, phases and bytes.
 
-    ``sources`` have their sensors as declared. ``own`` are the energies that devices integrated
+    ``own`` are the energies that devices integrated
     themselves. ``restarted`` are the serials of drives that were off at least once during the run,
     ``drive_count`` the number of drives under the targets.
     """
@@ -99,6 +100,7 @@ class Measured:
     sources: tuple[PowerSourceRecord, ...]
     states: tuple[PowerStateRecord, ...]
     own: tuple[WindowEnergy | EnergyRecord, ...]
+    calibrations: tuple[CalibrationRecord, ...]
     samplers: tuple[SamplerRecord, ...]
     restarted: frozenset[str]
     drive_count: int
@@ -117,6 +119,7 @@ class Measured:
             sources=opened.sources,
             states=(finished or opened).states,
             own=finished.own_energies if finished else (),
+            calibrations=(),
             samplers=() if cost is None else (cost,),
             restarted=_restarted(
                 (each.serial, _power_cycles(each), _power_cycles(finished.controllers.get(name)))
@@ -130,7 +133,7 @@ class Measured:
     @classmethod
     def of_record(cls, record: RunRecord, power: HostPower) -> Measured:
         section, host = record.power, power.host
-        sources = tuple(_as_declared(each) for each in section.sources if each.host == host)
+        sources = tuple(each for each in section.sources if each.host == host)
         integrals = {
             (each.name, each.device)
             for each in sources
@@ -147,6 +150,7 @@ class Measured:
                 for each in section.whole_run
                 if each.host == host and (each.source, each.device) in integrals
             ),
+            calibrations=tuple(each for each in section.calibrations if each.host == host),
             samplers=tuple(each for each in section.samplers if each.host == host),
             restarted=_restarted(
                 (each.facts.serial, _recorded_cycles(each.before), _recorded_cycles(each.after))
@@ -163,7 +167,7 @@ def power_section(
     samples: Mapping[str, HostTraces],
     traffic: Sequence[PhaseTraffic],
 ) -> PowerSection:
-    """Return the power section, with the energy of each timed phase and of the tail."""
+    """Return the power section, with the energy of each timed phase."""
     if not reports:
         return pending_section(config)
     measured = [Measured.of_report(report) for report in reports]
@@ -174,14 +178,14 @@ def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
     """Return the power section of a record recomputed from the traces in the run's folder.
 
     Raises:
-        RecordError: the record has no energies or those of a newer model, or a trace is missing,
+        RecordError: the record has no energies or those of another model, or a trace is missing,
             unreadable, or does not match the record.
     """
     section = record.power
-    if section.energy_model > ENERGY_MODEL:
+    if section.energy_model != ENERGY_MODEL:
         raise RecordError(
             f"{record.run_id} has energies of version {section.energy_model} of the energy model; "
-            f"this wattload has version {ENERGY_MODEL}: update wattload"
+            f"this wattload computes version {ENERGY_MODEL}: use the version that recorded it"
         )
     if record.status != "complete" or not section.hosts:
         raise RecordError(f"{record.run_id} has no energies to recompute: {section.choice}")
@@ -238,6 +242,9 @@ def _of_host(
             for start_ns, end_ns in window.intervals
         ],
         baseline=spans.get(IDLE_PHASE),
+        baseline_after=spans.get(IDLE_AFTER_PHASE),
+        rests=[rest for window in own if window.name == REST_PHASE for rest in window.intervals],
+        calibrations=measured.calibrations,
         resets_ns=_resets_ns(measured.restarted, samples),
     )
     idle = ledger.idle_records(
@@ -253,7 +260,7 @@ def _of_host(
         "sources": [_resolve_source(source, ledger) for source in measured.sources],
         "states": measured.states,
         "energy": ledger.phase_records(
-            [_tail(window, own) if window.name == REST_PHASE else window for window in own],
+            own,
             traffic=_byte_series(sources, own, traffic) if measured.drive_count == 1 else {},
             requested=requested,
         ),
@@ -267,6 +274,7 @@ def _of_host(
         "idle": idle,
         "polling": polling_costs(idle),
         "samplers": measured.samplers,
+        "calibrations": measured.calibrations,
         "throttling": ledger.throttling_records(own),
         "written": ledger.written_records(own),
     }
@@ -332,40 +340,16 @@ def _choice(hosts: Sequence[HostPower]) -> str:
     return " ".join(f"{host.host}: {text}" for host, text in zip(hosts, sentences, strict=True))
 
 
-def _tail(tail: PhaseWindow, own: Sequence[PhaseWindow]) -> PhaseWindow:
-    """Return the tail as a timed window, from the end of the last rank's last phase."""
-    last_ns = max((window.end_ns for window in own if window.timed), default=tail.start_ns)
-    start_ns = min(max(tail.start_ns, last_ns), tail.end_ns)
-    return tail.model_copy(
-        update={"timed": True, "start_ns": start_ns, "intervals": ((start_ns, tail.end_ns),)}
-    )
-
-
 def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSourceRecord:
-    """Return the source with its sensor as inferred, and the number of decreases of its counter."""
-    if source.facts is None or not source.used:
+    """Return the source with its sensor as used, and the number of decreases of its counter."""
+    facts, sentence = source.facts, source.sentence
+    if facts is None or not source.used:
         return source
-    facts, sentence = ledger.resolve(source.facts), source.sentence
     count = ledger.fall_count(facts) if isinstance(facts.sensor, Counter) else 0
     falls = f" Its counter decreased {count} times; that time is not covered."
     if count and not sentence.endswith(falls):
         sentence += falls
-    return source.model_copy(
-        update={
-            "facts": facts,
-            "sentence": sentence,
-            "found": ledger.sensor(source.facts),
-            "declared": source.facts.sensor,
-        }
-    )
-
-
-def _as_declared(source: PowerSourceRecord) -> PowerSourceRecord:
-    """Return a recorded source with its sensor as declared, without what readings showed of it."""
-    if source.facts is None or source.declared is None:
-        return source
-    facts = source.facts.model_copy(update={"sensor": source.declared})
-    return source.model_copy(update={"facts": facts})
+    return source.model_copy(update={"sentence": sentence, "sensor": ledger.sensor(facts)})
 
 
 def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:
