@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 ALLOW = "power.allow_system_drive=true"
-QUICK = ("workload=null", "scale=demo", ALLOW, "power.idle_s=0", "power.tail_max_s=0")
+QUICK = ("workload=null", "scale=demo", ALLOW, "power.idle_s=0", "power.rest_max_s=0")
 LIMIT_12_W = 1200 | 2 << 16
 REFUSED = 2
 

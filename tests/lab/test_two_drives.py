@@ -37,7 +37,8 @@ POWER = (
     "power.period_s=0.25",
     "power.idle_s=2",
     "power.quiet_s=1",
-    "power.tail_max_s=3",
+    "power.rest_max_s=4",
+    "power.idle_after_s=6",
 )
 WORKLOADS = {
     "unet3d": ("accelerator=unpaced", "workload.epochs=2"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +28,9 @@ pytestmark = [
 ]
 
 WAIT_S = 120
-GET_FEATURES, THERMAL = 0x0A, 0x10
+GET_LOG_PAGE, GET_FEATURES, THERMAL = 0x02, 0x0A, 0x10
+SMART_LOG = 0x02
+INTERNAL_ERROR, ALL_COMMANDS = 0x06, 1 << 30
 WARM_K, HOT_K = 312, 316
 """Thresholds that a drive which idles at 308 K and works at 327 K passes in seconds."""
 HALF_BYTES = 120_000_000
@@ -51,6 +55,7 @@ def healed() -> Iterator[None]:
     drive("vanish", on=False)
     drive("stale", on=False)
     drive("ipm_stuck", on=False)
+    drive("heal")
     wait_for(lambda: state_of_drive() == 0)
 
 

@@ -23,11 +23,15 @@ HEAD = (
     "lower_j",
     "upper_j",
     "uncertainty_j",
+    "rest_s",
+    "true_tail_j",
+    "tail_j",
+    "tail_uncertainty_j",
     "missing",
 )
 
-LONG_S = 60.0
-"""Shorter windows are listed and not judged: a mean of one second has too large a part in them."""
+LONG_S = 10.0
+"""Shorter windows are judged by their stated uncertainty alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,11 @@ class Line:
     without_gain_j: float
     """The parts of the uncertainty but for the drive's own error, which a virtual drive does not
     have: the slack of a per cent that it states would hide what integration does wrong."""
+    rest_s: float
+    true_tail_j: float | None
+    tail_j: float | None
+    tail_uncertainty_j: float | None
+    work_uncertainty_j: float | None
     reason: str
 
     @property
@@ -58,6 +67,13 @@ class Line:
     @property
     def is_long(self) -> bool:
         return self.seconds >= LONG_S
+
+    @property
+    def tail_error_j(self) -> float | None:
+        """How far the tail is from the true one; ``None`` where either is missing."""
+        if self.tail_j is None or self.true_tail_j is None:
+            return None
+        return self.tail_j - self.true_tail_j
 
 
 def lines(ran: Ran, updates: str, *, load: str = "") -> list[Line]:
@@ -84,6 +100,11 @@ def _line(ran: Ran, energy: EnergyRecord, name: str, state: int, updates: str) -
         without_gain_j=math.hypot(
             *(part for name, part in energy.uncertainty_parts_j.items() if name != "gain")
         ),
+        rest_s=energy.rest_s,
+        true_tail_j=ran.truth_tail_j(energy),
+        tail_j=energy.tail_j,
+        tail_uncertainty_j=energy.tail_uncertainty_j,
+        work_uncertainty_j=energy.work_uncertainty_j,
         reason=energy.missing.get("energy_j", ""),
     )
 
@@ -104,15 +125,15 @@ def _row(line: Line) -> tuple[str, ...]:
         line.updates,
         f"{line.seconds:.1f}",
         line.source,
-        *(
-            "" if joules is None else f"{joules:.2f}"
-            for joules in (
-                line.truth_j,
-                line.energy_j,
-                line.lower_j,
-                line.upper_j,
-                line.uncertainty_j,
-            )
+        *map(
+            _joules,
+            (line.truth_j, line.energy_j, line.lower_j, line.upper_j, line.uncertainty_j),
         ),
+        f"{line.rest_s:.1f}",
+        *map(_joules, (line.true_tail_j, line.tail_j, line.tail_uncertainty_j)),
         line.reason if line.upper_j is None else "",
     )
+
+
+def _joules(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

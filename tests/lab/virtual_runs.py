@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,19 @@ from tests.lab.virtual_ssd.control import ask
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S
+from wattload.run.phases import REST_PHASE
+from wattload.run.power_session import IDLE_AFTER_PHASE, IDLE_PHASE
 
 ROOT = Path(__file__).resolve().parents[2]
 VIRTUAL = os.environ.get("WATTLOAD_LAB_VIRTUAL", "")
 OUT = Path(os.environ.get("WATTLOAD_LAB_OUT", "/nonexistent"))
 SERIAL = "VIRTUAL0001"
+INTERVAL_POWER = "nvme_ipm"
 RUNS = Path("/run/runs")
 FINISHED, CHECK_FAILED = 0, 3
 NODE_WAIT_S = 120
+Intervals = Sequence[tuple[int, int]]
 PREPARING = 100.0
 """How much faster the drive is while it is filled: what is left is the emulated processor."""
 
@@ -49,11 +55,12 @@ POWER = (
     "power.period_s=0.25",
     "power.idle_s=4",
     "power.quiet_s=2",
-    "power.tail_max_s=10",
+    "power.rest_max_s=10",
+    "power.idle_after_s=14",
 )
 """The guest's root is an overlay: whether a drive holds it can't be told. Its processor is emulated
-and has one core for drive, driver, load and sampler, so it is sampled four times a second: as
-often as it takes to see whether a mean of one second slides."""
+and has one core for drive, driver, load and sampler, so it is sampled four times a second. The rest
+holds all of the drive's destaging, and four seconds of idle time follow."""
 
 
 def controller(serial: str = SERIAL) -> str:
@@ -101,14 +108,18 @@ def tell(command: list[str]) -> str:
     return reported.stdout
 
 
-def wattload(*words: str, status: tuple[int, ...] = (FINISHED,)) -> str:
+def wattload(
+    *words: str, status: tuple[int, ...] = (FINISHED,), state_folder: Path | None = None
+) -> str:
     """Run the command and return what it prints; ``status`` are the exit codes it may have."""
+    environment = {} if state_folder is None else {"WATTLOAD_STATE_DIR": str(state_folder)}
     reported = subprocess.run(
         [sys.executable, "-m", "wattload", *words],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
+        env={**os.environ, **environment},
     )
     assert reported.returncode in status, (
         f"{words}: {reported.returncode} {reported.stdout}{reported.stderr}"
@@ -146,48 +157,93 @@ class VirtualDrive:
         wattload("datagen", *workload, f"target.path={self.mount()}")
         self.ask("speed", factor=1.0)
 
+    def empty_cache(self) -> None:
+        """Wait until every written byte is on the media."""
+        while self.ask("facts")["dirty_bytes"]:
+            time.sleep(0.1)
+
 
 _DRIVE = VirtualDrive(serial=SERIAL, folder=Path(VIRTUAL), mount_point=Path("/run/virtual-drive"))
 drive, mount, prepare = _DRIVE.ask, _DRIVE.mount, _DRIVE.prepare
 """The functions of the virtual drive that every guest has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ran:
     """A run of the suite and what the drive knows of it."""
 
     folder: Path
     record: RunRecord
+    drive: VirtualDrive
 
     def truth_j(self, energy: EnergyRecord) -> float:
         """Return the true joules of the time that an energy record is of."""
-        named = [each for each in self.record.windows if each.name == energy.phase]
-        intervals = named[0].intervals if named else ()
-        intervals = intervals or ((energy.start_ns, energy.end_ns),)
-        return sum(float(drive("energy", start_ns=start, end_ns=end)) for start, end in intervals)
+        intervals = self._intervals(energy.phase) or ((energy.start_ns, energy.end_ns),)
+        return self._between_j(intervals)
+
+    def truth_tail_j(self, energy: EnergyRecord) -> float | None:
+        """Return the true joules above idle power in the rests; ``None`` if no rest followed.
+
+        The idle power is the true mean over the last idle time that the run recorded.
+        """
+        rests = self._intervals(REST_PHASE)
+        if not rests or energy.tail_j is None:
+            return None
+        idle = (self._intervals(IDLE_AFTER_PHASE) or self._intervals(IDLE_PHASE))[-1:]
+        idle_w = self._between_j(idle) / _seconds(idle)
+        return self._between_j(rests) - idle_w * _seconds(rests)
 
     def energies(self) -> list[EnergyRecord]:
         """Return the virtual drive's energies by all sources: of phases, and of the whole run."""
         power = self.record.power
-        return [each for each in (*power.energy, *power.whole_run) if each.device == SERIAL]
+        found = (*power.energy, *power.whole_run)
+        return [each for each in found if each.device == self.drive.serial]
+
+    def energy(self, phase: str, source: str = INTERVAL_POWER) -> EnergyRecord:
+        """Return the energy of a phase by a source."""
+        of_source = [each for each in self.energies() if each.source == source]
+        (found,) = [each for each in of_source if each.phase == phase]
+        return found
+
+    def _intervals(self, phase: str) -> Intervals:
+        named = [each for each in self.record.windows if each.name == phase]
+        return named[0].intervals if named else ()
+
+    def _between_j(self, intervals: Intervals) -> float:
+        return sum(
+            float(self.drive.ask("energy", start_ns=start, end_ns=end)) for start, end in intervals
+        )
 
 
-def run(*workload: str, state: int, label: str, updates: str = "sliding") -> Ran:
-    """Run a workload on the virtual drive in a power state; a failed check is not held against it.
+def _seconds(intervals: Intervals) -> float:
+    return sum(end - start for start, end in intervals) / NS_PER_S
 
-    An emulated processor fails checks of what a host should manage.
+
+def run(
+    *words: str,
+    state: int | None,
+    label: str,
+    updates: str = "sliding",
+    power: tuple[str, ...] = POWER,
+    on: VirtualDrive = _DRIVE,
+) -> Ran:
+    """Run a workload on a virtual drive in a power state; a failed check is not held against it.
+
+    An emulated processor fails checks of what a host should manage. Meters that update in another
+    way are calibrated anew: each kind has a state folder of its own.
     """
-    drive("updates", kind=updates)
+    on.ask("updates", kind=updates)
     reported = wattload(
         "run",
-        *workload,
-        *POWER,
-        f"power.state={state}",
-        f"target.path={mount()}",
+        *words,
+        *power,
+        *(() if state is None else (f"power.state={state}",)),
+        f"target.path={on.mount()}",
         f"runs={RUNS}",
         f"label={label}",
         "--json",
         status=(FINISHED, CHECK_FAILED),
+        state_folder=Path(f"/run/wattload-state-{updates}"),
     )
     path = Path(json.loads(reported.splitlines()[-1])["record"])
-    return Ran(path.parent, read_record(path))
+    return Ran(folder=path.parent, record=read_record(path), drive=on)

@@ -144,6 +144,15 @@ def test_tumbling_interval_power_keeps_still_for_a_second(admin: VirtualAdmin) -
     assert read_smart(admin).interval_power_w == pytest.approx(last_second_j, abs=0.006)
 
 
+def test_window_of_interval_power_can_be_another_than_is_declared(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    bench.drive.window_s = 2.0
+    bench.wait(5)
+    busy(admin, 1.0)
+    mean_w = bench.energy_j(bench.now_ns - 2 * NS, bench.now_ns) / 2
+    assert read_smart(admin).interval_power_w == pytest.approx(mean_w, abs=0.006)
+
+
 def test_interval_power_before_the_first_second_is_of_what_there_is() -> None:
     bench = Bench()
     assert interval_power_w(bench.engine.curve, "sliding") == 0.0

@@ -42,9 +42,11 @@ class Control:
             "energy": self._energy,
             "facts": self._facts,
             "fault": self._fault,
+            "heal": self._drive.faults.heal,
             "stale": self._stale,
             "ipm_stuck": self._ipm_stuck,
             "updates": self._updates,
+            "window": self._window,
             "speed": self._speed,
             "jump": self._jump,
             "lose_state": self._lose_state,
@@ -89,6 +91,9 @@ class Control:
         if kind not in ("sliding", "tumbling"):
             raise ValueError(f"updates are sliding or tumbling, got {kind}")
         self._drive.updates = "sliding" if kind == "sliding" else "tumbling"
+
+    def _window(self, seconds: float) -> None:
+        self._drive.window_s = seconds
 
     def _speed(self, factor: float) -> None:
         self._drive.engine.advance(time.monotonic_ns())

@@ -154,4 +154,14 @@ AMPLIFYING = Design(
 )
 """Small, so that it can be overwritten in seconds."""
 
-DESIGNS = {design.serial: design for design in (Design(), GEN5, GEN4, AMPLIFYING)}
+SLC = Design(
+    serial="VIRTUALSLC01",
+    model=f"{MODEL} with an SLC cache",
+    cache_bytes=24_000_000,
+    destage_share=0.25,
+    kelvin_per_w=0.3,
+    has_ocp_log=False,
+)
+"""Writes take four times as long once its cache is full, and it empties the cache for 16 s."""
+
+DESIGNS = {design.serial: design for design in (Design(), GEN5, GEN4, AMPLIFYING, SLC)}

@@ -32,6 +32,8 @@ class VirtualSsd:
     def __init__(self, design: Design, now_ns: int, updates: Updates = "sliding") -> None:
         self.design = design
         self.updates: Updates = updates
+        self.window_s = 1.0
+        """The time over which interval power is a mean: not 1 s in a drive that breaks the rule."""
         self.engine = Engine(design, now_ns)
         self.measurement = PowerMeasurement(self.engine.curve)
         self.faults = Faults()
@@ -142,7 +144,7 @@ class VirtualSsd:
     def _ipm_w(self) -> float:
         if self.faults.stuck_ipm_w is not None:
             return self.faults.stuck_ipm_w
-        return interval_power_w(self.engine.curve, self.updates)
+        return interval_power_w(self.engine.curve, self.updates, self.window_s)
 
     def _power_on_hours(self) -> int:
         alive_ns = self.engine.now_ns - self.engine.curve.start_ns

@@ -34,6 +34,10 @@ class Faults:
         """Add a fault by the names of its fields."""
         self.armed.append(Fault(**fields))
 
+    def heal(self) -> None:
+        """Forget the faults that were added."""
+        self.armed.clear()
+
     def take(self, opcode: int, subject: int) -> Fault | None:
         """Return the fault that meets a command, used up by one."""
         for fault in self.armed:

@@ -24,12 +24,12 @@ def power_field(watts: float) -> int:
     return min(round(watts * 100), 0xFFFF) | 2 << 16
 
 
-def interval_power_w(curve: EnergyCurve, updates: Updates) -> float:
-    """Return the mean of the last second, or of the last whole second since the start."""
-    end_ns = curve.end_ns
+def interval_power_w(curve: EnergyCurve, updates: Updates, window_s: float = 1.0) -> float:
+    """Return the mean of the last window, or of the last whole one since the start."""
+    end_ns, window_ns = curve.end_ns, round(window_s * NS_PER_S)
     if updates == "tumbling":
-        end_ns -= (end_ns - curve.start_ns) % NS_PER_S
-    start_ns = max(curve.start_ns, end_ns - NS_PER_S)
+        end_ns -= (end_ns - curve.start_ns) % window_ns
+    start_ns = max(curve.start_ns, end_ns - window_ns)
     if end_ns == start_ns:
         return 0.0
     return curve.between_j(start_ns, end_ns) / ((end_ns - start_ns) / NS_PER_S)
