@@ -11,16 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.virtual_runs import SERIAL, UNET3D, VIRTUAL, Ran, controller, drive, prepare, run
+from tests.lab.virtual_runs import (
+    SERIAL,
+    UNET3D,
+    VIRTUAL,
+    Ran,
+    controller,
+    drive,
+    prepare,
+    run,
+    wait_for_phase,
+)
 from tests.records import Scenario, make_run
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Evidence, Sample, WindowEnergy
+from wattload.core.record.energy import EnergyRecord
 from wattload.power.config import PowerConfig
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.features import read_power_state, set_command
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.protocol import FinishReply
 from wattload.power.sampler.samples import read_samples
+from wattload.run.phases import REST_PHASE
 
 pytestmark = [
     pytest.mark.lab,
@@ -29,7 +41,7 @@ pytestmark = [
 
 WAIT_S = 120
 GET_LOG_PAGE, GET_FEATURES, THERMAL = 0x02, 0x0A, 0x10
-SMART_LOG = 0x02
+SMART_LOG, OCP_LOG = 0x02, 0xC0
 INTERNAL_ERROR, ALL_COMMANDS = 0x06, 1 << 30
 WARM_K, HOT_K = 312, 316
 """Thresholds that a drive which idles at 308 K and works at 327 K passes in seconds."""
@@ -198,20 +210,74 @@ def test_clock_that_jumps_costs_the_whole_run_s_figure_and_no_other(runs: Path) 
     assert values(samples, Channel.POWER_STATE)[-1] == 1
 
 
+def run_with_fault(label: str, phase: str, misbehave: Callable[[], None]) -> Ran:
+    """Run a short load, and misbehave once it has begun a phase."""
+
+    def wait_and_misbehave() -> None:
+        wait_for_phase(label, phase)
+        misbehave()
+
+    meanwhile = threading.Thread(target=wait_and_misbehave)
+    meanwhile.start()
+    try:
+        return run(*SHORT, state=0, label=label)
+    finally:
+        meanwhile.join()
+
+
+@pytest.mark.lab_long
+def test_meter_that_dies_in_the_rest_costs_the_tail_and_its_end_is_uncertain() -> None:
+    prepare(*SHORT)
+
+    def die() -> None:
+        for subject in (SMART_LOG, OCP_LOG):
+            drive("fault", opcode=GET_LOG_PAGE, subject=subject, status=INTERNAL_ERROR,
+                  count=ALL_COMMANDS)  # fmt: skip
+
+    ran = run_with_fault("dies", REST_PHASE, die)
+    assert ran.record.status == "complete"
+    energy = ran.energy("read")
+    assert energy.tail_j is None
+    assert energy.missing["tail_j"]
+    holds_the_truth_or_has_no_figure(ran, energy)
+
+
+@pytest.mark.lab_long
+def test_sampler_that_is_killed_in_the_rest_leaves_the_record_of_a_run_without_a_tail() -> None:
+    prepare(*SHORT)
+
+    def kill() -> None:
+        for status in Path("/proc").glob("[0-9]*/cmdline"):
+            words = status.read_bytes().split(b"\0")
+            if b"wattload.power.sampler" in words:
+                os.kill(int(status.parent.name), signal.SIGKILL)
+
+    ran = run_with_fault("killed", REST_PHASE, kill)
+    assert ran.record.status == "complete"
+    assert any(host.lost for host in ran.record.power.hosts)
+    for energy in ran.energies():
+        assert energy.tail_j is None
+        holds_the_truth_or_has_no_figure(ran, energy)
+
+
+def holds_the_truth_or_has_no_figure(ran: Ran, energy: EnergyRecord) -> None:
+    if energy.energy_j is None:
+        assert energy.missing["energy_j"] or energy.evidence is Evidence.BOUNDS
+    elif energy.uncertainty_j is not None:
+        assert energy.energy_j == pytest.approx(ran.truth_j(energy), abs=energy.uncertainty_j)
+
+
 @pytest.mark.lab_long
 def test_logs_that_stand_still_are_not_called_fresh() -> None:
     """They do amid the work: before it they would tell idle power, as so slow a drive may draw."""
     prepare(*SHORT)
-    begun_bytes = drive("facts")["read_bytes"]
 
     def stand_still() -> None:
+        begun_bytes = drive("facts")["read_bytes"]
         wait_for(lambda: drive("facts")["read_bytes"] > begun_bytes + HALF_BYTES)
         drive("stale", on=True)
 
-    meanwhile = threading.Thread(target=stand_still)
-    meanwhile.start()
-    ran = run(*SHORT, state=0, label="stale")
-    meanwhile.join()
+    ran = run_with_fault("stale", "read", stand_still)
     (energy,) = [e for e in ran.energies() if (e.source, e.phase) == ("nvme_ipm", "read")]
     assert energy.freshness in ("stale", "unjudged")
     (found,) = [

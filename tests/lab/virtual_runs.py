@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.lab.virtual_ssd.control import ask
 from wattload.core.record.energy import EnergyRecord
-from wattload.core.record.file import read_record
+from wattload.core.record.file import JOURNAL_PATTERN, read_record
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.run.phases import REST_PHASE
@@ -27,7 +27,7 @@ SERIAL = "VIRTUAL0001"
 INTERVAL_POWER = "nvme_ipm"
 RUNS = Path("/run/runs")
 FINISHED, CHECK_FAILED = 0, 3
-NODE_WAIT_S = 120
+NODE_WAIT_S, PHASE_WAIT_S = 120, 600
 Intervals = Sequence[tuple[int, int]]
 PREPARING = 100.0
 """How much faster the drive is while it is filled: what is left is the emulated processor."""
@@ -217,6 +217,18 @@ class Ran:
 
 def _seconds(intervals: Intervals) -> float:
     return sum(end - start for start, end in intervals) / NS_PER_S
+
+
+def wait_for_phase(label: str, phase: str) -> None:
+    """Wait until the run with this label has begun a phase, by its ranks' journals."""
+    deadline_s = time.monotonic() + PHASE_WAIT_S
+    while True:
+        for journal in RUNS.glob(f"*-{label}-*/{JOURNAL_PATTERN}"):
+            events = [json.loads(line) for line in journal.read_text().splitlines()]
+            if any((each["event"], each.get("name")) == ("begin", phase) for each in events):
+                return
+        assert time.monotonic() < deadline_s, f"no phase {phase} of {label}"
+        time.sleep(0.2)
 
 
 def run(
