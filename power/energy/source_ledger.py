@@ -18,6 +18,7 @@ import numpy as np
 from wattload.core.power import (
     Boxcar,
     Channel,
+    Counter,
     Evidence,
     Scope,
     SourceFacts,
@@ -43,6 +44,7 @@ from wattload.power.energy.integration import (
 from wattload.power.energy.measured import Idle, MeasuredPower
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
 from wattload.power.energy.profile import Profile, max_gap_ns, profile_of
+from wattload.power.energy.statistics import Readings, power_statistics
 from wattload.power.energy.trace import (
     ByteSeries,
     Refused,
@@ -390,7 +392,11 @@ class SourceLedger:
         measured = self.measured
         if energy[0] is None or measured is None or measured.sensor is None:
             return None, energy[1] or f"{self.facts.name} has no power sensor"
-        return None, "not computed"
+        if isinstance(self.facts.sensor, Counter):
+            readings = Readings.of_counter(measured.profile, self.facts, measured.sensor)
+        else:
+            readings = Readings.of_watts(measured.trace, self.facts, measured.sensor)
+        return power_statistics(readings, self.facts, windows), ""
 
     def _shares(
         self,

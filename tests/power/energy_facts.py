@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.power.energy_traces import ns
-from wattload.core.power import Evidence, Instant, Scope, Sensor, SourceFacts
+from wattload.core.power import Accuracy, Evidence, Instant, Scope, Sensor, SourceFacts
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.energy.activity import Activity
 
@@ -17,6 +17,7 @@ def facts(
     scope: Scope = Scope.DRIVE,
     accuracy_percent: float | None = None,
     resolution_w: float | None = 0.01,
+    range_w: float | None = None,
 ) -> SourceFacts:
     return SourceFacts(
         name=name,
@@ -27,7 +28,8 @@ def facts(
         sensor=Instant() if sensor is None else sensor,
         period_s=0.1,
         resolution_w=resolution_w,
-        accuracy_percent=accuracy_percent,
+        accuracy=None if accuracy_percent is None else Accuracy(reading_percent=accuracy_percent),
+        range_w=range_w,
     )
 
 
