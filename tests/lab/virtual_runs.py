@@ -238,11 +238,12 @@ def run(
     updates: str = "sliding",
     power: tuple[str, ...] = POWER,
     on: VirtualDrive = _DRIVE,
+    state_folder: Path | None = None,
 ) -> Ran:
     """Run a workload on a virtual drive in a power state; a failed check is not held against it.
 
-    An emulated processor fails checks of what a host should manage. Meters that update in another
-    way are calibrated anew: each kind has a state folder of its own.
+    An emulated processor fails checks of what a host should manage. Meters are calibrated in the
+    first run with a state folder; unless it is named, each kind of updates has its own.
     """
     on.ask("updates", kind=updates)
     reported = wattload(
@@ -255,7 +256,7 @@ def run(
         f"label={label}",
         "--json",
         status=(FINISHED, CHECK_FAILED),
-        state_folder=Path(f"/run/wattload-state-{updates}"),
+        state_folder=state_folder or Path(f"/run/wattload-state-{updates}"),
     )
     path = Path(json.loads(reported.splitlines()[-1])["record"])
     return Ran(folder=path.parent, record=read_record(path), drive=on)

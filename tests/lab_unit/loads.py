@@ -18,7 +18,7 @@ DEVICE = "VIRTUAL0001"
 STEP_S = 0.01
 QUEUE_DEPTH = 4
 OPERATION_BYTES = 1 << 18
-LEAD_S = 3.0
+LEAD_S, REST_S, SETTLE_S = 3.0, 5.0, 3.0
 
 Load = Callable[[float], str]
 """What is done at a time in seconds from the window's start: read, write or idle."""
@@ -67,11 +67,33 @@ class Recorded:
     def truth_j(self) -> float:
         return self.bench.energy_j(self.start_ns, self.end_ns)
 
+    @property
+    def before_ns(self) -> tuple[int, int]:
+        """Start and end of the idle time before the load."""
+        return self.start_ns - round(LEAD_S * NS), self.start_ns
+
+    @property
+    def rest_ns(self) -> tuple[int, int]:
+        """Start and end of the rest, in which the drive empties its cache."""
+        return self.end_ns, self.end_ns + round(REST_S * NS)
+
+    @property
+    def after_ns(self) -> tuple[int, int]:
+        """Start and end of the idle time behind the rest."""
+        return self.rest_ns[1], self.rest_ns[1] + round(LEAD_S * NS)
+
+    @property
+    def true_tail_j(self) -> float:
+        """The true energy of the rest, above that of as much idle time."""
+        return self.bench.energy_j(*self.rest_ns) - REST_S / LEAD_S * self.bench.energy_j(
+            *self.after_ns
+        )
+
 
 def record(
     load: Load, seconds: float, updates: Updates, *, state: int = 0, period_s: float = 0.1
 ) -> Recorded:
-    """Run a load in a power state, polled with jitter from before its window until after it."""
+    """Run a load in a power state, polled with jitter also in idle times around it."""
     bench = Bench(updates=updates)
     admin = VirtualAdmin(bench)
     dice = random.Random(4)
@@ -83,8 +105,9 @@ def record(
     end_ns = start_ns + round(seconds * NS)
     samples: list[Sample] = []
     due_ns = begun_ns
-    while bench.now_ns < end_ns + LEAD_S * NS:
-        _feed(bench, load((bench.now_ns - start_ns) / NS))
+    while bench.now_ns < end_ns + (REST_S + LEAD_S + SETTLE_S) * NS:
+        works = start_ns <= bench.now_ns < end_ns
+        _feed(bench, load((bench.now_ns - start_ns) / NS) if works else "idle")
         bench.wait(STEP_S)
         if bench.now_ns >= due_ns:
             now_state = read_power_state(admin)

@@ -25,17 +25,25 @@ MINUTE_S, MEASURED_S = 60.0, 300
 
 
 def account(recorded: Recorded) -> dict[str, EnergyRecord]:
-    """Return the records of the window by source."""
+    """Return the records of the window and of the rest behind it, by source."""
     edges = {"start_ns": recorded.start_ns, "end_ns": recorded.end_ns}
     seconds = (recorded.end_ns - recorded.start_ns) / NS
     load = window("load", 0, seconds, host="h").model_copy(
         update={**edges, "intervals": (tuple(edges.values()),)}
     )
     sources = [
-        facts(SOURCE, sensor=Boxcar(window_s=1.0), device=DEVICE),
+        facts(SOURCE, sensor=Boxcar(window_s=1.0), device=DEVICE, accuracy_percent=0.0),
         facts("bounds", Evidence.BOUNDS, Bounds(), device=DEVICE),
     ]
-    ledger = EnergyLedger(recorded.samples, sources, host="h", activity=activity_of(load))
+    ledger = EnergyLedger(
+        recorded.samples,
+        sources,
+        host="h",
+        activity=activity_of(load),
+        baseline=recorded.before_ns,
+        baseline_after=recorded.after_ns,
+        rests=[recorded.rest_ns],
+    )
     records = ledger.phase_records([load])
     return {each.source: each for each in records}
 
