@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.record_machine import read
 from tests.record_traces import IDLE_W, Bins, draw_power, integral_j, power_rows
-from wattload.core.power import Bounds, Evidence, Instant, Scope, SourceFacts
+from wattload.core.power import Accuracy, Bounds, Evidence, Instant, Scope, SourceFacts
 from wattload.core.record.energy import (
     EnergyRecord,
     PowerSection,
@@ -101,7 +101,7 @@ def _facts(scenario: Scenario) -> SourceFacts:
         evidence=_evidence(scenario),
         sensor=Instant() if _is_measured(scenario) or scenario.power == "declared" else Bounds(),
         period_s=0.1,
-        accuracy_percent=1.0 if _is_measured(scenario) else None,
+        accuracy=Accuracy(reading_percent=1.0) if _is_measured(scenario) else None,
     )
 
 

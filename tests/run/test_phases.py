@@ -225,6 +225,51 @@ def test_marks_that_count_one_of_two_entries_scale_the_part() -> None:
     assert part.written_bytes.min() >= 0
 
 
+def test_a_pause_is_a_rest_if_it_lasts_as_long_as_one(
+    recorder: PhaseRecorder, clock: Clock
+) -> None:
+    recorder.rest_s = 3.0
+    recorder.end_pause()
+    ends_ns = []
+    for pause_s in (2, 4):
+        with recorder.phase("write"):
+            clock.now_ns += NS_PER_S
+        ends_ns.append(clock.now_ns)
+        with recorder.phase("train", timed=False):
+            clock.now_ns += pause_s * NS_PER_S
+        recorder.end_pause()
+    windows = {window.name: window for window in phase_windows([e.span for e in recorder.spans])}
+    rest = windows["rest"]
+    assert rest.intervals == ((ends_ns[1], ends_ns[1] + 3 * NS_PER_S),)
+    assert not rest.timed
+    assert {each.phase for each in block_counters(recorder.spans)} == {"write", "train"}
+
+
+def test_a_run_that_does_not_rest_has_no_rest_in_a_pause(
+    recorder: PhaseRecorder, clock: Clock
+) -> None:
+    with recorder.phase("write"):
+        clock.now_ns += NS_PER_S
+    clock.now_ns += 100 * NS_PER_S
+    recorder.end_pause()
+    assert [each.span.name for each in recorder.spans] == ["write"]
+
+
+def test_a_job_ends_once_and_then_nothing_is_timed(recorder: PhaseRecorder) -> None:
+    ended: list[str] = []
+    recorder.at_job_end = lambda: ended.append("once")
+    recorder.end_job()
+    recorder.end_job()
+    assert ended == ["once"]
+    with recorder.phase("ceiling", timed=False):
+        pass
+    with (
+        pytest.raises(RuntimeError, match="read begins after the end of the job"),
+        recorder.phase("read"),
+    ):
+        pass
+
+
 def _record() -> RunRecord:
     record, _ = make_run(Scenario(workload="checkpoint", power="measured", virtual=False))
     return record
@@ -239,14 +284,6 @@ def test_total_is_the_sum_of_the_timed_phases() -> None:
     total_j = drive_energy(record.power, record.windows)
     assert total_j is not None
     assert total_j == sum(energy.energy_j or 0.0 for energy in record.power.energy)
-
-
-def test_the_tail_is_no_part_of_the_total() -> None:
-    record = _record()
-    (first, *_) = record.power.energy
-    tail = first.model_copy(update={"phase": "tail"})
-    power = record.power.model_copy(update={"energy": (*record.power.energy, tail)})
-    assert drive_energy(power, record.windows) == drive_energy(record.power, record.windows)
 
 
 def test_phases_that_share_time_have_no_sum() -> None:

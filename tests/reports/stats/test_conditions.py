@@ -15,7 +15,13 @@ from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.machine import conditions_section
 from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.conditions import compared_group, differences, different_bytes
+from wattload.reports.stats.conditions import (
+    compared_group,
+    conditions,
+    differences,
+    different_bytes,
+    different_watches,
+)
 from wattload.reports.stats.subject import Subject, make_subject
 
 FAILED = Check(name="verify", verdict="fail", sentence="It failed.", mandatory=True)
@@ -221,3 +227,33 @@ def on_firmware(made_run: Run, firmware: str) -> Run:
     )
     assert controllers
     return replace(made_run, record=made_run.record.model_copy(update={"controllers": controllers}))
+
+
+def measured(label: str, *, count: int = 2, **changes: Any) -> list[Run]:
+    """Return runs with a meter, whose power section has other values."""
+    found = arm(label, 3.0, count, power="measured", virtual=False)
+    return [
+        replace(
+            each,
+            record=each.record.model_copy(
+                update={"power": each.record.power.model_copy(update=changes)}
+            ),
+        )
+        for each in found
+    ]
+
+
+def watches(*runs: Run) -> str:
+    (group,) = make_subject(list(runs)).groups
+    return different_watches(group)
+
+
+def test_energy_for_the_work_is_compared_between_equal_rests_alone() -> None:
+    a, b = measured("A", rest_s=30.0), measured("B", rest_s=10.0)
+    assert conditions(a[0].record)["rest"] == "30 s"
+    assert watches(*a, *measured("B", rest_s=30.0)) == ""
+    assert watches(*a, *b) == (
+        "the drives rested for 30 s and 10 s behind the job, so energy is compared in the window "
+        "only"
+    )
+    assert watches(*a, *arm("B", 3.0, 2)) == "", "a run without power has no energy to compare"
