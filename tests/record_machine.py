@@ -31,7 +31,7 @@ def read(kind: type[Part], reason: str, /, **values: Any) -> Part:
     gaps = [
         name
         for name, field in kind.model_fields.items()
-        if name not in values and field.is_required()
+        if name not in values and (field.is_required() or field.default is None)
     ]
     return kind(**dict.fromkeys(gaps), **values, missing=dict.fromkeys(gaps, reason))
 

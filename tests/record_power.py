@@ -171,6 +171,10 @@ def _energy(scenario: Scenario, trace: Trace, window: PhaseWindow) -> EnergyReco
             "idle_w": IDLE_W,
             "net_j": energy_j - IDLE_W * window.seconds,
             "uncertainty_j": energy_j * 0.01,
+            "rest_s": 30.0,
+            "tail_j": 0.0,
+            "tail_uncertainty_j": 0.0,
+            "work_uncertainty_j": energy_j * 0.01,
         }
     elif scenario.power == "declared":
         energy_j = 20.0 * window.seconds
