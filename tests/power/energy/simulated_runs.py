@@ -1,0 +1,613 @@
+"""Simulated runs whose energies are known: power over time, read by sensors of many kinds.
+
+A run has an idle time, the work of one or several phases, a rest and another idle time. Power is a
+step function on a grid of 1 ms, so that its integral is exact. A sensor keeps its properties, which
+are drawn at random, from its calibration to the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.power.energy_facts import activity_of, window
+from tests.power.energy_traces import T0_NS, Floats, ns
+from wattload.core.power import (
+    Accuracy,
+    Boxcar,
+    Channel,
+    Counter,
+    Evidence,
+    Instant,
+    Scope,
+    Sensor,
+    SourceFacts,
+)
+from wattload.core.record.energy import CalibrationRecord, EnergyRecord, SensorRecord
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.calibration import pulse_times
+from wattload.power.energy.ledger import EnergyLedger
+from wattload.power.energy.trace import Trace, TraceKey
+
+GRID_S = 0.001
+BEFORE_S, REST_S, AFTER_S = 60.0, 30.0, 10.0
+IDLE_W, WORK_W = 5.0, 14.0
+READ_S = 0.1
+EXACT = Accuracy(reading_percent=0.0)
+Spans = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """Power in watts from ``start_s`` on, each for 1 ms; constant before and after."""
+
+    start_s: float
+    watts: Floats
+
+    @classmethod
+    def idle(cls, start_s: float, end_s: float, watts: float = IDLE_W) -> Power:
+        return cls(start_s=start_s, watts=np.full(round((end_s - start_s) / GRID_S), watts))
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.watts.size * GRID_S
+
+    def time_s(self) -> Floats:
+        """Return the middle of each step."""
+        return self.start_s + (np.arange(self.watts.size) + 0.5) * GRID_S
+
+    def part(self, start_s: float, end_s: float) -> Floats:
+        """Return a view of the steps of a time, to be changed."""
+        first, last = (round((at - self.start_s) / GRID_S) for at in (start_s, end_s))
+        return self.watts[max(first, 0) : max(last, 0)]
+
+    def energy_j(self, time_s: Floats) -> Floats:
+        """Return the integral of power from ``start_s`` to each time."""
+        sums_j = np.concatenate(([0.0], np.cumsum(self.watts))) * GRID_S
+        borders_s = self.start_s + np.arange(sums_j.size) * GRID_S
+        beyond_j = np.minimum(time_s - self.start_s, 0) * self.watts[0]
+        beyond_j += np.maximum(time_s - self.end_s, 0) * self.watts[-1]
+        energy_j: Floats = np.interp(time_s, borders_s, sums_j) + beyond_j
+        return energy_j
+
+    def between_j(self, spans: Spans) -> float:
+        return float(sum(np.diff(self.energy_j(np.array(span)))[0] for span in spans))
+
+    def at(self, time_s: Floats) -> Floats:
+        index = np.floor((time_s - self.start_s) / GRID_S).astype(np.int64)
+        return self.watts[np.clip(index, 0, self.watts.size - 1)]
+
+    def filtered(self, rise_s: float, fall_s: float | None = None) -> Power:
+        """Return this power behind an RC filter; a faster rise than fall is not linear."""
+        from scipy.signal import lfilter
+
+        share = 1 - math.exp(-GRID_S / rise_s)
+        if fall_s is None:
+            start = [self.watts[0] * (1 - share)]
+            filtered_w = lfilter([share], [1, share - 1], self.watts, zi=start)[0]
+            return dataclasses.replace(self, watts=filtered_w)
+        share_down = 1 - math.exp(-GRID_S / fall_s)
+        now_w, found = float(self.watts[0]), []
+        for watts in self.watts.tolist():
+            now_w += (watts - now_w) * (share if watts > now_w else share_down)
+            found.append(now_w)
+        return dataclasses.replace(self, watts=np.array(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A run's power, the intervals of each phase by name, and its rests; times in seconds.
+
+    Without a rest, the run ends with other work.
+    """
+
+    power: Power
+    phases: Mapping[str, Spans]
+    rests: Spans
+    after: tuple[float, float] | None
+
+    def tail_j(self, idle_w: float = IDLE_W) -> float:
+        return self.power.between_j(self.rests) - idle_w * sum(b - a for a, b in self.rests)
+
+
+Load = Callable[[np.random.Generator], Work]
+Reader = Callable[[Power, Floats, np.random.Generator], Floats]
+"""Returns a sensor's readings of a power at some times."""
+
+
+def _levels(rng: np.random.Generator, count: int) -> Floats:
+    return WORK_W + rng.uniform(-3, 6, count)
+
+
+def _run(phases: Mapping[str, Spans], levels_w: Sequence[float], rests: Spans = ()) -> Work:
+    """Return a run of phases at constant power, with a rest behind them."""
+    end_s = max(end for spans in phases.values() for _, end in spans)
+    power = Power.idle(-BEFORE_S, end_s + REST_S + AFTER_S)
+    spans = [span for each in phases.values() for span in each]
+    for span, watts in zip(spans, levels_w, strict=True):
+        power.part(*span)[:] = watts
+    rest = (end_s, end_s + REST_S)
+    return Work(
+        power=power, phases=phases, rests=(*rests, rest), after=(rest[1], rest[1] + AFTER_S)
+    )
+
+
+def _length_s(rng: np.random.Generator, least_s: float = 10.0, most_s: float = 25.0) -> float:
+    return round(float(rng.uniform(least_s, most_s)), 3)
+
+
+def steady(rng: np.random.Generator) -> Work:
+    """One phase at one power."""
+    return _run({"write": ((0.0, _length_s(rng)),)}, _levels(rng, 1).tolist())
+
+
+def draining(rng: np.random.Generator) -> Work:
+    """A drive that ends its work some seconds after the host."""
+    work = steady(rng)
+    start_s, drain_s = work.rests[-1][0], _length_s(rng, 2, 12)
+    work.power.part(start_s, start_s + drain_s)[:] = IDLE_W + rng.uniform(2, 8)
+    return work
+
+
+def collecting(rng: np.random.Generator) -> Work:
+    """Garbage collection in short turns within the rest."""
+    work = steady(rng)
+    start_s = work.rests[-1][0]
+    for at_s in np.cumsum(rng.uniform(1.0, 4.0, 5)).tolist():
+        work.power.part(start_s + at_s, start_s + at_s + 0.6)[:] = IDLE_W + 6
+    return work
+
+
+def collecting_late(rng: np.random.Generator) -> Work:
+    """Garbage collection that begins after the rest, in the idle time behind it."""
+    work = steady(rng)
+    end_s = work.rests[-1][1]
+    work.power.part(end_s + 3, end_s + AFTER_S)[:] = IDLE_W + 3
+    return work
+
+
+def smooth(rng: np.random.Generator) -> Work:
+    """Power that rises, varies and falls slowly, without a step."""
+    work = steady(rng)
+    ((start_s, end_s),) = work.phases["write"]
+    time_s, rise_s = work.power.time_s(), rng.uniform(3, 6)
+    shape = np.clip(np.minimum(time_s - start_s, end_s + rise_s - time_s) / rise_s, 0, 1)
+    shape = (1 - np.cos(np.pi * shape)) / 2
+    turns = sum(
+        rng.uniform(0.5, 1.5) * np.sin(2 * np.pi * (time_s / each_s + rng.uniform()))
+        for each_s in (7.3, 11.9, 17.1)
+    )
+    work.power.watts[:] = IDLE_W + shape * (WORK_W - IDLE_W + turns)
+    return work
+
+
+def bursting(rng: np.random.Generator) -> Work:
+    """Bursts at several Hz within the phase."""
+    work = steady(rng)
+    ((start_s, end_s),) = work.phases["write"]
+    into = (work.power.time_s() - start_s) * rng.uniform(3.1, 7.7) % 1
+    part = work.power.part(start_s, end_s)
+    first = round((start_s - work.power.start_s) / GRID_S)
+    part[into[first : first + part.size] >= rng.uniform(0.3, 0.7)] = IDLE_W + 1
+    return work
+
+
+def back_to_back(rng: np.random.Generator) -> Work:
+    """Three phases in a row, at different powers."""
+    ends_s = np.cumsum([_length_s(rng, 10, 15) for _ in range(3)]).round(3).tolist()
+    spans = zip([0.0, *ends_s], ends_s, strict=False)
+    return _run({f"phase{k}": (span,) for k, span in enumerate(spans)}, _levels(rng, 3).tolist())
+
+
+def saving(rng: np.random.Generator) -> Work:
+    """Saves of a training, in whose pauses the drive rests."""
+    starts_s = (np.arange(4) * (_length_s(rng, 5, 8) + 4.0)).round(3).tolist()
+    spans = tuple((start_s, round(start_s + _length_s(rng, 3, 5), 3)) for start_s in starts_s)
+    pauses = tuple((end_s, next_s) for (_, end_s), next_s in zip(spans, starts_s[1:], strict=False))
+    return _run({"save": spans}, _levels(rng, 4).tolist(), pauses)
+
+
+def steps(period_s: float, start_s: float, end_s: float, rng: np.random.Generator) -> Floats:
+    """Return the ticks of a clock at a random phase, which begins before the readings."""
+    return np.arange(start_s - 10 - rng.uniform(0, period_s), end_s + 1, period_s)
+
+
+def intervals(least_s: float, most_s: float, power: Power, rng: np.random.Generator) -> Floats:
+    """Return the ticks of a clock of irregular intervals."""
+    count = int((power.end_s - power.start_s + 12) / least_s) + 1
+    ticks_s: Floats = (
+        power.start_s
+        - 10
+        - rng.uniform(0, least_s)
+        + np.cumsum(rng.uniform(least_s, most_s, count))
+    )
+    return ticks_s
+
+
+def held(updates_s: Floats, values: Floats, reads_s: Floats) -> Floats:
+    return values[np.searchsorted(updates_s, reads_s, "right") - 1]
+
+
+def mean_w(power: Power, time_s: Floats, window_s: float) -> Floats:
+    """Return the mean power of the time before each of some moments."""
+    return (power.energy_j(time_s) - power.energy_j(time_s - window_s)) / window_s
+
+
+def since_last_w(power: Power, updates_s: Floats) -> Floats:
+    """Return the mean power since the update before, for each update."""
+    means_w = np.diff(power.energy_j(updates_s)) / np.diff(updates_s)
+    return np.concatenate((means_w[:1], means_w))
+
+
+def sliding(window_s: float = 1.0, lag_s: float = 0.0) -> Reader:
+    return lambda power, reads_s, _: mean_w(power, reads_s - lag_s, window_s)
+
+
+def clocked(window_s: float, period_s: float, rc_s: float = 0.0) -> Reader:
+    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+        seen = power.filtered(rc_s) if rc_s else power
+        updates_s = steps(period_s, power.start_s, power.end_s, rng)
+        values = mean_w(seen, updates_s, window_s) if window_s else seen.at(updates_s)
+        return held(updates_s, values, reads_s)
+
+    return read
+
+
+def rearming(least_s: float, most_s: float) -> Reader:
+    """A mean since the last update, of a timer whose intervals vary."""
+
+    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+        updates_s = intervals(least_s, most_s, power, rng)
+        return held(updates_s, since_last_w(power, updates_s), reads_s)
+
+    return read
+
+
+def two_clocks(period_s: float) -> Reader:
+    """A mean since the last tick of one clock, published by the ticks of another."""
+
+    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+        made_s = steps(1.0, power.start_s, power.end_s, rng)
+        shown_s = steps(period_s, power.start_s, power.end_s, rng)
+        shown_w = held(made_s, since_last_w(power, made_s), np.maximum(shown_s, made_s[0]))
+        return held(shown_s, shown_w, reads_s)
+
+    return read
+
+
+def instant(period_s: float = 0.0) -> Reader:
+    if period_s:
+        return clocked(0.0, period_s)
+    return lambda power, reads_s, _: power.at(reads_s)
+
+
+def counting(
+    quantum_j: float, *, lag_s: float = 0.0, wrap_j: float | None = None, resets: bool = False
+) -> Reader:
+    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+        counts_j = power.energy_j(reads_s - lag_s) + rng.uniform(1e3, 2e3)
+        if resets:
+            at = int(np.searchsorted(reads_s, rng.uniform(2, 8)))
+            counts_j[at:] -= counts_j[at - 1]
+        counts_j = np.floor(counts_j / quantum_j) * quantum_j
+        return counts_j % wrap_j if wrap_j else counts_j
+
+    return read
+
+
+def saturated(limit_w: float, inner: Reader) -> Reader:
+    return lambda power, reads_s, rng: np.minimum(inner(power, reads_s, rng), limit_w)
+
+
+def shifted(offset_w: float, inner: Reader) -> Reader:
+    return lambda power, reads_s, rng: inner(power, reads_s, rng) + offset_w
+
+
+def fast_attack(power: Power, reads_s: Floats, _: np.random.Generator) -> Floats:
+    """Read a detector that rises with 0.1 s and falls with 1.5 s."""
+    return power.filtered(0.1, 1.5).at(reads_s)
+
+
+def with_gaps(inner: Reader, count: int, longest_s: float) -> Reader:
+    """Fail in some gaps of the run, not in the calibration."""
+
+    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+        values = inner(power, reads_s, rng)
+        for at_s in rng.uniform(2, 8, count):
+            length_s = rng.uniform(0.3, 1.0) * longest_s
+            values[(reads_s > at_s) & (reads_s < at_s + length_s)] = np.nan
+        return values
+
+    return read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A sensor as it is and as it is declared, under a load.
+
+    ``sensor`` draws its properties. ``noise_w`` is white noise of an update, ``jitter_s`` that of
+    the times of reads. ``calibrates`` is whether it may be calibrated.
+    """
+
+    name: str
+    sensor: Callable[[np.random.Generator], Reader]
+    declared: Sensor = dataclasses.field(default_factory=lambda: Boxcar(window_s=1.0))
+    load: Load = steady
+    noise_w: float = 0.01
+    resolution_w: float | None = 0.001
+    jitter_s: float = 0.001
+    accuracy: Accuracy = EXACT
+    range_w: float | None = None
+    gaps: tuple[int, float] = (0, 0.0)
+    is_recorded: bool = False
+    calibrates: bool = True
+
+    @property
+    def is_counter(self) -> bool:
+        return isinstance(self.declared, Counter)
+
+    @property
+    def facts(self) -> SourceFacts:
+        return SourceFacts(
+            name="meter",
+            device="SERIAL1",
+            device_name="nvme0",
+            scope=Scope.DRIVE,
+            evidence=Evidence.MEASURED,
+            sensor=self.declared,
+            period_s=READ_S,
+            resolution_w=None if self.is_counter else self.resolution_w,
+            accuracy=self.accuracy,
+            range_w=self.range_w,
+            is_recorded=self.is_recorded,
+        )
+
+    def read(self, reader: Reader, power: Power, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Return the times in seconds and the values of reads over a whole power."""
+        count = int((power.end_s - power.start_s) / READ_S)
+        reads_s = power.start_s + (np.arange(count) + rng.uniform()) * READ_S
+        reads_s = np.sort(reads_s + rng.normal(0, self.jitter_s, count))
+        values = reader(power, reads_s, rng)
+        if not self.is_counter:
+            is_new = np.diff(values, prepend=np.nan) != 0
+            values = (
+                values
+                + rng.normal(0, self.noise_w, count)[
+                    np.maximum.accumulate(np.where(is_new, np.arange(count), 0))
+                ]
+            )
+            if self.resolution_w:
+                values = np.round(values / self.resolution_w) * self.resolution_w
+        return reads_s, values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The energies of one simulated run, the true ones in J, and the sensor as it was used."""
+
+    records: tuple[EnergyRecord, ...]
+    true_j: Mapping[str, float]
+    true_tail_j: float
+    sensor: SensorRecord | None
+
+    @property
+    def last(self) -> EnergyRecord:
+        """The record of the phase that has the tail."""
+        return self.records[-1]
+
+
+def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> CalibrationRecord | None:
+    """Return the readings of a sensor under pulses, ``None`` if it is too slow for them."""
+    window_s = kind.declared.window_s if isinstance(kind.declared, Boxcar) else 0.0
+    times = pulse_times(window_s, getattr(kind.declared, "update_period_s", None) or READ_S)
+    if times is None:
+        return None
+    pulses, train = times
+    power = Power.idle(-5.0, train[-1][1] + 5.0)
+    high_w = float(_levels(rng, 1)[0])
+    for span in (*pulses, *train):
+        power.part(*span)[:] = high_w
+    reads_s, values = kind.read(reader, power, rng)
+    return CalibrationRecord(
+        host="host1",
+        device="SERIAL1",
+        source="meter",
+        utc="2026-11-29T06:00:00Z",
+        run_id="",
+        key={},
+        origin_ns=T0_NS - 3600 * NS_PER_S,
+        pulses=_whole(pulses),
+        train=_whole(train),
+        time_ns=tuple(np.rint(reads_s * NS_PER_S).astype(np.int64).tolist()),
+        values=tuple(None if math.isnan(value) else value for value in values.tolist()),
+    )
+
+
+def _whole(spans: Spans) -> tuple[tuple[int, int], ...]:
+    return tuple((round(a * NS_PER_S), round(b * NS_PER_S)) for a, b in spans)
+
+
+def phase_window(name: str, spans: Spans) -> PhaseWindow:
+    whole = window(name, spans[0][0], spans[-1][1])
+    each = tuple((ns(start_s), ns(end_s)) for start_s, end_s in spans)
+    return whole.model_copy(update={"intervals": each})
+
+
+def trace_of(kind: Kind, reads_s: Floats, values: Floats) -> dict[TraceKey, Trace]:
+    channel = Channel.ENERGY_J if kind.is_counter else Channel.POWER_W
+    key = TraceKey("meter", "SERIAL1", channel)
+    time_ns = T0_NS + np.rint(reads_s * NS_PER_S).astype(np.int64)
+    return {
+        key: Trace(
+            key=key,
+            time_ns=time_ns,
+            spread_ns=np.zeros_like(time_ns),
+            value=values,
+            evidence_rank=np.zeros(time_ns.size, dtype=np.int8),
+        )
+    }
+
+
+def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool = True) -> Outcome:
+    """Return the energies of one simulated run of a kind.
+
+    Without a rest, work of another kind follows the phases at once and lasts for its time.
+    """
+    rng = np.random.default_rng(seed)
+    reader, work = kind.sensor(rng), kind.load(rng)
+    made = calibration(kind, reader, rng) if is_calibrated and kind.calibrates else None
+    phases = [phase_window(name, spans) for name, spans in work.phases.items()]
+    others = []
+    if not has_rest:
+        start_s, end_s = work.rests[-1]
+        work.power.part(start_s, end_s)[:] = WORK_W + rng.uniform(-8, 8)
+        others = [window("verify", start_s, end_s, timed=False)]
+    if kind.gaps[0]:
+        reader = with_gaps(reader, *kind.gaps)
+    ledger = EnergyLedger(
+        trace_of(kind, *kind.read(reader, work.power, rng)),
+        [kind.facts],
+        host="host1",
+        activity=activity_of(*phases, *others),
+        baseline=(ns(-BEFORE_S), ns(-0.5)),
+        baseline_after=None if work.after is None else (ns(work.after[0]), ns(work.after[1])),
+        rests=[(ns(a), ns(b)) for a, b in work.rests] if has_rest else (),
+        calibrations=() if made is None else (made,),
+    )
+    return Outcome(
+        records=ledger.phase_records(phases),
+        true_j={name: work.power.between_j(spans) for name, spans in work.phases.items()},
+        true_tail_j=work.tail_j(),
+        sensor=ledger.sensor(kind.facts),
+    )
+
+
+def _always(reader: Reader) -> Callable[[np.random.Generator], Reader]:
+    return lambda _: reader
+
+
+ON_CLOCK = Boxcar(window_s=1.0, update_period_s=1.0)
+MILLIJOULE = Counter(quantum_j=0.001)
+COARSE = Counter(quantum_j=0.1)
+
+_SENSORS: Mapping[str, tuple[Callable[[np.random.Generator], Reader], Sensor]] = {
+    "1 s mean, sliding": (_always(sliding()), Boxcar(window_s=1.0, update_period_s=0.0)),
+    "1 s mean on a 1 s clock": (_always(clocked(1.0, 1.0)), ON_CLOCK),
+    "timer that re-arms and drifts": (
+        lambda rng: rearming(1.0, 1.0 + rng.uniform(0.02, 0.1)),
+        ON_CLOCK,
+    ),
+    "update period 3 % longer": (_always(clocked(1.03, 1.03)), ON_CLOCK),
+    "two clocks": (lambda rng: two_clocks(rng.uniform(0.97, 1.03)), ON_CLOCK),
+    "intervals of 0.8 to 1.2 s": (_always(rearming(0.8, 1.2)), ON_CLOCK),
+    "exponential mean on a 1 s clock": (
+        lambda rng: clocked(0.0, 1.0, rc_s=rng.uniform(0.5, 1.0)),
+        ON_CLOCK,
+    ),
+    "1 s mean behind RC": (
+        lambda rng: clocked(1.0, 1.0, rc_s=rng.uniform(0.2, 0.5)),
+        ON_CLOCK,
+    ),
+    "undeclared mean": (_always(sliding()), Instant()),
+    "0.1 J counter that wraps": (
+        _always(counting(0.1, wrap_j=262.144)),
+        Counter(quantum_j=0.1, wrap_j=262.144),
+    ),
+}
+"""Sensors of the usual kinds: how each is drawn, and how it is declared."""
+
+KINDS = (
+    *[
+        Kind(name=name, sensor=draw, declared=declared)
+        for name, (draw, declared) in _SENSORS.items()
+    ],
+    *[
+        Kind(
+            name=f"{name}, {load.__name__.replace('_', ' ')}",
+            sensor=_SENSORS[name][0],
+            declared=_SENSORS[name][1],
+            load=load,
+        )
+        for name, load in (
+            ("1 s mean on a 1 s clock", draining),
+            ("1 s mean behind RC", draining),
+            ("1 s mean, sliding", collecting),
+            ("exponential mean on a 1 s clock", collecting),
+            ("1 s mean on a 1 s clock", bursting),
+            ("undeclared mean", bursting),
+            ("1 s mean, sliding", back_to_back),
+            ("1 s mean on a 1 s clock", back_to_back),
+            ("1 s mean behind RC", back_to_back),
+            ("0.1 J counter that wraps", back_to_back),
+            ("1 s mean on a 1 s clock", saving),
+            ("two clocks", saving),
+        )
+    ],
+    Kind(name="honest instant, smooth", sensor=_always(instant()), declared=Instant(), load=smooth),
+    Kind(
+        name="honest mean, smooth",
+        sensor=_always(clocked(1.0, 1.0)),
+        declared=ON_CLOCK,
+        load=smooth,
+    ),
+    Kind(
+        name="precise meter, recorded",
+        sensor=_always(sliding(READ_S)),
+        declared=Boxcar(window_s=READ_S, update_period_s=0.0),
+        load=bursting,
+        noise_w=0.001,
+        is_recorded=True,
+        calibrates=False,
+    ),
+    Kind(
+        name="0.1 J counter that was reset",
+        sensor=_always(counting(0.1, resets=True)),
+        declared=COARSE,
+    ),
+    Kind(
+        name="long gaps",
+        sensor=_always(sliding()),
+        gaps=(1, 0.5),
+    ),
+    Kind(name="noise of 1 W", sensor=_always(sliding()), noise_w=1.0),
+    Kind(name="reads with 30 ms of jitter", sensor=_always(sliding()), jitter_s=0.03),
+    Kind(
+        name="counter 1 s late",
+        sensor=_always(counting(0.001, lag_s=1.0)),
+        declared=MILLIJOULE,
+    ),
+)
+"""Kinds whose energies are right within a small uncertainty."""
+
+DOUBTFUL = (
+    Kind(name="1 Wh counter", sensor=_always(counting(3600.0)), declared=Counter(quantum_j=3600.0)),
+    Kind(
+        name="saturated",
+        sensor=lambda rng: saturated(rng.uniform(10, 11), sliding()),
+        declared=Boxcar(window_s=1.0, update_period_s=0.0),
+    ),
+    Kind(
+        name="saturated at a declared range",
+        sensor=_always(saturated(10.0, clocked(1.0, 1.0))),
+        declared=ON_CLOCK,
+        range_w=10.0,
+    ),
+    Kind(name="fast attack and slow decay", sensor=_always(fast_attack), declared=Instant()),
+    Kind(
+        name="offset within its accuracy",
+        sensor=lambda rng: shifted(rng.uniform(-0.3, 0.3), sliding()),
+        accuracy=Accuracy(reading_percent=0.0, watts=0.3),
+    ),
+    Kind(
+        name="aliased load",
+        sensor=_always(instant(1.0)),
+        declared=Instant(update_period_s=1.0),
+        load=bursting,
+    ),
+)
+"""Kinds whose readings do not show their energy: it is refused, or its uncertainty is large."""
