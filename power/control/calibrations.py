@@ -1,0 +1,60 @@
+"""The calibrations of this host's meters, kept between runs: a file each in the state folder.
+
+A record has the calibrations that it uses, so these files are a cache: a lost one only costs a new
+calibration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from wattload.core.errors import DataError
+from wattload.core.files import open_folder
+from wattload.core.record.energy import CalibrationRecord
+from wattload.power.control.journal import default_state_folder
+
+_PREFIX, _SUFFIX = "calibration-", ".json"
+
+
+class CalibrationCache:
+    """The latest calibration for each key; a folder or file that can't be trusted has none."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or default_state_folder()
+
+    def find(self, key: Mapping[str, str]) -> CalibrationRecord | None:
+        """Return the calibration with exactly this key, ``None`` if there is none."""
+        return next((each for each in self._read(_name_of(key)) if each.key == key), None)
+
+    def all(self) -> list[CalibrationRecord]:
+        """Return all calibrations, the latest last."""
+        with suppress(OSError, DataError), open_folder(self._folder) as folder:
+            names = [name for name in folder.names() if name.startswith(_PREFIX)]
+            return sorted(
+                (each for name in names for each in self._read(name)), key=lambda each: each.utc
+            )
+        return []
+
+    def store(self, record: CalibrationRecord) -> None:
+        """Keep a calibration for later runs, if the folder can be written."""
+        with suppress(OSError, DataError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open_folder(self._folder) as folder:
+                folder.write(_name_of(record.key), record.model_dump_json())
+
+    def _read(self, name: str) -> list[CalibrationRecord]:
+        with suppress(OSError, DataError, ValidationError), open_folder(self._folder) as folder:
+            content = folder.read(name)
+            return [] if content is None else [CalibrationRecord.model_validate_json(content)]
+        return []
+
+
+def _name_of(key: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()
+    return f"{_PREFIX}{digest[:16]}{_SUFFIX}"

@@ -1,0 +1,233 @@
+"""The known load of a calibration: reads of a target's own data at known times, and their record.
+
+The load is pulses and then a fast train (see ``wattload.power.energy.calibration``), by O_DIRECT
+through the engine; nothing is written to the drive. All measured drives of a host are loaded and
+calibrated at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattload import __version__
+from wattload.core.clock import utc_text
+from wattload.core.io import Extent, IOKind, IOOrder, IOPlan
+from wattload.core.power import Boxcar, Channel, Sample, SourceFacts
+from wattload.core.record.energy import CalibrationRecord
+from wattload.core.sysfs import text_or_empty
+from wattload.core.units import KIB, NS_PER_S
+from wattload.loaders.aligned_io import direct_alignment
+from wattload.loaders.engine.engine import IOEngine
+from wattload.power.energy.calibration import LONGEST_S, Times, pulse_times
+from wattload.power.sampler.protocol import OpenReply
+
+BLOCK_BYTES = 128 * KIB
+DEPTH = 32
+LEAST_BYTES = DEPTH * BLOCK_BYTES
+"""With less data, each of the reads under way would not have a block of its own."""
+IDLE_LEFT_S = 15.0
+"""At least so much of the idle time must remain for the idle baseline."""
+
+Edges = tuple[tuple[int, int], ...]
+"""Start and end of each interval of load, in ns of CLOCK_MONOTONIC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsePlan:
+    """When to load which sources' drives; times in seconds from the start.
+
+    ``settle_s`` is the pause after the train, in which readings return to idle.
+    """
+
+    sources: tuple[SourceFacts, ...]
+    pulses: Times
+    train: Times
+    settle_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.train[-1][1] + self.settle_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLoad:
+    """The load as it was, from the first submission of an interval to its last completion."""
+
+    utc: str
+    origin_ns: int
+    end_ns: int
+    pulses: Edges
+    train: Edges
+
+
+def plan_pulses(
+    sources: Sequence[SourceFacts], files: Sequence[Path], *, idle_s: float = math.inf
+) -> PulsePlan | str:
+    """Return the pulses that suit all sources that are fast enough, or why there are none.
+
+    ``sources`` measure drives, ``files`` are written data on them, and ``idle_s`` is the time in
+    which the calibration and the idle baseline must fit.
+    """
+    live = [facts for facts in sources if not facts.is_of_another_run]
+    if not live:
+        return "no sensor reads the drive in this run"
+    if sum(_length_bytes(path) for path in files) < LEAST_BYTES:
+        return f"there are less than {LEAST_BYTES // KIB} KiB of data on the drive to read"
+    fast = [facts for facts in live if pulse_times(*_speed(facts)) is not None]
+    if not fast:
+        slowest = ", ".join(dict.fromkeys(facts.name for facts in live))
+        return f"{slowest} is too slow: its pulses would take longer than {LONGEST_S:.0f} s"
+    speeds = [_speed(facts) for facts in fast]
+    window_s, update_s = (max(each) for each in zip(*speeds, strict=True))
+    times = pulse_times(window_s, update_s)
+    if times is None:  # one has the longest window, another the longest time between updates
+        times = max(filter(None, (pulse_times(*each) for each in speeds)))
+    plan = PulsePlan(
+        sources=tuple(fast), pulses=times[0], train=times[1], settle_s=window_s + update_s
+    )
+    if idle_s < plan.seconds + IDLE_LEFT_S:
+        return (
+            f"power.idle_s is {idle_s:g} s, and a calibration needs "
+            f"{math.ceil(plan.seconds + IDLE_LEFT_S)} s"
+        )
+    return plan
+
+
+def _speed(facts: SourceFacts) -> tuple[float, float]:
+    """Return the window of a source's mean and the time between its updates in seconds."""
+    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
+    update_s = getattr(facts.sensor, "update_period_s", None) or 0.0
+    return window_s, max(update_s, facts.period_s)
+
+
+def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
+    """Read the files in the pulses and the train of a plan, and wait until readings settle.
+
+    Raises:
+        OSError: a file can't be read.
+        WattloadError: the file system refuses O_DIRECT, or the engine is not built.
+    """
+    lengths = {path: _length_bytes(path) for path in files}
+    extents = [Extent(path, 0, length) for path, length in lengths.items() if length]
+    alignment_bytes = max(direct_alignment(extent.path) for extent in extents)
+    engine = IOEngine(block_bytes=BLOCK_BYTES, depth=DEPTH)
+    utc, origin_ns = utc_text(), time.monotonic_ns()
+
+    def read(start_s: float, end_s: float, seed: int) -> tuple[int, int]:
+        reads = IOPlan(
+            kind=IOKind.READ,
+            extents=extents,
+            block_bytes=BLOCK_BYTES,
+            depth=DEPTH,
+            order=IOOrder.RANDOM,  # the drive must not have them in its cache
+            duration_s=end_s - start_s,
+            seed=seed,
+        )
+        _sleep_until(origin_ns, start_s)
+        ticket = engine.submit(reads, alignment_bytes=alignment_bytes)
+        try:
+            seconds = ticket.result().seconds
+        finally:
+            ticket.discard()
+        end_ns = ticket.reading().time_ns
+        return end_ns - round(seconds * NS_PER_S), end_ns
+
+    try:
+        edges = [read(*each, seed) for seed, each in enumerate((*plan.pulses, *plan.train))]
+    finally:
+        engine.close()
+    _sleep_until(origin_ns, plan.seconds)
+    count = len(plan.pulses)
+    return KnownLoad(
+        utc=utc,
+        origin_ns=origin_ns,
+        end_ns=time.monotonic_ns(),
+        pulses=tuple(edges[:count]),
+        train=tuple(edges[count:]),
+    )
+
+
+def _sleep_until(origin_ns: int, seconds: float) -> None:
+    time.sleep(max(0.0, seconds - (time.monotonic_ns() - origin_ns) / NS_PER_S))
+
+
+def _length_bytes(path: Path) -> int:
+    """Return how much of a file can be read in whole blocks, 0 if it is gone."""
+    try:
+        return path.stat().st_size // BLOCK_BYTES * BLOCK_BYTES
+    except OSError:
+        return 0
+
+
+def calibration_records(
+    load: KnownLoad,
+    samples: Iterable[Sample],
+    keys: Mapping[SourceFacts, Mapping[str, str]],
+    *,
+    host: str,
+    run_id: str = "",
+) -> tuple[CalibrationRecord, ...]:
+    """Return what each source read under a load; ``keys`` are the sources with their keys."""
+    taken: dict[tuple[str, str, Channel], list[tuple[int, float | None]]] = {}
+    for sample in samples:
+        if load.origin_ns <= sample.time_ns <= load.end_ns:
+            key = (sample.source, sample.device, sample.channel)
+            taken.setdefault(key, []).append((sample.time_ns - load.origin_ns, sample.value))
+    records = []
+    for facts, of_source in keys.items():
+        readings = taken.get((facts.name, facts.device, facts.figure_channel), [])
+        records.append(
+            CalibrationRecord(
+                host=host,
+                device=facts.device,
+                source=facts.name,
+                utc=load.utc,
+                run_id=run_id,
+                key=of_source,
+                origin_ns=load.origin_ns,
+                pulses=_since(load.origin_ns, load.pulses),
+                train=_since(load.origin_ns, load.train),
+                time_ns=tuple(time_ns for time_ns, _ in readings),
+                values=tuple(value for _, value in readings),
+            )
+        )
+    return tuple(records)
+
+
+def _since(origin_ns: int, edges: Edges) -> Edges:
+    return tuple((start_ns - origin_ns, end_ns - origin_ns) for start_ns, end_ns in edges)
+
+
+def calibration_key(facts: SourceFacts, opened: OpenReply) -> Mapping[str, str]:
+    """Return what a calibration of a source holds for; what is unknown is empty."""
+    reading = opened.controllers.get(facts.device_name)
+    fields = reading.fields if reading is not None and reading.serial == facts.device else {}
+    verified = {state.serial: state.verified for state in opened.states if state.knob}
+    state = verified.get(facts.device)
+    return source_key(
+        facts,
+        host=opened.host,
+        firmware=str(fields.get("firmware") or ""),
+        power_state=fields.get("power_state") if state is None else state,
+    )
+
+
+def source_key(
+    facts: SourceFacts, *, host: str, firmware: str, power_state: int | None
+) -> Mapping[str, str]:
+    """Return the key of a source's calibration in this version of wattload."""
+    return {
+        "source": facts.name,
+        "meter": facts.meter,
+        "device": facts.device,
+        "slot": text_or_empty(Path("/sys/class/nvme") / facts.device_name / "address"),
+        "host": host,
+        "firmware": firmware,
+        "power_state": "" if power_state is None else str(power_state),
+        "period_s": f"{facts.period_s:g}",
+        "wattload": __version__,
+    }
