@@ -117,9 +117,8 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     Readings that do not show a response, or not all of it, leave the sensor as declared, with the
     reason.
     """
-    is_counter = isinstance(facts.sensor, Counter)
-    as_read = _Readings.of(record, is_counter=is_counter)
-    readings = as_read.at_changes() if is_counter else as_read
+    as_read = _Readings.of(record, facts)
+    readings = as_read.at_changes() if isinstance(facts.sensor, Counter) else as_read
     seen_s, jitter_s = readings.clock()
     declared = declared_sensor(facts, "")
     update_s = declared.update_s if seen_s is None else seen_s
@@ -144,10 +143,8 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     if not jump_w > _RESPONSE_SIGMA * max(unsure_w, jumps_w.std() / math.sqrt(jumps_w.size)):
         return declared.model_copy(update={**observed, **no_response, "responds": False})
 
-    held_s = max(0.0, update_s - readings.period_s) if is_counter else 0.0
-    step_s = readings.period_s + held_s
     curves = [
-        _curve(readings, [step for step in rough if step.edge.is_rise is up], step_s)
+        _curve(readings, [step for step in rough if step.edge.is_rise is up])
         for up in (True, False)
     ]
     limit = max(_SETTLED, *(_SETTLED_SIGMA * curve.noise for curve in curves))
@@ -166,11 +163,10 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     )
     later_s = float(fall_s.mean() - rise_s.mean())
     agree = abs(later_s) <= math.hypot(_expanded(rise_s, read_s), _expanded(fall_s, read_s))
-    # A count is as late as between its changes and, on average, half the time that it is held.
-    delays_s = (np.concatenate((rise_s, fall_s)) if agree else rise_s) + held_s / 2
+    delays_s = np.concatenate((rise_s, fall_s)) if agree else rise_s
     tau_s = float(delays_s.mean())
     kappas_s = np.array(
-        [step.shown_s(as_read, tau_s) for step in steps if agree or step.edge.is_rise]
+        [step.shown_s(readings, tau_s) for step in steps if agree or step.edge.is_rise]
     )
     fall_later_s = 0.0 if agree else later_s
     # What is left of the response after the span; and reads find updates at a phase of their own.
@@ -197,7 +193,7 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
             "tau_uncertainty_s": _expanded(delays_s, read_s, common_s),
             "kappa_s": max(0.0, float(kappas_s.mean())),
             "kappa_uncertainty_s": _expanded(kappas_s, read_s, common_s / 2),
-            "settle_s": settle_s + held_s,
+            "settle_s": settle_s,
             "fall_later_s": fall_later_s,
             "train_share": share,
             "train_share_uncertainty": uncertainty,
@@ -208,13 +204,12 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
 
 def response_curve(record: CalibrationRecord, facts: SourceFacts) -> Curve | None:
     """Return the response to a rise of the load, averaged over all pulses; ``None`` without one."""
-    is_counter = isinstance(facts.sensor, Counter)
-    readings = _Readings.of(record, is_counter=is_counter)
+    readings = _Readings.of(record, facts)
     edges = [edge for edge in _edges(record, readings, math.inf) if edge.is_rise]
     steps = [_Step.of(readings, edge, edge.length_s / 2) for edge in edges]
     if not steps or min(step.jump_w for step in steps) <= 0:
         return None
-    return _curve(readings, steps, readings.period_s)
+    return _curve(readings, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,16 +227,19 @@ class _Readings:
     period_s: float
 
     @classmethod
-    def of(cls, record: CalibrationRecord, *, is_counter: bool) -> _Readings:
+    def of(cls, record: CalibrationRecord, facts: SourceFacts) -> _Readings:
         taken_s = np.array(record.time_ns, dtype=np.float64) / NS_PER_S
         values = np.array([np.nan if each is None else each for each in record.values], np.float64)
         known = np.isfinite(values)
         time_s, first = np.unique(taken_s[known], return_index=True)
         value = values[known][first]
         period_s = float(np.median(np.diff(time_s))) if time_s.size > 1 else 0.0
-        if is_counter:
-            # A count that falls was reset or has wrapped: no energy is known for that step.
-            grown_j = np.maximum(np.diff(value, prepend=value[:1]), 0.0)
+        if isinstance(facts.sensor, Counter):
+            grown_j = np.diff(value, prepend=value[:1])
+            # Without a range, a count that falls was reset.
+            grown_j = np.where(
+                grown_j < 0, np.maximum(grown_j + (facts.sensor.wrap_j or 0), 0), grown_j
+            )
             return cls._counted(time_s, np.cumsum(grown_j), period_s)
         area_j = np.diff(time_s) * (value[:-1] + value[1:]) / 2
         integral_j = np.concatenate(([0.0], np.cumsum(area_j)))[: time_s.size]
@@ -387,8 +385,9 @@ def _noise(readings: _Readings, edges: Sequence[_Edge], span_s: float) -> tuple[
     return math.sqrt(squares / count) if count else 0.0, count
 
 
-def _curve(readings: _Readings, steps: Sequence[_Step], step_s: float) -> Curve:
+def _curve(readings: _Readings, steps: Sequence[_Step]) -> Curve:
     """Return the mean response of some steps, each of weight 1."""
+    step_s = readings.period_s
     length_s = min(step.edge.length_s for step in steps)
     # The line to the first reading after the next edge belongs to that one.
     grid_s: Floats = np.arange(max(2, int(length_s / step_s)), dtype=np.float64) * step_s
