@@ -29,7 +29,7 @@ LONGEST_S = 60.0
 """A calibration that would take longer is not made: the sensor is too slow."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_TRAIN_S = 5.0
+TRAIN_S = 5.0
 _TRAIN_HZ = 5.0
 _TRAIN_DUTY = 0.5
 _TRAIN_CLOCKS_S = (1 / 7, 1 / 4)
@@ -82,7 +82,7 @@ def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
     cycle_s = update_s if least_s <= update_s <= most_s else 1 / _TRAIN_HZ
     train = tuple(
         (start_s + number * cycle_s, start_s + (number + _TRAIN_DUTY) * cycle_s)
-        for number in range(round(_TRAIN_S / cycle_s))
+        for number in range(round(TRAIN_S / cycle_s))
     )
     if train[-1][1] + base_s > LONGEST_S:
         return None
@@ -121,70 +121,64 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     readings = as_read.at_changes() if isinstance(facts.sensor, Counter) else as_read
     seen_s, jitter_s = readings.clock()
     declared = declared_sensor(facts, "")
-    update_s = declared.update_s if seen_s is None else seen_s
-    observed = {"update_s": update_s, "jitter_s": jitter_s, "step_w": readings.step_w()}
+    update_s = seen_s or 0.0
+    observed: dict[str, object] = {
+        "update_s": update_s,
+        "jitter_s": jitter_s,
+        "step_w": readings.step_w(),
+    }
     edges = _edges(record, as_read, max(3 * readings.period_s, 2 * update_s))
     rise_count = sum(edge.is_rise for edge in edges)
     count = min(rise_count, len(edges) - rise_count)
     if count < PULSE_COUNT:
         reason = f"not calibrated: readings are complete for {count} of {PULSE_COUNT} pulses"
         return declared.model_copy(update={"reason": reason})
-    no_response = {"reason": "not calibrated: the readings do not respond to the load"}
-    if readings.time_s.size < _CHANGES_MIN:
-        return declared.model_copy(update={**no_response, "responds": False})
+    if readings.time_s.size < _CHANGES_MIN or seen_s is None:
+        # Readings that seldom change can't show which load they are of.
+        reason = "not calibrated: the readings hardly change under the load"
+        return declared.model_copy(update={"reason": reason})
 
     length_s = min(edge.length_s for edge in edges)
-    rough = [_Step.of(readings, edge, length_s / 2) for edge in edges]
-    noise_w, update_count = _noise(readings, edges, length_s / 2)
-    observed["noise_w"] = noise_w
-    jumps_w = np.array([step.jump_w for step in rough])
-    jump_w = float(jumps_w.mean())
-    unsure_w = noise_w / math.sqrt(max(update_count, 1))
-    if not jump_w > _RESPONSE_SIGMA * max(unsure_w, jumps_w.std() / math.sqrt(jumps_w.size)):
-        return declared.model_copy(update={**observed, **no_response, "responds": False})
+    rough = _Pulses.of(readings, edges, length_s / 2)
+    if not rough.jump_w > _RESPONSE_SIGMA * rough.unsure_w:
+        observed["noise_w"] = rough.noise_w
+        reason = "not calibrated: the readings do not respond to the pulses of the load"
+        # A slow mean does not follow pulses, but rises under all of them.
+        responds = None if _rises(readings, edges, rough.noise_w, update_s) else False
+        return declared.model_copy(update={**observed, "reason": reason, "responds": responds})
 
-    curves = [
-        _curve(readings, [step for step in rough if step.edge.is_rise is up])
-        for up in (True, False)
-    ]
+    observed["responds"] = True
+    curves = [_curve(readings, rough.steps_of(is_rise=up)) for up in (True, False)]
     limit = max(_SETTLED, *(_SETTLED_SIGMA * curve.noise for curve in curves))
     settle_s = max(_settle_s(curve, limit) for curve in curves)
     if settle_s > _SETTLED_SHARE * length_s:
         reason = f"not calibrated: the readings do not settle within {length_s:.2g} s"
-        return declared.model_copy(update={**observed, "reason": reason, "responds": True})
+        return declared.model_copy(update={**observed, "reason": reason})
 
     span_s = min(_SPAN * settle_s, _SETTLED_SHARE * length_s)
-    steps = [_Step.of(readings, edge, span_s) for edge in edges]
-    observed["noise_w"], update_count = _noise(readings, edges, span_s)
+    pulses = _Pulses.of(readings, edges, span_s)
     read_s = readings.period_s / math.sqrt(12)
     rise_s, fall_s = (
-        np.array([step.delay_s(readings, span_s) for step in steps if step.edge.is_rise is up])
+        np.array([span_s - step.shown_s(readings, span_s) for step in pulses.steps_of(is_rise=up)])
         for up in (True, False)
     )
     later_s = float(fall_s.mean() - rise_s.mean())
     agree = abs(later_s) <= math.hypot(_expanded(rise_s, read_s), _expanded(fall_s, read_s))
     delays_s = np.concatenate((rise_s, fall_s)) if agree else rise_s
     tau_s = float(delays_s.mean())
-    kappas_s = np.array(
-        [step.shown_s(readings, tau_s) for step in steps if agree or step.edge.is_rise]
-    )
+    steps = pulses.steps if agree else pulses.steps_of(is_rise=True)
+    kappas_s = np.array([step.shown_s(readings, tau_s) for step in steps])
     fall_later_s = 0.0 if agree else later_s
     # What is left of the response after the span; and reads find updates at a phase of their own.
     common_s = math.hypot(limit * span_s / math.sqrt(12), read_s if update_s else 0.0)
-
-    share = _train_share(record, readings, steps, settle_s)
-    uncertainty = None
-    if share is not None:
-        train_s = (record.train[-1][1] - record.train[0][0]) / NS_PER_S
-        # Updates are independent; the train may begin and end at any phase of them.
-        each_s = max(update_s, readings.period_s)
-        random_s = math.hypot(
-            noise_w / jump_w * math.sqrt(train_s * each_s),
-            unsure_w / jump_w * train_s,
-            float(jumps_w.std()) / jump_w / math.sqrt(jumps_w.size) * train_s,
-            each_s / math.sqrt(6),
-        )
-        uncertainty = (2 * random_s + len(record.train) * abs(fall_later_s)) / train_s
+    share, share_uncertainty = _train_share(
+        record,
+        readings,
+        pulses,
+        settle_s=settle_s,
+        each_s=max(update_s, readings.period_s),
+        fall_later_s=fall_later_s,
+    )
     return declared.model_copy(
         update={
             **observed,
@@ -194,10 +188,10 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
             "kappa_s": max(0.0, float(kappas_s.mean())),
             "kappa_uncertainty_s": _expanded(kappas_s, read_s, common_s / 2),
             "settle_s": settle_s,
+            "noise_w": pulses.noise_w,
             "fall_later_s": fall_later_s,
             "train_share": share,
-            "train_share_uncertainty": uncertainty,
-            "responds": True,
+            "train_share_uncertainty": share_uncertainty,
         }
     )
 
@@ -357,10 +351,6 @@ class _Step:
         """The rise of power by the load."""
         return (self.after_w - self.before_w) * (1 if self.edge.is_rise else -1)
 
-    def delay_s(self, readings: _Readings, span_s: float) -> float:
-        """Return tau of this edge: the energy by which the readings lag, per jump of power."""
-        return span_s - self.shown_s(readings, span_s)
-
     def shown_s(self, readings: _Readings, until_s: float) -> float:
         """Return the integral of the response up to a time after the edge.
 
@@ -373,16 +363,47 @@ class _Step:
         return (read_j - self.before_w * (to_s - from_s)) / (self.after_w - self.before_w)
 
 
-def _noise(readings: _Readings, edges: Sequence[_Edge], span_s: float) -> tuple[float, int]:
-    """Return the standard deviation of updates ``span_s`` after an edge in W, and their number."""
-    squares, count = 0.0, 0
-    for edge in edges:
-        first, last = np.searchsorted(readings.time_s, (edge.at_s + span_s, edge.after_s))
-        settled_w = readings.value_w[first:last]
-        if settled_w.size > 1:
-            squares += float(settled_w.var()) * settled_w.size
-            count += settled_w.size
-    return math.sqrt(squares / count) if count else 0.0, count
+@dataclass(frozen=True, slots=True)
+class _Pulses:
+    """The steps of all pulses, if power settles ``span_s`` after each of them.
+
+    ``noise_w`` is the standard deviation of a settled update, and ``unsure_w`` that of the jump.
+    """
+
+    steps: Sequence[_Step]
+    noise_w: float
+    jump_w: float
+    unsure_w: float
+
+    @classmethod
+    def of(cls, readings: _Readings, edges: Sequence[_Edge], span_s: float) -> _Pulses:
+        steps = [_Step.of(readings, edge, span_s) for edge in edges]
+        jumps_w = np.array([step.jump_w for step in steps])
+        plateaus = [
+            readings.value_w[
+                slice(*np.searchsorted(readings.time_s, (edge.at_s + span_s, edge.after_s)))
+            ]
+            for edge in edges
+        ]
+        deviations_w = np.concatenate([each - each.mean() for each in plateaus if each.size > 1])
+        noise_w = float(deviations_w.std()) if deviations_w.size else 0.0
+        unsure_w = max(
+            noise_w / math.sqrt(max(1, deviations_w.size)),
+            float(jumps_w.std()) / math.sqrt(jumps_w.size),
+        )
+        return cls(steps, noise_w, float(jumps_w.mean()), unsure_w)
+
+    def steps_of(self, *, is_rise: bool) -> Sequence[_Step]:
+        return [step for step in self.steps if step.edge.is_rise is is_rise]
+
+
+def _rises(readings: _Readings, edges: Sequence[_Edge], noise_w: float, update_s: float) -> bool:
+    """Return whether power in the later half of the pulses is above that before them."""
+    first, middle, last = edges[0], edges[len(edges) // 2], edges[-1]
+    spans_s = np.array([[first.at_s - first.length_s / 2, first.at_s], [middle.at_s, last.after_s]])
+    before_w, amid_w = (np.diff(readings.until(spans_s)) / np.diff(spans_s))[:, 0]
+    count = max(1.0, first.length_s / 2 / max(update_s, readings.period_s))
+    return bool(amid_w - before_w > _RESPONSE_SIGMA * noise_w / math.sqrt(count))
 
 
 def _curve(readings: _Readings, steps: Sequence[_Step]) -> Curve:
@@ -421,19 +442,34 @@ def _expanded(seconds: Floats, read_s: float, common_s: float = 0.0) -> float:
 
 
 def _train_share(
-    record: CalibrationRecord, readings: _Readings, steps: Sequence[_Step], settle_s: float
-) -> float | None:
-    """Return the mean share of the jump that the train shows, less its duty; ``None`` unread."""
+    record: CalibrationRecord,
+    readings: _Readings,
+    pulses: _Pulses,
+    *,
+    settle_s: float,
+    each_s: float,
+    fall_later_s: float,
+) -> tuple[float | None, float | None]:
+    """Return the mean share of the jump that the train shows, less its duty, and its uncertainty.
+
+    Both are ``None`` if the train was not read. ``each_s`` is the time between two updates.
+    """
     if not record.train:
-        return None
+        return None, None
     start_s, last_s = record.train[0][0] / NS_PER_S, record.train[-1][1] / NS_PER_S
-    end_s = last_s + settle_s
+    end_s, train_s = last_s + settle_s, last_s - start_s
     if readings.time_s[-1] < end_s:
-        return None
-    offs_w = [step.before_w if step.edge.is_rise else step.after_w for step in steps]
+        return None, None
     from_s = readings.read_before(start_s)
+    offs_w = [step.before_w if step.edge.is_rise else step.after_w for step in pulses.steps]
     shown_j = float(readings.until(end_s)) - float(readings.until(from_s))
     shown_j -= float(np.mean(offs_w)) * (end_s - from_s)
-    jump_w = float(np.mean([step.jump_w for step in steps]))
     on_s = sum(end_ns - start_ns for start_ns, end_ns in record.train) / NS_PER_S
-    return (shown_j / jump_w - on_s) / (last_s - start_s)
+    # Updates are independent; the train may begin and end at any phase of them.
+    random_s = math.hypot(
+        pulses.noise_w / pulses.jump_w * math.sqrt(train_s * each_s),
+        pulses.unsure_w / pulses.jump_w * train_s,
+        each_s / math.sqrt(6),
+    )
+    unsure_s = 2 * random_s + len(record.train) * abs(fall_later_s)
+    return (shown_j / pulses.jump_w - on_s) / train_s, unsure_s / train_s

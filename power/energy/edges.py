@@ -29,6 +29,8 @@ STEADY_SHARE = 0.01
 """Power that varies by at most this share of itself, beyond noise, is steady."""
 SIGMAS = 3.0
 """Differences within so many standard deviations are noise."""
+AGREE_SIGMAS = 2.0
+"""Energies by two ways agree within so many standard deviations: within their U."""
 WORK_LATE_S = 0.1
 """Work begins and ends up to so long within its edges on a busy host. That is no disagreement
 between the energies of both sides."""
@@ -52,12 +54,14 @@ class Level:
 class Edge:
     """The energy up to a moment in joules, of which only differences have a meaning.
 
-    ``tau_w`` and ``kappa_w`` are its derivatives with respect to the response, which is common to
-    all edges. ``own_j`` is the standard uncertainty of this edge alone. ``jump_w`` is by how much
-    power changes, ``disagreement_j`` by how much the ways differ beyond their uncertainty.
+    ``read_ns`` is up to when readings are in it. ``tau_w`` and ``kappa_w`` are its derivatives with
+    respect to the response, which is common to all edges. ``own_j`` is the standard uncertainty of
+    this edge alone. ``jump_w`` is by how much power changes, ``disagreement_j`` by how much the
+    ways differ beyond their uncertainty.
     """
 
     energy_j: float
+    read_ns: int
     tau_w: float
     kappa_w: float
     own_j: float
@@ -74,6 +78,7 @@ class Edges:
         response: Response,
         *,
         update_s: float,
+        jitter_s: float,
         noise_w: float,
         step_w: float,
         quantum_j: float | None,
@@ -93,9 +98,16 @@ class Edges:
         self.window_s = response.window_s(update_s, read_s)
         self.phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
         if read_s < update_s:  # a change is seen up to a read late
-            self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12))
+            self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12), jitter_s)
+        if quantum_j is not None:  # no power is missed between two counts
+            self.phase_s = 0.0
         self._update_s = update_s
+        # So long before a reading, power does not show in it.
+        self._blind_ns = round(max(0.0, response.tau_s - 4 * response.kappa_s) * NS_PER_S)
         self._settle_ns = round(response.settle_s * NS_PER_S)
+        # A counter's power is a mean since the count before, which must be settled too.
+        counts_s = 0.0 if quantum_j is None else self.spacing_s
+        self._clean_ns = self._settle_ns + round(counts_s * NS_PER_S)
         self._span_ns = max(self._settle_ns, round(STEADY_READS * self.spacing_s * NS_PER_S))
         self._moments_ns = np.unique(np.array(moments_ns, dtype=np.int64))
         self._known: dict[int, Edge] = {}
@@ -131,11 +143,10 @@ class Edges:
             ways.append(middle)
         base_w = min(before.watts, after.watts)
         best = min(ways, key=lambda way: self._total_j(way, base_w))
-        phase_j = self.phase_s * abs(jump_w)
         worst_j = max(self._disagreement_j(best, way, abs(jump_w)) for way in ways)
         return replace(
             best,
-            own_j=math.hypot(best.own_j, phase_j, worst_j / 2),
+            own_j=math.hypot(best.own_j, worst_j / 2),
             jump_w=jump_w,
             disagreement_j=worst_j,
         )
@@ -150,7 +161,7 @@ class Edges:
     def _disagreement_j(self, best: Edge, other: Edge, jump_w: float) -> float:
         """Return by how much two ways differ, 0 within their uncertainty."""
         difference_j = abs(best.energy_j - other.energy_j)
-        allowed_j = SIGMAS * math.hypot(
+        allowed_j = AGREE_SIGMAS * math.hypot(
             best.own_j,
             other.own_j,
             self.response.tau_uncertainty_s * (best.tau_w - other.tau_w),
@@ -173,13 +184,15 @@ class Edges:
         return self._one_sided(after, read_ns, since_s)
 
     def _one_sided(self, level: Level, read_ns: int, since_s: float) -> Edge:
+        # Alike for all phases of the reads, so that the choice of a way does not depend on it.
         own_j = math.hypot(
-            since_s * level.uncertainty_w,
+            (abs(self.response.tau_s) + self._read_s / 2) * level.uncertainty_w,
             self.response.settle_s * level.change_w,
             self._counted_j(level.watts),
         )
         return Edge(
             energy_j=self.joules(read_ns) + level.watts * since_s,
+            read_ns=read_ns,
             tau_w=level.watts,
             kappa_w=0.0,
             own_j=own_j,
@@ -206,6 +219,7 @@ class Edges:
         )
         return Edge(
             energy_j=float(joules[0]) - self.response.kappa_s * jump_w,
+            read_ns=late_ns,
             tau_w=float(joules[1] - joules[0]) / self.spacing_s,
             kappa_w=-jump_w,
             own_j=own_j,
@@ -217,13 +231,16 @@ class Edges:
         at = int(np.searchsorted(self._moments_ns, time_ns)) - 1
         clean_ns = time_ns - self._span_ns
         if at >= 0:
-            settled_ns = int(self._moments_ns[at]) + self._settle_ns
+            settled_ns = int(self._moments_ns[at]) + self._clean_ns
             clean_ns = max(clean_ns, min(settled_ns, time_ns - self._span_ns // 2))
-        return self._level(clean_ns, time_ns, is_near_last=True)
+        level = self._level(clean_ns, time_ns, is_near_last=True)
+        if level is not None and at >= 0 and self._moments_ns[at] > time_ns - self._blind_ns:
+            return replace(level, is_steady=False)  # a jump there would not show yet
+        return level
 
     def _after(self, time_ns: int) -> Level | None:
         """Return power behind a moment, by settled readings that no later edge reaches."""
-        start_ns = time_ns + self._settle_ns
+        start_ns = time_ns + self._clean_ns
         at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
         end_ns = start_ns + self._span_ns
         if at < self._moments_ns.size:

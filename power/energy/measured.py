@@ -112,6 +112,7 @@ class MeasuredPower:
             whole,
             Response.of(sensor),
             update_s=sensor.update_s,
+            jitter_s=sensor.jitter_s,
             noise_w=sensor.noise_w,
             step_w=sensor.step_w,
             quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
@@ -189,11 +190,13 @@ class MeasuredPower:
 
     def noise_j(self, windows: Sequence[Window], mean_w: float) -> float:
         """Return the standard uncertainty of an energy by noise, sampling and rounding."""
-        if self.noise is None or self.sensor is None:
+        if self.noise is None or self.sensor is None or self.edges is None:
             return 0.0
         seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
         rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * seconds
-        return math.hypot(math.sqrt(self.noise.variance_j2(windows, mean_w)), rounded_j)
+        at = self.edges.at
+        read = [(at(start_ns).read_ns, at(end_ns).read_ns) for start_ns, end_ns in windows]
+        return math.hypot(math.sqrt(self.noise.variance_j2(read, mean_w)), rounded_j)
 
     def uncertainty(
         self,

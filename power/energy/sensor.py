@@ -13,6 +13,7 @@ import numpy as np
 from wattload.core.power import Boxcar, Counter, Instant, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
+from wattload.power.energy.calibration import calibrate
 from wattload.power.energy.integration import COVERAGE_FACTOR, Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import declared_response
@@ -23,8 +24,8 @@ CHANGES_MIN = 8
 NEW_READS = 1.5
 """Readings that change after fewer reads than this are new at every read."""
 TAU_SHARE = 0.1
-"""The standard uncertainty of a delay that was not calibrated, as a share of window and update: a
-meter's filter is seldom described better. A lag that is declared is taken as it is."""
+"""The standard uncertainty of a delay that was not calibrated, as a share of window and update: an
+RC filter before a mean, which few data sheets mention, delays by so much."""
 NOT_CALIBRATED = "it was not calibrated"
 
 
@@ -41,8 +42,6 @@ def sensor_record(
     reason = NOT_CALIBRATED
     for record in reversed(calibrations):
         if (record.source, record.device) == (facts.name, facts.device):
-            from wattload.power.energy.calibration import calibrate
-
             found = calibrate(record, facts)
             if found.basis == "calibrated":
                 return found

@@ -73,7 +73,7 @@ class Noise:
         self._noise_w, self._idle_w = noise_w, idle_w
 
     def variance_j2(self, windows: Iterable[Window], mean_w: float) -> float:
-        """Return the variance of the energy of some windows of ``mean_w`` in J^2."""
+        """Return the variance of the energy of readings in some windows of ``mean_w`` in J^2."""
         count, squares, products, seconds = 0, 0.0, 0.0, 0.0
         for start_ns, end_ns in windows:
             seconds += (end_ns - start_ns) / NS_PER_S
@@ -91,9 +91,8 @@ class Noise:
         scale = max(1.0, mean_w / self._idle_w) if self._idle_w else 1.0
         read_w2 = min(white_w2, quiet_w2 * scale**2)
         random_w2 = self._missed * white_w2 + (1 - self._missed) * read_w2
-        steps_w2 = max(0.0, square_w2 - 2 * opposed_w2)
-        updates = seconds / self._spacing_s
-        return updates * (random_w2 * self._spacing_s**2 + steps_w2 * self._phase_s**2)
+        steps_w2 = max(0.0, squares - 2 * count * opposed_w2)
+        return seconds * self._spacing_s * random_w2 + steps_w2 * self._phase_s**2
 
 
 def stated_parts(

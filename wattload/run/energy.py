@@ -119,7 +119,7 @@ class Measured:
             sources=opened.sources,
             states=(finished or opened).states,
             own=finished.own_energies if finished else (),
-            calibrations=(),
+            calibrations=report.calibrations,
             samplers=() if cost is None else (cost,),
             restarted=_restarted(
                 (each.serial, _power_cycles(each), _power_cycles(finished.controllers.get(name)))

@@ -10,19 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from wattload.core.errors import DataError, PowerError
+from wattload.core.errors import DataError, PowerError, WattloadError
 from wattload.core.power import Boxcar, Scope, SourceFacts
-from wattload.core.record.energy import PowerStateRecord
+from wattload.core.record.energy import CalibrationRecord, PowerStateRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
+from wattload.power.control.calibrations import CalibrationCache
 from wattload.power.control.undo import recover_changes
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
-from wattload.power.sampler.samples import LatestReadings, samples_of_host
+from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import REST_PHASE, PhaseRecorder
+from wattload.run.pulses import (
+    KnownLoad,
+    calibration_key,
+    calibration_records,
+    load_drives,
+    plan_pulses,
+)
 
 QUIET_PHASE, IDLE_PHASE = "quiet", "idle"
+CALIBRATION_PHASE = "calibration"
 IDLE_AFTER_PHASE, QUIET_AFTER_PHASE = "idle_after", "quiet_after"
 LEAD_S = 2.0
 """Seconds of a trace needed before the first and after the last phase, for their edges."""
@@ -128,7 +137,8 @@ class PowerReport:
     """The power report of a host's leader: the sampler's replies, or why there are none.
 
     ``devices`` are all drives under the targets, sampled or not. ``samples_file`` is the sampler's
-    file, even if the sampler was lost.
+    file, even if the sampler was lost. ``not_calibrated`` is why this run made no calibration that
+    it was to make.
     """
 
     host: str
@@ -138,6 +148,8 @@ class PowerReport:
     lost: str | None
     samples_file: str | None
     times: IdleTimes
+    calibrations: tuple[CalibrationRecord, ...] = ()
+    not_calibrated: str = ""
 
 
 class PowerSession:
@@ -179,6 +191,9 @@ class PowerSession:
             default=0.0,
         )
         self._idle_end_ns: int | None = None
+        self._load: KnownLoad | None = None
+        self._pulsed: tuple[SourceFacts, ...] = ()
+        self._not_calibrated = ""
 
     @classmethod
     def open(
@@ -252,19 +267,50 @@ class PowerSession:
         self._client.start()
         recorder.progress.power = LatestReadings(lambda: self._samples, self._measuring)
         self._wait_quietly(QUIET_PHASE, recorder)
+        start_ns = time.monotonic_ns()
         if self._calibrates:
             self._calibrate(recorder, data_files)
-        if self._times.idle_s:
-            with recorder.phase(IDLE_PHASE, timed=False, expected_s=self._times.idle_s):
-                time.sleep(self._times.idle_s)
+        idle_s = self._times.idle_s - (time.monotonic_ns() - start_ns) / NS_PER_S
+        if idle_s > 0:
+            with recorder.phase(IDLE_PHASE, timed=False, expected_s=idle_s):
+                time.sleep(idle_s)
         if self._has_sensor:
             time.sleep(max(0.0, LEAD_S - self._times.idle_s))
 
     def _calibrate(self, recorder: PhaseRecorder, data_files: Sequence[Path]) -> None:
         """Calibrate the meters of the drives under ``data_files`` by a known load.
 
-        The quiet baseline is over, sampling runs, and the idle baseline follows.
+        The quiet baseline is over, sampling runs, and the idle baseline follows. A calibration that
+        can't be made does not fail the run.
         """
+        plan = plan_pulses(self._measuring, data_files, idle_s=self._times.idle_s)
+        if isinstance(plan, str):
+            self._not_calibrated = plan
+            return
+        self._pulsed = plan.sources
+        with recorder.phase(CALIBRATION_PHASE, timed=False, expected_s=plan.seconds):
+            try:
+                self._load = load_drives(plan, data_files)
+            except (OSError, WattloadError) as error:
+                self._not_calibrated = f"the drive could not be loaded: {error}"
+
+    def _calibrations(self) -> tuple[CalibrationRecord, ...]:
+        """Return the calibrations of the drives' meters: this run's own, or else earlier ones."""
+        cache = CalibrationCache()
+        keys = {facts: calibration_key(facts, self._opened) for facts in self._measuring}
+        if self._load is None or self._samples is None:
+            found = (cache.find(key) for facts, key in keys.items() if not facts.is_of_another_run)
+            return tuple(record for record in found if record is not None)
+        own = calibration_records(
+            self._load,
+            read_samples(self._samples, since_ns=self._load.origin_ns),
+            {facts: keys[facts] for facts in self._pulsed},
+            host=self._opened.host,
+            run_id=self._folder.name,
+        )
+        for record in own:
+            cache.store(record)
+        return own
 
     def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:
         """Leave the drives alone behind the job, which ended at ``job_end_ns``.
@@ -312,6 +358,8 @@ class PowerSession:
             lost=lost,
             samples_file=samples.name if samples is not None else None,
             times=self._times,
+            calibrations=self._calibrations(),
+            not_calibrated=self._not_calibrated,
         )
 
     def _stage_log(self) -> None:

@@ -225,12 +225,19 @@ def test_meter_that_aliases_fails_the_train() -> None:
     assert train_error(found) > 5
 
 
-def test_constant_readings_do_not_respond() -> None:
-    record = recorded(np.zeros_like, seed=1, noise_w=0)
+def test_constant_readings_show_nothing() -> None:
+    record = recorded(np.ones_like, seed=1, noise_w=0)
     found = calibrate(record, facts_of(Instant()))
     assert found.basis == "declared"
-    assert found.responds is False
-    assert "do not respond" in found.reason
+    assert found.responds is None
+    assert "hardly change" in found.reason
+
+
+def test_slow_mean_is_not_taken_for_that_of_another_drive() -> None:
+    record = recorded(lambda power: mean(power, 15.0), seed=1)
+    found = calibrate(record, facts_of(Instant()))
+    assert found.basis == "declared"
+    assert found.responds is not False
 
 
 def test_readings_of_another_drive_do_not_respond() -> None:
