@@ -125,9 +125,10 @@ class Edges:
     def _edge(self, time_ns: int) -> Edge:
         before, after = self._before(time_ns), self._after(time_ns)
         if before is None or after is None:
-            only = before or after
-            level = only or Level(watts=0.0, uncertainty_w=0.0, change_w=0.0, is_steady=False)
-            return self._left(time_ns, level) if after is None else self._right(time_ns, level)
+            nothing = Level(watts=0.0, uncertainty_w=0.0, change_w=0.0, is_steady=False)
+            if after is None:
+                return self._left(time_ns, before or nothing)
+            return self._right(time_ns, after)
         ways = [
             *([self._left(time_ns, before)] if before.is_steady else ()),
             *([self._right(time_ns, after)] if after.is_steady else ()),
@@ -152,9 +153,11 @@ class Edges:
         )
 
     def _total_j(self, way: Edge, base_w: float) -> float:
+        # Work that begins late or ends early does not show, so the side at less power is safer.
+        late_s = math.hypot(self.response.tau_uncertainty_s, WORK_LATE_S)
         return math.hypot(
             way.own_j,
-            self.response.tau_uncertainty_s * (way.tau_w - base_w),
+            late_s * (way.tau_w - base_w),
             self.response.kappa_uncertainty_s * way.kappa_w,
         )
 
@@ -188,7 +191,7 @@ class Edges:
         own_j = math.hypot(
             (abs(self.response.tau_s) + self._read_s / 2) * level.uncertainty_w,
             self.response.settle_s * level.change_w,
-            self._counted_j(level.watts),
+            self.counted_j(level.watts),
         )
         return Edge(
             energy_j=self.joules(read_ns) + level.watts * since_s,
@@ -199,7 +202,7 @@ class Edges:
             jump_w=0.0,
         )
 
-    def _counted_j(self, watts: float) -> float:
+    def counted_j(self, watts: float) -> float:
         """Return the standard uncertainty of a count: of its step and of when it was updated."""
         if self._quantum_j is None:
             return 0.0
@@ -264,7 +267,7 @@ class Edges:
         trend_w = abs(float(watts[:half].mean()) - float(watts[half:].mean())) if half else 0.0
         noise_w = math.hypot(self._noise_w, self._step_w / math.sqrt(12))
         if self._quantum_j is not None:  # the mean power between two counts
-            noise_w = math.hypot(noise_w, self._counted_j(mean_w) * math.sqrt(2) / self._read_s)
+            noise_w = math.hypot(noise_w, self.counted_j(mean_w) * math.sqrt(2) / self._read_s)
         trend_w = max(0.0, trend_w - SIGMAS * noise_w * math.sqrt(4 / updates))
         spread_w2 = float(watts.var()) - noise_w**2 * (1 + SIGMAS * math.sqrt(2 / updates))
         unsteady_w = math.hypot(trend_w, math.sqrt(max(spread_w2, 0.0)))

@@ -130,9 +130,13 @@ class MeasuredPower:
         noise = None
         if not isinstance(facts.sensor, Counter):
             idle_w = None if times.before is None else _mean_w(whole, times.before)
+            time_ns, watts = whole.end_ns, whole.end_w
+            if stride > 1:
+                is_new = np.diff(watts, prepend=np.nan) != 0
+                time_ns, watts = time_ns[is_new], watts[is_new]
             noise = Noise(
-                whole.end_ns[::stride],
-                whole.end_w[::stride],
+                time_ns,
+                watts,
                 spacing_s=edges.spacing_s,
                 window_s=edges.window_s,
                 phase_s=edges.phase_s,
@@ -174,7 +178,8 @@ class MeasuredPower:
         if covered_s < 0.5 * seconds or seconds <= 0:
             return None
         watts = _mean_w(self.edges.profile, inside)
-        return Idle(watts=watts, uncertainty_w=self.noise_j([inside], watts) / seconds)
+        noise_j = self.noise_j([inside], watts) + math.sqrt(2) * self.edges.counted_j(watts)
+        return Idle(watts=watts, uncertainty_w=noise_j / seconds)
 
     def idle_at_end(self, rest: Window) -> Idle | None:
         """Return the power at the end of a rest."""

@@ -39,13 +39,13 @@ def sensor_record(
 
     ``quiet`` are the times without work, whose readings show the noise.
     """
-    reason = NOT_CALIBRATED
+    reason, responds = NOT_CALIBRATED, None
     for record in reversed(calibrations):
         if (record.source, record.device) == (facts.name, facts.device):
             found = calibrate(record, facts)
             if found.basis == "calibrated":
                 return found
-            reason = found.reason or reason
+            reason, responds = found.reason or reason, found.responds
     update_s, jitter_s = updates(facts, profile.end_ns, profile.end_w)
     # The profile of a counter begins at reads that see a change, which is at most a read late.
     held_s = min(update_s, facts.period_s) if isinstance(facts.sensor, Counter) else update_s
@@ -64,6 +64,7 @@ def sensor_record(
         jitter_s=jitter_s,
         noise_w=noise_w,
         step_w=_step_w(facts, profile.end_w),
+        responds=responds,
         declared_tau_s=response.tau_s,
     )
 

@@ -63,11 +63,11 @@ class Noise:
         noise_w: float,
         idle_w: float | None,
     ) -> None:
-        """Prepare the sums of all readings, ``spacing_s`` apart."""
+        """Prepare the sums of all new readings, which are ``spacing_s`` apart."""
         self._time_ns = time_ns
-        change_w = np.diff(watts)
+        change_w = np.diff(watts, prepend=watts[:1])
         self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
-        self._products = np.concatenate(([0.0], np.cumsum(change_w[1:] * change_w[:-1])))
+        self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
         self._spacing_s, self._phase_s = spacing_s, phase_s
         self._missed = max(0.0, 1 - window_s / spacing_s) if spacing_s else 0.0
         self._noise_w, self._idle_w = noise_w, idle_w
@@ -77,12 +77,10 @@ class Noise:
         count, squares, products, seconds = 0, 0.0, 0.0, 0.0
         for start_ns, end_ns in windows:
             seconds += (end_ns - start_ns) / NS_PER_S
-            first, last = np.searchsorted(self._time_ns, (start_ns, end_ns)).tolist()
-            last = min(last, self._squares.size) - 1
-            if last > first:
-                count += last - first
-                squares += float(self._squares[last] - self._squares[first])
-                products += float(self._products[last - 1] - self._products[first])
+            first, last = np.searchsorted(self._time_ns, (start_ns, end_ns), "right").tolist()
+            count += last - first
+            squares += float(self._squares[last] - self._squares[first])
+            products += float(self._products[last] - self._products[min(first + 1, last)])
         quiet_w2 = self._noise_w**2
         if not count or not self._spacing_s:
             return seconds * self._spacing_s * quiet_w2
