@@ -28,7 +28,7 @@ PULSE_MIN_S = 2.0
 LONGEST_S = 60.0
 """A calibration that would take longer is not made: the sensor is too slow."""
 
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_GOLDEN = ((math.sqrt(5) - 1) / 2, (3 - math.sqrt(5)) / 2)
 TRAIN_S = 5.0
 _TRAIN_HZ = 5.0
 _TRAIN_DUTY = 0.5
@@ -73,7 +73,9 @@ def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
     ``update_s`` (> 0) beyond a multiple of it: edges meet the update clock at many phases.
     """
     base_s = max(PULSE_MIN_S, 2 * (window_s + update_s))
-    length_s = update_s * (max(0, math.ceil(base_s / update_s - _GOLDEN)) + _GOLDEN)
+    length_s = min(
+        update_s * (max(0, math.ceil(base_s / update_s - part)) + part) for part in _GOLDEN
+    )
     pulses = tuple(
         ((2 * number + 1) * length_s, (2 * number + 2) * length_s) for number in range(PULSE_COUNT)
     )
