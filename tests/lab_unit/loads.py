@@ -102,13 +102,14 @@ def record(
     bounds = {each.index: each for each in identify_controller(admin).power_states}
     begun_ns = bench.now_ns
     start_ns = begun_ns + round(LEAD_S * NS)
-    end_ns = start_ns + round(seconds * NS)
+    end_ns = last_ns = start_ns + round(seconds * NS)
     samples: list[Sample] = []
     due_ns = begun_ns
     while bench.now_ns < end_ns + (REST_S + LEAD_S + SETTLE_S) * NS:
-        works = start_ns <= bench.now_ns < end_ns
+        works = start_ns <= bench.now_ns < last_ns
         _feed(bench, load((bench.now_ns - start_ns) / NS) if works else "idle")
         bench.wait(STEP_S)
+        end_ns = max([last_ns, *bench.finished_ns[-1:]])  # the job ends with its last operation
         if bench.now_ns >= due_ns:
             now_state = read_power_state(admin)
             watts = read_smart(admin).interval_power_w
