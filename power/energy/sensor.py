@@ -26,6 +26,9 @@ NEW_READS = 1.5
 TAU_SHARE = 0.1
 """The standard uncertainty of a delay that was not calibrated, as a share of window and update: an
 RC filter before a mean, which few data sheets mention, delays by so much."""
+SLIDE = 3.0
+"""Two readings of a sliding mean differ by at most the range times their distance over the window,
+and by this many times that with late reads."""
 NOT_CALIBRATED = "it was not calibrated"
 
 
@@ -81,9 +84,13 @@ def updates(facts: SourceFacts, time_ns: Times, watts: Values) -> tuple[float, f
     if isinstance(sensor, Boxcar) and sensor.update_period_s is not None:
         return sensor.update_period_s, 0.0
     changed = np.flatnonzero(np.diff(watts)) + 1
-    if changed.size < CHANGES_MIN:
-        return 0.0, 0.0
     read_s = usual_s(time_ns)
+    if changed.size < CHANGES_MIN:
+        # Power is flat but for a few steps: does a mean slide over them, or jump to the next one?
+        window_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
+        jump_w = float(np.abs(np.diff(watts)).max(initial=0.0))
+        slides = jump_w * window_s <= SLIDE * read_s * float(np.ptp(watts)) if watts.size else True
+        return (0.0, 0.0) if slides else (window_s, 0.0)
     between_s = np.diff(time_ns[changed]) / NS_PER_S
     median_s, short_s = np.quantile(between_s, (0.5, 0.25))
     if short_s < NEW_READS * read_s:
