@@ -274,7 +274,7 @@ SLACK_W, SLACK_S = 1e-4, 1e-3
 FIT_SHARE = 0.01
 """A share of what such a fit finds besides energies."""
 
-RECOMPUTED = ("choice", "idle_s", "tail_s", "sources", "idle", "polling", "throttling", "written")
+RECOMPUTED = ("choice", "idle_s", "rest_s", "sources", "idle", "polling", "throttling", "written")
 """The parts of the section that follow from the samples, besides the energies."""
 
 

@@ -7,7 +7,15 @@ from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 
-from wattload.core.checks.verdicts import CERTAIN, SIGMAS, meter_of, of_host, of_meter, unknown
+from wattload.core.checks.verdicts import (
+    CERTAIN,
+    SIGMAS,
+    judged,
+    meter_of,
+    of_host,
+    of_meter,
+    unknown,
+)
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.energy import EnergyRecord, HostPower, PowerStatistics
 from wattload.core.record.host import HostRecord
@@ -238,6 +246,62 @@ def _interval_s(window: PhaseWindow) -> float:
     return window.active_s / len(window.intervals)
 
 
+def energy_remarks(record: RunRecord) -> Sequence[Check]:
+    """Warn of what widened the uncertainty of an energy, per chosen source, each thing once."""
+    groups: defaultdict[Meter, list[EnergyRecord]] = defaultdict(list)
+    for energy in record.power.energy:
+        if energy.chosen and energy.evidence in MEASURING and energy.energy_j is not None:
+            groups[meter_of(energy)].append(energy)
+    return [_remarks(record, group) for group in groups.values()]
+
+
+def _remarks(record: RunRecord, group: Sequence[EnergyRecord]) -> Check:
+    first = group[0]
+    phases: defaultdict[str, list[str]] = defaultdict(list)
+    for energy in group:
+        for remark in energy.remarks:
+            phases[remark].append(energy.phase)
+    found = [f"{remark} ({', '.join(names)})" for remark, names in phases.items()]
+    check = judged(
+        f"energy_remarks_{first.device}_{first.source}{of_host(record, first.host)}",
+        f"The uncertainty of energies by {first.source} allows for the following: "
+        f"{'; '.join(found)}"
+        if found
+        else f"Nothing unusual widened the uncertainty of energies by {first.source}",
+        "",
+        holds=not found,
+        figures={},
+    )
+    return of_meter(first.scope, check, meter_of(first))
+
+
+def energy_tail(record: RunRecord) -> Sequence[Check]:
+    """Warn of a drive that had not returned to idle power at the end of its rest."""
+    return [
+        _tail(record, energy, energy.work_j)
+        for energy in record.power.energy
+        if energy.chosen and energy.scope is Scope.DRIVE and energy.work_j is not None
+    ]
+
+
+def _tail(record: RunRecord, energy: EnergyRecord, work_j: float) -> Check:
+    seconds = f"{record.power.rest_s or energy.rest_s:g} s after the job"
+    sentence = f"The drive had returned to idle power {seconds}"
+    if energy.is_at_least:
+        sentence = (
+            f"The drive had not returned to idle power {seconds}: its energy for the work is at "
+            f"least {work_j:.6g} J"
+        )
+    return judged(
+        f"energy_tail_{energy.phase}_{energy.device}_{energy.source}"
+        + of_host(record, energy.host),
+        sentence,
+        "",
+        holds=not energy.is_at_least,
+        figures={"work_j": work_j, "tail_j": energy.tail_j},
+    )
+
+
 def power_statistics(record: RunRecord) -> Sequence[Check]:
     """Compare the peaks of each phase's readings with each other and with its mean by the model.
 
@@ -258,7 +322,6 @@ def _statistics(record: RunRecord, energy: EnergyRecord, found: PowerStatistics)
     peaks = [
         (length_s, watts)
         for length_s, watts in (
-            (1e-4, found.peak_100us_w),
             (0.1, found.peak_100ms_w),
             (1.0, found.peak_1s_w),
         )

@@ -9,28 +9,31 @@ from itertools import combinations
 
 from wattload.core.checks.verdicts import (
     CERTAIN,
-    SIGMAS,
     judged,
     meter_of,
     of_host,
     of_meter,
     unknown,
 )
-from wattload.core.power import MEASURING, Boxcar, Counter, Evidence, Instant, Scope, SourceFacts
-from wattload.core.record.energy import (
-    LAG_ALLOWED_S,
-    WINDOW_SHARE,
-    EnergyRecord,
-    PowerSourceRecord,
-    SensorRecord,
+from wattload.core.power import (
+    MEASURING,
+    Boxcar,
+    Evidence,
+    Instant,
+    Integral,
+    Scope,
+    SourceFacts,
 )
+from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerFacts, ControllerRecord
-from wattload.core.units import J_PER_WH, NS_PER_S
+from wattload.core.units import J_PER_WH, NS_PER_S, format_percent
 
 AGREE_SHARE = 0.01
 """Two sources agree within this share of the energy, or within their stated uncertainty."""
+OWN_SHARE = 0.02
+"""The same for the energy that a drive integrates itself, and that of its reported power."""
 DIFFER_SHARE = 0.05
 """Beyond this share, two sources of one device do not measure the same thing."""
 
@@ -43,8 +46,11 @@ FINE_W = 0.1
 def energy_cross_check(record: RunRecord) -> Sequence[Check]:
     """Compare the whole run's energy from several sources of one device.
 
-    Two sources of equal evidence that are far apart, beyond three sigmas, fail the run: one of them
-    is wrong. A drive that disagrees with a meter, or only estimates, is a warning.
+    Two sources agree within 1 % or both their uncertainties. If they are of equal evidence, and far
+    apart, beyond three sigmas, they fail the run: one of them is wrong. A drive that disagrees with
+    a meter, or only estimates, is a warning. So is a drive that disagrees with itself: the energy
+    that it integrates over the run (NVMe feature 25h) and the integral of the power that it reports
+    are counted apart, and agree within 2 %.
     """
     groups: defaultdict[tuple[str, str, Scope, int, int], list[EnergyRecord]] = defaultdict(list)
     for energy in record.power.whole_run:
@@ -75,17 +81,36 @@ def _pairs(record: RunRecord, group: Sequence[EnergyRecord]) -> Iterator[Check]:
             silent = one if one.energy_j is None else other
             yield unknown(name, f"{silent.source} has no figure: {silent.missing['energy_j']}.")
         else:
-            yield _pair(name, one, other, one.energy_j, other.energy_j)
+            own = _is_integral(record, one) or _is_integral(record, other)
+            yield _pair(name, one, other, one.energy_j, other.energy_j, by_integral=own)
 
 
-def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other_j: float) -> Check:
+def _is_integral(record: RunRecord, energy: EnergyRecord) -> bool:
+    """Return whether the device itself integrated an energy."""
+    return any(
+        isinstance(source.facts.sensor, Integral)
+        for source in record.power.sources
+        if source.facts is not None
+        if (source.host, source.facts.name, source.facts.device) == meter_of(energy)
+    )
+
+
+def _pair(
+    name: str,
+    one: EnergyRecord,
+    other: EnergyRecord,
+    one_j: float,
+    other_j: float,
+    *,
+    by_integral: bool,
+) -> Check:
     stated_j = math.hypot(*one.uncertainty_parts_j.values(), *other.uncertainty_parts_j.values())
     most_j = max(abs(one_j), abs(other_j))
-    allowed_j = max(stated_j, AGREE_SHARE * most_j)
+    allowed_j = max(stated_j, (OWN_SHARE if by_integral else AGREE_SHARE) * most_j)
     apart_j = abs(one_j - other_j)
     worst: Verdict = "warn"
-    same_evidence = one.evidence is other.evidence and one.evidence is not Evidence.ESTIMATED
-    if same_evidence and apart_j > max(CERTAIN * stated_j, DIFFER_SHARE * most_j):
+    is_equal = one.evidence is other.evidence and one.evidence is not Evidence.ESTIMATED
+    if is_equal and not by_integral and apart_j > max(CERTAIN * stated_j, DIFFER_SHARE * most_j):
         worst = "fail"
     check = judged(
         name,
@@ -99,112 +124,108 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
     return of_meter(one.scope, check, meter_of(one), meter_of(other))
 
 
-def sensor_model(record: RunRecord) -> Sequence[Check]:
-    """Compare each declared sensor with the one found in its readings.
+def sensor_calibrated(record: RunRecord) -> Sequence[Check]:
+    """Compare the delay of each sensor of a drive with its calibration by a known load.
 
-    Energies use the sensor found. So if it differs from the declared one, the check of a chosen
-    source fails, but its energy is still compared. If no sensor explains the readings of a chosen
-    source, the failure is mandatory, and the run's energy is not compared. A difference within
-    three sigmas only warns; where the readings are unexplained, that check is not made and the
-    energy is not compared. For sources that are chosen in no phase, all are warnings. I/O figures
-    are always compared.
+    Energies use the calibrated delay, so a sensor that differs from the declared one is a warning:
+    beyond three sigmas, and by more than 1 % of the energy of a phase. So is one that a fast train
+    of pulses showed to alias or to be not linear. A source whose readings ignored the load that
+    another source of the drive followed can't be of this drive: that fails the run.
     """
-    chosen = {(each.host, each.source, each.device) for each in record.power.energy if each.chosen}
+    followed = {
+        (source.host, source.device)
+        for source in record.power.sources
+        if source.sensor is not None and source.sensor.responds
+    }
     return [
-        _sensor(
+        _calibrated(
             record,
             source,
-            source.facts,
-            source.found,
-            is_chosen=(source.host, source.facts.name, source.facts.device) in chosen,
+            source.sensor,
+            is_followed=(source.host, source.device) in followed,
         )
         for source in record.power.sources
-        if source.facts is not None and source.found is not None
+        if source.sensor is not None and source.facts is not None
+        if source.facts.scope is Scope.DRIVE
     ]
 
 
-def _sensor(
-    record: RunRecord,
-    source: PowerSourceRecord,
-    facts: SourceFacts,
-    found: SensorRecord,
-    *,
-    is_chosen: bool,
+def _calibrated(
+    record: RunRecord, source: PowerSourceRecord, sensor: SensorRecord, *, is_followed: bool
 ) -> Check:
-    verdict: Verdict = "pass"
-    if not (found.is_explained and found.is_as_declared):
-        verdict = "fail" if is_chosen and _is_certain(facts, found) else "warn"
-    late = f"{found.lag_s:.2f} ± {found.lag_uncertainty_s:.2f} s late"
-    reads = "but reads" if not found.is_declared else "and reads"
-    if not found.is_explained:
-        remark = (
-            f", but around the beginnings and ends of work they differ from it by "
-            f"{found.edge_residual_w:.3g} W, elsewhere by {found.residual_w:.3g} W: no sensor "
-            "explains them"
+    """Judge one sensor; ``is_followed`` is whether another one of the device responded."""
+    name = f"sensor_calibrated_{source.device}_{source.name}{of_host(record, source.host)}"
+    figures = {
+        "tau_s": sensor.tau_s,
+        "tau_uncertainty_s": sensor.tau_uncertainty_s,
+        "declared_tau_s": sensor.declared_tau_s,
+        "train_share": sensor.train_share,
+    }
+    if sensor.responds is False and is_followed:
+        return Check(
+            name=name,
+            verdict="fail",
+            mandatory=True,
+            sentence=f"{source.name} did not respond to a known load of {source.device} that "
+            "another source followed: it measures something else.",
+            figures=figures,
         )
-        if is_chosen and verdict == "warn":
-            verdict = "not_checked"
-            remark += ", but its lag is too uncertain to be sure"
-    elif not found.is_known:
-        verdict, remark = "not_checked", "; power changed too little to show its lag"
-    elif verdict != "pass":
-        remark = "; its energy allows for this"
-        if found.is_declared:
-            late = f"but {late} (declared: 0 s)"
-    else:
-        remark = ""
-    check = Check(
-        name=f"sensor_model_{source.device}_{source.name}{of_host(record, source.host)}",
-        verdict=verdict,
-        mandatory=is_chosen and not found.is_explained,
-        sentence=(
-            f"{source.name} is declared as {_sensor_text(facts.sensor)} {reads} like "
-            f"{_SHAPES[found.shape].format(found.window_s)}"
-            f"{', ' + late if found.is_known else ''}{remark}."
-        ),
-        figures={
-            "lag_s": found.lag_s,
-            "lag_uncertainty_s": found.lag_uncertainty_s,
-            "window_s": found.window_s,
-            "window_uncertainty_s": found.window_uncertainty_s,
-            "edge_residual_w": found.edge_residual_w,
-            "residual_w": found.residual_w,
-        },
-    )
-    return of_meter(facts.scope, check, (source.host, facts.name, facts.device))
-
-
-def _is_certain(facts: SourceFacts, found: SensorRecord) -> bool:
-    """Return whether a sensor differs from the declared one by more than three sigmas.
-
-    Its shape was only taken as another one if the readings are far likelier with that.
-    """
-    sensor = facts.sensor
-    shape = "mean" if isinstance(sensor, Counter) else sensor.kind
-    declared_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
-    apart_s = abs(found.window_s - declared_s) - CERTAIN * found.window_uncertainty_s
-    late_s = found.lag_s - CERTAIN * found.lag_uncertainty_s
-    is_misfit = 0 < SIGMAS * found.residual_w < (found.edge_residual_w or 0.0)
-    return (
-        found.shape != shape
-        or (not found.is_explained and is_misfit)
-        or (not found.is_declared and apart_s > WINDOW_SHARE * declared_s)
-        or (found.is_known and late_s > LAG_ALLOWED_S)
+    if sensor.basis != "calibrated":
+        sentence = (
+            f"{source.name} has a delay of {sensor.tau_s:.2f} s as declared: {sensor.reason}."
+        )
+        return unknown(name, sentence, figures=figures)
+    faults = [*_train_fault(sensor), *_delay_fault(record, source, sensor)]
+    return judged(
+        name,
+        f"{source.name} is {sensor.tau_s:.2f} ± {sensor.tau_uncertainty_s:.2f} s late by its "
+        "calibration, which its energies use",
+        f"; {'; '.join(faults)}",
+        holds=not faults,
+        figures=figures,
     )
 
 
-_SHAPES = {
-    "instant": "the power of the moment",
-    "boxcar": "a mean over {:.2f} s",
-    "rc": "a filter of {:.2f} s",
-    "mean": "a counter",
-}
+def _train_fault(sensor: SensorRecord) -> Iterator[str]:
+    if sensor.is_aliasing:
+        yield (
+            f"its mean of a fast train of pulses is {format_percent(abs(sensor.train_share or 0))} "
+            "of their height wrong: the meter aliases or is not linear, and U is the range of its "
+            "readings"
+        )
 
 
-def _sensor_text(sensor: object) -> str:
-    if isinstance(sensor, Boxcar):
-        return _SHAPES["boxcar"].format(sensor.window_s)
-    return _SHAPES["mean" if isinstance(sensor, Counter) else "instant"]
+def _delay_fault(
+    record: RunRecord, source: PowerSourceRecord, sensor: SensorRecord
+) -> Iterator[str]:
+    """Yield how a calibrated delay differs from the declared one, if energies show it."""
+    if sensor.declared_tau_s is None:
+        return
+    apart_s = abs(sensor.tau_s - sensor.declared_tau_s)
+    share = max(
+        (_moved_share(record, each, apart_s) for each in _energies(record, source)), default=0
+    )
+    if apart_s > CERTAIN * sensor.tau_uncertainty_s and share > AGREE_SHARE:
+        yield (
+            f"{sensor.declared_tau_s:.2f} s were declared, which can be "
+            f"{format_percent(share)} of a phase's energy"
+        )
+
+
+def _energies(record: RunRecord, source: PowerSourceRecord) -> Iterator[EnergyRecord]:
+    key = (source.host, source.name, source.device)
+    yield from (each for each in record.power.energy if meter_of(each) == key and each.energy_j)
+
+
+def _moved_share(record: RunRecord, energy: EnergyRecord, delay_s: float) -> float:
+    """Return the share of a phase's energy that a delay moves over the ends of its intervals."""
+    window = next(
+        (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+    )
+    if window is None or not energy.energy_j or energy.mean_w is None:
+        return 0.0
+    jump_w = abs(energy.mean_w - (energy.idle_w or 0.0))
+    return len(window.intervals) * delay_s * jump_w / abs(energy.energy_j)
 
 
 def energy_lifetime(record: RunRecord) -> Sequence[Check]:
@@ -325,11 +346,11 @@ def _within(
 
 
 def power_updates(record: RunRecord) -> Sequence[Check]:
-    """Fail a run in which a sensor repeated one reading while the drive's activity changed.
+    """Judge whether a sensor repeated one reading through a phase that moved bytes.
 
-    The repeated interval already counts as a gap (``EnergyRecord.stale_s``). If flat power can't be
-    told from a stuck sensor, a fine sensor that never changed in half a minute of work is a
-    warning. A coarse sensor is one only if it showed the same power at idle.
+    A fine sensor that never changed in half a minute of work looks stuck: a warning. It fails the
+    run if it showed the same power at idle while another source of the device changed. A coarse
+    sensor is a warning only if it showed the same power at idle.
     """
     facts = {
         (s.host, s.facts.name, s.facts.device): s.facts for s in record.power.sources if s.facts
@@ -350,22 +371,27 @@ def _from_readings(
         if window.read_bytes + window.written_bytes
     }
     for energy in record.power.energy:
-        source = facts.get((energy.host, energy.source, energy.device))
+        source = facts.get(meter_of(energy))
         if source is None or energy.change_count is None or energy.evidence not in MEASURING:
             continue
-        if energy.scope is not Scope.DRIVE and energy.freshness != "stale" and not _is_long(energy):
+        if energy.scope is not Scope.DRIVE and not _is_long(energy):
             continue
         if isinstance(source.sensor, Boxcar | Instant) and (energy.phase, energy.host) in worked:
             yield energy, source, energy.change_count
 
 
 def _updates(record: RunRecord, energy: EnergyRecord, source: SourceFacts, changed: int) -> Check:
-    verdict, remark = _verdict(energy, source, changed)
+    verdict: Verdict = "pass"
+    remark = ""
+    if not changed and not _is_long(energy):
+        verdict, remark = "not_checked", ", too few or in too short a time to show that it is stuck"
+    elif not changed:
+        verdict, remark = _constant(record, energy, source)
     check = Check(
         name=f"power_updates_{energy.phase}_{energy.device}_{energy.source}"
         + of_host(record, energy.host),
         verdict=verdict,
-        mandatory=energy.freshness == "stale",
+        mandatory=verdict == "fail",
         sentence=(
             f"{energy.source} changed {changed} times in {energy.sample_count} readings of "
             f"{energy.phase}{remark}."
@@ -374,34 +400,28 @@ def _updates(record: RunRecord, energy: EnergyRecord, source: SourceFacts, chang
             "changed": changed,
             "samples": energy.sample_count,
             "mean_w": energy.mean_w,
-            "stale_s": energy.stale_s,
+            "idle_w": energy.idle_w,
         },
     )
     return of_meter(energy.scope, check, meter_of(energy))
-
-
-def _verdict(energy: EnergyRecord, source: SourceFacts, changed: int) -> tuple[Verdict, str]:
-    if energy.freshness == "stale":
-        return "fail", (
-            f" and did not change for {energy.stale_s:.1f} s in which {energy.freshness_reason}: "
-            "it was stuck"
-        )
-    if changed == 0 and _looks_stuck(energy, source):
-        return "warn", ": it looks stuck"
-    if energy.freshness == "unjudged":
-        return "not_checked", f"; whether it was stuck is unknown: {energy.freshness_reason}"
-    if not energy.freshness and not _is_long(energy):
-        return "not_checked", ", too few or in too short a time to show whether it was stuck"
-    return "pass", ""
 
 
 def _is_long(energy: EnergyRecord) -> bool:
     return energy.seconds >= STUCK_S and energy.sample_count >= STUCK_SAMPLES
 
 
-def _looks_stuck(energy: EnergyRecord, source: SourceFacts) -> bool:
-    """Return whether a constant reading during the work is unlikely to be flat power."""
+def _constant(record: RunRecord, energy: EnergyRecord, source: SourceFacts) -> tuple[Verdict, str]:
+    """Judge a reading that was constant during long work."""
     is_fine = source.resolution_w is not None and source.resolution_w <= FINE_W
     idle_w, mean_w = energy.idle_w, energy.mean_w
     as_idle = idle_w is not None and mean_w is not None and abs(mean_w - idle_w) <= FINE_W
-    return _is_long(energy) and (is_fine or as_idle)
+    place = (energy.host, energy.device, energy.phase)
+    others = [
+        each.source
+        for each in record.power.energy
+        if (each.host, each.device, each.phase) == place and each.evidence in MEASURING
+        if each.change_count
+    ]
+    if is_fine and as_idle and others:
+        return "fail", f" and shows the same at idle, but {others[0]} changed: it was stuck"
+    return ("warn", ": it looks stuck") if is_fine or as_idle else ("pass", "")

@@ -277,6 +277,14 @@ class SensorRecord(Frozen):
     responds: bool | None = None
     declared_tau_s: float | None = None
 
+    @property
+    def is_aliasing(self) -> bool:
+        """Whether the train's mean is off beyond three sigmas and 2 % of the step of power."""
+        if self.train_share is None:
+            return False
+        sigma = (self.train_share_uncertainty or 0.0) / 2
+        return abs(self.train_share) > max(3 * sigma, 0.02)
+
 
 class PowerSourceRecord(Frozen):
     """A power source that the run used, or why it could not be used.

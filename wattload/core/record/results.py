@@ -40,7 +40,8 @@ Better = Literal["higher", "lower", "neither"]
 """Which direction of a figure is better."""
 
 
-_SENSOR_MODEL = "sensor_model_"
+_OF_POWER = ("power_", "energy_", "sensor_calibrated_", "trace_digest_power")
+"""How the names of checks begin that concern power alone."""
 
 Meter = tuple[str, str, str]
 """A host, a source, and the device that it measures."""
@@ -70,18 +71,17 @@ class Check(Frozen):
     @property
     def is_of_power(self) -> bool:
         """Whether it concerns power alone: if it was not made, only energy gets no verdict."""
-        return self.name.startswith(("power_", "energy_", "trace_digest_power", _SENSOR_MODEL))
+        return self.name.startswith(_OF_POWER)
 
     @property
     def fails_run(self) -> bool:
-        """Whether the run is invalid because of it; a sensor other than declared is no reason."""
-        return self.verdict == "fail" and not self.name.startswith(_SENSOR_MODEL)
+        """Whether the run is invalid because of it."""
+        return self.verdict == "fail"
 
     @property
     def bars_energy(self) -> bool:
-        """Whether energy gets no verdict: a check was not made, or no sensor explains readings."""
-        is_bad = self.verdict == "not_checked" or (self.verdict == "fail" and not self.fails_run)
-        return self.mandatory and self.is_of_power and is_bad
+        """Whether energy gets no verdict because a mandatory check of power was not made."""
+        return self.bars_verdict and self.is_of_power
 
     @model_validator(mode="after")
     def _require_sentence(self) -> Self:
