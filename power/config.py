@@ -5,12 +5,14 @@ It also holds the settings of the meters that need some: hwmon, Redfish, Quarch,
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from wattload.core.errors import ConfigError
+from wattload.core.power import Accuracy
 from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
 
@@ -41,11 +43,45 @@ IDLE_DEFAULT_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
+class AccuracyConfig:
+    """The largest error that a meter's data sheet or certificate states; its parts add up."""
+
+    reading_percent: float | None = setting(
+        None, "Part that is a share of the reading.", least=0, most=100, unset="not stated"
+    )
+    range_percent: float | None = setting(
+        None,
+        "Part that is a share of the range, which range_w gives.",
+        least=0,
+        most=100,
+        unset="not stated",
+    )
+    watts: float | None = setting(
+        None, "Part that is the same at any power.", least=0, most=LARGEST_W, unset="not stated"
+    )
+
+    def check(self, prefix: str, range_w: float | None) -> None:
+        """Raise ``ConfigError`` for invalid values; ``prefix`` is the meter's configuration."""
+        check_settings(self, f"{prefix}.accuracy")
+        if self.range_percent is not None and range_w is None:
+            raise ConfigError(
+                f"{prefix}.accuracy.range_percent={self.range_percent:g} is a share of the range, "
+                f"which is not set; add {prefix}.range_w= in watts"
+            )
+
+    @property
+    def stated(self) -> Accuracy | None:
+        """The accuracy, ``None`` if no part of it is stated."""
+        parts = dataclasses.asdict(self)
+        return Accuracy(**parts) if any(part is not None for part in parts.values()) else None
+
+
+@dataclass(slots=True, kw_only=True)
 class HwmonConfig:
     """Which sensor measures which drive's rail. The kernel does not have this information.
 
-    Several rails of one drive are summed. The kernel does not report the accuracy, and without it
-    there is no total uncertainty.
+    Several rails of one drive are summed; accuracy and range are those of the sum. The kernel
+    reports neither, and without the accuracy there is no total uncertainty.
     """
 
     rails: list[str] = setting(
@@ -53,17 +89,19 @@ class HwmonConfig:
         "chip/channel:drive, with the drive's serial or kernel name, such as "
         "[ina226@1-0040/power1:nvme0]; wattload devices lists the channels.",
     )
-    accuracy_percent: float | None = setting(
+    accuracy: AccuracyConfig = field(default_factory=AccuracyConfig)
+    range_w: float | None = setting(
         None,
-        "Largest error of these sensors including their shunts.",
+        "Greatest power that these sensors can show; readings at it are refused.",
         above=0,
-        below=100,
+        most=LARGEST_W,
         unset="unknown",
     )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
         check_settings(self, "power.hwmon")
+        self.accuracy.check("power.hwmon", self.range_w)
         for rail in self.rails:
             if not _RAIL.fullmatch(rail):
                 raise ConfigError(
@@ -145,11 +183,12 @@ class QuarchConfig:
     device: str = setting(
         "", "Serial or kernel name of the drive; may be empty if the target has one drive."
     )
-    accuracy_percent: float | None = setting(
+    accuracy: AccuracyConfig = field(default_factory=AccuracyConfig)
+    range_w: float | None = setting(
         None,
-        "Accuracy of power, from the module's calibration certificate.",
+        "Greatest power that the module can show; readings at it are refused.",
         above=0,
-        below=100,
+        most=LARGEST_W,
         unset="unknown",
     )
 
@@ -165,6 +204,7 @@ class QuarchConfig:
                 f"power.quarch.host must be a host name or address, got {self.host!r}"
             )
         check_settings(self, "power.quarch")
+        self.accuracy.check("power.quarch", self.range_w)
 
 
 @dataclass(slots=True, kw_only=True)

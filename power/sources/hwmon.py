@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from wattload.core.errors import ConfigError, PowerError
 from wattload.core.power import (
+    Accuracy,
     Boxcar,
     Counter,
     Evidence,
@@ -105,7 +106,7 @@ class HwmonChannel:
     sensor: Sensor
     scope: Scope
     resolution_w: float | None = None
-    accuracy_percent: float | None = None
+    accuracy: Accuracy | None = None
 
     @property
     def is_counter(self) -> bool:
@@ -176,7 +177,7 @@ def _power(folder: Path, name: str, chip: str, number: int, file_name: str) -> H
         sensor=_averaged(folder, number) if is_average else _sampled(folder, name),
         scope=_scope(name),
         resolution_w=_power_step_w(folder, name),
-        accuracy_percent=_accuracy_percent(folder, number),
+        accuracy=_accuracy(folder, number),
     )
 
 
@@ -241,14 +242,16 @@ def _power_step_w(folder: Path, name: str) -> float | None:
     return volts * max(_STEP_OF_OLD_DRIVER_A, volts_per_step / (shunt_uohm * MICRO))
 
 
-def _accuracy_percent(folder: Path, number: int) -> float | None:
-    """Return the largest error in percent that an ACPI meter states, ``None`` if it states none.
+def _accuracy(folder: Path, number: int) -> Accuracy | None:
+    """Return the largest error that an ACPI meter states, ``None`` if it states none.
 
     The kernel prints ``99.5%`` for 99.005 % as well as for 99.5 %, so only whole percents are used.
     """
     found = re.match(r"(\d+)", text_or_empty(folder / f"power{number}_accuracy"))
     stated = int(found.group(1)) if found else 0
-    return 100.0 - stated if _ACCURACY_MIN_PERCENT <= stated <= _WHOLE_PERCENT else None
+    if not _ACCURACY_MIN_PERCENT <= stated <= _WHOLE_PERCENT:
+        return None
+    return Accuracy(reading_percent=_WHOLE_PERCENT - stated)
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
@@ -273,13 +276,12 @@ def find_channels(
             "the kernel shows no hwmon channel of power or energy; `sudo modprobe "
             "acpi_power_meter` loads the driver of most servers' own meter"
         )
-    percent = config.accuracy_percent
     of_drives = [
-        HwmonSource(own, device, accuracy_percent=percent, period_s=_rail_period_s(own, period_s))
+        HwmonSource(own, device, config, period_s=_rail_period_s(own, period_s))
         for device, own in _rails_by_drive(channels, devices, rails)
     ]
     of_node = [
-        HwmonSource((channel,), None, accuracy_percent=None, period_s=max(period_s, NODE_PERIOD_S))
+        HwmonSource((channel,), None, None, period_s=max(period_s, NODE_PERIOD_S))
         for channel in channels
         if channel.key not in rails
     ]
@@ -323,7 +325,8 @@ def _rails_by_drive(
 class HwmonSource(PolledSource):
     """The sum of a drive's rails, or one channel of the node if ``device`` is ``None``.
 
-    If one rail fails, the whole reading fails: a partial sum would be too low.
+    ``config`` has the accuracy and the range of a drive's rails. If one rail fails, the whole
+    reading fails: a partial sum would be too low.
     """
 
     is_slow: ClassVar[bool] = True
@@ -332,8 +335,8 @@ class HwmonSource(PolledSource):
         self,
         channels: Sequence[HwmonChannel],
         device: PowerDevice | None,
+        config: HwmonConfig | None,
         *,
-        accuracy_percent: float | None,
         period_s: float,
     ) -> None:
         self._channels = tuple(channels)
@@ -341,9 +344,9 @@ class HwmonSource(PolledSource):
         first = self._channels[0]
         is_rail = device is not None or first.is_rail_sensor
         scope = Scope.DRIVE if device is not None else first.scope
-        stated = accuracy_percent
-        if stated is None:
-            stated = max(_known(each.accuracy_percent for each in self._channels), default=None)
+        stated = None if config is None else config.accuracy.stated
+        if stated is None and len(self._channels) == 1:
+            stated = first.accuracy
         super().__init__(
             SourceFacts(
                 name=NAME,
@@ -354,7 +357,8 @@ class HwmonSource(PolledSource):
                 sensor=_joint_sensor(self._channels),
                 period_s=period_s,
                 resolution_w=sum(_known(each.resolution_w for each in self._channels)) or None,
-                accuracy_percent=stated,
+                accuracy=stated,
+                range_w=None if config is None else config.range_w,
                 detail=_detail(self._channels, stated, is_mapped=device is not None),
                 meter=" and ".join(channel.key for channel in self._channels) if is_rail else "",
             )
@@ -413,9 +417,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return known if len(known) == len(given) else []
 
 
-def _detail(
-    channels: Sequence[HwmonChannel], accuracy_percent: float | None, *, is_mapped: bool
-) -> str:
+def _detail(channels: Sequence[HwmonChannel], accuracy: Accuracy | None, *, is_mapped: bool) -> str:
     named = [
         f"{channel.key}, {channel.label}" if channel.label else channel.key for channel in channels
     ]
@@ -423,5 +425,5 @@ def _detail(
     assignment = (
         "the drive's rails according to power.hwmon.rails" if is_mapped else "not of a drive"
     )
-    stated = "no accuracy is stated" if accuracy_percent is None else f"±{accuracy_percent:g} %"
+    stated = "no accuracy is stated" if accuracy is None else f"±({accuracy.text})"
     return f"{kind} of {' + '.join(named)} ({assignment}; {stated})"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
 from wattload.core.power import (
+    Accuracy,
     Bounds,
     Boxcar,
     Channel,
@@ -42,7 +43,7 @@ from wattload.power.nvme.vendor import VendorPage, find_vendor_page, read_vendor
 from wattload.power.registry import Meter
 from wattload.power.sources import nvme_drive
 from wattload.power.sources.base import PowerDevice
-from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive, timed
+from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive, stated_accuracy, timed
 from wattload.power.sources.nvme_measurement import PowerMeasurementSource
 
 METER = Meter(scope=Scope.DRIVE, auto_rank=0, is_companion=True)
@@ -290,11 +291,11 @@ class IntervalPowerSource(NvmeTier):
                 f"{drive.device.name} reports no interval power in its SMART log (bytes 240 to "
                 "243, NVMe 2.3)"
             )
-        error_percent = None if drive.measurement is None else drive.measurement.error_percent
+        accuracy = stated_accuracy(drive.measurement)
         return {
             "resolution_w": self._coarsest_w(log),
-            "accuracy_percent": error_percent,
-            "detail": self._describe(error_percent),
+            "accuracy": accuracy,
+            "detail": self._describe(accuracy),
         }
 
     def _first_log(self) -> SmartLog:
@@ -317,12 +318,10 @@ class IntervalPowerSource(NvmeTier):
             return step_w
         return max(step_w, _COARSE_W)
 
-    def _describe(self, error_percent: float | None) -> str:
+    def _describe(self, accuracy: Accuracy | None) -> str:
         interval_s = self._drive.controller.capabilities.power_sample_interval_s
         often = "" if interval_s is None else f", taken every {interval_s:g} s or more often"
-        stated = "error not stated"
-        if error_percent is not None:
-            stated = f"error at most {error_percent:g} %"
+        stated = "error not stated" if accuracy is None else f"error at most {accuracy.text}"
         note = ""
         if self._drive.is_estimated and self._drive.measurement is None:
             note = ", treated as estimates because its log 25h was not readable"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from wattload.core.errors import PowerError
-from wattload.core.power import Channel, Evidence, Sample, Scope, Sensor, SourceFacts
+from wattload.core.power import Accuracy, Channel, Evidence, Sample, Scope, Sensor, SourceFacts
 from wattload.power.nvme.admin import GET_LOG_PAGE, AdminDevice, OpenDevice, open_with_timeout
 from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
 from wattload.power.nvme.logs import (
@@ -185,6 +185,13 @@ class SharedDrive:
 
     def _read_ocp(self) -> OcpSmartLog:
         return read_ocp_smart(self.admin, uuid_index=self._ocp_uuid_index)
+
+
+def stated_accuracy(log: PowerMeasurementLog | None) -> Accuracy | None:
+    """Return the error that a drive states in log 25h, ``None`` if it states none."""
+    if log is None or log.error_percent is None:
+        return None
+    return Accuracy(reading_percent=log.error_percent)
 
 
 class NvmeTier(PassiveSource, ABC):

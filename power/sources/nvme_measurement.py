@@ -28,7 +28,7 @@ from wattload.power.nvme.measurement import (
     read_measurement_header,
     read_power_measurement,
 )
-from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive
+from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive, stated_accuracy
 
 INTERVAL_S = 1.0
 """Length of an interval measurement, assumed to be that of the SMART log."""
@@ -187,7 +187,7 @@ class PowerMeasurementSource(NvmeTier):
             run_id=device.run_id,
         )
         return {
-            "accuracy_percent": log.error_percent,
+            "accuracy": stated_accuracy(log),
             "detail": "the drive's own mean over the whole run, by feature and log 25h",
         }
 

@@ -1,8 +1,8 @@
 """A Quarch power module on the drive's rails, streamed by QIS: the reference among the sources.
 
 Up to 250,000 readings per second of each rail are reduced to a few figures per read period: the
-exact joules up to its end, the least and greatest power in it, and the largest mean over 100 µs. If
-the module drops readings, energy is missing and the run fails.
+exact joules up to its end, and the least and greatest power in it. If the module drops readings,
+energy is missing and the run fails.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class QuarchSource(PassiveSource):
                 evidence=Evidence.MEASURED,
                 sensor=Counter(quantum_j=_UNKNOWN_STEP_W / NS_PER_S),
                 period_s=period_s,
-                accuracy_percent=config.accuracy_percent,
+                accuracy=config.accuracy.stated,
+                range_w=config.range_w,
                 detail=f"module {config.module}, not opened yet",
                 meter=config.module,
             )
@@ -192,11 +193,11 @@ class QuarchSource(PassiveSource):
         resolution_w = sum(known_w) if known_w and len(known_w) == len(steps_w) else None
         quantum_j = (resolution_w or _UNKNOWN_STEP_W) * header.period_ns / NS_PER_S
         rails = " + ".join(rail.describe() for rail in self._rails)
-        accuracy = self._config.accuracy_percent
+        accuracy = self._config.accuracy.stated
         stated = (
-            f"accuracy {accuracy:g} %"
+            f"accuracy {accuracy.text}"
             if accuracy is not None
-            else "accuracy not stated (power.quarch.accuracy_percent)"
+            else "accuracy not stated (power.quarch.accuracy)"
         )
         detail = (
             f"{module_name} {self._config.module}: {rails} at {NS_PER_S / header.period_ns:,.0f} "
@@ -215,16 +216,11 @@ class QuarchSource(PassiveSource):
         """Return the count at the end of the interval, and the extremes at its middle."""
         end_ns, spread_ns = stream.host_ns(interval.end_ns), stream.spread_ns
         middle_ns = end_ns - (interval.end_ns - interval.start_ns) // 2
-        extremes = {
-            Channel.MIN_W: interval.min_w,
-            Channel.MAX_W: interval.max_w,
-            Channel.PEAK_100US_W: interval.peak_w,
-        }
+        extremes = {Channel.MIN_W: interval.min_w, Channel.MAX_W: interval.max_w}
         return [
             self._sample(Channel.ENERGY_J, interval.energy_j, end_ns, spread_ns),
             *(
                 self._sample(channel, watts, middle_ns, spread_ns)
                 for channel, watts in extremes.items()
-                if watts is not None
             ),
         ]

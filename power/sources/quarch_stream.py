@@ -39,9 +39,6 @@ RATE_AFTER_NS = 60 * NS_PER_S
 RATE_MAX = 500e-6
 """No crystal oscillator deviates by more."""
 
-PEAK_NS = 100_000
-"""Peaks are of means over 100 us, as OCP's limit of peak power is."""
-
 _STREAM_TIMEOUT_S = 2.0
 """A slower server is given up, because the sampler has other sources to read."""
 
@@ -216,8 +213,6 @@ class Thinner:
         self._next_ns: int | None = None
         self._energy_j = 0.0
         self._pending = _Pending()
-        self._peak_count = round(PEAK_NS / period_ns) if PEAK_NS % period_ns == 0 else 0
-        self._before = np.empty(0)
 
     @property
     def reached_ns(self) -> int:
@@ -240,14 +235,12 @@ class Thinner:
         sums = np.add.reduceat(watts, starts)
         lows = np.minimum.reduceat(watts, starts)
         highs = np.maximum.reduceat(watts, starts)
-        peaks = np.maximum.reduceat(self._moving_means(watts), starts)
         self._next_ns = int(time_ns[-1]) + self._period_ns
         ready = []
         for which, start in enumerate(starts):
             self._pending.sum_w += float(sums[which])
             self._pending.min_w = min(self._pending.min_w, float(lows[which]))
             self._pending.max_w = max(self._pending.max_w, float(highs[which]))
-            self._pending.peak_w = max(self._pending.peak_w, float(peaks[which]))
             end_ns = (int(index[start]) + 1) * self._interval_ns
             if end_ns <= self._next_ns:
                 ready.append(self._complete(end_ns))
@@ -262,21 +255,7 @@ class Thinner:
             energy_j=self._energy_j,
             min_w=pending.min_w,
             max_w=pending.max_w,
-            peak_w=pending.peak_w if np.isfinite(pending.peak_w) else None,
         )
-
-    def _moving_means(self, watts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mean over the ``PEAK_NS`` up to the end of each reading, shape (n,).
-
-        It is -inf where fewer readings are known, or if that time is no multiple of theirs.
-        """
-        if not self._peak_count:
-            return np.full(watts.size, -np.inf)
-        known = np.concatenate((self._before, watts))
-        total = np.concatenate(([0.0], np.cumsum(known)))
-        means = (total[self._peak_count :] - total[: -self._peak_count]) / self._peak_count
-        self._before = known[max(0, known.size - self._peak_count + 1) :]
-        return np.concatenate((np.full(max(0, watts.size - means.size), -np.inf), means))
 
     def _check_order(self, time_ns: NDArray[np.int64]) -> None:
         expected = int(time_ns[0]) if self._next_ns is None else self._next_ns
@@ -296,8 +275,7 @@ class Interval:
     """One interval of the stream, by the device's clock.
 
     ``energy_j`` counts from the stream's first reading to ``end_ns``; ``min_w`` and ``max_w`` are
-    the extremes of the readings in ``[start_ns, end_ns)``, and ``peak_w`` the largest mean over
-    ``PEAK_NS`` that ends in it, ``None`` if the readings don't show it.
+    the extremes of the readings in ``[start_ns, end_ns)``.
     """
 
     start_ns: int
@@ -305,7 +283,6 @@ class Interval:
     energy_j: float
     min_w: float
     max_w: float
-    peak_w: float | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -315,7 +292,6 @@ class _Pending:
     sum_w: float = 0.0
     min_w: float = np.inf
     max_w: float = -np.inf
-    peak_w: float = -np.inf
 
 
 Point = tuple[int, int]

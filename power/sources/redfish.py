@@ -27,7 +27,16 @@ from typing import Any, ClassVar, Self
 from urllib.parse import urljoin, urlsplit
 
 from wattload.core.errors import PowerError, PowerPermissionError
-from wattload.core.power import Counter, Evidence, Instant, PowerSource, Scope, Sensor, SourceFacts
+from wattload.core.power import (
+    Accuracy,
+    Counter,
+    Evidence,
+    Instant,
+    PowerSource,
+    Scope,
+    Sensor,
+    SourceFacts,
+)
 from wattload.power.config import HTTPS_PORT, PowerConfig, RedfishConfig
 from wattload.power.registry import Meter
 from wattload.power.sources.base import PolledSource, PowerDevice
@@ -71,6 +80,7 @@ _DURATION = re.compile(
 """ISO 8601 durations in the form of DSP0266."""
 
 _PLACES_MAX = 9
+_PERCENT_MAX = 100
 _SECONDS_IN = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
 
 
@@ -251,7 +261,8 @@ class RedfishSource(PolledSource):
             update={
                 "sensor": _sensor(self._quantity, smallest, interval_s or REFRESH_S),
                 "resolution_w": None if self._quantity.is_counter else smallest,
-                "accuracy_percent": percent(sensor, value),
+                "accuracy": accuracy(sensor, self._quantity),
+                "range_w": range_w(sensor, self._quantity, value),
                 "detail": self._detail(source, interval_s),
             }
         )
@@ -486,16 +497,30 @@ def step(value: object) -> float:
     return float(10.0 ** -min(max(places, 0), _PLACES_MAX))
 
 
-def percent(sensor: Mapping[str, Any], reading: float) -> float | None:
-    """Return a Sensor's largest error in percent of its reading, ``None`` if it states none.
+def accuracy(sensor: Mapping[str, Any], quantity: Quantity) -> Accuracy | None:
+    """Return a Sensor's largest error, ``None`` if it states none.
 
-    ``ReadingAccuracy`` is in the reading's unit; ``Accuracy``, deprecated since Sensor 1.8, in
-    percent.
+    ``ReadingAccuracy`` is in the reading's unit, so that of a count of energy is no error of power;
+    ``Accuracy``, deprecated since Sensor 1.8, is in percent.
     """
     absolute, relative = number(sensor.get("ReadingAccuracy")), number(sensor.get("Accuracy"))
-    if absolute is not None and absolute > 0:
-        return 100 * absolute / reading
-    return relative if relative is not None and relative > 0 else None
+    if absolute is not None and absolute > 0 and not quantity.is_counter:
+        return Accuracy(watts=absolute * quantity.unit)
+    if relative is not None and 0 < relative <= _PERCENT_MAX:
+        return Accuracy(reading_percent=relative)
+    return None
+
+
+def range_w(sensor: Mapping[str, Any], quantity: Quantity, reading: float) -> float | None:
+    """Return the greatest power that a Sensor can show, ``None`` if it states none.
+
+    ``ReadingRangeMax`` is the maximum possible reading (Sensor 1.0); one that the present reading
+    reaches is not that.
+    """
+    most = number(sensor.get("ReadingRangeMax"))
+    if quantity.is_counter or most is None or most <= reading:
+        return None
+    return most * quantity.unit
 
 
 def seconds(value: object) -> float | None:

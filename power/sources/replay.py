@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from wattload.core.errors import ConfigError, DataError, PowerError
 from wattload.core.files import open_folder
 from wattload.core.power import (
     EVIDENCE_RANK,
+    Accuracy,
     Channel,
     Counter,
     Evidence,
@@ -44,6 +46,7 @@ from wattload.core.power import (
     SourceFacts,
     weakest,
 )
+from wattload.core.settings import shown
 from wattload.core.units import NS_PER_S
 from wattload.power.config import (
     LAST_POWER_STATE,
@@ -83,7 +86,9 @@ CHANNELS = (*_REQUIRED, Channel.POWER_STATE, Channel.TEMPERATURE_K)
 
 EVIDENCE = "evidence"
 COLUMNS = (*TIME_COLUMNS, *CHANNELS, EVIDENCE)
-_SENSOR_KEYS = ("window_s", "update_period_s", "phase_s", "unseen_s", "quantum_j", "wrap_j")
+_SENSOR_KEYS = ("lag_s", "window_s", "update_period_s", "quantum_j", "wrap_j")
+_ACCURACY = re.compile(r"(\S+)\s*(% of reading|% of range|W)")
+_ACCURACY_PARTS = {"% of reading": "reading_percent", "% of range": "range_percent", "W": "watts"}
 _LARGEST_TIME_NS = 1 << 63
 
 _SHA256_DIGITS = 12
@@ -94,7 +99,8 @@ class TraceHead(Frozen):
     """What a file states for all its readings.
 
     ``evidence`` is the evidence of the readings; if there is a column of that name too, each
-    reading has the weaker of both. ``device`` is what was measured.
+    reading has the weaker of both. ``device`` is what was measured. ``accuracy`` is written as in a
+    data sheet, ``0.1 % of reading + 0.05 % of range + 0.01 W``, with any of these parts.
     """
 
     evidence: Evidence | None = None
@@ -102,7 +108,8 @@ class TraceHead(Frozen):
     scope: Scope = Scope.DRIVE
     device: str = ""
     resolution_w: float | None = Field(default=None, gt=0)
-    accuracy_percent: float | None = Field(default=None, gt=0, lt=100)
+    accuracy: Accuracy | None = None
+    range_w: float | None = Field(default=None, gt=0)
     note: str = ""
 
 
@@ -211,7 +218,8 @@ class ReplaySource(PassiveSource):
                 "evidence": trace.best_evidence,
                 "period_s": trace.period_s or self._facts.period_s,
                 "resolution_w": head.resolution_w,
-                "accuracy_percent": head.accuracy_percent,
+                "accuracy": head.accuracy,
+                "range_w": head.range_w,
                 "detail": detail,
             }
         )
@@ -382,8 +390,26 @@ def _head_of(found: Mapping[str, str]) -> TraceHead:
     fields: dict[str, Any] = {key: text for key, text in found.items() if key not in _SENSOR_KEYS}
     sensor = {key: text for key, text in found.items() if key in _SENSOR_KEYS}
     if sensor or "sensor" in fields:
-        fields["sensor"] = {"kind": fields.get("sensor", "instant"), **sensor}
-    return TraceHead.model_validate(fields)
+        usual = "boxcar" if "window_s" in sensor else "instant"
+        fields["sensor"] = {"kind": fields.get("sensor", usual), **sensor}
+    if "accuracy" in fields:
+        fields["accuracy"] = _accuracy_of(fields["accuracy"])
+    head = TraceHead.model_validate(fields)
+    if head.accuracy and head.accuracy.range_percent is not None and head.range_w is None:
+        raise ValueError("its accuracy has a share of the range; add '# range_w: ' with the range")
+    return head
+
+
+def _accuracy_of(text: str) -> Mapping[str, str]:
+    """Return the parts of an accuracy as a data sheet states it; see ``TraceHead``."""
+    found = [_ACCURACY.fullmatch(part) for part in re.split(r"\s+\+\s+", text)]
+    parts = {_ACCURACY_PARTS[each.group(2)]: each.group(1) for each in found if each}
+    if len(parts) < len(found):
+        raise ValueError(
+            "accuracy must be a sum of parts, each at most once, such as "
+            f"'0.1 % of reading + 0.05 % of range + 0.01 W', got {shown(text)}"
+        )
+    return parts
 
 
 def _trace_of(

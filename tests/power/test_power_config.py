@@ -15,7 +15,13 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
 from wattload.core.errors import ConfigError
-from wattload.power.config import DeclaredProfile, HwmonConfig, PowerConfig
+from wattload.power.config import (
+    AccuracyConfig,
+    DeclaredProfile,
+    HwmonConfig,
+    PowerConfig,
+    QuarchConfig,
+)
 from wattload.power.registry import AUTO, auto_meters, companions, meter_module, meter_names
 from wattload.power.sources.base import find_sources
 
@@ -192,12 +198,30 @@ def test_rails_are_named_on_the_command_line() -> None:
     config = composed(
         "power=hwmon",
         "power.hwmon.rails=[ina226@1-0040/power1:nvme0,ina3221/curr2:SERIAL1]",
-        "power.hwmon.accuracy_percent=0.5",
+        "power.hwmon.accuracy.reading_percent=0.5",
+        "power.hwmon.range_w=50",
     )
     config.check()
     assert config.hwmon == HwmonConfig(
-        rails=["ina226@1-0040/power1:nvme0", "ina3221/curr2:SERIAL1"], accuracy_percent=0.5
+        rails=["ina226@1-0040/power1:nvme0", "ina3221/curr2:SERIAL1"],
+        accuracy=AccuracyConfig(reading_percent=0.5),
+        range_w=50,
     )
+
+
+def test_accuracy_of_a_module_is_given_as_a_whole() -> None:
+    config = composed(
+        "power=quarch",
+        "power.quarch.module=tcp::qtl1999-02-020",
+        "power.quarch.accuracy={reading_percent: 0.5, range_percent: 0.1, watts: 0.01}",
+        "power.quarch.range_w=25",
+    )
+    config.check()
+    assert config.quarch is not None
+    stated = config.quarch.accuracy.stated
+    assert stated is not None
+    assert stated.text == "0.5 % of reading + 0.1 % of range + 0.01 W"
+    assert QuarchConfig().accuracy.stated is None
 
 
 def test_nodes_meters_are_named_beside_any_source() -> None:

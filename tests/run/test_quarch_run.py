@@ -20,7 +20,7 @@ def metered(mock: QisMock) -> list[str]:
         "power=quarch",
         f"power.quarch.module={MODULE}",
         f"power.quarch.port={mock.port}",
-        "power.quarch.accuracy_percent=0.5",
+        "power.quarch.accuracy.reading_percent=0.5",
         "power.period_s=0.02",
         "power.idle_s=0",
     ]

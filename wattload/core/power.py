@@ -179,9 +179,19 @@ class Accuracy(Frozen):
     first is a gain: it is common to all readings. The others are an offset.
     """
 
-    reading_percent: float | None = Field(default=None, ge=0, lt=100)
-    range_percent: float | None = Field(default=None, ge=0, lt=100)
+    reading_percent: float | None = Field(default=None, ge=0, le=100)
+    range_percent: float | None = Field(default=None, ge=0, le=100)
     watts: float | None = Field(default=None, ge=0)
+
+    @property
+    def text(self) -> str:
+        """The stated parts as in a data sheet: ``0.1 % of reading + 0.05 % of range + 0.01 W``."""
+        units = {
+            "% of reading": self.reading_percent,
+            "% of range": self.range_percent,
+            "W": self.watts,
+        }
+        return " + ".join(f"{value:g} {unit}" for unit, value in units.items() if value is not None)
 
 
 class SourceFacts(Frozen):

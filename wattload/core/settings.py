@@ -22,7 +22,7 @@ _KEY = "setting"
 MISSING: Any = "???"
 """The default of a setting without one, as OmegaConf writes it."""
 
-_UNITS = {"_per_s": "", "_bytes": "bytes", "_s": "s", "_w": "W", "_watts": "W", "_percent": "%"}
+_UNITS = {"_per_s": "", "_bytes": "bytes", "_s": "s", "_w": "W", "watts": "W", "_percent": "%"}
 """Units by the last part of a setting's name."""
 
 LONGEST_SHOWN = 60

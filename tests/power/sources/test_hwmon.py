@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.power.sources.sysfs_tree import (
 )
 from wattload.core.errors import ConfigError, PowerError
 from wattload.core.power import (
+    Accuracy,
     Boxcar,
     Channel,
     Counter,
@@ -28,7 +30,7 @@ from wattload.core.power import (
     SourceFacts,
 )
 from wattload.core.sysfs import LIVE, Roots
-from wattload.power.config import HwmonConfig
+from wattload.power.config import AccuracyConfig, HwmonConfig
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.hwmon import find_channels, list_channels
 
@@ -37,11 +39,10 @@ OTHER = PowerDevice(key="SERIAL2", name="nvme1", is_nvme=True)
 
 
 def found(
-    roots: Roots, rails: dict[str, str] | None = None, accuracy_percent: float | None = None
+    roots: Roots, rails: dict[str, str] | None = None, **settings: Any
 ) -> Sequence[PowerSource]:
     config = HwmonConfig(
-        rails=[f"{key}:{drive}" for key, drive in (rails or {}).items()],
-        accuracy_percent=accuracy_percent,
+        rails=[f"{key}:{drive}" for key, drive in (rails or {}).items()], **settings
     )
     config.check()
     return find_channels(roots, [DRIVE, OTHER], config, period_s=0.1)
@@ -94,7 +95,8 @@ class TestEnergyRegister(PowerSourceContract):
 def test_rails_of_a_drive_are_read_together_and_summed(tmp_path: Path) -> None:
     roots = hwmon_tree(tmp_path, INA3221)
     rails = {"ina3221/curr1": "nvme0", "ina3221/curr2": "nvme0"}
-    drive = found(roots, rails, accuracy_percent=0.5)[0]
+    accuracy = AccuracyConfig(reading_percent=0.5, range_percent=0.1)
+    drive = found(roots, rails, accuracy=accuracy, range_w=50.0)[0]
     drive.open()
     (sample,) = drive.read()
     facts = drive.facts()
@@ -105,12 +107,14 @@ def test_rails_of_a_drive_are_read_together_and_summed(tmp_path: Path) -> None:
         Scope.DRIVE,
         Evidence.MEASURED,
     )
-    assert facts.accuracy_percent == 0.5
+    assert facts.accuracy == Accuracy(reading_percent=0.5, range_percent=0.1)
+    assert facts.range_w == 50.0
     assert facts.resolution_w == pytest.approx(12.0e-3 + 3.3e-3)
     assert facts.period_s == 0.01
     assert facts.detail == (
         "power of ina3221/curr1, P12V_SSD + ina3221/curr2, P3V3_SSD "
-        "(the drive's rails according to power.hwmon.rails; ±0.5 %)"
+        "(the drive's rails according to power.hwmon.rails; "
+        "±(0.5 % of reading + 0.1 % of range))"
     )
 
 
@@ -165,13 +169,13 @@ def test_update_interval_is_the_window_of_chips_that_average(tmp_path: Path) -> 
 def test_average_interval_is_the_window_of_an_acpi_meter(tmp_path: Path) -> None:
     facts = facts_of(hwmon_tree(tmp_path, ACPI))["power_meter/power1"]
     assert facts.sensor == Boxcar(window_s=1.0)
-    assert facts.accuracy_percent == 5.0
+    assert facts.accuracy == Accuracy(reading_percent=5.0)
 
 
 def test_average_without_an_interval_is_taken_as_it_comes(tmp_path: Path) -> None:
     plain: Chip = {"name": "zen", "power1_average": 5_000_000, "power1_accuracy": "?"}
     facts = facts_of(hwmon_tree(tmp_path, plain))["zen/power1"]
-    assert (facts.sensor, facts.accuracy_percent, facts.resolution_w) == (Instant(), None, None)
+    assert (facts.sensor, facts.accuracy, facts.resolution_w) == (Instant(), None, None)
 
 
 def test_sum_of_sensors_on_clocks_of_their_own_has_no_common_update(tmp_path: Path) -> None:
@@ -299,8 +303,15 @@ def test_this_machines_own_sensors_are_read_where_it_has_any() -> None:
         (HwmonConfig(rails=["ina226/power1:"]), "must be chip/channel:drive"),
         (HwmonConfig(rails=["ina226/power1:/dev/nvme0"]), "got 'ina226/power1:/dev/nvme0'"),
         (HwmonConfig(rails=["a/power1:nvme0", "a/power1:nvme1"]), "list each channel once, got a/"),
-        (HwmonConfig(accuracy_percent=0), "accuracy_percent must be more than 0 .*, got 0"),
-        (HwmonConfig(accuracy_percent=100), "less than 100 %, got 100"),
+        (
+            HwmonConfig(accuracy=AccuracyConfig(reading_percent=-1)),
+            r"hwmon\.accuracy\.reading_percent must be 0 to 100 %, got -1",
+        ),
+        (
+            HwmonConfig(accuracy=AccuracyConfig(range_percent=0.1)),
+            r"range_percent=0\.1 is a share of the range, .* add power\.hwmon\.range_w=",
+        ),
+        (HwmonConfig(range_w=0), "range_w must be more than 0 .* W, got 0"),
     ],
 )
 def test_rails_that_cannot_be_are_one_sentence(config: HwmonConfig, sentence: str) -> None:

@@ -13,7 +13,7 @@ from tests.model_host.drive import Model, ModelDrive, RawState
 from tests.model_host.power import Meter, centiwatts
 from tests.power.sources.nvme_models import ModelDriveContract, change, sources, values
 from wattload.core.errors import PowerError
-from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, PowerSource
+from wattload.core.power import Accuracy, Boxcar, Channel, Counter, Evidence, Instant, PowerSource
 from wattload.power.nvme.admin import AdminCommand, Completion
 from wattload.power.sources import nvme, nvme_drive
 
@@ -36,7 +36,7 @@ def test_power_is_the_mean_of_the_last_second(tmp_path: Path) -> None:
     facts = source.facts()
     assert facts.sensor == Boxcar(window_s=1.0)
     assert facts.evidence is Evidence.SELF_REPORTED
-    assert (facts.resolution_w, facts.accuracy_percent) == (0.01, None)
+    assert (facts.resolution_w, facts.accuracy) == (0.01, None)
     change(tmp_path, ipm=65535 | 1 << 16)
     assert values(source.read()) == {Channel.POWER_W: 6.5535}
 
@@ -73,10 +73,10 @@ def test_accuracy_is_what_the_drives_measurement_states(tmp_path: Path) -> None:
         tmp_path, Meter(ipm=centiwatts(9), measures=True, error_percent=3, interval_ms=10)
     )
     source.open()
-    assert source.facts().accuracy_percent == 3
+    assert source.facts().accuracy == Accuracy(reading_percent=3)
     assert source.facts().detail == (
         "mean of the drive's own samples of the last second, taken every 0.01 s or more often; "
-        "error at most 3 %"
+        "error at most 3 % of reading"
     )
 
 

@@ -23,7 +23,7 @@ from tests.power.sources.nvme_models import (
     values,
 )
 from wattload.core.errors import PowerError
-from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
+from wattload.core.power import Accuracy, Evidence, Integral, PowerBin, PowerSource, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.control import power_settings
@@ -107,7 +107,7 @@ def test_facts_tell_what_the_drive_states(tmp_path: Path) -> None:
     source = make(tmp_path)
     source.open()
     facts = source.facts()
-    assert (facts.sensor, facts.accuracy_percent) == (Integral(), 2)
+    assert (facts.sensor, facts.accuracy) == (Integral(), Accuracy(reading_percent=2))
     assert facts.evidence is Evidence.SELF_REPORTED
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.contracts.power_source import PowerSourceContract
 from tests.power.sources.qis_mock import GREETING, MODULE, Module, QisMock, qis
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
-from wattload.core.power import Channel, Counter, Evidence, PowerSource, Sample, Scope
-from wattload.power.config import PowerConfig, QuarchConfig
+from wattload.core.power import Accuracy, Channel, Counter, Evidence, PowerSource, Sample, Scope
+from wattload.power.config import AccuracyConfig, PowerConfig, QuarchConfig
 from wattload.power.energy.integration import integrate
 from wattload.power.energy.trace import TraceKey, traces
 from wattload.power.sources.base import PowerDevice
@@ -61,7 +61,7 @@ def source(mock: QisMock) -> Iterator[QuarchSource]:
 
 
 class TestQuarch(PowerSourceContract):
-    channels = frozenset({Channel.ENERGY_J, Channel.MIN_W, Channel.MAX_W, Channel.PEAK_100US_W})
+    channels = frozenset({Channel.ENERGY_J, Channel.MIN_W, Channel.MAX_W})
     gathers = True
 
     @pytest.fixture(autouse=True)
@@ -142,20 +142,22 @@ def test_readings_are_steps_of_the_modules_clock(mock: QisMock, source: QuarchSo
 
 
 def test_facts_state_measured_drive_power_with_its_steps(mock: QisMock) -> None:
-    source = source_of(mock, accuracy_percent=0.5)
+    accuracy = AccuracyConfig(reading_percent=0.5, watts=0.01)
+    source = source_of(mock, accuracy=accuracy, range_w=30.0)
     assert "not opened yet" in source.facts().detail
     source.open()
     facts = source.facts()
     source.close()
     assert (facts.evidence, facts.scope) == (Evidence.MEASURED, Scope.DRIVE)
     assert facts.resolution_w == pytest.approx(17e-6)
-    assert facts.accuracy_percent == 0.5
+    assert facts.accuracy == Accuracy(reading_percent=0.5, watts=0.01)
+    assert facts.range_w == 30.0
     assert isinstance(facts.sensor, Counter)
     assert facts.sensor.quantum_j == pytest.approx(17e-6 * 4e-6)
     assert facts.detail == (
         "HD Programmable Power Module +Triggering tcp::qtl1999-02-020: 5V (mV x uA) + "
         "12V (mV x uA) at 250,000 readings per second, kept as joules, least and greatest watts "
-        "per 0.001 s; accuracy 0.5 %"
+        "per 0.001 s; accuracy 0.5 % of reading + 0.01 W"
     )
 
 
@@ -164,8 +166,8 @@ def test_accuracy_that_nobody_stated_stays_unknown(mock: QisMock) -> None:
     source.open()
     facts = source.facts()
     source.close()
-    assert facts.accuracy_percent is None
-    assert "accuracy not stated (power.quarch.accuracy_percent)" in facts.detail
+    assert facts.accuracy is None
+    assert "accuracy not stated (power.quarch.accuracy)" in facts.detail
 
 
 def test_rails_without_volts_in_their_names_have_no_resolution() -> None:
@@ -225,7 +227,7 @@ def test_readings_that_are_missing_without_a_word_are_lost_data(
 def test_stream_that_ends_otherwise_is_a_gap(mock: QisMock, source: QuarchSource) -> None:
     mock.produce(PER_PERIOD)
     mock.state = "Stopped: Over Temperature"
-    assert len(source.read()) == 4
+    assert len(source.read()) == 3
     assert [sample.value for sample in source.read()] == [None]
     source.stop()
 
@@ -399,8 +401,9 @@ def test_no_module_is_refused() -> None:
         {"module": "qtl1999"},
         {"module": MODULE, "host": "a b"},
         {"module": MODULE, "port": 0},
-        {"module": MODULE, "accuracy_percent": 0.0},
-        {"module": MODULE, "accuracy_percent": math.inf},
+        {"module": MODULE, "accuracy": AccuracyConfig(watts=-0.1)},
+        {"module": MODULE, "accuracy": AccuracyConfig(reading_percent=math.inf)},
+        {"module": MODULE, "range_w": 0.0},
     ],
 )
 def test_settings_that_no_module_can_have_are_refused(fields: dict[str, Any]) -> None:

@@ -109,33 +109,6 @@ def test_no_joule_is_lost_however_the_stream_is_cut(
         assert max(each.max_w for each in intervals) == max(watts[:whole])
 
 
-@settings(max_examples=40)
-@given(
-    watts=st.lists(st.floats(0, 100), min_size=26, max_size=400),
-    cuts=st.lists(st.integers(0, 400), max_size=8),
-    interval=st.integers(1, 60),
-)
-def test_a_peak_of_100_us_is_found_however_the_stream_is_cut(
-    watts: list[float], cuts: list[int], interval: int
-) -> None:
-    thinner = Thinner(period_ns=PERIOD_NS, interval_ns=interval * PERIOD_NS)
-    edges = sorted({0, len(watts), *(cut for cut in cuts if cut < len(watts))})
-    intervals = []
-    for start, end in pairwise(edges):
-        intervals += thinner.add(times(start, end - start), np.array(watts[start:end]))
-    for index, each in enumerate(intervals):
-        ends = range(max(index * interval, 24), (index + 1) * interval)
-        means = [math.fsum(watts[end - 24 : end + 1]) / 25 for end in ends]
-        assert each.peak_w == (pytest.approx(max(means), abs=1e-9) if means else None)
-
-
-@pytest.mark.parametrize("period_ns", [16_000, 1_024_000])
-def test_readings_that_100_us_are_no_multiple_of_have_no_such_peak(period_ns: int) -> None:
-    time_ns = np.arange(100, dtype=np.int64) * period_ns
-    thinner = Thinner(period_ns=period_ns, interval_ns=50 * period_ns)
-    assert [each.peak_w for each in thinner.add(time_ns, np.ones(100))] == [None, None]
-
-
 def test_jump_within_a_block_is_lost_data() -> None:
     thinner = Thinner(period_ns=PERIOD_NS, interval_ns=1_000_000)
     gap = np.concatenate((times(0, 10), times(12, 10)))

@@ -22,7 +22,7 @@ from tests.power.sources.fake_bmc import (
     link,
 )
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError
-from wattload.core.power import Channel, Counter, Evidence, Instant, PowerSource, Scope
+from wattload.core.power import Accuracy, Channel, Counter, Evidence, Instant, PowerSource, Scope
 from wattload.power.config import PowerConfig, RedfishConfig
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.redfish import (
@@ -123,10 +123,11 @@ def test_sensor_behind_the_excerpt_tells_accuracy_and_interval(bmc: FakeBmc) -> 
     facts = power.facts()
     assert facts.sensor == Instant(update_period_s=2.0)
     assert facts.resolution_w == pytest.approx(0.1)
-    assert facts.accuracy_percent == pytest.approx(1.0)
+    assert facts.accuracy == Accuracy(watts=3.745)
+    assert facts.range_w is None
     assert facts.detail == f"PowerWatts of {METRICS} from {SENSOR}; sensed every 2 s"
     assert energy.facts().sensor == Counter(quantum_j=1.0, update_period_s=10.0)
-    assert energy.facts().accuracy_percent is None
+    assert energy.facts().accuracy is None
     bmc.requested.clear()
     (sample,) = power.read()
     assert sample.value == 374.5
@@ -144,12 +145,21 @@ def test_kilowatt_hours_become_joules_in_the_steps_they_are_written_in(bmc: Fake
 
 
 def test_older_statement_of_accuracy_is_in_percent(bmc: FakeBmc) -> None:
-    bmc.answers[SENSOR] = {"Reading": 374.5, "Accuracy": 2.5}
+    bmc.answers[SENSOR] = {"Reading": 374.5, "Accuracy": 2.5, "ReadingRangeMax": 1600}
     power = sources_of(bmc)[0]
     power.open()
-    assert power.facts().accuracy_percent == 2.5
+    assert power.facts().accuracy == Accuracy(reading_percent=2.5)
+    assert power.facts().range_w == 1600
     assert power.facts().sensor == Instant(update_period_s=10.0)
     assert "no SensingInterval is stated, 10 s is assumed" in power.facts().detail
+
+
+@pytest.mark.parametrize("most", [0, 374.5, "much", None])
+def test_range_that_the_present_reading_reaches_is_not_believed(bmc: FakeBmc, most: object) -> None:
+    bmc.answers[SENSOR] = {"Reading": 374.5, "Accuracy": 250, "ReadingRangeMax": most}
+    power = sources_of(bmc)[0]
+    power.open()
+    assert (power.facts().range_w, power.facts().accuracy) == (None, None)
 
 
 def test_sensor_that_is_not_shown_costs_its_facts_only(bmc: FakeBmc) -> None:
@@ -157,7 +167,7 @@ def test_sensor_that_is_not_shown_costs_its_facts_only(bmc: FakeBmc) -> None:
     power = sources_of(bmc)[0]
     power.open()
     (sample,) = power.read()
-    assert (sample.value, power.facts().accuracy_percent) == (374.5, None)
+    assert (sample.value, power.facts().accuracy) == (374.5, None)
     assert bmc.requested[-1] == METRICS
 
 

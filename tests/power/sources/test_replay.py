@@ -11,6 +11,7 @@ from tests.contracts.power_source import PowerSourceContract
 from wattload.core.clock import ClockAnchor
 from wattload.core.errors import ConfigError, DataError, PowerError
 from wattload.core.power import (
+    Accuracy,
     Boxcar,
     Channel,
     Counter,
@@ -122,7 +123,7 @@ def test_empty_reading_is_a_failed_one_and_an_empty_state_says_nothing(tmp_path:
 
 def test_facts_say_replay_and_what_the_file_says(tmp_path: Path) -> None:
     text = (
-        "# sensor: boxcar\n# window_s: 1\n# accuracy_percent: 1\n"
+        "# sensor: boxcar\n# window_s: 1\n# lag_s: 0.3\n# accuracy: 1 % of reading\n# range_w: 25\n"
         "# evidence: estimated\n" + HEAD.replace("# evidence: measured\n", "")
     )
     source = source_of(written(tmp_path, text + "time_s,power_w\n0,5\n0.5,6\n1,7\n"))
@@ -131,8 +132,9 @@ def test_facts_say_replay_and_what_the_file_says(tmp_path: Path) -> None:
     facts = source.facts()
     assert (facts.name, facts.device, facts.scope) == ("replay", "SERIAL1", Scope.DRIVE)
     assert facts.evidence is Evidence.ESTIMATED
-    assert facts.sensor == Boxcar(window_s=1)
-    assert (facts.period_s, facts.accuracy_percent) == (0.5, 1)
+    assert facts.sensor == Boxcar(window_s=1, lag_s=0.3)
+    assert (facts.period_s, facts.range_w) == (0.5, 25)
+    assert facts.accuracy == Accuracy(reading_percent=1)
     assert facts.detail.startswith(
         "replay, recorded in another run and played from the start of sampling: trace.csv (sha256 "
     )
@@ -254,16 +256,35 @@ def test_readings_come_in_order_with_gaps_where_there_is_none(tmp_path: Path) ->
 def test_head_says_what_no_column_can(tmp_path: Path) -> None:
     text = (
         "# evidence: self_reported\n# sensor: boxcar\n# window_s: 1\n# update_period_s: 0.5\n"
-        "# device: S1\n# scope: node\n# accuracy_percent: 2\n# resolution_w: 0.01\n"
+        "# device: S1\n# scope: node\n# accuracy: 2 W\n# resolution_w: 0.01\n"
         "# note: cold room\nmonotonic_ns,power_w,power_state,temperature_k\n"
         "123456789012345678,5,0,300\n"
     )
     trace = read_trace(written(tmp_path, text))
     assert trace.head.sensor == Boxcar(window_s=1, update_period_s=0.5)
     assert (trace.head.device, trace.head.scope, trace.head.note) == ("S1", Scope.NODE, "cold room")
-    assert (trace.head.accuracy_percent, trace.head.resolution_w) == (2, 0.01)
+    assert (trace.head.accuracy, trace.head.resolution_w) == (Accuracy(watts=2), 0.01)
     assert list(trace.time_ns) == [123456789012345678]
     assert trace.origin.startswith("trace.csv (sha256 ")
+
+
+@pytest.mark.parametrize(
+    ("text", "accuracy"),
+    [
+        (
+            "0.1 % of reading + 0.05 % of range + 0.01 W",
+            Accuracy(reading_percent=0.1, range_percent=0.05, watts=0.01),
+        ),
+        ("1e-3 W  + 2% of reading", Accuracy(reading_percent=2, watts=1e-3)),
+    ],
+)
+def test_accuracy_is_written_as_in_a_data_sheet(
+    tmp_path: Path, text: str, accuracy: Accuracy
+) -> None:
+    head = f"# accuracy: {text}\n# range_w: 25\n# window_s: 1\n"
+    found = read_trace(written(tmp_path, head + WATTS)).head
+    assert found.accuracy == accuracy
+    assert (found.range_w, found.sensor) == (25, Boxcar(window_s=1))
 
 
 def test_reading_is_known_no_better_than_its_row_and_the_head_say(tmp_path: Path) -> None:
@@ -298,7 +319,16 @@ COUNTER = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n"
         ("# evidence: guessed\ntime_s,power_w\n0,5\n", "evidence: Input should be"),
         ("# evidence\ntime_s,power_w\n0,5\n", "a head line must be"),
         ("# volts: 12\n" + WATTS, "unknown head line 'volts'"),
-        ("# window_s: 1\n" + WATTS, "sensor.instant.window_s"),
+        ("# sensor: instant\n# window_s: 1\n" + WATTS, "sensor.instant.window_s"),
+        ("# lag_s: -1\n" + WATTS, "sensor.instant.lag_s: .* got '-1'"),
+        ("# phase_s: 1\n" + WATTS, "unknown head line 'phase_s'"),
+        ("# accuracy: 0.1\n" + WATTS, "accuracy must be a sum of parts, .* got '0.1'"),
+        ("# accuracy: 0.1 % + 1 W\n" + WATTS, "must be a sum of parts, .* got '0.1 % [+] 1 W'"),
+        ("# accuracy: 1 W + 2 W\n" + WATTS, "each at most once, .* got '1 W [+] 2 W'"),
+        ("# accuracy: x W\n" + WATTS, "accuracy.watts: .* got 'x'"),
+        ("# accuracy: nan % of reading\n" + WATTS, "accuracy.reading_percent: .* got 'nan'"),
+        ("# accuracy: 1 % of range\n" + WATTS, "a share of the range; add '# range_w: '"),
+        ("# range_w: 0\n" + WATTS, "range_w: .* got '0'"),
         ("# sensor: boxcar\n" + WATTS, "sensor.boxcar.window_s: Field required"),
         (MEASURED + "power_w\n5\n", "must have one of time_s, monotonic_ns, unix_s, and has 0"),
         (MEASURED + "time_s,unix_s,power_w\n0,0,5\n", "and has 2"),
