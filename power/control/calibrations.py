@@ -14,12 +14,21 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from wattload.core.base_models import Frozen
 from wattload.core.errors import DataError
 from wattload.core.files import open_folder
+from wattload.core.power import SourceFacts
 from wattload.core.record.energy import CalibrationRecord
 from wattload.power.control.journal import default_state_folder
 
 _PREFIX, _SUFFIX = "calibration-", ".json"
+
+
+class StoredCalibration(Frozen):
+    """A calibration and the source that it is of, as declared."""
+
+    facts: SourceFacts
+    record: CalibrationRecord
 
 
 class CalibrationCache:
@@ -30,28 +39,31 @@ class CalibrationCache:
 
     def find(self, key: Mapping[str, str]) -> CalibrationRecord | None:
         """Return the calibration with exactly this key, ``None`` if there is none."""
-        return next((each for each in self._read(_name_of(key)) if each.key == key), None)
+        found = [each.record for each in self._read(_name_of(key)) if each.record.key == key]
+        return found[0] if found else None
 
-    def all(self) -> list[CalibrationRecord]:
+    def all(self) -> list[StoredCalibration]:
         """Return all calibrations, the latest last."""
         with suppress(OSError, DataError), open_folder(self._folder) as folder:
             names = [name for name in folder.names() if name.startswith(_PREFIX)]
             return sorted(
-                (each for name in names for each in self._read(name)), key=lambda each: each.utc
+                (each for name in names for each in self._read(name)),
+                key=lambda each: each.record.utc,
             )
         return []
 
-    def store(self, record: CalibrationRecord) -> None:
-        """Keep a calibration for later runs, if the folder can be written."""
+    def store(self, facts: SourceFacts, record: CalibrationRecord) -> None:
+        """Keep a calibration of a source for later runs, if the folder can be written."""
+        stored = StoredCalibration(facts=facts, record=record)
         with suppress(OSError, DataError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open_folder(self._folder) as folder:
-                folder.write(_name_of(record.key), record.model_dump_json())
+                folder.write(_name_of(record.key), stored.model_dump_json())
 
-    def _read(self, name: str) -> list[CalibrationRecord]:
+    def _read(self, name: str) -> list[StoredCalibration]:
         with suppress(OSError, DataError, ValidationError), open_folder(self._folder) as folder:
             content = folder.read(name)
-            return [] if content is None else [CalibrationRecord.model_validate_json(content)]
+            return [] if content is None else [StoredCalibration.model_validate_json(content)]
         return []
 
 

@@ -163,7 +163,7 @@ def test_each_part_of_the_key_counts(tmp_path: Path) -> None:
     cache = CalibrationCache(tmp_path / "state")
     key = calibration_key(METER, opened())
     record = calibration_records(planned(SHORT), [], {METER: key}, host="box")[0]
-    cache.store(record)
+    cache.store(METER, record)
     assert cache.find(key) == record
     set_state = PowerStateRecord(
         host="box",
@@ -198,15 +198,15 @@ def test_cache_that_is_damaged_or_not_ours_has_nothing(tmp_path: Path) -> None:
     cache = CalibrationCache(folder)
     assert cache.all() == []
     record = calibration_records(planned(SHORT), [], {METER: {"source": "meter"}}, host="box")[0]
-    cache.store(record)
+    cache.store(METER, record)
     (path,) = folder.iterdir()
-    assert cache.all() == [record]
+    assert [each.record for each in cache.all()] == [record]
     path.write_text("{")
     assert cache.find(record.key) is None
-    cache.store(record)
+    cache.store(METER, record)
     folder.chmod(stat.S_IRWXU | stat.S_IRWXO)
     assert cache.all() == []
-    cache.store(record)
+    cache.store(METER, record)
 
 
 class Meter:

@@ -19,6 +19,7 @@ from wattload.core.power import OTHER_SCOPES
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
+from wattload.core.record.sensor_text import meter_lines
 from wattload.core.units import Unit, format_seconds
 from wattload.reports.runs.energy import (
     ALL_PHASES,
@@ -105,6 +106,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield from (Line(name, text) for name, text in own.items())
     yield from (line for line in job[-1:] if line.text)
     yield from energy_lines(record)
+    yield from (Line("meter", each) for each in meter_lines(record.power, record.started_utc))
     yield Line("checks", check_counts(record.checks))
     yield from failures(record.checks)
     if any(check.verdict != "pass" and not check.cause for check in record.checks):

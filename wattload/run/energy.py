@@ -36,6 +36,7 @@ from wattload.core.record.target import ControllerState
 from wattload.power.config import PowerConfig
 from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
+from wattload.power.energy.sensor import NOT_CALIBRATED
 from wattload.power.energy.source_ledger import IdleTime
 from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
 from wattload.power.sampler.protocol import ControllerReading
@@ -257,7 +258,10 @@ def _of_host(
     last_ns = max((int(trace.time_ns[-1]) for trace in samples.values()), default=0)
     return {
         "hosts": [measured.power],
-        "sources": [_resolve_source(source, ledger) for source in measured.sources],
+        "sources": [
+            _resolve_source(source, ledger, measured.power.not_calibrated)
+            for source in measured.sources
+        ],
         "states": measured.states,
         "energy": ledger.phase_records(
             own,
@@ -324,6 +328,7 @@ def _host_power(report: PowerReport) -> HostPower:
         rest_s=report.times.rest_s,
         idle_after_s=report.times.idle_after_s,
         quiet_s=report.times.quiet_s,
+        not_calibrated=report.not_calibrated,
         lost=lost,
         data_lost=report.finished.data_lost if report.finished is not None else (),
     )
@@ -340,8 +345,13 @@ def _choice(hosts: Sequence[HostPower]) -> str:
     return " ".join(f"{host.host}: {text}" for host, text in zip(hosts, sentences, strict=True))
 
 
-def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSourceRecord:
-    """Return the source with its sensor as used, and the number of decreases of its counter."""
+def _resolve_source(
+    source: PowerSourceRecord, ledger: EnergyLedger, not_calibrated: str
+) -> PowerSourceRecord:
+    """Return the source with its sensor as used, and the number of decreases of its counter.
+
+    ``not_calibrated`` is why the run calibrated no meter of a drive, if it was to.
+    """
     facts, sentence = source.facts, source.sentence
     if facts is None or not source.used:
         return source
@@ -349,7 +359,10 @@ def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSou
     falls = f" Its counter decreased {count} times; that time is not covered."
     if count and not sentence.endswith(falls):
         sentence += falls
-    return source.model_copy(update={"sentence": sentence, "sensor": ledger.sensor(facts)})
+    sensor = ledger.sensor(facts)
+    if not_calibrated and sensor is not None and sensor.reason == NOT_CALIBRATED:
+        sensor = sensor.model_copy(update={"reason": not_calibrated})
+    return source.model_copy(update={"sentence": sentence, "sensor": sensor})
 
 
 def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:

@@ -308,8 +308,8 @@ class PowerSession:
             host=self._opened.host,
             run_id=self._folder.name,
         )
-        for record in own:
-            cache.store(record)
+        for facts, record in zip(self._pulsed, own, strict=True):
+            cache.store(facts, record)
         return own
 
     def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:

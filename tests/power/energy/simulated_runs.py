@@ -38,6 +38,7 @@ GRID_S = 0.001
 BEFORE_S, REST_S, AFTER_S = 60.0, 30.0, 10.0
 IDLE_W, WORK_W = 5.0, 14.0
 READ_S = 0.1
+NOISE_W, RESOLUTION_W = 0.01, 0.001
 EXACT = Accuracy(reading_percent=0.0)
 Spans = tuple[tuple[float, float], ...]
 
@@ -59,7 +60,7 @@ class Power:
 
     def time_s(self) -> Floats:
         """Return the middle of each step."""
-        return self.start_s + (np.arange(self.watts.size) + 0.5) * GRID_S
+        return self.start_s + (np.arange(self.watts.size, dtype=np.float64) + 0.5) * GRID_S
 
     def part(self, start_s: float, end_s: float) -> Floats:
         """Return a view of the steps of a time, to be changed."""
@@ -229,6 +230,10 @@ def intervals(least_s: float, most_s: float, power: Power, rng: np.random.Genera
     return ticks_s
 
 
+def noise(values: Floats, rng: np.random.Generator, sigma_w: float = NOISE_W) -> Floats:
+    return values + rng.normal(0, sigma_w, values.size)
+
+
 def held(updates_s: Floats, values: Floats, reads_s: Floats) -> Floats:
     return values[np.searchsorted(updates_s, reads_s, "right") - 1]
 
@@ -244,8 +249,8 @@ def since_last_w(power: Power, updates_s: Floats) -> Floats:
     return np.concatenate((means_w[:1], means_w))
 
 
-def sliding(window_s: float = 1.0, lag_s: float = 0.0) -> Reader:
-    return lambda power, reads_s, _: mean_w(power, reads_s - lag_s, window_s)
+def sliding(window_s: float = 1.0, noise_w: float = NOISE_W) -> Reader:
+    return lambda power, reads_s, rng: noise(mean_w(power, reads_s, window_s), rng, noise_w)
 
 
 def clocked(window_s: float, period_s: float, rc_s: float = 0.0) -> Reader:
@@ -253,7 +258,7 @@ def clocked(window_s: float, period_s: float, rc_s: float = 0.0) -> Reader:
         seen = power.filtered(rc_s) if rc_s else power
         updates_s = steps(period_s, power.start_s, power.end_s, rng)
         values = mean_w(seen, updates_s, window_s) if window_s else seen.at(updates_s)
-        return held(updates_s, values, reads_s)
+        return held(updates_s, noise(values, rng), reads_s)
 
     return read
 
@@ -263,7 +268,7 @@ def rearming(least_s: float, most_s: float) -> Reader:
 
     def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
         updates_s = intervals(least_s, most_s, power, rng)
-        return held(updates_s, since_last_w(power, updates_s), reads_s)
+        return held(updates_s, noise(since_last_w(power, updates_s), rng), reads_s)
 
     return read
 
@@ -274,7 +279,8 @@ def two_clocks(period_s: float) -> Reader:
     def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
         made_s = steps(1.0, power.start_s, power.end_s, rng)
         shown_s = steps(period_s, power.start_s, power.end_s, rng)
-        shown_w = held(made_s, since_last_w(power, made_s), np.maximum(shown_s, made_s[0]))
+        made_w = noise(since_last_w(power, made_s), rng)
+        shown_w = held(made_s, made_w, np.maximum(shown_s, made_s[0]))
         return held(shown_s, shown_w, reads_s)
 
     return read
@@ -283,7 +289,7 @@ def two_clocks(period_s: float) -> Reader:
 def instant(period_s: float = 0.0) -> Reader:
     if period_s:
         return clocked(0.0, period_s)
-    return lambda power, reads_s, _: power.at(reads_s)
+    return lambda power, reads_s, rng: noise(power.at(reads_s), rng)
 
 
 def counting(
@@ -308,9 +314,9 @@ def shifted(offset_w: float, inner: Reader) -> Reader:
     return lambda power, reads_s, rng: inner(power, reads_s, rng) + offset_w
 
 
-def fast_attack(power: Power, reads_s: Floats, _: np.random.Generator) -> Floats:
+def fast_attack(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
     """Read a detector that rises with 0.1 s and falls with 1.5 s."""
-    return power.filtered(0.1, 1.5).at(reads_s)
+    return noise(power.filtered(0.1, 1.5).at(reads_s), rng)
 
 
 def with_gaps(inner: Reader, count: int, longest_s: float) -> Reader:
@@ -330,16 +336,14 @@ def with_gaps(inner: Reader, count: int, longest_s: float) -> Reader:
 class Kind:
     """A sensor as it is and as it is declared, under a load.
 
-    ``sensor`` draws its properties. ``noise_w`` is white noise of an update, ``jitter_s`` that of
-    the times of reads. ``calibrates`` is whether it may be calibrated.
+    ``sensor`` draws its properties, ``jitter_s`` is the standard deviation of the times of reads,
+    and ``gaps`` are the number of those without a reading and their greatest length.
     """
 
     name: str
     sensor: Callable[[np.random.Generator], Reader]
     declared: Sensor = dataclasses.field(default_factory=lambda: Boxcar(window_s=1.0))
     load: Load = steady
-    noise_w: float = 0.01
-    resolution_w: float | None = 0.001
     jitter_s: float = 0.001
     accuracy: Accuracy = EXACT
     range_w: float | None = None
@@ -361,28 +365,20 @@ class Kind:
             evidence=Evidence.MEASURED,
             sensor=self.declared,
             period_s=READ_S,
-            resolution_w=None if self.is_counter else self.resolution_w,
+            resolution_w=None if self.is_counter else RESOLUTION_W,
             accuracy=self.accuracy,
             range_w=self.range_w,
             is_recorded=self.is_recorded,
         )
 
     def read(self, reader: Reader, power: Power, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Return the times in seconds and the values of reads over a whole power."""
-        count = int((power.end_s - power.start_s) / READ_S)
-        reads_s = power.start_s + (np.arange(count) + rng.uniform()) * READ_S
+        """Return the times in seconds and the values of reads over a power and 0.5 s more."""
+        count = int((power.end_s - power.start_s + 0.5) / READ_S)
+        reads_s = power.start_s + (np.arange(count, dtype=np.float64) + rng.uniform()) * READ_S
         reads_s = np.sort(reads_s + rng.normal(0, self.jitter_s, count))
         values = reader(power, reads_s, rng)
         if not self.is_counter:
-            is_new = np.diff(values, prepend=np.nan) != 0
-            values = (
-                values
-                + rng.normal(0, self.noise_w, count)[
-                    np.maximum.accumulate(np.where(is_new, np.arange(count), 0))
-                ]
-            )
-            if self.resolution_w:
-                values = np.round(values / self.resolution_w) * self.resolution_w
+            values = np.round(values / RESOLUTION_W) * RESOLUTION_W
         return reads_s, values
 
 
@@ -407,7 +403,9 @@ def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> Calibra
     times = pulse_times(window_s, getattr(kind.declared, "update_period_s", None) or READ_S)
     if times is None:
         return None
-    pulses, train = times
+    pulses, train = (
+        tuple((round(start_s, 3), round(end_s, 3)) for start_s, end_s in each) for each in times
+    )
     power = Power.idle(-5.0, train[-1][1] + 5.0)
     high_w = float(_levels(rng, 1)[0])
     for span in (*pulses, *train):
@@ -557,10 +555,9 @@ KINDS = (
     ),
     Kind(
         name="precise meter, recorded",
-        sensor=_always(sliding(READ_S)),
+        sensor=_always(sliding(READ_S, 0.001)),
         declared=Boxcar(window_s=READ_S, update_period_s=0.0),
         load=bursting,
-        noise_w=0.001,
         is_recorded=True,
         calibrates=False,
     ),
@@ -574,7 +571,7 @@ KINDS = (
         sensor=_always(sliding()),
         gaps=(1, 0.5),
     ),
-    Kind(name="noise of 1 W", sensor=_always(sliding()), noise_w=1.0),
+    Kind(name="noise of 1 W", sensor=_always(sliding(noise_w=1.0))),
     Kind(name="reads with 30 ms of jitter", sensor=_always(sliding()), jitter_s=0.03),
     Kind(
         name="counter 1 s late",

@@ -350,7 +350,7 @@ class HostPower(Frozen):
     ``rest_s`` is the length of the watch behind the job's last timed interval, 0 without one.
     ``lost`` is how the sampler was lost, ``data_lost`` which meters reported dropped readings.
     ``idle_after_s`` is the length of the idle period after the run, ``quiet_s`` that of the periods
-    without polling.
+    without polling. ``not_calibrated`` is why the run made no calibration that it was to make.
     """
 
     host: str
@@ -359,6 +359,7 @@ class HostPower(Frozen):
     rest_s: float = 0.0
     idle_after_s: float = 0.0
     quiet_s: float = 0.0
+    not_calibrated: str = ""
     lost: str = ""
     data_lost: tuple[str, ...] = ()
 
