@@ -14,9 +14,11 @@ import pytest
 from tests.lab import truth_table
 from tests.lab.truth_table import Line
 from tests.lab.virtual_runs import (
+    CALIBRATING,
     CHECKPOINT,
     INTERVAL_POWER,
     OUT,
+    POWER,
     SERIAL,
     UNET3D,
     VIRTUAL,
@@ -54,15 +56,18 @@ def _lines(judged: Judged) -> list[Line]:
 
 @pytest.fixture(scope="module")
 def judged() -> Judged:
-    """Each workload in PS0 and PS1; each way of updating meets both workloads and both states."""
+    """Each workload in PS0 and PS1; each way of updating meets both workloads and both states.
+
+    The meters of the runs that read data are calibrated, those of the others as declared.
+    """
     prepare(*UNET3D)
     ran: Judged = {}
-    for name, workload, orders in (
-        ("unet3d", UNET3D, ("sliding", "tumbling")),
-        ("checkpoint", CHECKPOINT, ("tumbling", "sliding")),
+    for name, workload, power, orders in (
+        ("unet3d", UNET3D, CALIBRATING, ("sliding", "tumbling")),
+        ("checkpoint", CHECKPOINT, POWER, ("tumbling", "sliding")),
     ):
         for state, updates in enumerate(orders):
-            found = run(*workload, state=state, label=f"PS{state}", updates=updates)
+            found = run(*workload, state=state, label=f"PS{state}", updates=updates, power=power)
             ran[name, state] = (found, updates)
             truth_table.write(OUT / "truth-table-runs.csv", _lines(ran))
             shutil.copytree(found.folder, OUT / "runs" / f"{name}-ps{state}", dirs_exist_ok=True)
@@ -85,6 +90,21 @@ def test_runs_are_complete_in_the_state_asked_for(judged: Judged) -> None:
             state,
             0,
         )
+
+
+@pytest.mark.parametrize(("state", "delay_s"), [(0, 0.5), (1, 1.0)])
+def test_interval_power_is_calibrated_by_a_known_load(
+    judged: Judged, state: int, delay_s: float
+) -> None:
+    """A mean of a second is half a second late, and a whole one if it is held for a second."""
+    ran, _ = judged["unet3d", state]
+    sensor = ran.sensor(INTERVAL_POWER)
+    assert sensor.basis == "calibrated", sensor.reason
+    assert sensor.tau_s == pytest.approx(delay_s, abs=max(0.03, sensor.tau_uncertainty_s))
+    assert ran.verdict(f"sensor_calibrated_{SERIAL}_{INTERVAL_POWER}") == "pass"
+    assert {each.source for each in ran.record.power.calibrations} >= {INTERVAL_POWER}
+    declared, _ = judged["checkpoint", state]
+    assert declared.sensor(INTERVAL_POWER).basis == "declared"
 
 
 def test_interval_power_is_within_half_a_percent_of_the_truth(table: list[Line]) -> None:

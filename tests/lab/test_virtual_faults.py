@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.virtual_runs import (
+    CALIBRATING,
     INTERVAL_POWER,
     SERIAL,
     UNET3D,
@@ -69,6 +70,7 @@ def healed() -> Iterator[None]:
     drive("stale", on=False)
     drive("ipm_stuck", on=False)
     drive("heal")
+    drive("window", seconds=1.0)
     wait_for(lambda: state_of_drive() == 0)
 
 
@@ -319,10 +321,22 @@ def test_interval_power_that_does_not_respond_to_the_load_fails_the_run(tmp_path
     """The drive's other meter does respond: the readings can't be of the load's drive."""
     prepare(*SHORT)
     drive("ipm_stuck", on=True)
-    ran = run(*SHORT, state=0, label="stuck", state_folder=tmp_path)
-    sensors = {
-        each.name: each.sensor for each in ran.record.power.sources if each.sensor is not None
-    }
-    assert sensors[INTERVAL_POWER].responds is False
-    assert sensors["nvme_ocp"].responds is True
-    assert f"sensor_calibrated_{SERIAL}_{INTERVAL_POWER}" in failed(ran)
+    ran = run(*SHORT, state=0, label="stuck", power=CALIBRATING, state_folder=tmp_path)
+    assert ran.sensor(INTERVAL_POWER).responds is False
+    assert ran.sensor("nvme_ocp").responds is True
+    assert ran.verdict(f"sensor_calibrated_{SERIAL}_{INTERVAL_POWER}") == "fail"
+
+
+@pytest.mark.lab_long
+def test_mean_over_another_time_than_declared_is_warned_of_and_taken_as_calibrated(
+    tmp_path: Path,
+) -> None:
+    prepare(*SHORT)
+    drive("window", seconds=1.6)
+    ran = run(*SHORT, state=0, label="window", power=CALIBRATING, state_folder=tmp_path)
+    sensor = ran.sensor(INTERVAL_POWER)
+    assert (sensor.basis, sensor.declared_tau_s) == ("calibrated", pytest.approx(0.5, abs=0.1))
+    assert sensor.tau_s == pytest.approx(0.8, abs=max(0.03, sensor.tau_uncertainty_s))
+    assert ran.verdict(f"sensor_calibrated_{SERIAL}_{INTERVAL_POWER}") == "warn"
+    energy = ran.energy("read")
+    assert energy.energy_j == pytest.approx(ran.truth_j(energy), rel=0.005)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.virtual_ssd.control import ask
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import EnergyRecord, SensorRecord
 from wattload.core.record.file import JOURNAL_PATTERN, read_record
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
@@ -61,6 +61,8 @@ POWER = (
 """The guest's root is an overlay: whether a drive holds it can't be told. Its processor is emulated
 and has one core for drive, driver, load and sampler, so it is sampled four times a second. The rest
 holds all of the drive's destaging, and four seconds of idle time follow."""
+CALIBRATING = (*POWER, "power.idle_s=70")
+"""The same for a run that calibrates the drive's meters in its idle time."""
 
 
 def controller(serial: str = SERIAL) -> str:
@@ -204,6 +206,17 @@ class Ran:
         of_source = [each for each in self.energies() if each.source == source]
         (found,) = [each for each in of_source if each.phase == phase]
         return found
+
+    def sensor(self, source: str) -> SensorRecord:
+        """Return the sensor of one of the drive's sources as its energies use it."""
+        (found,) = [each for each in self.record.power.sources if each.name == source]
+        assert found.sensor is not None
+        return found.sensor
+
+    def verdict(self, check: str) -> str:
+        """Return the verdict of a check by its name."""
+        (found,) = [each for each in self.record.checks if each.name == check]
+        return found.verdict
 
     def _intervals(self, phase: str) -> Intervals:
         named = [each for each in self.record.windows if each.name == phase]
