@@ -335,7 +335,8 @@ def test_mean_over_another_time_than_declared_is_warned_of_and_taken_as_calibrat
     drive("window", seconds=1.6)
     ran = run(*SHORT, state=0, label="window", power=CALIBRATING, state_folder=tmp_path)
     sensor = ran.sensor(INTERVAL_POWER)
-    assert (sensor.basis, sensor.declared_tau_s) == ("calibrated", pytest.approx(0.5, abs=0.1))
+    assert sensor.basis == "calibrated", sensor.reason
+    assert sensor.declared_tau_s == pytest.approx(0.5, abs=0.15)
     assert sensor.tau_s == pytest.approx(0.8, abs=max(0.03, sensor.tau_uncertainty_s))
     assert ran.verdict(f"sensor_calibrated_{SERIAL}_{INTERVAL_POWER}") == "warn"
     energy = ran.energy("read")
