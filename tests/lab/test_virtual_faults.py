@@ -50,6 +50,8 @@ WARM_K, HOT_K = 312, 316
 HALF_BYTES = 120_000_000
 SHORT = (*UNET3D, "workload.epochs=1")
 """Some 21 s in PS0."""
+SHORTER = (*SHORT, "workload.file_count=14")
+"""Some 11 s, of whose energy 0.3 s at each edge are more than 1 %."""
 
 
 @pytest.fixture
@@ -331,9 +333,9 @@ def test_interval_power_that_does_not_respond_to_the_load_fails_the_run(tmp_path
 def test_mean_over_another_time_than_declared_is_warned_of_and_taken_as_calibrated(
     tmp_path: Path,
 ) -> None:
-    prepare(*SHORT)
+    prepare(*SHORTER)
     drive("window", seconds=1.6)
-    ran = run(*SHORT, state=0, label="window", power=CALIBRATING, state_folder=tmp_path)
+    ran = run(*SHORTER, state=0, label="window", power=CALIBRATING, state_folder=tmp_path)
     sensor = ran.sensor(INTERVAL_POWER)
     assert sensor.basis == "calibrated", sensor.reason
     assert sensor.declared_tau_s == pytest.approx(0.5, abs=0.15)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.virtual_runs import Ran
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import WHOLE_RUN, EnergyRecord
 
 HEAD = (
     "load",
@@ -32,6 +32,11 @@ HEAD = (
 
 LONG_S = 10.0
 """Shorter windows are judged by their stated uncertainty alone."""
+
+
+EDGE_S = 0.2
+"""A drive works a little before and after the phase that asks it to, all saves of a phase together
+for so long; an uncertainty takes a phase's edges for those of the work, unless a rest follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +79,11 @@ class Line:
         if self.tail_j is None or self.true_tail_j is None:
             return None
         return self.tail_j - self.true_tail_j
+
+
+def edge_j(line: Line) -> float:
+    """Return what a phase's edges may add to its error; the whole run begins and ends idle."""
+    return 0.0 if line.phase == WHOLE_RUN else EDGE_S * line.truth_j / line.seconds
 
 
 def lines(ran: Ran, updates: str, *, load: str = "") -> list[Line]:
