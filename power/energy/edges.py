@@ -31,6 +31,10 @@ SIGMAS = 3.0
 """Differences within so many standard deviations are noise."""
 AGREE_SIGMAS = 2.0
 """Energies by two ways agree within so many standard deviations: within their U."""
+SLOW_SHARE = 0.25
+"""Readings that settle later than a response that was not calibrated are the sensor's or the
+drive's if this delays power by at most this share of its settling time; else they are the drive's.
+"""
 WORK_LATE_S = 0.1
 """Work begins and ends up to so long within its edges on a busy host. That is no disagreement
 between the energies of both sides."""
@@ -40,11 +44,13 @@ between the energies of both sides."""
 class Level:
     """Power on one side of an edge.
 
-    ``uncertainty_w`` is the standard one of ``watts``, as the power of that time. ``change_w`` is
-    by how much, beyond noise, the readings next to the edge differ from the others.
+    ``uncertainty_w`` is the standard one of ``watts``, as the power of that time. ``edge_w`` is
+    power at the edge itself, by its trend. ``change_w`` is by how much, beyond noise, the readings
+    next to the edge differ from the others.
     """
 
     watts: float
+    edge_w: float
     uncertainty_w: float
     change_w: float
     is_steady: bool
@@ -82,6 +88,7 @@ class Edges:
         noise_w: float,
         step_w: float,
         quantum_j: float | None,
+        is_calibrated: bool,
         moments_ns: Sequence[int],
     ) -> None:
         """Prepare the edges of a profile without holes.
@@ -101,7 +108,7 @@ class Edges:
             self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12), jitter_s)
         if quantum_j is not None:  # no power is missed between two counts
             self.phase_s = 0.0
-        self._update_s = update_s
+        self._update_s, self._is_calibrated = update_s, is_calibrated
         # So long before a reading, power does not show in it.
         self._blind_ns = round(max(0.0, response.tau_s - 4 * response.kappa_s) * NS_PER_S)
         self._settle_ns = round(response.settle_s * NS_PER_S)
@@ -125,7 +132,7 @@ class Edges:
     def _edge(self, time_ns: int) -> Edge:
         before, after = self._before(time_ns), self._after(time_ns)
         if before is None or after is None:
-            nothing = Level(watts=0.0, uncertainty_w=0.0, change_w=0.0, is_steady=False)
+            nothing = Level(watts=0.0, edge_w=0.0, uncertainty_w=0.0, change_w=0.0, is_steady=False)
             if after is None:
                 return self._left(time_ns, before or nothing)
             return self._right(time_ns, after)
@@ -133,13 +140,19 @@ class Edges:
             *([self._left(time_ns, before)] if before.is_steady else ()),
             *([self._right(time_ns, after)] if after.is_steady else ()),
         ]
-        middle = self._kappa(time_ns, before, after)
         jump_w = after.watts - before.watts
         if not ways:
-            sides = self._left(time_ns, before), self._right(time_ns, after)
-            bound_j = abs(sides[0].energy_j - sides[1].energy_j) / 2
-            own_j = math.hypot(bound_j / math.sqrt(3), middle.own_j)
-            return replace(middle, own_j=own_j, jump_w=jump_w)
+            sides = [replace(level, watts=level.edge_w) for level in (before, after)]
+            left, right = self._left(time_ns, sides[0]), self._right(time_ns, sides[1])
+            return _either(self._kappa(time_ns, *sides), left, right)
+        if before.is_steady and not after.is_steady and not self._is_calibrated:
+            later = self._after(time_ns, 2)
+            if later is not None and later.is_steady and later.watts < before.watts:
+                slow = self._right(time_ns, later, 2)
+                slow_s = abs(slow.energy_j - ways[0].energy_j) / (before.watts - later.watts)
+                if slow_s < SLOW_SHARE * self.response.settle_s:
+                    return _either(_middle(ways[0], slow), ways[0], slow)
+        middle = self._kappa(time_ns, before, after)
         if len(ways) > 1:
             ways.append(middle)
         base_w = min(before.watts, after.watts)
@@ -180,8 +193,8 @@ class Edges:
         since_s = (time_ns - read_ns) / NS_PER_S + self.response.tau_s
         return self._one_sided(before, read_ns, since_s)
 
-    def _right(self, time_ns: int, after: Level) -> Edge:
-        at = int(np.searchsorted(self._time_ns, time_ns + self._settle_ns))
+    def _right(self, time_ns: int, after: Level, times: int = 1) -> Edge:
+        at = int(np.searchsorted(self._time_ns, time_ns + times * self._settle_ns))
         read_ns = int(self._time_ns[min(at, self._time_ns.size - 1)])
         since_s = (time_ns - read_ns) / NS_PER_S + self.response.tau_s
         return self._one_sided(after, read_ns, since_s)
@@ -241,9 +254,12 @@ class Edges:
             return replace(level, is_steady=False)  # a jump there would not show yet
         return level
 
-    def _after(self, time_ns: int) -> Level | None:
-        """Return power behind a moment, by settled readings that no later edge reaches."""
-        start_ns = time_ns + self._clean_ns
+    def _after(self, time_ns: int, times: int = 1) -> Level | None:
+        """Return power behind a moment, by settled readings that no later edge reaches.
+
+        They are ``times`` settling times behind it.
+        """
+        start_ns = time_ns + times * self._clean_ns
         at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
         end_ns = start_ns + self._span_ns
         if at < self._moments_ns.size:
@@ -256,25 +272,48 @@ class Edges:
         watts = self._watts[first:last]
         if not watts.size:
             return None
-        near = slice(-2, None) if is_near_last else slice(0, 2)
-        return self._judged(watts, float(watts[near].mean()))
+        if is_near_last:
+            ahead_s = self.response.tau_s + (end_ns - start_ns) / 2 / NS_PER_S
+            return self._judged(watts, float(watts[-2:].mean()), ahead_s)
+        ahead_s = self.response.tau_s - (self._clean_ns + (end_ns - start_ns) / 2) / NS_PER_S
+        return self._judged(watts, float(watts[:2].mean()), ahead_s)
 
-    def _judged(self, watts: Values, near_w: float) -> Level:
-        """Return the level of some readings, whose mean next to the edge is ``near_w``."""
+    def _judged(self, watts: Values, near_w: float, ahead_s: float) -> Level:
+        """Return the level of some readings, whose mean next to the edge is ``near_w``.
+
+        Power at the edge shows ``ahead_s`` after the middle of the readings.
+        """
         mean_w = float(watts.mean())
         updates = max(1.0, watts.size * self._read_s / self.spacing_s)
         half = watts.size // 2
-        trend_w = abs(float(watts[:half].mean()) - float(watts[half:].mean())) if half else 0.0
+        rise_w = float(watts[half:].mean()) - float(watts[:half].mean()) if half else 0.0
         noise_w = math.hypot(self._noise_w, self._step_w / math.sqrt(12))
         if self._quantum_j is not None:  # the mean power between two counts
             noise_w = math.hypot(noise_w, self.counted_j(mean_w) * math.sqrt(2) / self._read_s)
-        trend_w = max(0.0, trend_w - SIGMAS * noise_w * math.sqrt(4 / updates))
+        trend_w = max(0.0, abs(rise_w) - SIGMAS * noise_w * math.sqrt(4 / updates))
+        apart_s = max(watts.size * self._read_s / 2, self._read_s, 1e-9)
         spread_w2 = float(watts.var()) - noise_w**2 * (1 + SIGMAS * math.sqrt(2 / updates))
         unsteady_w = math.hypot(trend_w, math.sqrt(max(spread_w2, 0.0)))
         change_w = max(0.0, abs(near_w - mean_w) - SIGMAS * noise_w)
         return Level(
             watts=mean_w,
+            edge_w=mean_w + math.copysign(trend_w, rise_w) * ahead_s / apart_s,
             uncertainty_w=math.hypot(noise_w / math.sqrt(updates), unsteady_w),
             change_w=change_w,
             is_steady=math.hypot(unsteady_w, change_w) <= max(noise_w, STEADY_SHARE * abs(mean_w)),
         )
+
+
+def _middle(one: Edge, other: Edge) -> Edge:
+    return replace(
+        one,
+        energy_j=(one.energy_j + other.energy_j) / 2,
+        tau_w=(one.tau_w + other.tau_w) / 2,
+        jump_w=other.tau_w - one.tau_w,
+    )
+
+
+def _either(best: Edge, left: Edge, right: Edge) -> Edge:
+    """Return an edge whose uncertainty covers two others, which may both be right."""
+    bound_j = abs(left.energy_j - right.energy_j) / 2
+    return replace(best, own_j=math.hypot(best.own_j, bound_j / math.sqrt(3)))

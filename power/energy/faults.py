@@ -14,6 +14,8 @@ from wattload.power.energy.trace import Trace, Values
 PINNED_UPDATES, FREE_UPDATES = 10, 3
 """A reading that stays at the greatest value for so many updates is pinned there, if no other one
 stayed for as many as the second. That needs a meter whose readings change at each update."""
+RANGE_SHARE = 0.999
+"""Readings of at least this share of a meter's range are at its end."""
 FREE_MIN = 30
 """The fewest other updates that show this."""
 DROP_SHARE = 0.5
@@ -28,7 +30,7 @@ def pinned_w(trace: Trace, facts: SourceFacts, stride: int) -> float | None:
     ``stride`` is how many reads an update lasts.
     """
     if facts.range_w is not None:
-        return facts.range_w
+        return RANGE_SHARE * facts.range_w
     watts = trace.value[::stride]
     watts = watts[~np.isnan(watts)]
     if not watts.size:

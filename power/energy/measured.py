@@ -31,6 +31,8 @@ from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, st
 
 AT_END_S = 2.0
 """Power at the end of a rest is the mean over this time, or over the response if that is longer."""
+IDLE_COVERAGE = 0.5
+"""Readings must cover this share of an idle time: its power hardly changes."""
 ALIASING_SIGMAS, ALIASING_SHARE = 3.0, 0.02
 """A train of pulses whose mean is off by more than both shows a meter that aliases or is not
 linear."""
@@ -116,6 +118,7 @@ class MeasuredPower:
             noise_w=sensor.noise_w,
             step_w=sensor.step_w,
             quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
+            is_calibrated=sensor.basis == "calibrated",
             moments_ns=times.moments_ns(),
         )
         remarks = []
@@ -171,11 +174,14 @@ class MeasuredPower:
         """Return the power of an idle time without its beginning, in which readings settle."""
         if window is None or self.edges is None or self.sensor is None:
             return None
-        start_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
-        inside = (start_ns, window[1]) if start_ns < window[1] else window
+        read = self.edges.profile
+        settled_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
+        inside = max(settled_ns, int(read.start_ns[0])), min(window[1], int(read.end_ns[-1]))
         seconds = (inside[1] - inside[0]) / NS_PER_S
+        if seconds <= 0:
+            return None
         covered_s = float(np.diff(self.profile.cumulative(np.array(inside))[1])[0])
-        if covered_s < 0.5 * seconds or seconds <= 0:
+        if covered_s < IDLE_COVERAGE * seconds:
             return None
         watts = _mean_w(self.edges.profile, inside)
         noise_j = self.noise_j([inside], watts) + math.sqrt(2) * self.edges.counted_j(watts)

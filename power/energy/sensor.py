@@ -13,7 +13,7 @@ import numpy as np
 from wattload.core.power import Boxcar, Counter, Instant, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.calibration import calibrate
+from wattload.power.energy.calibration import PULSE_MIN_S, calibrate
 from wattload.power.energy.integration import COVERAGE_FACTOR, Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import declared_response
@@ -47,7 +47,7 @@ def sensor_record(
         if (record.source, record.device) == (facts.name, facts.device):
             found = calibrate(record, facts)
             if found.basis == "calibrated":
-                return found
+                return found.model_copy(update={"step_w": _step_w(facts, profile.end_w)})
             reason, responds = found.reason or reason, found.responds
     update_s, jitter_s = updates(facts, profile.end_ns, profile.end_w)
     # The profile of a counter begins at reads that see a change, which is at most a read late.
@@ -68,6 +68,8 @@ def sensor_record(
         noise_w=noise_w,
         step_w=_step_w(facts, profile.end_w),
         responds=responds,
+        # Readings that respond but do not settle may fall later than they rise.
+        fall_later_s=PULSE_MIN_S if responds else 0.0,
         declared_tau_s=response.tau_s,
     )
 
