@@ -91,10 +91,13 @@ def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
     return pulses, train
 
 
-def declared_sensor(facts: SourceFacts, reason: str) -> SensorRecord:
-    """Return the sensor of a source as declared; ``reason`` is why it was not calibrated."""
+def declared_sensor(facts: SourceFacts, seen_s: float = 0.0, reason: str = "") -> SensorRecord:
+    """Return the sensor of a source as declared; ``reason`` is why it was not calibrated.
+
+    ``seen_s`` is the time between updates by its readings, used if none is declared.
+    """
     declared_s = getattr(facts.sensor, "update_period_s", 0.0)
-    update_s = facts.period_s if declared_s is None else declared_s
+    update_s = seen_s if declared_s is None else declared_s
     response = declared_response(facts.sensor, update_s)
     # A wrong phase of the update clock or a wrong time of a read: each is equally distributed.
     tau_s = math.hypot(update_s, facts.period_s) / math.sqrt(12)
@@ -122,8 +125,8 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     as_read = _Readings.of(record, facts)
     readings = as_read.at_changes() if isinstance(facts.sensor, Counter) else as_read
     seen_s, jitter_s = readings.clock()
-    declared = declared_sensor(facts, "")
     update_s = seen_s or 0.0
+    declared = declared_sensor(facts, update_s)
     observed: dict[str, object] = {
         "update_s": update_s,
         "jitter_s": jitter_s,

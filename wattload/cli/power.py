@@ -1,4 +1,4 @@
-"""``wattload power``: watch a device's power; list, set and restore power states and limits."""
+"""``wattload power``: watch power, calibrate meters; list, set, restore power states and limits."""
 
 from __future__ import annotations
 
@@ -90,7 +90,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead: keep the drive's present setting, and forget the old one",
     )
-    for action in (watch, states, change, restore):
+    pulses = actions.add_parser(
+        "calibrate", help="how late the meters of a drive are, by reading it in pulses"
+    )
+    pulses.add_argument(
+        "what",
+        nargs="*",
+        metavar="DEVICE | KEY=VALUE",
+        help="a controller, e.g. nvme0, or settings, e.g. target.path=/mnt/nvme power=quarch",
+    )
+    for action in (watch, states, change, restore, pulses):
         action.add_argument("--json", action="store_true", help="print JSON, an object per line")
 
 
@@ -101,6 +110,10 @@ def run(arguments: argparse.Namespace, host: PowerHost | None = None) -> int:
         return watch(arguments, here, _names(here, arguments.device))
     if arguments.action == "states":
         return states(arguments, here, _names(here, arguments.device))
+    if arguments.action == "calibrate":
+        from wattload.cli import calibrate
+
+        return calibrate.run(arguments, here)
     return (_set if arguments.action == "set" else _restore)(arguments, here)
 
 

@@ -8,6 +8,7 @@ calibrated at once.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from wattload import __version__
 from wattload.core.clock import utc_text
+from wattload.core.errors import TargetError
 from wattload.core.io import Extent, IOKind, IOOrder, IOPlan
 from wattload.core.power import Boxcar, Channel, Sample, SourceFacts
 from wattload.core.record.energy import CalibrationRecord
@@ -65,17 +67,17 @@ class KnownLoad:
 
 
 def plan_pulses(
-    sources: Sequence[SourceFacts], files: Sequence[Path], *, idle_s: float = math.inf
+    sources: Sequence[SourceFacts], files: Sequence[Path] | None, *, idle_s: float = math.inf
 ) -> PulsePlan | str:
     """Return the pulses that suit all sources that are fast enough, or why there are none.
 
-    ``sources`` measure drives, ``files`` are written data on them, and ``idle_s`` is the time in
-    which the calibration and the idle baseline must fit.
+    ``sources`` measure drives, ``files`` are written data on them (``None``: not written yet), and
+    ``idle_s`` is the time in which the calibration and the idle baseline must fit.
     """
     live = [facts for facts in sources if not facts.is_of_another_run]
     if not live:
         return "no sensor reads the drive in this run"
-    if sum(_length_bytes(path) for path in files) < LEAST_BYTES:
+    if files is not None and sum(map(length_bytes, files)) < LEAST_BYTES:
         return f"there are less than {LEAST_BYTES // KIB} KiB of data on the drive to read"
     fast = [facts for facts in live if pulse_times(*_speed(facts)) is not None]
     if not fast:
@@ -111,8 +113,10 @@ def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
         OSError: a file can't be read.
         WattloadError: the file system refuses O_DIRECT, or the engine is not built.
     """
-    lengths = {path: _length_bytes(path) for path in files}
+    lengths = {path: length_bytes(path) for path in files}
     extents = [Extent(path, 0, length) for path, length in lengths.items() if length]
+    if not extents:
+        raise TargetError("there is nothing to read on the drive")
     alignment_bytes = max(direct_alignment(extent.path) for extent in extents)
     engine = IOEngine(block_bytes=BLOCK_BYTES, depth=DEPTH)
     utc, origin_ns = utc_text(), time.monotonic_ns()
@@ -155,10 +159,11 @@ def _sleep_until(origin_ns: int, seconds: float) -> None:
     time.sleep(max(0.0, seconds - (time.monotonic_ns() - origin_ns) / NS_PER_S))
 
 
-def _length_bytes(path: Path) -> int:
-    """Return how much of a file can be read in whole blocks, 0 if it is gone."""
+def length_bytes(path: Path) -> int:
+    """Return how much of a file or block device can be read in whole blocks, 0 if nothing."""
     try:
-        return path.stat().st_size // BLOCK_BYTES * BLOCK_BYTES
+        with path.open("rb", buffering=0) as file:
+            return file.seek(0, os.SEEK_END) // BLOCK_BYTES * BLOCK_BYTES
     except OSError:
         return 0
 
