@@ -334,12 +334,12 @@ def test_mean_over_another_time_than_declared_is_warned_of_and_taken_as_calibrat
     tmp_path: Path,
 ) -> None:
     prepare(*SHORTER)
-    drive("window", seconds=1.4)
+    drive("window", seconds=0.5)
     ran = run(*SHORTER, state=0, label="window", power=CALIBRATING, state_folder=tmp_path)
     sensor = ran.sensor(INTERVAL_POWER)
     assert sensor.basis == "calibrated", sensor.reason
     assert sensor.declared_tau_s == pytest.approx(0.5, abs=0.15)
-    assert sensor.tau_s == pytest.approx(0.7, abs=max(0.03, sensor.tau_uncertainty_s))
+    assert sensor.tau_s == pytest.approx(0.25, abs=max(0.03, sensor.tau_uncertainty_s))
     assert ran.verdict(f"sensor_calibrated_{SERIAL}_{INTERVAL_POWER}") == "warn"
     energy = ran.energy("read")
     assert energy.energy_j == pytest.approx(ran.truth_j(energy), rel=0.005)
