@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from wattload.cli.escapes import printable
-from wattload.core.errors import CHECK_FAILED, ConfigError, RecordError, WattloadError
+from wattload.core.errors import CHECK_FAILED, RecordError, WattloadError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
     from wattload.core.mlperf import Judgement, Standing
-    from wattload.core.record.energy import EnergyRecord
-    from wattload.core.record.file import StoredRecord
+    from wattload.core.record.energy import EnergyRecord, PowerSection
     from wattload.core.record.results import Check, Verdict
     from wattload.core.record.run import RunRecord
     from wattload.reports.runs.load import Run
@@ -49,14 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recompute",
         action="store_true",
-        help="make the energies again from the stored samples by today's energy model, and compare "
-        "them with the record's; fails if they differ and the model is the same",
-    )
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help="with --recompute: replace records of an older energy model; each run's own record "
-        "stays beside its new one, as record-energy-model-VERSION.json",
+        help="compute the energies again from the stored samples, and compare them with the "
+        "record's; fails if they differ",
     )
 
 
@@ -67,7 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     that is not a valid submission can still be a good run.
 
     Raises:
-        ConfigError: ``--write`` without ``--recompute``.
         RecordError: a path does not exist, or there is no record under any.
     """
     from wattload.core.mlperf import judge
@@ -81,11 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     reasons = finish_abandoned([*arguments.runs, *found.unfinished])
     for text in recorded_texts(reasons):
         print(text, file=sys.stderr)
-    if arguments.write and not arguments.recompute:
-        raise ConfigError("--write needs --recompute: it writes the recomputed energies")
     again: Mapping[str, Recomputed] = {}
     if arguments.recompute:
-        again = recompute(find_records(arguments.runs).files, write=arguments.write)
+        again = recompute(find_records(arguments.runs).files)
     loaded = load_readable(arguments.runs)
     left_out = {each.path: reasons.get(each.path) or each.reason for each in loaded.left_out}
     records = [run.record for run in loaded.runs]
@@ -266,13 +255,7 @@ def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
 
 
 ROUNDING = 1e-6
-"""A share of an energy that another processor or library may round differently."""
-U_SHARE = 0.01
-"""A share of U: a fit on another processor may stop at another point of a flat maximum."""
-SLACK_W, SLACK_S = 1e-4, 1e-3
-"""Power and lag that such a fit may change by where no U is stated."""
-FIT_SHARE = 0.01
-"""A share of what such a fit finds besides energies."""
+"""A share of a figure that another processor or library may round differently."""
 
 RECOMPUTED = ("choice", "idle_s", "rest_s", "sources", "idle", "polling", "throttling", "written")
 """The parts of the section that follow from the samples, besides the energies."""
@@ -306,11 +289,11 @@ class Pair:
         """The names of the figures that differ by more than rounding; none if one of both lacks."""
         if self.stored is None or self.again is None:
             return ()
-        slack_j, seconds = _slack_j(self.again), self.again.seconds
-        slack_w = max(SLACK_W, slack_j / seconds if seconds > 0 else 0.0)
-        slacks = {"_j": slack_j, "_w": slack_w}
+        # Tails and parts of U are small differences of such energies.
+        slack_j, seconds = ROUNDING * abs(self.again.energy_j or 0.0), self.again.seconds
+        slacks = {"_j": slack_j, "_w": slack_j / seconds if seconds > 0 else 0.0}
         one, other = (each.model_dump(mode="json") for each in (self.stored, self.again))
-        return tuple(dict.fromkeys(_differing(one, other, slacks, ROUNDING)))
+        return tuple(dict.fromkeys(_differing(one, other, slacks)))
 
     @property
     def is_same(self) -> bool:
@@ -318,103 +301,84 @@ class Pair:
         return self.stored is not None and self.again is not None and not self.differing
 
 
-def _slack_j(energy: EnergyRecord) -> float:
-    """Return how far an energy may be from the stored one.
-
-    A source without a stated gain has no U, but the other parts of one.
-    """
-    uncertainty_j = math.hypot(*energy.uncertainty_parts_j.values())
-    return max(U_SHARE * uncertainty_j, SLACK_W * energy.seconds)
-
-
 def _differing(
-    one: object, other: object, slacks: Mapping[str, float], share: float, name: str = ""
+    one: object, other: object, slacks: Mapping[str, float], name: str = ""
 ) -> Iterator[str]:
     """Yield the names of the parts of two JSON values that differ, without indices.
 
-    Numbers may differ by a ``share``, or by a slack for the end of a part of their name: the unit.
+    Numbers may differ by rounding, or by a slack for the end of a part of their name: the unit.
     """
     if isinstance(one, dict) and isinstance(other, dict):
         for key in dict.fromkeys([*one, *other]):
             path = f"{name}.{key}" if name else key
-            yield from _differing(one.get(key), other.get(key), slacks, share, path)
+            yield from _differing(one.get(key), other.get(key), slacks, path)
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for each, again in zip(one, other, strict=True):
-            yield from _differing(each, again, slacks, share, name)
+            yield from _differing(each, again, slacks, name)
     elif isinstance(one, float) and isinstance(other, float):
         units = (unit for unit in slacks if any(part.endswith(unit) for part in name.split(".")))
         slack = slacks.get(next(units, ""), 0.0)
-        if abs(one - other) > max(slack, share * abs(other)):
+        if abs(one - other) > max(slack, ROUNDING * abs(other)):
             yield name
-    # Why a figure is missing may name another one, which is rounded.
-    elif one != other and not (one and other and "missing" in name.split(".")):
+    # Sentences may name a figure, which is rounded.
+    elif one != other and not (one and other and {"missing", "remarks"} & set(name.split("."))):
         yield name
 
 
-def _section_differs(old: RunRecord, new: RunRecord) -> tuple[str, ...]:
+def _section_differs(old: PowerSection, new: PowerSection) -> tuple[str, ...]:
     """Return what else differs that follows from the samples: sensors and idle power."""
-    one, other = (
-        record.power.model_dump(mode="json", include=set(RECOMPUTED)) for record in (old, new)
-    )
-    slacks = {"_w": SLACK_W, "_s": SLACK_S}
-    return tuple(dict.fromkeys(_differing(one, other, slacks, FIT_SHARE)))
+    one, other = (power.model_dump(mode="json", include=set(RECOMPUTED)) for power in (old, new))
+    return tuple(dict.fromkeys(_differing(one, other, {"_w": ROUNDING, "_s": ROUNDING})))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
     """The energies of one run recomputed, or ``reason``: why not, or what contradicts them.
 
-    ``models`` are the versions of the energy model, before and now. ``others`` are the names of
-    what differs besides energies. ``written`` is the name of the file that keeps the run's own
-    record, empty if the record was not replaced.
+    ``others`` are the names of what differs besides energies.
     """
 
     run_id: str
-    models: tuple[int, int] | None = None
     pairs: Sequence[Pair] = ()
     others: Sequence[str] = ()
     reason: str = ""
-    written: str = ""
 
     @property
     def document(self) -> dict[str, Any]:
         return {
-            "energy_models": self.models,
             "reason": self.reason,
-            "kept_as": self.written,
             "others": list(self.others),
             "energies": [_pair_document(pair) for pair in self.pairs],
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what to print: of energies of one version only those that differ."""
-        if self.models is None:
+        """Yield what to print: only those energies that differ."""
+        if self.reason and not self.pairs:
             yield f"{self.run_id}: energies not recomputed: {self.reason}"
             return
-        before, now = self.models
         changed = [pair for pair in self.pairs if not pair.is_same]
         yield (
-            f"{self.run_id}: {len(self.pairs)} energies recomputed by version {now} of the energy "
-            f"model (stored: version {before}), {len(changed)} differ"
+            f"{self.run_id}: {len(self.pairs)} energies recomputed from the samples, "
+            f"{len(changed)} differ"
         )
         for pair in changed:
             each = pair.either
             yield (
                 f"  {each.phase}, {each.device} by {each.source}: {_text(pair.stored)} -> "
-                f"{_text(pair.again)}{_change(pair)}"
-                + (f"; differs in {', '.join(pair.differing)}" if before == now else "")
+                f"{_text(pair.again)}{_change(pair)}; differs in {', '.join(pair.differing)}"
             )
-        if self.others and before == now:
+        if self.others:
             yield f"  also: {', '.join(self.others)}"
         if self.reason:
             yield f"  {self.reason}"
-        if self.written:
-            yield f"  record.json now has the energies recomputed; {self.written} is the run's own"
 
 
 def _pair_document(pair: Pair) -> dict[str, Any]:
     each = pair.either
-    figures = ("energy_j", "lower_j", "upper_j", "uncertainty_j", "chosen")
+    figures = (
+        *("energy_j", "uncertainty_j", "tail_j", "work_uncertainty_j"),
+        *("lower_j", "upper_j", "chosen"),
+    )
     return {
         "host": each.host,
         "phase": each.phase,
@@ -445,64 +409,46 @@ def _change(pair: Pair) -> str:
     return "" if pair.difference is None else f" ({100 * pair.difference:+.3f} %)"
 
 
-def recompute(files: Sequence[Path], *, write: bool) -> dict[str, Recomputed]:
-    """Return each readable run's energies recomputed, by its id.
-
-    With ``write``, a record of an older energy model is replaced; the run's own stays beside it.
-    """
-    from wattload.core.record.file import read_stored
+def recompute(files: Sequence[Path]) -> dict[str, Recomputed]:
+    """Return each readable run's energies recomputed, by its id."""
+    from wattload.core.record.file import read_record
 
     found: dict[str, Recomputed] = {}
     for file in files:
         try:
-            stored = read_stored(file)
+            record = read_record(file)
         except RecordError:
             continue  # left out, with this reason, by the checks
-        if stored.record.run_id not in found:  # a second record of a run is left out
-            found[stored.record.run_id] = _of_run(stored, file.parent, write=write)
+        if record.run_id not in found:  # a second record of a run is left out
+            found[record.run_id] = _of_run(record, file.parent)
     return found
 
 
-def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
-    from wattload.run.record import replace_record, with_recomputed_energies
+def _of_run(record: RunRecord, folder: Path) -> Recomputed:
+    from wattload.run.energy import recomputed_section
 
-    old = stored.record
     try:
-        new = with_recomputed_energies(stored, folder)
+        power = recomputed_section(record, folder)
     except WattloadError as error:
-        return Recomputed(run_id=old.run_id, reason=str(error))
-    pairs, others = _pairs(old, new), _section_differs(old, new)
-    models = old.power.energy_model, new.power.energy_model
-    reason = written = ""
-    if models[0] == models[1] and (others or not all(pair.is_same for pair in pairs)):
-        reason = (
-            "The stored energies are not those of the samples: the record was changed, or made by "
-            "another edition of this version."
-        )
-    elif write and models[0] != models[1]:
-        try:
-            written = replace_record(stored, new, folder)
-        except WattloadError as error:
-            reason = f"The record is not replaced: {error}"
-        except OSError as error:
-            reason = f"The record is not replaced: {error.filename or folder}: {error.strerror}"
-    return Recomputed(
-        run_id=old.run_id,
-        models=models,
-        pairs=pairs,
-        others=others,
-        reason=reason,
-        written=written,
+        return Recomputed(run_id=record.run_id, reason=str(error))
+    pairs, others = _pairs(record.power, power), _section_differs(record.power, power)
+    is_same = not others and all(pair.is_same for pair in pairs)
+    reason = (
+        ""
+        if is_same
+        else "The stored energies are not those of the samples: the record was changed, or made by "
+        "another edition of this version."
     )
+    return Recomputed(run_id=record.run_id, pairs=pairs, others=others, reason=reason)
 
 
-def _pairs(old: RunRecord, new: RunRecord) -> list[Pair]:
+def _pairs(old: PowerSection, new: PowerSection) -> list[Pair]:
     by_key = [
         {
             (each.host, each.phase, each.device, each.source, each.start_ns, each.end_ns): each
-            for each in (*record.power.energy, *record.power.whole_run)
+            for each in (*power.energy, *power.whole_run)
         }
-        for record in (old, new)
+        for power in (old, new)
     ]
     return [
         Pair(stored=by_key[0].get(key), again=by_key[1].get(key))

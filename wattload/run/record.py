@@ -5,28 +5,23 @@ A draft is written before the first byte moves, the complete record at the end.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wattload import __version__
 from wattload.core.checks.io import device_bytes, initiator_of
 from wattload.core.clock import utc_text
-from wattload.core.errors import ForeignFileError, RecordError, RunError, WattloadError
+from wattload.core.errors import ForeignFileError, RunError, WattloadError
 from wattload.core.files import open_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.io import PathCounts
 from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import PowerSection, PowerStateRecord, Recomputation
+from wattload.core.record.energy import PowerSection, PowerStateRecord
 from wattload.core.record.file import (
     DRAFT_FILE,
-    RECORD_FILE,
-    StoredRecord,
     release_space,
     write_record,
-    write_record_in,
 )
 from wattload.core.record.host import LoadRecord, RankRecord
 from wattload.core.record.phase import TraceFile, phase_windows
@@ -43,7 +38,6 @@ from wattload.run.config import RunConfig
 from wattload.run.energy import (
     pending_section,
     power_section,
-    recomputed_section,
     sample_files,
     with_samples_found,
 )
@@ -252,60 +246,6 @@ def build_record(
     return _judged(record, findings)
 
 
-def with_recomputed_energies(stored: StoredRecord, folder: Path) -> RunRecord:
-    """Return a stored record with its energies recomputed from the traces in its run's folder.
-
-    The checks and the limits, which follow from them, are evaluated again.
-
-    Raises:
-        RecordError: see ``recomputed_section``.
-    """
-    record = stored.record
-    origin = Recomputation(
-        utc=utc_text(),
-        wattload=__version__,
-        energy_model=record.power.energy_model,
-        sha256=stored.sha256,
-    )
-    power = recomputed_section(record, folder).model_copy(update={"recomputed": origin})
-    record = judged(record.model_copy(update={"power": power}))
-    return record.model_copy(update={"limits": limits_of(record)})
-
-
-def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str:
-    """Write a record in place of the ``stored`` one, whose file is kept under a new name.
-
-    Returns that name. A record with a broken seal stays: a new seal would hide that it was edited.
-    If this is interrupted at any point, the stored record is in one of both files, and the next
-    attempt goes on.
-
-    Raises:
-        RecordError: the seal is broken, the file was replaced meanwhile, or another record is kept.
-        ForeignFileError: a file is not ours.
-        OSError: the folder can't be written.
-    """
-    if stored.seal != "holds":
-        raise RecordError("its seal is broken, and a new one would hide that")
-    kept = f"record-energy-model-{stored.record.power.energy_model}.json"
-    with open_folder(folder) as own:
-        content = own.read(RECORD_FILE)
-        if content is None or hashlib.sha256(content).hexdigest() != stored.sha256:
-            raise RecordError("it has just been replaced by another one")
-        if own.read(kept) not in (None, content):
-            raise RecordError(
-                f"{folder / kept} exists already, and is not a copy of it; move it elsewhere"
-            )
-        try:
-            own.write(kept, content)
-            write_record_in(own, record)
-        except BaseException:
-            # The new record may be in place already, and then the copy is the only one.
-            if own.read(RECORD_FILE) == content:
-                own.remove(kept)
-            raise
-    return kept
-
-
 def _order_section(order: Order) -> dict[str, Any]:
     """Return the configuration of the run and its place in a comparison."""
     label = order.config.label
@@ -448,8 +388,6 @@ def limits_of(record: RunRecord) -> tuple[str, ...]:
 
 
 def _of_power(record: RunRecord) -> Iterator[str]:
-    if recomputed := record.power.recomputed_text:
-        yield recomputed
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
         yield f"Drive energy was not measured: {record.power.choice}"

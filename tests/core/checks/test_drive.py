@@ -439,4 +439,4 @@ def test_transitions_sleep_and_what_was_not_read_are_no_other_working_state() ->
 
 def test_states_before_or_after_the_timed_work_are_not_held_to_it() -> None:
     record = with_states(record_of(state=1), ps0=32.0)
-    assert held(with_energy(record, phase="tail")) == "pass"
+    assert held(with_energy(record, phase="rest")) == "pass"

@@ -14,12 +14,8 @@ from tests.core.checks.changed_records import (
     with_power,
     with_source,
 )
-from wattload.core.power import Boxcar, Evidence, Scope
-from wattload.core.record.energy import (
-    WHOLE_RUN,
-    EnergyRecord,
-    SensorRecord,
-)
+from wattload.core.power import OTHER_SCOPES, Evidence, Integral, Scope
+from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, SensorRecord
 from wattload.core.record.run import RunRecord
 
 
@@ -187,77 +183,146 @@ def test_readings_whose_changes_nobody_counted_are_not_judged() -> None:
     assert checks(record_of(), "power_updates") == []
 
 
-def with_sensor(record: RunRecord, **found: Any) -> RunRecord:
-    """Return the record with sensors declared as a mean over 1 s, and found in their readings."""
-    sensor = SensorRecord(
+def sensor_of(**changes: Any) -> SensorRecord:
+    """Return a sensor that was calibrated, and is as declared: a mean over a second."""
+    return SensorRecord(
         **{
-            "shape": "boxcar",
-            "window_s": 1.0,
-            "window_uncertainty_s": 0.1,
-            "lag_s": 0.0,
-            "lag_uncertainty_s": 0.04,
-            "is_declared": True,
-            "is_known": True,
-            "is_explained": True,
-            "residual_w": 0.1,
-            **found,
+            "basis": "calibrated",
+            "tau_s": 0.5,
+            "tau_uncertainty_s": 0.02,
+            "kappa_s": 0.125,
+            "kappa_uncertainty_s": 0.01,
+            "settle_s": 1.0,
+            "update_s": 0.0,
+            "noise_w": 0.01,
+            "train_share": 0.004,
+            "train_share_uncertainty": 0.01,
+            "responds": True,
+            "declared_tau_s": 0.5,
+            **changes,
         }
     )
+
+
+def with_sensor(record: RunRecord, **changes: Any) -> RunRecord:
+    """Return the record with its sensors calibrated and as declared, but for ``changes``."""
+    sensor = sensor_of(**changes)
     sources = tuple(
-        each.model_copy(
-            update={
-                "facts": each.facts.model_copy(update={"sensor": Boxcar(window_s=1.0)}),
-                "found": sensor,
-            }
-        )
-        for each in record.power.sources
-        if each.facts is not None
+        each.model_copy(update={"sensor": sensor}) for each in record.power.sources if each.facts
     )
     return with_power(record, sources=sources)
 
 
-@pytest.mark.parametrize(
-    ("found", "difference"),
-    [
-        (
-            {"lag_s": 0.17},
-            "and reads like a mean over 1.00 s, but 0.17 ± 0.04 s late (declared: 0 s)",
-        ),
-        ({"window_s": 2.0, "is_declared": False}, "but reads like a mean over 2.00 s, 0.00 ±"),
-    ],
-)
-def test_a_sensor_other_than_declared_is_told_by_what_differs(
-    found: dict[str, Any], difference: str
-) -> None:
-    made = check(with_sensor(record_of(), **found), "sensor_model")
-    assert made.verdict == "fail"
-    assert f"declared as a mean over 1.00 s {difference}" in made.sentence
-    assert made.sentence.endswith("; its energy allows for this.")
-
-
-LATE = {"lag_s": 2.55, "is_explained": False, "edge_residual_w": 0.2}
+def test_a_sensor_that_was_not_calibrated_is_not_checked_and_says_why() -> None:
+    record = with_sensor(record_of(), basis="declared", reason="power.idle_s is 5 s", responds=None)
+    found = check(record, "sensor_calibrated")
+    assert (found.verdict, found.bars_energy) == ("not_checked", False)
+    assert found.sentence.endswith("has a delay of 0.50 s as declared: power.idle_s is 5 s.")
+    assert checks(record_of(), "sensor_calibrated") == []
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "bars"),
+    ("tau_s", "uncertainty_s", "seconds", "verdict"),
     [
+        (0.9, 0.02, 20.0, "warn"),
+        (0.1, 0.02, 20.0, "warn"),
         # The uncertainty is at k = 2: three sigmas are 1.5 times as much.
-        ({"lag_s": 0.18, "lag_uncertainty_s": 0.05}, "fail", False),
-        ({"lag_s": 0.17, "lag_uncertainty_s": 0.05}, "warn", False),
-        ({"lag_s": 0.14, "lag_uncertainty_s": 0.05}, "pass", False),
-        ({"window_s": 2.0, "window_uncertainty_s": 0.5, "is_declared": False}, "fail", False),
-        ({"window_s": 2.0, "window_uncertainty_s": 0.7, "is_declared": False}, "warn", False),
-        ({"shape": "rc", "window_uncertainty_s": 0.7, "is_declared": False}, "fail", False),
-        (LATE | {"lag_uncertainty_s": 0.26}, "fail", True),
-        (LATE | {"lag_uncertainty_s": 1.93}, "not_checked", True),
-        (LATE | {"lag_uncertainty_s": 1.93, "edge_residual_w": 0.4}, "fail", True),
+        (0.9, 0.26, 20.0, "warn"),
+        (0.9, 0.27, 20.0, "pass"),
+        # The same delay is less than 1 % of a longer phase's energy.
+        (0.9, 0.02, 60.0, "pass"),
     ],
 )
-def test_a_sensor_fails_its_check_only_beyond_three_sigmas(
-    found: dict[str, Any], verdict: str, bars: bool
+def test_a_sensor_other_than_declared_is_a_warning_beyond_three_sigmas_and_1_percent(
+    tau_s: float, uncertainty_s: float, seconds: float, verdict: str
 ) -> None:
-    made = check(with_sensor(record_of(), **found), "sensor_model")
-    assert (made.verdict, made.bars_energy) == (verdict, bars)
+    record = with_energy(
+        record_of(seconds=seconds), mean_w=10.0, idle_w=4.0, energy_j=10.0 * seconds
+    )
+    found = check(
+        with_sensor(record, tau_s=tau_s, tau_uncertainty_s=uncertainty_s), "sensor_calibrated"
+    )
+    assert found.verdict == verdict
+    assert "by its calibration, which its energies use" in found.sentence
+    assert ("0.50 s were declared" in found.sentence) == (verdict == "warn")
+
+
+@pytest.mark.parametrize(
+    ("share", "uncertainty", "verdict"),
+    [(-0.3, 0.01, "warn"), (0.021, 0.01, "warn"), (0.019, 0.001, "pass"), (0.3, 0.21, "pass")],
+)
+def test_a_meter_that_fails_the_fast_train_is_a_warning(
+    share: float, uncertainty: float, verdict: str
+) -> None:
+    record = with_sensor(record_of(), train_share=share, train_share_uncertainty=uncertainty)
+    found = check(record, "sensor_calibrated")
+    assert found.verdict == verdict
+    assert ("the meter aliases or is not linear" in found.sentence) == (verdict == "warn")
+
+
+def two_sources(one: SensorRecord, other: SensorRecord) -> RunRecord:
+    """Return a record with two sources of one drive."""
+    record = record_of()
+    (source,) = record.power.sources
+    assert source.facts is not None
+    facts = source.facts.model_copy(update={"name": "nvme_ipm"})
+    changes = {"name": "nvme_ipm", "facts": facts, "sensor": other}
+    sources = (
+        source.model_copy(update={"sensor": one}),
+        source.model_copy(update=changes),
+    )
+    return with_power(record, sources=sources)
+
+
+SILENT = {"basis": "declared", "reason": "it does not respond", "responds": False}
+
+
+def test_a_meter_of_another_drive_fails_where_another_source_responds() -> None:
+    record = two_sources(sensor_of(**SILENT), sensor_of())
+    meter, ipm = checks(record, "sensor_calibrated")
+    assert (meter.verdict, meter.fails_run, ipm.verdict) == ("fail", True, "pass")
+    assert "it measures something else" in meter.sentence
+    for alone in (
+        with_sensor(record_of(), **SILENT),
+        two_sources(sensor_of(**SILENT), sensor_of(**SILENT)),
+    ):
+        assert {each.verdict for each in checks(alone, "sensor_calibrated")} == {"not_checked"}
+
+
+@pytest.mark.parametrize("scope", OTHER_SCOPES)
+def test_sensors_of_other_devices_are_not_calibrated(scope: Scope) -> None:
+    record = with_source(with_sensor(record_of(), **SILENT), scope=scope)
+    assert checks(record, "sensor_calibrated") == []
+
+
+@pytest.mark.parametrize(
+    ("other_j", "verdict"), [(1223.0, "pass"), (1226.0, "warn"), (1900.0, "warn")]
+)
+def test_what_a_drive_integrates_itself_agrees_with_its_power_within_2_percent(
+    other_j: float, verdict: str
+) -> None:
+    record = with_source(record_of(), name="nvme_25h", sensor=Integral())
+    pair = (whole(record, "ipm", 1200.0), whole(record, "nvme_25h", other_j))
+    assert check(with_power(record, whole_run=pair), "energy_cross_check").verdict == verdict
+    unsure = [each.model_copy(update={"uncertainty_parts_j": {"gain": 600.0}}) for each in pair]
+    found = check(with_power(record, whole_run=tuple(unsure)), "energy_cross_check")
+    assert found.verdict == "pass"
+
+
+def test_meters_that_disagree_by_more_than_both_uncertainties_are_a_warning() -> None:
+    record = record_of()
+
+    def verdict_for(other_j: float) -> str:
+        parts = {"gain": 30.0, "noise": 40.0}
+        pair = [
+            whole(record, source, energy_j).model_copy(update={"uncertainty_parts_j": parts})
+            for source, energy_j in (("meter", 1200.0), ("hwmon", other_j))
+        ]
+        return check(with_power(record, whole_run=tuple(pair)), "energy_cross_check").verdict
+
+    both_j = 50.0 * 2**0.5
+    assert verdict_for(1200.0 + 0.99 * both_j) == "pass"
+    assert verdict_for(1200.0 + 1.01 * both_j) == "warn"
 
 
 def test_two_sources_are_failed_only_beyond_three_sigmas() -> None:
@@ -265,7 +330,9 @@ def test_two_sources_are_failed_only_beyond_three_sigmas() -> None:
 
     def verdict_for(other_j: float) -> str:
         pair = [
-            whole(record, source, energy_j).model_copy(update={"uncertainty_parts_j": {"fit": 60}})
+            whole(record, source, energy_j).model_copy(
+                update={"uncertainty_parts_j": {"noise": 60}}
+            )
             for source, energy_j in (("ipm", 1200.0), ("nvme_25h", other_j))
         ]
         found = check(with_power(record, whole_run=tuple(pair)), "energy_cross_check")
@@ -294,38 +361,36 @@ def test_a_lifetime_counter_fails_only_beyond_three_sigmas() -> None:
     ]
 
 
-def test_a_sensor_that_stood_still_in_the_work_fails_the_run() -> None:
-    record = with_energy(
-        record_of(),
-        change_count=9,
-        stale_s=12.0,
-        freshness="stale",
-        freshness_reason="the drive went from idleness into work or back",
+def stuck(**changes: Any) -> RunRecord:
+    """Return a record with two meters of a drive: one shows idle power all the time."""
+    record = with_source(
+        with_energy(record_of(), change_count=0, idle_w=14.0, mean_w=14.0), resolution_w=0.01
     )
-    found = check(record, "power_updates")
+    (energy,) = record.power.energy
+    other = {"source": "nvme_ipm", "change_count": 300, "mean_w": 17.0, "chosen": False}
+    return with_power(record, energy=(energy, energy.model_copy(update=other | changes)))
+
+
+def test_a_sensor_that_stood_still_while_another_changed_fails_the_run() -> None:
+    found = check(stuck(), "power_updates")
     assert (found.verdict, found.mandatory) == ("fail", True)
-    assert "did not change for 12.0 s in which the drive went from idleness into work" in (
-        found.sentence
-    )
-    node = with_source(with_energy(record, scope=Scope.NODE), scope=Scope.NODE)
+    assert "shows the same at idle, but nvme_ipm changed: it was stuck" in found.sentence
+    node = with_source(with_energy(stuck(), scope=Scope.NODE), scope=Scope.NODE)
     found = check(node, "power_updates")
     assert (found.verdict, found.mandatory) == ("not_checked", False)
 
 
-def test_what_is_not_known_of_a_sensor_is_not_checked() -> None:
-    reason = "it takes 10 s to tell"
-    unjudged = with_energy(
-        record_of(), change_count=3, freshness="unjudged", freshness_reason=reason
-    )
-    found = check(unjudged, "power_updates")
-    assert (found.verdict, found.mandatory) == ("not_checked", False)
-    assert reason in found.sentence
-    fresh = with_energy(record_of(), change_count=3, freshness="fresh", seconds=5.0)
-    assert check(fresh, "power_updates").verdict == "pass"
+@pytest.mark.parametrize("changes", [{"change_count": 0}, {"device": "OTHER"}, {"phase": "other"}])
+def test_without_another_source_that_changed_it_looks_stuck(changes: dict[str, Any]) -> None:
+    assert check(stuck(**changes), "power_updates").verdict == "warn"
+
+
+def test_a_constant_power_other_than_at_idle_fails_no_run() -> None:
+    assert check(with_energy(stuck(), idle_w=5.0), "power_updates").verdict == "warn"
 
 
 @pytest.mark.parametrize(("seconds", "sample_count"), [(29.9, 320), (60.0, 60)])
-def test_few_readings_of_an_older_record_are_not_checked(seconds: float, sample_count: int) -> None:
+def test_few_constant_readings_are_not_checked(seconds: float, sample_count: int) -> None:
     record = with_energy(record_of(), change_count=0, seconds=seconds, sample_count=sample_count)
     assert check(record, "power_updates").verdict == "not_checked"
     node = with_energy(record, scope=Scope.NODE)

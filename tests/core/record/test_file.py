@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tests.record_power import PowerKind
 from tests.records import Scenario, make_run
 from wattload.core.errors import RecordError
 from wattload.core.record.file import (
@@ -192,6 +193,29 @@ def test_what_is_no_record_is_refused_in_one_sentence(
         read_record(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (5, "has energies of version 5 of the energy model, which fitted .*: make the run anew$"),
+        (None, "has energies of an unknown version of the energy model, .*: make the run anew$"),
+        (7, "version 7 of the energy model, which is newer; .* reads version 6: update wattload$"),
+    ],
+)
+@pytest.mark.parametrize("power", ["measured", "none"])
+def test_energies_of_another_model_are_refused_in_one_sentence(
+    tmp_path: Path, power: PowerKind, model: int | None, words: str
+) -> None:
+    """Records of the old model have other fields, too, which are not what is said of them."""
+    file = write_record(make_run(Scenario(power=power))[0], tmp_path)
+    document = json.loads(file.read_text("utf-8"))
+    document["power"] |= {"tail_s": None, "energy_model": model}
+    if model is None:
+        del document["power"]["energy_model"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(RecordError, match=words):
+        read_record(file)
+
+
 def test_a_folder_without_a_record_reports_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="name a run folder"):
         read_record(tmp_path)
@@ -202,7 +226,7 @@ def test_the_summary_is_for_people_and_no_input(tmp_path: Path) -> None:
     document = json.loads(file.read_text("utf-8"))
     rate = document["summary"]["metrics"]["read_bytes_per_s"]["value"]
     assert document["summary"]["phases"][-1]["bytes_per_s"] == pytest.approx(rate)
-    assert document["summary"]["drive_energy_j"] > 0
+    assert document["summary"]["drive_energy"]["energy_for_work_j"] > 0
     assert read_stored(file).summary == document["summary"]
     assert read_record(file).summary == {}
     document["summary"]["metrics"]["read_bytes_per_s"]["value"] = 1.0

@@ -185,6 +185,24 @@ def _require_format(document: Any, file: Path) -> None:  # noqa: ANN401 - JSON
             f"{SCHEMA_VERSION}; read it with "
             + (f"wattload {writer}, which wrote it" if writer else "the version that wrote it")
         )
+    _require_model(document.get("power"), file)
+
+
+def _require_model(power: object, file: Path) -> None:
+    """Raise ``RecordError`` for a power section whose energies are of another model."""
+    from wattload.core.record.energy import ENERGY_MODEL
+
+    model = power.get("energy_model") if isinstance(power, Mapping) else ENERGY_MODEL
+    if model == ENERGY_MODEL:
+        return
+    whose, action = "which fitted a sensor to the readings of a run", "make the run anew"
+    if isinstance(model, int) and model > ENERGY_MODEL:
+        whose, action = "which is newer", "update wattload"
+    version = "an unknown version" if model is None else f"version {model!r}"
+    raise RecordError(
+        f"{file} has energies of {version} of the energy model, {whose}; this wattload reads "
+        f"version {ENERGY_MODEL}: {action}"
+    )
 
 
 LOCK_FILE = "run.lock"

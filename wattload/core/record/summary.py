@@ -6,12 +6,13 @@ a record is read for is computed from its facts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from wattload.core.power import Scope
-from wattload.core.record.energy import PowerSection
+from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 
@@ -19,7 +20,7 @@ from wattload.core.record.run import RunRecord
 def summary_of(record: RunRecord) -> dict[str, Any]:
     return {
         "moved_bytes": moved_bytes(record.windows),
-        "drive_energy_j": drive_energy(record.power, record.windows),
+        "drive_energy": drive_energy(record.power, record.windows),
         "metrics": {
             metric.name: {
                 "value": metric.value,
@@ -48,8 +49,8 @@ def summary_of(record: RunRecord) -> dict[str, Any]:
                 "host": energy.host,
                 "device": energy.device,
                 "source": energy.source,
-                "energy_j": energy.energy_j,
                 "mean_w": energy.mean_w,
+                **_of_energy(energy),
             }
             for energy in record.power.energy
             if energy.chosen
@@ -76,22 +77,73 @@ def moved_bytes(windows: Sequence[PhaseWindow]) -> int:
     return sum(window.read_bytes + window.written_bytes for window in timed)
 
 
-def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> float | None:
-    """Sum the drives' energy in the timed phases, in joules; ``None`` if a part is missing.
+def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> dict[str, Any]:
+    """Return the drives' energy in all timed phases, in the windows and for the work, in joules.
 
-    The sum leaves out the tail, and the parts of phases. Phases that overlap have no sum: it would
-    count energy twice.
+    Figures that are unknown are ``None``, with a reason in ``missing``. Parts of phases are left
+    out. Phases that overlap have no sum: it would count energy twice. Uncertainties add up (worst
+    case). The energy for the work has the tails that phases have. If a drive's last phase has none,
+    it is unknown; what an earlier phase left behind for the next one is in that one's window.
     """
     timed = [window for window in windows if window.timed and not window.is_part]
     names = {(window.host, window.name) for window in timed}
-    energies = [
-        energy.energy_j
+    parts = [
+        energy
         for energy in power.energy
         if energy.chosen and energy.scope is Scope.DRIVE and (energy.host, energy.phase) in names
     ]
-    known = [energy_j for energy_j in energies if energy_j is not None]
-    is_whole = known and len(known) == len(energies) and not _share_time(timed)
-    return sum(known) if is_whole else None
+    if not parts or _share_time(timed):
+        reason = "phases ran at the same time" if parts else power.choice
+        return _figures(dict.fromkeys(_FIGURES, (None, reason)))
+    known = [_of_energy(part) for part in parts]
+    last = {
+        (part.host, part.device): index
+        for index, part in sorted(enumerate(parts), key=lambda item: item[1].end_ns)
+    }
+    figures = {}
+    for name, of_window in _FIGURES.items():
+        values = [
+            (each[name], each["missing"].get(name, ""))
+            if part.tail_j is not None or index in last.values()
+            else (each[of_window], each["missing"].get(of_window, ""))
+            for index, (part, each) in enumerate(zip(parts, known, strict=True))
+        ]
+        reason = next((why for value, why in values if value is None), "")
+        figures[name] = (None if reason else math.fsum(value for value, _ in values), reason)
+    return _figures(figures)
+
+
+_FIGURES = {
+    "energy_in_window_j": "energy_in_window_j",
+    "energy_in_window_uncertainty_j": "energy_in_window_uncertainty_j",
+    "energy_for_work_j": "energy_in_window_j",
+    "energy_for_work_uncertainty_j": "energy_in_window_uncertainty_j",
+}
+"""The figures of an energy, each with the one that a phase without a tail adds to a sum."""
+
+
+def _of_energy(energy: EnergyRecord) -> dict[str, Any]:
+    missing = energy.missing
+    no_energy = missing.get("energy_j", "")
+    return _figures(
+        {
+            "energy_in_window_j": (energy.energy_j, no_energy),
+            "energy_in_window_uncertainty_j": (
+                energy.uncertainty_j,
+                missing.get("uncertainty_j", ""),
+            ),
+            "energy_for_work_j": (energy.work_j, no_energy or missing.get("tail_j", "")),
+            "energy_for_work_uncertainty_j": (
+                energy.work_uncertainty_j,
+                missing.get("work_uncertainty_j", ""),
+            ),
+        }
+    )
+
+
+def _figures(figures: Mapping[str, tuple[float | None, str]]) -> dict[str, Any]:
+    missing = {name: reason for name, (value, reason) in figures.items() if value is None}
+    return {**{name: value for name, (value, _) in figures.items()}, "missing": missing}
 
 
 def _share_time(windows: Sequence[PhaseWindow]) -> bool:
