@@ -88,6 +88,7 @@ class _Work(NamedTuple):
     tail_uncertainty: ValueOrReason
     work_uncertainty: ValueOrReason
     is_at_least: bool = False
+    parts_j: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -239,6 +240,7 @@ class SourceLedger:
             else Evidence.NONE,
             seconds=seconds,
             uncertainty_parts_j=stated.parts_j,
+            work_uncertainty_parts_j=work.parts_j or {},
             rest_s=_seconds(tail.windows),
             is_at_least=work.is_at_least,
             remarks=tuple(self._remarks(windows, tail, others)) if energy_j is not None else (),
@@ -319,6 +321,7 @@ class SourceLedger:
             (of_tail.total_j, of_tail.reason or ""),
             (of_work.total_j, of_work.reason or ""),
             is_at_least=is_at_least,
+            parts_j=of_work.parts_j,
         )
 
     def _uncovered(self, rests: Sequence[Window]) -> str:

@@ -54,6 +54,8 @@ _ZERO_WIDTH_SPACE = "\u200b"
 def csv_report(subject: Subject) -> str:
     """Return every figure of every run, in SI base units; missing values are empty.
 
+    ``uncertainty`` is that of energies and of what is derived from them, at k = 2.
+
     A row is one quantity of one phase of one run, with every setting that varies among the runs of
     a workload in a column named by its key. ``valid`` is whether the figure may be compared: the
     run by its checks, energy by its own checks, and by its evidence. Text that a spreadsheet would
@@ -142,6 +144,7 @@ def _figures(subject: Subject, run: Run) -> Iterator[dict[str, object]]:
             "value": figure.value,
             "lower": figure.lower,
             "upper": figure.upper,
+            "uncertainty": figure.uncertainty,
             "evidence": figure.evidence,
             "valid": not why_not and figure.value is not None,
             "why_not": "; ".join([*why_not, *([figure.note] if figure.note else [])]),
@@ -203,7 +206,7 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
         *([f"**{_markdown_text(screen.banner)}**"] if screen.banner else []),
         _runs(subject, screen),
         _first_table(subject, screen),
-        f"Drive energy: {screen.no_power}." if screen.no_power else "",
+        f"Drive energy: {screen.no_power}." if screen.no_power else screen.measurand,
         *_drive_limits(subject),
         *_caveats(subject, screen),
         *(_tables(subject) if full else ()),
@@ -291,7 +294,7 @@ def _pair_cells(row: VerdictRow) -> tuple[str, ...]:
 
 def _confidence(row: VerdictRow) -> str:
     scatter = row.scatter.text if row.scatter else ""
-    return "; ".join(filter(None, (row.grade.text, row.sensor, row.counts, scatter)))
+    return "; ".join(filter(None, (row.grade.text, row.counts, scatter)))
 
 
 def _named(row: VerdictRow) -> str:

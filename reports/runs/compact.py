@@ -71,6 +71,7 @@ class Compactor:
                 "idle": (),
                 "polling": (),
                 "samplers": (),
+                "calibrations": (),
             }
         )
 
@@ -90,9 +91,9 @@ def _block_counters(record: RunRecord) -> tuple[IoCounter, ...]:
 
 
 def _compact_energy(energy: EnergyRecord) -> EnergyRecord:
-    dropped: dict[str, object] = {"histogram": (), "statistics": None, "freshness_reason": ""}
+    dropped: dict[str, object] = {"histogram": (), "statistics": None, "remarks": ()}
     if not energy.chosen:
-        dropped |= {"states": (), "uncertainty_parts_j": {}}
+        dropped |= {"states": (), "uncertainty_parts_j": {}, "work_uncertainty_parts_j": {}}
     return energy.model_copy(update=dropped)
 
 

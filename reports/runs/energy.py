@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattload.core.checks.verdicts import meter_of, of_host
+from wattload.core.checks.verdicts import meter_of
 from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.phases import counted_phases, leading, overlap, timed_parts
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import DIGITS, MISSING, bounded_quantity
+from wattload.results.quantity import DIGITS, MISSING, bounded_quantity, quantity
 from wattload.results.reading import asked, view_of
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
@@ -46,8 +46,11 @@ _SIMULATED_MODELS = ("QEMU", "VIRTUAL DRIVE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
+    """Energy of all drives in one phase, in joules: a figure, an interval, or a reason.
 
+    ``energy_j`` is energy in the window, ``work_j`` that for the work: with ``tail_j``, the energy
+    above idle power in the rest of ``rest_s`` behind the phase. ``is_at_least`` is whether a drive
+    was still above idle power at the end of that rest. Without a tail, ``no_tail`` is why.
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
     ``amount`` is how much it did meanwhile of what a joule pays for, by its view, and
     ``amount_name`` the name of one.
@@ -66,6 +69,12 @@ class Energy:
     upper_j: float | None = None
     net_j: float | None = None
     uncertainty_j: float | None = None
+    tail_j: float | None = None
+    tail_uncertainty_j: float | None = None
+    work_uncertainty_j: float | None = None
+    rest_s: float = 0.0
+    is_at_least: bool = False
+    no_tail: str = ""
     keys: tuple[str, ...] = ()
     reason: str = ""
     simulated: bool = False
@@ -99,6 +108,26 @@ class Energy:
         if self.amount is None or self.energy_j is None or self.energy_j <= 0:
             return None
         return self.amount / self.energy_j
+
+    @property
+    def work_j(self) -> float | None:
+        """Energy for the work: that in the window and the tail; ``None`` without a tail."""
+        if self.energy_j is None or self.tail_j is None:
+            return None
+        return self.energy_j + self.tail_j
+
+    @property
+    def work_j_per_byte(self) -> float | None:
+        """Energy for the work divided by the bytes moved: J per GB when multiplied by 1e9."""
+        if self.work_j is None or not self.moved_bytes:
+            return None
+        return self.work_j / self.moved_bytes
+
+    @property
+    def work_amount_per_j(self) -> float | None:
+        if self.amount is None or self.work_j is None or self.work_j <= 0:
+            return None
+        return self.amount / self.work_j
 
     @property
     def words(self) -> str:
@@ -177,6 +206,12 @@ def _summed(
         upper_j=_sum(parts, "upper_j"),
         net_j=_sum(parts, "net_j"),
         uncertainty_j=_sum(parts, "uncertainty_j"),
+        tail_j=_sum(parts, "tail_j"),
+        tail_uncertainty_j=_sum(parts, "tail_uncertainty_j"),
+        work_uncertainty_j=_sum(parts, "work_uncertainty_j"),
+        rest_s=min(part.rest_s for part in parts),
+        is_at_least=any(part.is_at_least for part in parts),
+        no_tail=next((part.missing.get("tail_j", "") for part in parts), ""),
         keys=tuple(f"{part.device} ({part.source})" for part in parts),
         reason=impossible or next((part.missing.get("energy_j", "") for part in parts), ""),
         simulated=is_simulated(record),
@@ -200,8 +235,12 @@ def _impossible(part: EnergyRecord) -> str:
 
 def _sum(parts: Sequence[EnergyRecord] | Sequence[Energy], field: str) -> float | None:
     """Return the sum, or ``None`` if a part is missing; uncertainties add linearly (worst case)."""
-    values = [getattr(part, field) for part in parts]
-    return None if any(value is None for value in values) else float(sum(values))
+    return _total([getattr(part, field) for part in parts])
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
 
 
 def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
@@ -256,13 +295,22 @@ def _used_gpus(record: RunRecord) -> set[tuple[str, str]]:
 def whole_energy(record: RunRecord) -> Energy | None:
     """Return the energy of all leading phases together.
 
-    ``None`` if there is one phase only, or if phases share time, which a sum would count twice.
+    ``None`` if there is one phase only, or if phases share time, which a sum would count twice. Its
+    tail is the sum of those that phases have. If the last phase has none, the whole has none: what
+    a phase left behind for the next one is in that one's window.
     """
     phases = leading(record)
     energies = phase_energies(record)[: len(phases)]
     if len(phases) < 2 or overlap(phases):  # noqa: PLR2004 - one phase is its own whole
         return None
 
+    last = max(zip(phases, energies, strict=True), key=lambda pair: pair[0].intervals_s[-1:])[1]
+    tails = [energy for energy in energies if energy.tail_j is not None]
+    of_work = [
+        energy.uncertainty_j if energy.tail_j is None else energy.work_uncertainty_j
+        for energy in energies
+    ]
+    has_tail = last.tail_j is not None
     return Energy(
         phase=ALL_PHASES,
         seconds=sum(energy.seconds for energy in energies),
@@ -273,6 +321,12 @@ def whole_energy(record: RunRecord) -> Energy | None:
         upper_j=_sum(energies, "upper_j"),
         net_j=_sum(energies, "net_j"),
         uncertainty_j=_sum(energies, "uncertainty_j"),
+        tail_j=_sum(tails, "tail_j") if has_tail else None,
+        tail_uncertainty_j=_sum(tails, "tail_uncertainty_j") if has_tail else None,
+        work_uncertainty_j=_total(of_work) if has_tail else None,
+        rest_s=sum(energy.rest_s for energy in tails) if has_tail else 0.0,
+        is_at_least=any(energy.is_at_least for energy in tails),
+        no_tail=last.no_tail,
         keys=energies[0].keys,
         reason=next((energy.reason for energy in energies if energy.reason), ""),
         simulated=is_simulated(record),
@@ -295,22 +349,6 @@ def is_simulated(record: RunRecord) -> bool:
     )
 
 
-def has_failed_sensor(record: RunRecord, phase: str) -> bool:
-    """Return whether the check of a sensor failed from whose readings a phase's energy is made.
-
-    Args:
-        record: the run.
-        phase: the name of a leading phase or a part, or ``ALL_PHASES``.
-    """
-    names = {each.name for each in counted_phases(record, phase, every=(ALL_PHASES, ""))}
-    sensors = {
-        f"sensor_model_{part.device}_{part.source}{of_host(record, part.host)}"
-        for part in record.power.energy
-        if part.chosen and part.scope is Scope.DRIVE and part.phase in names
-    }
-    return any(check.verdict == "fail" and check.name in sensors for check in record.checks)
-
-
 def is_doubted(record: RunRecord, energy: EnergyRecord) -> bool:
     """Return whether a check left the energy of a GPU's or a node's meter unchecked."""
     return any(meter_of(energy) in check.doubted_meters for check in record.checks)
@@ -324,24 +362,20 @@ def has_doubted_meter(record: RunRecord, scope: Scope) -> bool:
     )
 
 
-def is_fitted(record: RunRecord) -> bool:
-    """Return whether a drive's energy is that of a model fitted to its sensor's readings."""
-    fitted = {
-        (source.host, source.name, source.device)
-        for source in record.power.sources
-        if source.found is not None
-    }
-    return any(
-        part.chosen
-        and part.scope is Scope.DRIVE
-        and (part.host, part.source, part.device) in fitted
-        for part in record.power.energy
-    )
-
-
 def energy_text(energy: Energy | EnergyRecord | PowerStateShare, digits: int = DIGITS) -> str:
-    """Return the energy as printed: ≤ for a lone maximum, both ends for bounds."""
+    """Return the energy in the window as printed: ≤ for a maximum, both ends for bounds."""
     return bounded_quantity(energy.energy_j, energy.lower_j, energy.upper_j, Unit.JOULES, digits)
+
+
+def tail_text(energy: Energy | EnergyRecord) -> str:
+    """Return the tail as printed, with its uncertainty and the time in which it was measured."""
+    if energy.tail_j is None:
+        return MISSING
+    text = quantity(energy.tail_j, Unit.JOULES, 3)
+    if energy.tail_uncertainty_j is not None:
+        text = f"{text} ± {quantity(energy.tail_uncertainty_j, Unit.JOULES, 2)}"
+    at_least = "at least " if energy.is_at_least else ""
+    return f"{at_least}{text} within {quantity(energy.rest_s, Unit.SECONDS, 3)}"
 
 
 def power_text(energy: Energy) -> str:

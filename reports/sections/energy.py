@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from wattload.core.power import Evidence, Scope, SourceFacts
 from wattload.core.record.energy import (
@@ -14,6 +14,7 @@ from wattload.core.record.energy import (
     PowerStatistics,
 )
 from wattload.core.record.run import RunRecord
+from wattload.core.record.sensor_text import meter_lines
 from wattload.core.units import TB, Unit
 from wattload.reports.blocks import (
     Block,
@@ -32,6 +33,7 @@ from wattload.reports.runs.energy import (
     is_doubted,
     is_simulated,
     sources_of,
+    tail_text,
 )
 from wattload.reports.runs.load import Run
 from wattload.results.quantity import (
@@ -113,10 +115,10 @@ def _choice(record: RunRecord) -> str:
     if power.idle_s:
         idle = quantity(power.idle_s, Unit.SECONDS, 3)
         text += f" Idle power was measured for {idle} before the run."
-    if power.tail_s is not None:
-        tail = quantity(power.tail_s, Unit.SECONDS, 3)
-        text += f" The drive was sampled for another {tail} after it."
-    return text
+    if power.rest_s:
+        rest = quantity(power.rest_s, Unit.SECONDS, 3)
+        text += f" The drive rested for {rest} behind the job."
+    return " ".join([text, *(f"{line}." for line in meter_lines(power, record.started_utc))])
 
 
 def _energies(record: RunRecord) -> Table:
@@ -125,18 +127,26 @@ def _energies(record: RunRecord) -> Table:
     note = "; ".join(f"{name}: {words}" for name, words in names.items()) + "."
     if any(e.evidence is Evidence.BOUNDS and e.lower_j is not None for e in energies):
         note += f" {SOFT_BOUND}."
+    has_tail = any(each.tail_j is not None for each in energies)
+    if has_tail:
+        note += (
+            " Tail: energy above idle power in the rest behind the phase. Energy for the work: in the "
+            "window, and the tail."
+        )
+    of_work: dict[str, Callable[[EnergyRecord], Cell]] = {
+        "#tail": _tail,
+        "#energy for the work": lambda e: _with_uncertainty(e.work_j, e.work_uncertainty_j),
+    }
     return listing(
         "Energy by phase, device and source",
         energies,
         {
             "phase": lambda each: each.phase,
             "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
-            "#energy, gross": lambda e: Cell(energy_text(e), "" if e.chosen else "quiet"),
+            "#energy in the window, gross": _in_window,
+            **(of_work if has_tail else {}),
             "#mean power": lambda each: quantity(each.mean_w, Unit.WATTS),
             "#net of idle": lambda e: Cell(quantity(e.net_j, Unit.JOULES), remark=_idle(e)),
-            "#uncertainty, k = 2": lambda each: Cell(
-                quantity(each.uncertainty_j, Unit.JOULES), remark=_beyond_mlperf(each)
-            ),
             "#coverage": lambda each: Cell(
                 percent(each.coverage), remark=f"{whole(each.sample_count)} samples"
             ),
@@ -144,8 +154,31 @@ def _energies(record: RunRecord) -> Table:
                 _known_by(record, each), remark="; ".join(_remarks(record, each))
             ),
         },
-        note,
+        f"{note} ±: uncertainty, k = 2.",
     )
+
+
+def _in_window(energy: EnergyRecord) -> Cell:
+    found = _with_uncertainty(energy.energy_j, energy.uncertainty_j)
+    return Cell(energy_text(energy), "" if energy.chosen else "quiet", remark=found.remark)
+
+
+def _with_uncertainty(energy_j: float | None, uncertainty_j: float | None) -> Cell:
+    """Return an energy with its uncertainty, and whether MLPerf Power would not admit that."""
+    text = quantity(energy_j, Unit.JOULES)
+    if energy_j is None or uncertainty_j is None:
+        return Cell(text)
+    share = uncertainty_j / abs(energy_j) if energy_j else 0.0
+    remark = f"± {quantity(uncertainty_j, Unit.JOULES, 2)}, {percent(share, 2)}"
+    if share > MLPERF_LIMIT:
+        remark += f": outside MLPerf Power's limit of {percent(MLPERF_LIMIT, 1)}"
+    return Cell(text, remark=remark)
+
+
+def _tail(energy: EnergyRecord) -> Cell:
+    if energy.tail_j is None:
+        return Cell(MISSING, remark=energy.missing.get("tail_j", ""))
+    return Cell(tail_text(energy))
 
 
 def _remarks(record: RunRecord, energy: EnergyRecord) -> Iterator[str]:
@@ -184,21 +217,10 @@ def _idle(energy: EnergyRecord) -> str:
     return "" if energy.idle_w is None else f"idle {quantity(energy.idle_w, Unit.WATTS)}"
 
 
-def _beyond_mlperf(energy: EnergyRecord) -> str:
-    if energy.uncertainty_j is None or not energy.energy_j:
-        return ""
-    share = energy.uncertainty_j / abs(energy.energy_j)
-    if share <= MLPERF_LIMIT:
-        return ""
-    return f"{percent(share, 2)}: outside MLPerf Power's limit of {percent(MLPERF_LIMIT, 1)}"
-
-
 _FORMULAS = (
     ("peak", "largest mean of power over the time given"),
     ("max. interval", "the drive's own maximum of its interval power (MIPWR)"),
     ("P99", "99 % of the readings are no higher"),
-    ("slew", "largest change between two successive readings ÷ the time between them"),
-    ("stability", "(highest - lowest) ÷ mean of the mean power of five equal parts of the phase"),
     ("idle per TB", "idle power ÷ capacity"),
     ("I/O rate per watt", "reads and writes of the block layer ÷ energy"),
     ("rate per watt", "bytes moved ÷ energy"),
@@ -207,7 +229,7 @@ _FORMULAS = (
 
 
 def power_table(record: RunRecord) -> Table | None:
-    """Return peaks, stability and efficiency of power by phase and source, ``None`` without any.
+    """Return peaks and efficiency of power by phase and source, ``None`` without any.
 
     Columns without a figure are left out. Rates per watt are those of a phase in which the energy
     of one drive was chosen, as bytes and operations are not known by drive.
@@ -253,10 +275,7 @@ def _is_figure(cell: str | Cell | None) -> bool:
 
 
 def _variation(found: PowerStatistics) -> dict[str, str | Cell]:
-    slew = found.slew_w_per_s
-    over = "" if found.slew_over_s is None else quantity(found.slew_over_s, Unit.SECONDS, 3)
     return {
-        "#peak of 100 µs": quantity(found.peak_100us_w, Unit.WATTS),
         "#peak of 100 ms": quantity(found.peak_100ms_w, Unit.WATTS),
         "#peak of 1 s": quantity(found.peak_1s_w, Unit.WATTS),
         "#P99": Cell(
@@ -265,18 +284,7 @@ def _variation(found: PowerStatistics) -> dict[str, str | Cell]:
             if found.resolution_s and found.p99_w is not None
             else "",
         ),
-        "#slew": MISSING
-        if slew is None
-        else Cell(with_unit(number(slew, 3), Scale(1, "W/s")), remark=f"in {over}"),
-        "#stability": percent(_stability(found)),
     }
-
-
-def _stability(found: PowerStatistics) -> float | None:
-    """Return the range of the mean powers of a phase's fifths, as a share of their mean."""
-    fifths_w = found.fifths_w or ()
-    mean_w = sum(fifths_w) / len(fifths_w) if fifths_w else 0.0
-    return (max(fifths_w) - min(fifths_w)) / mean_w if mean_w > 0 else None
 
 
 def _efficiency(record: RunRecord, energy: EnergyRecord) -> dict[str, str | Cell]:

@@ -22,7 +22,6 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
-from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.sanitize import shortened
@@ -31,7 +30,6 @@ from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.conditions import has_excluded_energy
-from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
 from wattload.reports.stats.sweeps import points
@@ -148,6 +146,8 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     if all(subject.faults(run) for run in subject.runs):
         place = len(blocks) if has_complete(subject) else 0  # before figures that are no results
         blocks[place:place] = limits_notices(subject)[:1]
+    if screen.measurand:
+        blocks.append(Paragraph(screen.measurand, quiet=True))
     if screen.warnings:
         blocks.append(Paragraph(" ".join(screen.warnings)))
     if (figure := _over_time(subject)) is not None:
@@ -205,7 +205,6 @@ def _line(
             *([row.loads] if row.loads else []),
             *([row.at] if row.at else []),
             *([row.times] if row.times else []),
-            *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
             *([row.counts] if row.counts else []),
             *([row.shared_limit] if row.shared_limit else []),
             *([_scatter(row.scatter)] if row.scatter else []),
@@ -435,9 +434,7 @@ def _with_source(figure: Figure | None, tracks: Sequence[Track]) -> Figure | Non
     """Return a chart of power with a caption that says where its energies come from."""
     if figure is None or not any(track.timeline.watts for track in tracks):
         return figure
-    is_modelled = any(is_fitted(track.run.record) for track in tracks)
-    source = ", from a model fitted to the readings" if is_modelled else ""
-    caption = f"{figure.caption} Energies are of one run's timed phases{source}."
+    caption = f"{figure.caption} Energies are of one run's timed phases, in the window."
     return replace(figure, caption=caption)
 
 

@@ -291,14 +291,14 @@ def _idle_state(polled: IdleRecord | None) -> Cell:
 
 
 def hosts_table(record: RunRecord) -> Table | None:
-    """Return how long each host's drives were sampled at idle, and which readings were lost.
+    """Return how long each host's drives were sampled outside phases, and which readings were lost.
 
     A host without any of that is left out.
     """
     hosts = [
         host
         for host in record.power.hosts
-        if any((host.idle_s, host.idle_after_s, host.quiet_s, host.tail_s))
+        if any((host.idle_s, host.idle_after_s, host.quiet_s, host.rest_s))
         or host.lost
         or host.data_lost
     ]
@@ -311,10 +311,7 @@ def hosts_table(record: RunRecord) -> Table | None:
             "host": lambda each: Cell(each.host, remark=each.choice if len(hosts) > 1 else ""),
             "#quiet": lambda each: _length(each.quiet_s),
             "#idle before": lambda each: _length(each.idle_s),
-            "#tail": lambda each: Cell(
-                quantity(each.tail_s, Unit.SECONDS, 3),
-                remark="not sampled, or it did not end" if each.tail_s is None else "",
-            ),
+            "#rest": lambda each: _length(each.rest_s),
             "#idle after": lambda each: _length(each.idle_after_s),
             "sampler": lambda each: (
                 Cell("lost", "bad", remark=each.lost) if each.lost else Cell("completed", "good")

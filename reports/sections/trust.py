@@ -23,7 +23,14 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.runs.energy import RANKS, Energy, energy_text, every_energy, phase_energies
+from wattload.reports.runs.energy import (
+    RANKS,
+    Energy,
+    energy_text,
+    every_energy,
+    phase_energies,
+    tail_text,
+)
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import WARM_UP, ending
 from wattload.reports.sections.wording import (
@@ -46,6 +53,7 @@ from wattload.results.quantity import (
     listed,
     number,
     percent,
+    quantity,
     scale_for,
 )
 
@@ -205,9 +213,18 @@ def _evidence(subject: Subject) -> Table | None:
     known = {_known(energy) for *_, energy in found}
     shared = known.pop() if len(known) == 1 else ""
     notes = [f"Figures of an arm's first run{f', all {shared}' if shared else ''}."]
+    notes.append("±: uncertainty, k = 2.")
     notes.append("Only measured or self-reported energy is ranked, and none of simulated drives.")
     return Table(
-        columns=columns("workload", "arm", "phase", "#energy", "#uncertainty, k = 2", "evidence"),
+        columns=columns(
+            "workload",
+            "arm",
+            "phase",
+            "#energy in the window",
+            "#tail",
+            "#energy for the work",
+            "evidence",
+        ),
         rows=[_evidence_row(*each, is_known=bool(shared)) for each in found],
         caption="How each energy figure is known",
         note=" ".join(notes),
@@ -229,16 +246,24 @@ def _evidence_row(workload: str, arm: str, energy: Energy, *, is_known: bool) ->
         workload,
         arm,
         energy.phase,
-        Cell(energy_text(energy), "" if energy.ranks else "quiet"),
-        _uncertainty(energy),
+        Cell(
+            energy_text(energy),
+            "" if energy.ranks else "quiet",
+            remark=_uncertainty(energy.energy_j, energy.uncertainty_j),
+        ),
+        Cell(tail_text(energy), remark="" if energy.energy_j is None else energy.no_tail),
+        Cell(
+            quantity(energy.work_j, Unit.JOULES),
+            remark=_uncertainty(energy.work_j, energy.work_uncertainty_j),
+        ),
         Cell(keys) if is_known else Cell(_known(energy), remark=keys),
     )
 
 
-def _uncertainty(energy: Energy) -> str:
-    if energy.uncertainty_j is None or not energy.energy_j:
-        return MISSING
-    return f"± {percent(energy.uncertainty_j / energy.energy_j, 2)}"
+def _uncertainty(energy_j: float | None, uncertainty_j: float | None) -> str:
+    if uncertainty_j is None or not energy_j:
+        return ""
+    return f"± {percent(uncertainty_j / abs(energy_j), 2)}"
 
 
 _MEASURED_UNIT = (

@@ -57,7 +57,7 @@ from wattload.reports.sections.ratios import (
 from wattload.reports.sections.shapes import closing_blocks, opening_blocks, over_time_figures
 from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.bars import Bars
-from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.comparison import Row, compare, one_measurand
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.summary import drive_limits, point_rows, rate_scale
@@ -187,7 +187,7 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
     is_per_gb = not view_named(group.workload).has_size
     directed = [
         entry
-        for entry in heads
+        for entry in one_measurand(heads)
         if entry.quantity.better != "neither"
         and (entry.call != "derived" or (entry.quantity.unit is Unit.JOULES and not is_per_gb))
     ]

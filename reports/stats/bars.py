@@ -21,9 +21,10 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
 )
 from wattload.reports.runs.phases import leading, overlap, timed_parts
-from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.comparison import Row, compare, compares_work
 from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
 from wattload.reports.stats.effects import mean_log
+from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import ACTIVITIES, label
@@ -122,9 +123,11 @@ class ShownPoint:
 
     ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
     one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
-    known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
-    bytes, or if the size of the job means nothing: ``work``, the unit of work of an energy, is then
-    ``None``. ``energy`` itself is the rate per watt in a timed part of a phase.
+    known, else the same. ``is_for_work`` is whether its energies are for the work, else they are in
+    the window; ``per_watt`` is always in the window. ``per_byte`` is shown instead of ``energy`` if
+    the runs moved different bytes, or if the size of the job means nothing: ``work``, the unit of
+    work of an energy, is then ``None``. ``energy`` itself is ``per_byte`` in a timed part of a
+    phase.
     """
 
     group: Group
@@ -134,6 +137,8 @@ class ShownPoint:
     rate: Row | None
     energy: Row | None
     per_watt: Row | None
+    per_byte: Row | None
+    is_for_work: bool
     phase: str
     energy_phase: str
     work: Work | None
@@ -246,12 +251,18 @@ def shown_point(subject: Subject, group: Group) -> ShownPoint:
     )
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
-    energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
+    energy_phase = ALL_PHASES if f"{IN_WINDOW}, {ALL_PHASES}" in rows else phase
     joule = view_named(group.workload).joule
-    of_joule = "rate per watt" if joule is None else f"{joule.many} per joule"
-    energy, per_watt = (rows.get(f"{name}, {energy_phase}") for name in ("energy", of_joule))
+    in_window = "rate per watt" if joule is None else per_joule(joule, is_for_work=False)
+    for_work = PER_BYTE if joule is None else per_joule(joule, is_for_work=True)
+    of_phase = [row for row in rows.values() if row.quantity.phase == energy_phase]
+    is_for_work = compares_work(of_phase)
+    names = (FOR_WORK, for_work) if is_for_work else (IN_WINDOW, in_window)
+    energy, per_byte, per_watt = (
+        rows.get(f"{name}, {energy_phase}") for name in (*names, in_window)
+    )
     if energy is not None and energy.quantity.better == "neither":
-        energy = per_watt
+        energy = per_byte
     return ShownPoint(
         group=group,
         compared=compared,
@@ -260,6 +271,8 @@ def shown_point(subject: Subject, group: Group) -> ShownPoint:
         rate=rates[index],
         energy=energy,
         per_watt=per_watt,
+        per_byte=per_byte,
+        is_for_work=is_for_work,
         phase=phase,
         energy_phase=energy_phase,
         work=work_of_all(compared, energy_phase) if view_named(group.workload).has_size else None,
@@ -380,8 +393,11 @@ def energy_bars(point: ShownPoint, scale: Scale) -> Bars:
             point, point.energy, title, lambda value: scale.shown(value / work.count), missing
         )
     amount = _MILLION if point.is_of_amount else GB
-    per_watt, title = point.per_watt, point.per_amount
-    made = _bars(point, per_watt, title, lambda value: amount / value, missing)
+    row, title = point.per_byte, point.per_amount
+    is_cost = row is not None and row.quantity.unit is Unit.JOULES_PER_BYTE
+    made = _bars(
+        point, row, title, lambda value: amount * value if is_cost else amount / value, missing
+    )
     return replace(made, better="lower")
 
 

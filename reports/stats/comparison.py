@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from wattload.core.units import Unit
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import (
     compared_group,
@@ -20,7 +21,14 @@ from wattload.reports.stats.conditions import (
     is_energy_compared,
 )
 from wattload.reports.stats.effects import Effect, Pairing, Spread, effect, mean_log, spread
-from wattload.reports.stats.figures import Accuracy, Quantity, RunFigure, accuracy, quantities
+from wattload.reports.stats.figures import (
+    Accuracy,
+    Quantity,
+    RunFigure,
+    accuracy,
+    asked_by,
+    quantities,
+)
 from wattload.reports.stats.intervals import Demand, demands
 from wattload.reports.stats.pairs import (
     FiguresByKey,
@@ -34,6 +42,7 @@ from wattload.reports.stats.pairs import (
 from wattload.reports.stats.subject import Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.reports.stats.verdicts import (
+    INCONCLUSIVE,
     Call,
     Case,
     Verdict,
@@ -155,6 +164,29 @@ def excluding_conditions(subject: Subject, group: Group) -> frozenset[str]:
     )
 
 
+def compares_work(rows: Sequence[Row]) -> bool:
+    """Return whether energies for the work are compared at a point, or those in the window."""
+    in_window = {row.quantity.label for row in rows if not row.quantity.is_for_work}
+    return any(row.quantity.is_for_work and row.quantity.asked_by not in in_window for row in rows)
+
+
+def one_measurand(rows: Sequence[Row]) -> list[Row]:
+    """Return rows with one energy in joules of each phase: that for the work if it is compared."""
+    is_for_work = compares_work(rows)
+    costs = {
+        row.quantity.cost
+        for row in rows
+        if row.quantity.is_energy and row.quantity.is_for_work is is_for_work
+    }
+    return [
+        row
+        for row in rows
+        if row.quantity.unit is not Unit.JOULES
+        or row.quantity.is_for_work is is_for_work
+        or row.quantity.cost not in costs
+    ]
+
+
 @cache_by_identity
 def _compared(subject: Subject) -> _Compared:
     """Return the rows of every point of a subject; several sections use the same ones."""
@@ -186,9 +218,39 @@ def _with_verdicts(places: Sequence[PointComparison]) -> list[tuple[Point, tuple
     ids = iter(demands(p_values))
     judged = [(point, _judged(row, next(ids)) if row.is_open else row) for point, row in rows]
     return [
-        (place.point, tuple(row for point, row in judged if point is place.point))
+        (place.point, _agreeing([row for point, row in judged if point is place.point]))
         for place in places
     ]
+
+
+def _agreeing(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows of a point; energies whose verdict depends on the measurand have none."""
+    in_window = {
+        row.quantity.cost: row
+        for row in rows
+        if row.quantity.is_energy and not row.quantity.is_for_work
+    }
+    return tuple(
+        _agreed(row, in_window.get(row.quantity.cost)) if row.quantity.is_for_work else row
+        for row in rows
+    )
+
+
+def _agreed(row: Row, other: Row | None) -> Row:
+    """Return a row for the work without its verdict if energy in the window has another one."""
+    if row.effect is None or row.effect.demand is None or other is None or other.effect is None:
+        return row
+    if row.verdict.call == "derived":
+        return row
+    of_other = judge(other.quantity, replace(other.effect, demand=row.effect.demand))
+    of_row = judge(row.quantity, row.effect)
+    if (of_row.leader, of_row.words) == (of_other.leader, of_other.words):
+        return row
+    reason = (
+        f"the verdict depends on the measurand: {of_row.words} for the work, {of_other.words} in "
+        "the window"
+    )
+    return replace(row, verdict=Verdict("barred", INCONCLUSIVE, reason))
 
 
 def _p_value(row: Row) -> float:
@@ -264,7 +326,24 @@ class PointComparison:
         for runs in self._by_arm.values():
             for _, figures in runs:
                 names.update({key: q for key, (q, _) in figures.items() if key not in names})
-        return tuple(self._row(quantity) for quantity in names.values())
+        asked = asked_by([*names.values()], is_for_work=self._has_works(names))
+        return tuple(
+            self._row(replace(quantity, asked_by=asked.get(key, "")))
+            for key, quantity in names.items()
+        )
+
+    def _has_works(self, names: Mapping[str, Quantity]) -> bool:
+        """Return whether energies for the work can be compared: every run has them, alike."""
+        if self._exclusions.watches and not self._subject.forced:
+            return False
+        keys = {each.cost: key for key, each in names.items() if each.is_for_work}
+        return all(
+            keys[quantity.cost] in figures
+            for runs in self._by_arm.values()
+            for _, figures in runs
+            for quantity, figure in figures.values()
+            if quantity.is_energy and quantity.cost in keys and figure.valid
+        )
 
     def _row(self, quantity: Quantity) -> Row:
         values = {arm: self._values(arm, quantity.key) for arm in self._by_arm}
@@ -334,7 +413,7 @@ class PointComparison:
         if not quantity.is_energy or not self.point.group.is_pair:
             return Accuracy()
         arms = [[run.record for run, _ in of_arm] for of_arm in values.values()]
-        return accuracy(arms, quantity.phase)
+        return accuracy(arms, quantity.phase, is_for_work=quantity.is_for_work)
 
     def _effect(
         self,

@@ -13,7 +13,6 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     Energy,
-    has_failed_sensor,
     is_simulated,
     phase_energies,
     whole_energy,
@@ -41,8 +40,6 @@ EVIDENCE = "trust"
 _UNMEASURED = frozenset({Evidence.BOUNDS, Evidence.DECLARED})
 
 GradeWord = Literal["high", "medium", "low", "none", ""]
-
-FAILED_SENSOR = "power sensor failed its check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
     missing = [
         *_repeats(compared, pairs, least),
         *_checks(subject, compared.runs),
-        *_power(subject, compared.runs, energies, phase),
+        *_power(subject, compared.runs, energies),
         *_ceilings(rate, compared),
     ]
     if missing:
@@ -133,13 +130,9 @@ def _checks(subject: Subject, runs: Sequence[Run]) -> Iterator[str]:
         yield "incomplete checks"
 
 
-def _power(
-    subject: Subject, runs: Sequence[Run], energies: Sequence[Energy], phase: str
-) -> Iterator[str]:
+def _power(subject: Subject, runs: Sequence[Run], energies: Sequence[Energy]) -> Iterator[str]:
     if len(energies) < len(runs) or any(each.energy_j is None for each in energies):
         yield "power not measured"
-    elif any(has_failed_sensor(run.record, phase) for run in runs):
-        yield FAILED_SENSOR
     elif any(map(subject.energy_faults, runs)):
         yield "energies excluded"
     elif any(each.evidence is not Evidence.MEASURED for each in energies):

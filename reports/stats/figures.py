@@ -34,16 +34,25 @@ from wattload.results.quantity import (
 from wattload.results.reading import view_of
 from wattload.results.view import Joule
 
-_GAIN, _STEP = "gain", "quantisation"
-"""Parts of a stated uncertainty: a share of the reading, and the step between readings."""
+_GAIN, _NOISE = "gain", "noise"
+"""Parts of an uncertainty: a share of the reading, and what every measured energy has."""
 _WHOLE = "whole"
 """An uncertainty whose parts are unknown."""
 
 _POWER_UNITS = frozenset(
     {Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JOULES_PER_BYTE, Unit.PER_JOULE}
 )
-_PER_ENERGY = (Unit.BYTES_PER_JOULE, Unit.PER_JOULE)
+_PER_ENERGY = (Unit.BYTES_PER_JOULE, Unit.PER_JOULE, Unit.JOULES_PER_BYTE)
 """What a joule pays for."""
+
+IN_WINDOW, FOR_WORK = "energy in the window", "energy for the work"
+PER_BYTE = "energy per byte for the work"
+"""The names of both measurands, and of the second one per byte."""
+
+
+def per_joule(joule: Joule[Any], *, is_for_work: bool) -> str:
+    """Return the name of a figure of what a joule pays for, by its measurand."""
+    return f"{joule.many} per joule{' for the work' if is_for_work else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,7 @@ class RunFigure:
 
     ``evidence`` describes the evidence of an energy figure; it is empty for all others. A figure
     known only as an interval has ``value`` ``None`` and its ends in ``lower`` and ``upper``.
+    ``uncertainty`` is that of an energy figure at k = 2, ``None`` if its meter states none.
     ``illustrates`` is whether it ranks, or would if its drive were not simulated. The rows of a
     comparison set ``run``, the id of its run, and ``in_mean``, whether its arm's mean includes it.
     """
@@ -63,6 +73,7 @@ class RunFigure:
     evidence: str = ""
     lower: float | None = None
     upper: float | None = None
+    uncertainty: float | None = None
     illustrates: bool = True
     run: str = ""
     in_mean: bool = False
@@ -130,6 +141,15 @@ class Quantity:
         return "0" if self.is_share else "1"
 
     @property
+    def cost(self) -> tuple[Unit, str]:
+        """The unit and phase of an energy, which are those of the other measurand, too.
+
+        Energy per byte has its inverse in the window, the rate per watt.
+        """
+        is_per_byte = self.unit is Unit.JOULES_PER_BYTE
+        return Unit.BYTES_PER_JOULE if is_per_byte else self.unit, self.phase
+
+    @property
     def name(self) -> str:
         """The key without the phase, so that the phases of a quantity have one name."""
         return self.key.removesuffix(f", {self.phase}") if self.phase else self.key
@@ -176,18 +196,17 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
     for energy in (*evidence.values(), *([whole] if whole else [])):
         made = _energy(energy, view.joule, is_part=energy.phase in parts)
         found.update({quantity.key: (quantity, figure) for quantity, figure in made})
-    asked = _asked_by([quantity for quantity, _ in found.values()])
+    asked = asked_by([quantity for quantity, _ in found.values()])
     return {
-        key: (
-            replace(quantity, asked_by=asked[key]) if key in asked else quantity,
-            _in_range(figure),
-        )
+        key: (replace(quantity, asked_by=asked.get(key, "")), _in_range(figure))
         for key, (quantity, figure) in found.items()
     }
 
 
-def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
+def asked_by(every: Sequence[Quantity], *, is_for_work: bool = True) -> dict[str, str]:
     """Return the quantities that ask a question again, with the label of the first to ask it.
+
+    Energy for the work asks, and that in the window follows it; or else that in the window asks.
 
     A rate asks how fast a phase is: its time, its samples per second and the accelerators' share
     of the time follow from it. The energy of all phases asks what the job costs: its rate per watt
@@ -206,11 +225,18 @@ def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
         for each in speeds
         if each.phase in rates and each is not rates[each.phase]
     }
-    costs = {each.phase: each for each in heads if each.unit is Unit.JOULES}
+    costs: dict[str, Quantity] = {}
+    asks_first = sorted(heads, key=lambda each: each.is_for_work is not is_for_work)
+    for each in asks_first:
+        if each.unit is Unit.JOULES:
+            costs.setdefault(each.phase, each)
     if not costs:
+        for each in asks_first:
+            if each.unit in _PER_ENERGY and costs.setdefault(each.phase, each) is not each:
+                found[each.key] = costs[each.phase].label
         return found
-    last = list(costs)[-1]
-    for each in heads:
+    last = next(each.phase for each in reversed(heads) if each.unit is Unit.JOULES)
+    for each in asks_first:
         if each.unit in _PER_ENERGY:
             costs.setdefault(each.phase, each)
     asking = list(dict.fromkeys(phase if phase in costs else last for phase in rates)) or [last]
@@ -233,22 +259,36 @@ def _in_range(figure: RunFigure) -> RunFigure:
 def _energy(
     energy: energies.Energy, joule: Joule[Any] | None, *, is_part: bool
 ) -> Iterator[tuple[Quantity, RunFigure]]:
-    """Yield energy, mean power and rate per watt, those that are known at least as bounds.
+    """Yield both energies, mean power and rate per watt, those that are known at least as bounds.
 
-    The bytes of a part, or of a given time, are those of no given work, so less energy is not
-    better there. What is counted, not weighed, is so many per joule, such as rows.
+    Mean power and rate per watt are in the window; energy per byte is for the work. The bytes of a
+    part, or of a given time, are those of no given work, so less energy is not better there. What
+    is counted, not weighed, is so many per joule, such as rows.
     """
     lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
     better: Better = "neither" if is_part else "lower"
-    yield from _figure(energy, "energy", Unit.JOULES, better, (energy.energy_j, lower_j, upper_j))
+    ends = (energy.energy_j, lower_j, upper_j)
+    yield from _figure(energy, IN_WINDOW, Unit.JOULES, better, ends)
+    yield from _figure(
+        energy, FOR_WORK, Unit.JOULES, better, (energy.work_j, None, None), is_for_work=True
+    )
     watts = (energy.mean_w, _divided(lower_j, seconds), _divided(upper_j, seconds))
     yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
     if joule is not None and (energy.amount is not None or not energy.moved_bytes):
-        per_j = (energy.amount_per_j, None, None)
-        yield from _figure(energy, f"{joule.many} per joule", Unit.PER_JOULE, "higher", per_j)
+        for value, is_for_work in ((energy.amount_per_j, False), (energy.work_amount_per_j, True)):
+            yield from _figure(
+                energy,
+                per_joule(joule, is_for_work=is_for_work),
+                Unit.PER_JOULE,
+                "higher",
+                (value, None, None),
+                is_for_work=is_for_work,
+            )
         return
     per_w = (energy.bytes_per_j, None, None)
     yield from _figure(energy, "rate per watt", Unit.BYTES_PER_JOULE, "higher", per_w)
+    per_byte = (energy.work_j_per_byte, None, None)
+    yield from _figure(energy, PER_BYTE, Unit.JOULES_PER_BYTE, "lower", per_byte, is_for_work=True)
 
 
 def _figure(
@@ -257,12 +297,19 @@ def _figure(
     unit: Unit,
     better: Better,
     ends: tuple[float | None, float | None, float | None],
+    *,
+    is_for_work: bool = False,
 ) -> Iterator[tuple[Quantity, RunFigure]]:
     value, lower, upper = ends
     if value is None and upper is None:
         return
     key = f"{name}, {energy.phase}"
     note = "" if energy.ranks else energy.words
+    if is_for_work and energy.is_at_least:
+        note = "; ".join(
+            filter(None, (note, "at least: power was still above idle after the rest"))
+        )
+    uncertainty = _uncertainty(energy, value, unit, is_for_work=is_for_work)
     yield (
         Quantity(
             key=key,
@@ -271,6 +318,7 @@ def _figure(
             better=better,
             headline=True,
             is_energy=True,
+            is_for_work=is_for_work,
             phase=energy.phase,
         ),
         RunFigure(
@@ -280,9 +328,24 @@ def _figure(
             evidence=energy.words,
             lower=lower,
             upper=upper,
+            uncertainty=uncertainty,
             illustrates=energy.illustrates,
         ),
     )
+
+
+def _uncertainty(
+    energy: energies.Energy, value: float | None, unit: Unit, *, is_for_work: bool
+) -> float | None:
+    """Return the uncertainty of a figure of an energy at k = 2, in the figure's unit.
+
+    Bytes and seconds are exact, so it is the same share of each figure of an energy.
+    """
+    joules = energy.work_j if is_for_work else energy.energy_j
+    stated_j = energy.work_uncertainty_j if is_for_work else energy.uncertainty_j
+    if value is None or stated_j is None or not joules:
+        return None
+    return stated_j if unit is Unit.JOULES else abs(value * stated_j / joules)
 
 
 def _divided(part: float | None, whole: float) -> float | None:
@@ -318,24 +381,26 @@ class _Stated:
     parts: Mapping[tuple[Meter, str], float] | None
 
 
-def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
+def accuracy(
+    arms: Sequence[Sequence[RunRecord]], phase: str, *, is_for_work: bool = False
+) -> Accuracy:
     """Return the uncertainty of the ratio of two arms' energies of a phase, as a share of it.
 
     Relative uncertainties of independent energies add in quadrature (JCGM 100:2008, 5.1.6). If both
     arms were read by the same meters, their ``gain`` is not independent: a meter whose
     readings are off by a share of them is off by the same share in both arms, and the ratio is
-    right. The rest is that of a meter whose part of the energy differs between the arms. A stated
-    accuracy is taken as a gain, without an offset.
+    right. The rest is that of a meter whose part of the energy differs between the arms.
 
-    All other parts differ from arm to arm and add in quadrature. Rounding does so at another power.
-    So does ``sensor``, even for one lag: its error depends on the sign of each step of power at the
-    edges of a phase, and so on what precedes and follows it.
+    All other parts differ from arm to arm and add in quadrature. So does an ``offset``: the same
+    watts are another share of another power. So do ``edges``, even of one response: their error
+    depends on the sign of each step of power at the edges of a phase.
 
     Of these, and of meters that differ, each arm counts with the mean of its runs: that of a mean
     whose errors are all of one sign, the worst case. So do several meters of one arm, which add. A
     part of unknown composition never cancels.
     """
-    stated = [[each[phase] for each in map(_stated, runs) if phase in each] for runs in arms]
+    key = phase, is_for_work
+    stated = [[each[key] for each in map(_stated, runs) if key in each] for runs in arms]
     if not all(stated):
         return Accuracy()
     every = [each for of_arm in stated for each in of_arm]
@@ -365,8 +430,11 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
 
 
 @cache_by_identity
-def _stated(record: RunRecord) -> Mapping[str, _Stated]:
-    """Return what a run states of the energy of each leading phase and part, and of all phases."""
+def _stated(record: RunRecord) -> Mapping[tuple[str, bool], _Stated]:
+    """Return what a run states of the energies of each leading phase and part, and of all phases.
+
+    They are in the window, and for the work (``True``).
+    """
     stated = {
         phase.name: [
             part
@@ -375,30 +443,44 @@ def _stated(record: RunRecord) -> Mapping[str, _Stated]:
         ]
         for phase in (*leading(record), *timed_parts(record))
     }
-    every = [part for phase in leading(record) for part in stated[phase.name]]
-    found = {phase: _of(record, of_phase) for phase, of_phase in stated.items() if of_phase}
-    return {**found, ALL_PHASES: _of(record, every)} if every else found
+    stated[ALL_PHASES] = [part for phase in leading(record) for part in stated[phase.name]]
+    return {
+        (phase, is_for_work): _of(record, of_phase, is_for_work=is_for_work)
+        for phase, of_phase in stated.items()
+        for is_for_work in (False, True)
+        if of_phase
+    }
 
 
-def _of(record: RunRecord, stated: Sequence[EnergyRecord]) -> _Stated:
-    """Return the total of several energies; their uncertainties add linearly (worst case)."""
+def _of(record: RunRecord, stated: Sequence[EnergyRecord], *, is_for_work: bool) -> _Stated:
+    """Return the total of several energies; their uncertainties add linearly (worst case).
+
+    For the work, those of phases without a tail are in the window: what they left behind is in the
+    window of the phase that followed.
+    """
     sources = energies.sources_of(record)
-    energy_j = _sum([each.energy_j for each in stated])
     meters: set[Meter] = set()
     parts_j: dict[tuple[Meter, str], float] | None = {}
+    joules: list[float | None] = []
+    wholes_j: list[float | None] = []
     for each in stated:
         facts = sources.get((each.host, each.source, each.device))
         meter = (each.host, each.source, (facts.meter if facts else "") or each.device)
         meters.add(meter)
-        known_j = _parts_j(each)
+        has_tail = is_for_work and each.work_j is not None
+        joules.append(each.work_j if has_tail else each.energy_j)
+        whole_j = each.work_uncertainty_j if has_tail else each.uncertainty_j
+        wholes_j.append(whole_j)
+        own_j = each.work_uncertainty_parts_j if has_tail else each.uncertainty_parts_j
+        known_j = _known_parts_j(own_j, whole_j)
         if known_j is None or parts_j is None:
             parts_j = None
             continue
         for name, value_j in known_j.items():
             parts_j[meter, name] = parts_j.get((meter, name), 0.0) + value_j
+    energy_j, whole_j = _sum(joules), _sum(wholes_j)
     if energy_j is None or energy_j <= 0:
         return _Stated(meters=frozenset(meters), whole=None, parts=None)
-    whole_j = _sum([each.uncertainty_j for each in stated])
     return _Stated(
         meters=frozenset(meters),
         whole=None if whole_j is None else whole_j / energy_j,
@@ -406,18 +488,17 @@ def _of(record: RunRecord, stated: Sequence[EnergyRecord]) -> _Stated:
     )
 
 
-def _parts_j(energy: EnergyRecord) -> Mapping[str, float] | None:
+def _known_parts_j(
+    parts_j: Mapping[str, float], whole_j: float | None
+) -> Mapping[str, float] | None:
     """Return the parts of an uncertainty, ``None`` if more than the gain is unknown.
 
-    An uncertainty without parts is a part of its own. If there is no total, some part is unknown:
-    the gain, or the step too.
+    An uncertainty without parts is a part of its own. If there is no total, what the meter states
+    is unknown; without ``noise``, so is the rest.
     """
-    parts_j = energy.uncertainty_parts_j
-    if not parts_j and energy.uncertainty_j is not None:
-        return {_WHOLE: energy.uncertainty_j}
-    if energy.uncertainty_j is None and _STEP not in parts_j:
-        return None
-    return parts_j
+    if not parts_j and whole_j is not None:
+        return {_WHOLE: whole_j}
+    return None if whole_j is None and _NOISE not in parts_j else parts_j
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

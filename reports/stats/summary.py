@@ -18,8 +18,9 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
-    has_failed_sensor,
     is_simulated,
+    phase_energies,
+    whole_energy,
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
@@ -43,12 +44,13 @@ from wattload.reports.stats.bars import (
     shown_point,
     work_of_all,
 )
-from wattload.reports.stats.comparison import Row
+from wattload.reports.stats.comparison import Row, one_measurand
 from wattload.reports.stats.conditions import (
     changed_together,
     compared_group,
     differences,
     different_loads,
+    different_watches,
     different_work,
     has_excluded_energy,
     is_compared,
@@ -57,7 +59,7 @@ from wattload.reports.stats.conditions import (
     shared_drives,
     slow_link,
 )
-from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
+from wattload.reports.stats.confidence import Grade, grade, limit
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import points, scalings
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
@@ -210,7 +212,7 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCheck:
-    """A failed check that no row names: its name in words, and the id of the run.
+    """A failed check: its name in words, and the id of the run.
 
     ``run_text`` is the run in words, and whether its figures count: ``Unet3D run a12e (energy
     counts)``. ``counts`` is whether they do.
@@ -232,13 +234,13 @@ class VerdictRow:
     limits its rate; ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
-    below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
-    valid runs; both are empty where none did. ``shared_limit`` is what other than the drive limits
-    both arms of a pair; it is empty where nothing does. ``times`` is how long the jobs of
-    several arms took, where that has a figure of its own. ``paths`` is what sets the arms apart by
-    the view of the workload, and is empty without one. ``loads`` is which of three arms or more ran
-    under which load, where that is not what they are compared in, or which read no storage: they
-    are then not ranked.
+    below 5 %. ``counts`` is which means lack valid runs, empty where none does. ``measurand`` is
+    what the energies are of, in words; empty without any that was measured. ``shared_limit`` is
+    what other than the drive limits both arms of a pair; it is empty where nothing does. ``times``
+    is how long the jobs of several arms took, where that has a figure of its own. ``paths`` is what
+    sets the arms apart by the view of the workload, and is empty without one. ``loads`` is which of
+    three arms or more ran under which load, where that is not what they are compared in, or which
+    read no storage: they are then not ranked.
     """
 
     group: Group
@@ -258,7 +260,7 @@ class VerdictRow:
     ranking: tuple[str, ...]
     grade: Grade
     scatter: Scatter | None
-    sensor: str
+    measurand: str
     counts: str
     shared_limit: str
     times: str
@@ -281,11 +283,11 @@ class FirstScreen:
 
     ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
     warm-ups aside, ``excluded_energies`` for each compared run whose energy is not, ``warnings``
-    are sentences. ``failed`` has the failed checks
-    that no row names, those of runs that count first.
+    are sentences. ``failed`` has the failed checks, those of runs that count first.
     ``energy_scale`` is the unit of every energy of the page: use it with ``quantity.one_unit``.
     ``banner`` is set for simulated drives.
     ``scale`` is that of all workloads; if they differ it is empty, and rows name theirs.
+    ``measurand`` is a sentence on what its energies are of, empty without any.
     ``warm_up_count`` counts warm-ups, ``no_power`` is why no workload has a drive's energy.
     """
 
@@ -297,6 +299,7 @@ class FirstScreen:
     failed: tuple[FailedCheck, ...] = ()
     energy_scale: Scale
     banner: str = ""
+    measurand: str = ""
     scale: str = ""
     warm_up_count: int = 0
     no_power: str = ""
@@ -323,9 +326,10 @@ def first_screen(subject: Subject) -> FirstScreen:
             if has_excluded_energy(subject, run)
         ),
         warnings=tuple(dict.fromkeys(_warnings(subject, shown_points))),
-        failed=_failed(subject, shown_points),
+        failed=_failed(subject),
         energy_scale=energy_scale,
         banner=_banner(subject),
+        measurand=_measurands(rows),
         scale=_scale(shown_points),
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=_no_power([row.energies.missing for row in rows]),
@@ -458,14 +462,8 @@ def _slow_links(subject: Subject) -> Iterator[str]:
         yield f"PCIe link{of}: {slow}."
 
 
-def _failed(subject: Subject, shown_points: Sequence[ShownPoint]) -> tuple[FailedCheck, ...]:
-    """Return the failed checks of all runs without those of sensors that rows name."""
-    in_rows = {
-        run.id
-        for point in shown_points
-        for run in point.compared.runs
-        if has_failed_sensor(run.record, point.energy_phase)
-    }
+def _failed(subject: Subject) -> tuple[FailedCheck, ...]:
+    """Return the failed checks of all runs, those of runs that count first."""
     found = [
         FailedCheck(
             name=_check_name(check),
@@ -475,15 +473,13 @@ def _failed(subject: Subject, shown_points: Sequence[ShownPoint]) -> tuple[Faile
         )
         for run in subject.runs
         for check in (*run.record.checks, *subject.file_checks[run.id])
-        if check.verdict == "fail" and (check.fails_run or run.id not in in_rows)
+        if check.verdict == "fail"
     ]
     return tuple(sorted(found, key=lambda each: not each.counts))
 
 
 def _check_name(check: Check) -> str:
     """Return the name of a failed check in a few words; a record's may be of any length."""
-    if not check.fails_run:
-        return "power sensor"
     words = check.name.replace("_", " ")
     return words if len(words) <= _NAME_MAX else f"{words[:_NAME_MAX]}…"
 
@@ -540,7 +536,7 @@ def _verdict_row(
         ranking=_ranking(rates) if is_ranked and not barred else (),
         grade=grade(subject, point.compared, point.rate, point.energy_phase),
         scatter=_scatter(point),
-        sensor=_sensor(subject, point),
+        measurand=_measurand(point),
         counts=_counts(subject, point, rates, energies),
         shared_limit=_shared_limit(point, limits) if is_pair else "",
         times=_times(point) if len(arms) > 1 else "",
@@ -646,21 +642,40 @@ def _scatter(point: ShownPoint) -> Scatter | None:
     )
 
 
-def _sensor(subject: Subject, point: ShownPoint) -> str:
-    """Return in which runs the check of the energy's sensor failed, and whether it counts.
-
-    Of several runs the row's counts say how many are excluded.
-    """
-    runs = point.compared.runs
-    failed = [run for run in runs if has_failed_sensor(run.record, point.energy_phase)]
-    if not failed:
+def _measurand(point: ShownPoint) -> str:
+    """Return what the energies of a place are of; empty if none was measured."""
+    if point.energy is None or not any(map(bool, point.energy.spreads.values())):
         return ""
-    is_excluded = any(has_excluded_energy(subject, run) for run in failed)
-    if len(failed) > 1:
-        words = f"{FAILED_SENSOR} in {len(failed)} of {counted(len(runs), 'run')}"
-        return words if is_excluded else f"{words}; their energies count"
-    place_text = f" in run {_short(failed[0].id)}" if len(runs) > 1 else ""
-    return f"{FAILED_SENSOR}{place_text}; its energy {'is excluded' if is_excluded else 'counts'}"
+    records = [run.record for run in point.compared.runs]
+    if point.is_for_work:
+        rests = dict.fromkeys(f"{record.power.rest_s:g}" for record in records)
+        return (
+            "for the work: in the timed window, plus the tail above idle power within "
+            f"{listed([*rests], 'or')}{UNIT_SPACE}s after it"
+        )
+    if why := different_watches(point.compared):
+        return f"in the timed window only: {why.partition(', so')[0]}"
+    reasons = (
+        energy.no_tail
+        for record in records
+        for energy in (*phase_energies(record), *filter(None, [whole_energy(record)]))
+        if energy.phase == point.energy_phase
+    )
+    why = next(filter(None, reasons), "no rest followed it")
+    return f"in the timed window only: {why}"
+
+
+def _measurands(rows: Sequence[VerdictRow]) -> str:
+    """Return a sentence on what the energies of a page are of; empty without any."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.measurand:
+            names.setdefault(row.measurand, []).append(row.name)
+    if not names:
+        return ""
+    is_one = len(names) == 1
+    parts = [words if is_one else f"of {listed(own)} {words}" for words, own in names.items()]
+    return f"Energy is {'; '.join(parts)}. Mean power and MB/s per W are in the window."
 
 
 def _counts(subject: Subject, point: ShownPoint, *every: Bars) -> str:
@@ -734,7 +749,7 @@ def _answer(question: Question, point: ShownPoint, row: Row | None, missing: str
             verdict, reason = NOT_MEASURED, missing
         return Answer(question=question, outcome="missing", verdict=verdict, reason=reason)
     arms = tuple(point.group.arms)
-    shown = point.per_watt if question == "energy" and point.work is None else row
+    shown = point.per_byte if question == "energy" and point.work is None else row
     phase = point.energy_phase if question == "energy" else point.phase
     found = replace(
         answer(question, row, arms, shown),
@@ -757,10 +772,11 @@ def _other_parts(question: Question, point: ShownPoint, phase: str) -> Iterator[
     """Yield the rows that answer the question of other phases than ``phase``."""
     unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
     is_split = point.is_split and not point.is_timed_part
+    rows = one_measurand([*point.rows.values()])
     for name in phase_names(point.records) if is_split else ():
         found = (
             row
-            for row in point.rows.values()
+            for row in rows
             if row.quantity.headline and row.quantity.unit is unit and row.quantity.phase == name
         )
         if name != phase:

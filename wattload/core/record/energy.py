@@ -105,7 +105,8 @@ class EnergyRecord(Observed):
     ``energy_j`` is gross. For bounds it is ``None`` and lies between ``lower_j`` and ``upper_j``; a
     maximum alone gives only ``upper_j``. ``coverage`` is the share of the window that the trace
     covers. ``net_j`` is ``energy_j`` minus ``idle_w`` times seconds, never clamped. Uncertainties
-    are at k = 2, with the parts of the window's in ``uncertainty_parts_j``. ``tail_j`` is ``None``
+    are at k = 2, with their parts in ``uncertainty_parts_j`` and, for the work,
+    ``work_uncertainty_parts_j``. ``tail_j`` is ``None``
     if no rest followed; ``is_at_least`` marks a tail at whose end power was still above idle.
     ``remarks`` are sentences, each on something that widened an uncertainty. ``chosen`` marks the
     device's best source for this window. ``change_count`` is how often the reading changed.
@@ -135,6 +136,7 @@ class EnergyRecord(Observed):
     tail_j: float | None = None
     tail_uncertainty_j: float | None = None
     work_uncertainty_j: float | None = None
+    work_uncertainty_parts_j: Mapping[str, float] = Field(default_factory=dict)
     is_at_least: bool = False
     remarks: tuple[str, ...] = ()
     sample_count: int
