@@ -130,8 +130,8 @@ def _energies(record: RunRecord) -> Table:
     has_tail = any(each.tail_j is not None for each in energies)
     if has_tail:
         note += (
-            " Tail: energy above idle power in the rest behind the phase. Energy for the work: in the "
-            "window, and the tail."
+            " Tail: energy above idle power in the rest behind the phase. Energy for the work: in "
+            "the window, and the tail."
         )
     of_work: dict[str, Callable[[EnergyRecord], Cell]] = {
         "#tail": _tail,
