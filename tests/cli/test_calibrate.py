@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from wattload.cli import calibrate as command
+from wattload.cli.doctor import meter_calibrated
 from wattload.cli.power import add_arguments, run
 from wattload.core.errors import ConfigError, PowerError
 from wattload.core.power import (
@@ -113,6 +114,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PowerHost:
     use_meter(monkeypatch, Boxcar(window_s=0.5))
     monkeypatch.setattr(command, "measure", simulated)
     monkeypatch.setattr(command, "SETTLE_S", 0.0)
+    monkeypatch.setattr(command, "FILE_BYTES", 8 << 20)
     return PowerHost(
         journal=ChangeJournal(tmp_path / "state"), name="box", list_names=lambda: ["nvme0"]
     )
@@ -148,6 +150,9 @@ def test_chart_is_beside_the_declared_and_the_file_is_removed(
     assert "####" in printed.out
     assert "removed afterwards" in printed.err
     assert list(target.iterdir()) == []
+    assert meter_calibrated(CalibrationCache(), "2026-01-01T00:12:00+00:00")[1].endswith(
+        "s mean, calibrated 12 min before"
+    )
     (stored,) = CalibrationCache().all()
     assert stored.record.source == "hwmon"
     assert stored.record.run_id == ""

@@ -84,7 +84,7 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     findings = json.loads(capsys.readouterr().out)
     names = [finding["name"] for finding in findings]
     for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "hwmon", "RAPL", "IPMI",
-                 "Redfish", "power settings restored", "dali", "dlio",
+                 "Redfish", "meter calibrated", "power settings restored", "dali", "dlio",
                  "torch", "MPI", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload.cli.terminal import NARROWEST
+from wattload.core.clock import utc_text
 from wattload.core.errors import (
     ConfigError,
     MissingExtraError,
@@ -41,6 +42,7 @@ from wattload.core.host.gpus import list_gpus
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
+from wattload.core.record.sensor_text import age_s, sensor_text
 from wattload.core.storage.controllers import list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
 from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
@@ -50,6 +52,7 @@ from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
 from wattload.loaders.gpu.cufile_paths import PathName, paths_here
 from wattload.loaders.gpu.host import Probe, probe
 from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
+from wattload.power.control.calibrations import CalibrationCache
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.undo import left_text, sentence_of
@@ -84,6 +87,7 @@ _NEEDED_FOR = {
     "RAPL": "the processors' energy (power=rapl), not the drive's",
     "IPMI": "the whole node's power (power=ipmi), not the drive's",
     "Redfish": "the power of the node, and of drives that the BMC reports (power=redfish)",
+    "meter calibrated": "exact energies of short phases: how late the drive's meter is",
     "power settings restored": "runs in a drive's own power state after one was killed together "
     "with its sampler",
     "power restore at boot": "drives that a killed run left in another power state: a restart "
@@ -177,6 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
         *gpu_queue_findings(),
         *measuring_findings(),
         *power_findings(),
+        Finding.of("meter calibrated", meter_calibrated(CalibrationCache(), utc_text())),
         *change_findings(),
         *software_findings(),
     ]
@@ -421,6 +426,25 @@ def power_findings(
     yield Finding.of("RAPL", _rapl(roots))
     yield Finding.of("IPMI", _ipmi(ipmi, open_link, roots))
     yield Finding.of("Redfish", _redfish(environment))
+
+
+def meter_calibrated(cache: CalibrationCache, utc: str) -> Answer:
+    """Return how each drive's meter answered its last calibration, and how long that was ago."""
+    from wattload.power.energy.calibration import calibrate
+
+    latest = {(each.record.source, each.record.device): each for each in cache.all()}
+    if not latest:
+        return no(
+            "no meter of a drive was calibrated on this host yet",
+            "wattload power calibrate target.path=/mnt/nvme",
+        )
+    texts, are_calibrated = [], []
+    for (source, device), stored in latest.items():
+        sensor = calibrate(stored.record, stored.facts)
+        are_calibrated.append(sensor.basis == "calibrated")
+        texts.append(f"{source} of {device}: {sensor_text(sensor, age_s(stored.record, utc))}")
+    answer = yes if all(are_calibrated) else partly if any(are_calibrated) else no
+    return answer("; ".join(texts))
 
 
 def _nvml(load: Callable[[str], Any]) -> Answer:

@@ -31,6 +31,8 @@ BLOCK_BYTES = 128 * KIB
 DEPTH = 32
 LEAST_BYTES = DEPTH * BLOCK_BYTES
 """With less data, each of the reads under way would not have a block of its own."""
+LAG_S = 0.5
+"""Readings may be so much later than declared without losing the end of the train."""
 IDLE_LEFT_S = 15.0
 """At least so much of the idle time must remain for the idle baseline."""
 
@@ -89,7 +91,7 @@ def plan_pulses(
     if times is None:  # one has the longest window, another the longest time between updates
         times = max(filter(None, (pulse_times(*each) for each in speeds)))
     plan = PulsePlan(
-        sources=tuple(fast), pulses=times[0], train=times[1], settle_s=window_s + update_s
+        sources=tuple(fast), pulses=times[0], train=times[1], settle_s=window_s + update_s + LAG_S
     )
     if idle_s < plan.seconds + IDLE_LEFT_S:
         return (
