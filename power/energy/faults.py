@@ -8,8 +8,9 @@ import numpy as np
 
 from wattload.core.power import SourceFacts
 from wattload.core.record.energy import SensorRecord
+from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Window
-from wattload.power.energy.trace import Trace, Values
+from wattload.power.energy.trace import Refused, Trace, Values
 
 PINNED_UPDATES, FREE_UPDATES = 10, 3
 """A reading that stays at the greatest value for so many updates is pinned there, if no other one
@@ -57,6 +58,23 @@ def pinned_reason(trace: Trace, most_w: float | None, windows: Sequence[Window])
         if values.size and float(np.nanmax(values, initial=-np.inf)) >= most_w:
             return f"readings are pinned at the meter's maximum of {most_w:g} W"
     return ""
+
+
+def saturated(peaks: Trace | None, facts: SourceFacts) -> Refused | None:
+    """Return the times in which a fast meter was at the end of its range; ``None`` without any.
+
+    ``peaks`` are the greatest readings of each period, timed at its middle.
+    """
+    if peaks is None or facts.range_w is None:
+        return None
+    pinned_ns = peaks.time_ns[peaks.value >= RANGE_SHARE * facts.range_w]
+    if not pinned_ns.size:
+        return None
+    half_ns = round(facts.period_s / 2 * NS_PER_S)
+    return Refused(
+        span_ns=np.column_stack((pinned_ns - half_ns, pinned_ns + half_ns)),
+        reason=f"readings are pinned at the meter's maximum of {facts.range_w:g} W",
+    )
 
 
 def drops_too_fast(watts: Values, sensor: SensorRecord, window_s: float, spacing_s: float) -> bool:

@@ -34,6 +34,7 @@ from wattload.core.record.energy import (
 )
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes, Tail
+from wattload.power.energy.faults import saturated
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     COVERAGE_MIN,
@@ -139,6 +140,8 @@ class SourceLedger:
             else:
                 profile = profile_of(trace, facts.sensor, period_s=facts.period_s)
                 limits[name] = _Limits(trace, profile)
+        pinned = saturated(by_key.get(TraceKey(facts.name, facts.device, Channel.MAX_W)), facts)
+        all_refused += [pinned] if pinned else []
         return cls(
             facts=facts,
             times=times,
