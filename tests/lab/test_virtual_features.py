@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.lab.virtual_runs import VIRTUAL, controller, tell
+from tests.lab.virtual_runs import (
+    INTERVAL_POWER,
+    VIRTUAL,
+    controller,
+    tell,
+    wattload,
+)
 from wattload.power.nvme.admin import NvmeAdmin, fetch, log_command
 from wattload.power.nvme.features import (
     POWER_MANAGEMENT,
@@ -96,3 +104,12 @@ def test_log_bytes_are_the_same_by_either(admin: NvmeAdmin) -> None:
         assert log_by_nvme_cli(admin, page, size_bytes) == (
             fetch(admin, log_command(page, size_bytes)).data
         )
+
+
+def test_power_calibrate_measures_the_delay_of_interval_power(tmp_path: Path) -> None:
+    """This drive takes its time also for blocks that were never written."""
+    reported = wattload("power", "calibrate", controller(), "--json", state_folder=tmp_path)
+    found = {each["source"]: each["sensor"] for each in map(json.loads, reported.splitlines())}
+    sensor = found[INTERVAL_POWER]
+    assert sensor["basis"] == "calibrated", sensor["reason"]
+    assert sensor["tau_s"] == pytest.approx(0.5, abs=max(0.05, sensor["tau_uncertainty_s"]))
