@@ -98,7 +98,8 @@ class Edges:
         """
         self.profile = profile
         self._noise_w, self._step_w, self._quantum_j = noise_w, step_w, quantum_j
-        self._time_ns, self._watts = profile.end_ns, profile.end_w
+        self._time_ns = np.concatenate((profile.start_ns[:1], profile.end_ns))
+        self._watts = np.concatenate((profile.start_w[:1], profile.end_w))
         self._read_s = read_s = usual_s(self._time_ns)
         self.response = response
         self.spacing_s = max(read_s, update_s)

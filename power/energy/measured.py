@@ -237,7 +237,7 @@ class MeasuredPower:
             **stated_j,
             "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
             "edges": COVERAGE_FACTOR * self._edges_j(both),
-            "gap": COVERAGE_FACTOR * range_w / math.sqrt(12) * max(0.0, seconds - covered_s),
+            "gap": range_w * max(0.0, seconds - covered_s),
         }
         if idle_j:
             parts_j["idle"] = COVERAGE_FACTOR * idle_j

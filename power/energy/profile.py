@@ -168,7 +168,7 @@ def max_gap_ns(period_s: float) -> int:
 def profile_of(
     trace: Trace, sensor: Sensor, *, period_s: float, resets_ns: Sequence[int] = ()
 ) -> Profile:
-    """Return the trace as power over time; failed reads and long gaps are holes.
+    """Return the trace as power over time; long times without a reading are holes.
 
     ``period_s`` is the configured time between reads. ``resets_ns`` are times of known restarts of
     the device: a counter that decreases there has not wrapped.
@@ -182,19 +182,16 @@ def profile_of(
 
 
 def _straight(trace: Trace, gap_ns: int, window_s: float) -> Profile:
-    """Return straight pieces between neighbours.
+    """Return straight pieces between neighbours, as if failed reads had not been made.
 
-    A failed read between two others is a hole, unless the window of a mean covers it. A mean that
-    is read less often than its window is long covers its window only.
+    A mean that is read less often than its window is long covers its window only.
     """
-    known = np.flatnonzero(~np.isnan(trace.value))
-    is_whole = known.size == trace.value.size
+    known = ~np.isnan(trace.value)
+    is_whole = bool(known.all())
     time_ns = trace.time_ns if is_whole else trace.time_ns[known]
     value = trace.value if is_whole else trace.value[known]
     step_ns = np.diff(time_ns)
     keep = (step_ns > 0) & (step_ns <= max(gap_ns, round(window_s * NS_PER_S)))
-    if not is_whole:
-        keep &= (np.diff(known) == 1) | (step_ns <= window_s * NS_PER_S)
     observed = np.ones(step_ns.size)
     if window_s:
         observed = np.minimum(1.0, window_s * NS_PER_S / np.maximum(step_ns, 1))
