@@ -91,7 +91,8 @@ def test_every_workload_rests_directly_behind_its_job(tmp_path: Path, workload: 
 
 @pytest.mark.skipif(find_spec("dlio_benchmark") is None, reason="dlio-benchmark is not installed")
 def test_a_program_that_owns_the_loop_is_followed_by_a_rest(tmp_path: Path) -> None:
-    record = record_with_a_rest(tmp_path, "workload=unet3d", "loader=dlio", *SMALL["unet3d"])
+    words = (*SMALL["unet3d"], "workload.epochs=1")
+    record = record_with_a_rest(tmp_path, "workload=unet3d", "loader=dlio", *words)
     assert_last_rest_follows_the_job(record)
 
 
@@ -109,6 +110,12 @@ def test_training_between_saves_that_is_long_enough_is_a_rest(tmp_path: Path) ->
     (write,) = [window for window in record.windows if window.name == "write"]
     starts = [start_ns for start_ns, _ in rest_of(record).intervals]
     assert starts[:-1] == [end_ns for _, end_ns in write.intervals[:-1]]
+    tails = {each.phase: each for each in record.power.energy}
+    assert {name: each.tail_j is not None for name, each in tails.items()} == {
+        "write": True,
+        "read": True,
+    }
+    assert tails["write"].rest_s == pytest.approx(2 * REST_S, rel=0.01)
 
 
 def test_all_ranks_rest_together(tmp_path: Path) -> None:

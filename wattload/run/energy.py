@@ -232,6 +232,7 @@ def _of_host(
     own = [window for window in windows if window.host == measured.host]
     spans = {window.name: (window.start_ns, window.end_ns) for window in own}
     sources = used_sources(measured.sources)
+    rests = [rest for window in own if window.name == REST_PHASE for rest in window.intervals]
     ledger = EnergyLedger(
         samples,
         sources,
@@ -241,10 +242,11 @@ def _of_host(
             for window in own
             if window.name not in _WITHOUT_WORK and not window.is_part
             for start_ns, end_ns in window.intervals
+            if window.timed or not _has_a_rest(start_ns, end_ns, rests)
         ],
         baseline=spans.get(IDLE_PHASE),
         baseline_after=spans.get(IDLE_AFTER_PHASE),
-        rests=[rest for window in own if window.name == REST_PHASE for rest in window.intervals],
+        rests=rests,
         calibrations=measured.calibrations,
         resets_ns=_resets_ns(measured.restarted, samples),
     )
@@ -282,6 +284,11 @@ def _of_host(
         "throttling": ledger.throttling_records(own),
         "written": ledger.written_records(own),
     }
+
+
+def _has_a_rest(start_ns: int, end_ns: int, rests: Iterable[tuple[int, int]]) -> bool:
+    """Return whether an untimed phase is a pause: a rest began with it, as no drive was used."""
+    return any(rest_ns < end_ns and start_ns < until_ns for rest_ns, until_ns in rests)
 
 
 def _restarted(cycles: Iterable[tuple[str, int | None, int | None]]) -> frozenset[str]:
