@@ -98,7 +98,9 @@ def declared_sensor(facts: SourceFacts, seen_s: float = 0.0, reason: str = "") -
     """
     declared_s = getattr(facts.sensor, "update_period_s", 0.0)
     update_s = seen_s if declared_s is None else declared_s
-    response = declared_response(facts.sensor, update_s)
+    # A count is taken at the reads that see it change, so at most a read late.
+    held_s = min(update_s, facts.period_s) if isinstance(facts.sensor, Counter) else update_s
+    response = declared_response(facts.sensor, held_s, facts.period_s)
     # A wrong phase of the update clock or a wrong time of a read: each is equally distributed.
     tau_s = math.hypot(update_s, facts.period_s) / math.sqrt(12)
     return SensorRecord(
