@@ -83,21 +83,22 @@ class Power:
         index = np.floor((time_s - self.start_s) / GRID_S).astype(np.int64)
         return self.watts[np.clip(index, 0, self.watts.size - 1)]
 
-    def filtered(self, rise_s: float, fall_s: float | None = None) -> Power:
-        """Return this power behind an RC filter; a faster rise than fall is not linear."""
-        from scipy.signal import lfilter
+    def filtered(self, constant_s: float) -> Power:
+        """Return this power behind an RC filter."""
+        length = 2 ** math.ceil(math.log2(2 * self.watts.size))
+        answer = np.exp(-np.arange(self.watts.size) * GRID_S / constant_s)
+        spectrum = np.fft.rfft(answer / answer.sum(), length)
+        changes_w = np.fft.irfft(np.fft.rfft(self.watts - self.watts[0], length) * spectrum, length)
+        return dataclasses.replace(self, watts=self.watts[0] + changes_w[: self.watts.size])
 
-        share = 1 - math.exp(-GRID_S / rise_s)
-        if fall_s is None:
-            start = [self.watts[0] * (1 - share)]
-            filtered_w = lfilter([share], [1, share - 1], self.watts, zi=start)[0]
-            return dataclasses.replace(self, watts=filtered_w)
-        share_down = 1 - math.exp(-GRID_S / fall_s)
-        now_w, found = float(self.watts[0]), []
-        for watts in self.watts.tolist():
-            now_w += (watts - now_w) * (share if watts > now_w else share_down)
+    def followed(self, rise_s: float, fall_s: float) -> Power:
+        """Return what a detector shows that rises and falls with other time constants."""
+        now_w, found, stride = float(self.watts[0]), [], 10
+        for watts in self.watts[::stride].tolist():
+            constant_s = rise_s if watts > now_w else fall_s
+            now_w += (watts - now_w) * (1 - math.exp(-stride * GRID_S / constant_s))
             found.append(now_w)
-        return dataclasses.replace(self, watts=np.array(found))
+        return dataclasses.replace(self, watts=np.repeat(found, stride)[: self.watts.size])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +317,7 @@ def shifted(offset_w: float, inner: Reader) -> Reader:
 
 def fast_attack(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
     """Read a detector that rises with 0.1 s and falls with 1.5 s."""
-    return noise(power.filtered(0.1, 1.5).at(reads_s), rng)
+    return noise(power.followed(0.1, 1.5).at(reads_s), rng)
 
 
 def with_gaps(inner: Reader, count: int, longest_s: float) -> Reader:
@@ -571,6 +572,7 @@ KINDS = (
         sensor=_always(sliding()),
         gaps=(1, 0.5),
     ),
+    Kind(name="clock 50 ppm fast", sensor=_always(clocked(1.0, 0.99995)), declared=ON_CLOCK),
     Kind(name="noise of 1 W", sensor=_always(sliding(noise_w=1.0))),
     Kind(name="reads with 30 ms of jitter", sensor=_always(sliding()), jitter_s=0.03),
     Kind(

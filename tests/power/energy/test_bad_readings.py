@@ -94,9 +94,6 @@ def records(
     for each in (*found, *ledger.whole_run_records(), *ledger.idle_records([idle])):
         for name in each.missing:
             assert each.missing[name], f"{name} has no reason"
-    for source in sources:
-        ledger.resolve(source)
-        ledger.sensor(source)
     for each in found:
         if each.energy_j is not None:
             assert np.isfinite(each.energy_j)

@@ -18,8 +18,8 @@ PERIOD_S = 0.5
 SENSORS: tuple[Sensor, ...] = (
     Instant(),
     Boxcar(window_s=1.0, update_period_s=0.0),
-    Boxcar(window_s=1.0, update_period_s=1.0, phase_s=0.25),
-    Boxcar(window_s=2.0, update_period_s=0.5, phase_s=0.1),
+    Boxcar(window_s=1.0, update_period_s=1.0),
+    Boxcar(window_s=2.0, update_period_s=0.5),
     Counter(quantum_j=1e-9),
 )
 

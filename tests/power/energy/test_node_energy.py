@@ -79,7 +79,7 @@ def accounted(sources: dict[float, SourceFacts]) -> tuple[EnergyRecord, ...]:
 
 
 def total_j(energy: tuple[EnergyRecord, ...]) -> float | None:
-    section = PowerSection(requested="auto", choice="", idle_s=0, tail_s=None, energy=energy)
+    section = PowerSection(requested="auto", choice="", idle_s=0, energy=energy)
     return drive_energy(section, [READ])
 
 
