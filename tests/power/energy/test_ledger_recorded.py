@@ -1,30 +1,27 @@
-"""The account on a trace that was recorded on a real GPU, beside the closed forms."""
+"""Energies by readings that were recorded on GPUs: a mean against the GPU's own counter."""
 
 from __future__ import annotations
 
 import csv
 import functools
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.power.energy.simulated_runs import Spans, phase_window
 from tests.power.energy_facts import activity_of, facts, window
-from tests.power.energy_traces import ns, samples_of
-from wattload.core.power import (
-    Boxcar,
-    Channel,
-    Counter,
-    Evidence,
-    Instant,
-    Sample,
-    Scope,
-    SourceFacts,
-)
-from wattload.core.record.energy import EnergyRecord
+from tests.power.energy_traces import T0_NS, ns, samples_of
+from wattload.core.power import Boxcar, Channel, Counter, Sample, Scope, SourceFacts
+from wattload.core.record.energy import CalibrationRecord, EnergyRecord
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.calibration import calibrate
 from wattload.power.energy.ledger import EnergyLedger
 
-FILE = Path(__file__).parents[2] / "data" / "power" / "h100_bursts.csv"
+BURSTS = Path(__file__).parents[2] / "data" / "power" / "h100_bursts.csv"
+PULSES = Path(__file__).parent / "data" / "nvml_pulses.json"
 ENERGY = facts(
     "nvml_energy",
     sensor=Counter(quantum_j=0.001, update_period_s=0.1),
@@ -40,10 +37,12 @@ POWER = facts(
 )
 
 
-def recorded() -> tuple[list[Sample], float, float]:
-    """Return the samples, and the seconds at which the load began and ended."""
-    lines = FILE.read_text(encoding="utf-8").splitlines()
+@functools.cache
+def bursts() -> tuple[EnergyLedger, float, float]:
+    """Return the ledger of an H100 under bursts, and the seconds of their begin and end."""
+    lines = BURSTS.read_text(encoding="utf-8").splitlines()
     marks = dict(re.findall(r"(load_\w+)_us=(\d+)", "\n".join(lines[:3])))
+    start_s, end_s = (int(marks[f"load_{name}"]) / 1e6 for name in ("start", "end"))
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     samples = samples_of(
         [int(row["power_time_us"]) / 1e6 for row in rows],
@@ -57,73 +56,101 @@ def recorded() -> tuple[list[Sample], float, float]:
         device="GPU-1",
         channel=Channel.ENERGY_J,
     )
-    return samples, int(marks["load_start"]) / 1e6, int(marks["load_end"]) / 1e6
-
-
-@functools.cache
-def ledger_of(*sources: SourceFacts) -> EnergyLedger:
-    """Return the ledger of the whole recording; its fit takes seconds."""
-    samples, start_s, end_s = recorded()
-    return EnergyLedger(
+    ledger = EnergyLedger(
         samples,
-        sources,
+        [ENERGY, POWER],
         host="host1",
         activity=activity_of(window("load", start_s, end_s)),
         baseline=(ns(1), ns(start_s - 0.6)),
     )
+    return ledger, start_s, end_s
 
 
-def account(*sources: SourceFacts, length_s: float | None = None) -> tuple[EnergyRecord, ...]:
-    _, start_s, end_s = recorded()
-    until_s = end_s if length_s is None else start_s + length_s
-    return ledger_of(*sources).phase_records([window("load", start_s, until_s)])
-
-
-def test_counter_and_power_of_a_gpu_agree_within_their_known_uncertainty() -> None:
-    by_counter, by_power = account(ENERGY, POWER)
-    assert by_counter.energy_j is not None
-    assert by_power.energy_j is not None
-    known_j = sum(by_counter.uncertainty_parts_j.values()) + sum(
-        by_power.uncertainty_parts_j.values()
-    )
-    assert abs(by_counter.energy_j - by_power.energy_j) < known_j
-    # The counter moves every 0.1 s: at 440 W that is 44 J, or 0.0022 of all.
+def test_counter_and_mean_of_a_gpu_agree() -> None:
+    ledger, start_s, end_s = bursts()
+    by_counter, by_power = ledger.phase_records([window("load", start_s, end_s)])
     assert by_power.energy_j == pytest.approx(by_counter.energy_j, rel=0.0025)
-    # Both sensors are as declared, and the means of a second have the smaller known uncertainty.
-    assert by_power.chosen
-    assert sum(by_power.uncertainty_parts_j.values()) < sum(by_counter.uncertainty_parts_j.values())
-    assert by_counter.evidence is Evidence.SELF_REPORTED
+    assert (by_power.remarks, by_counter.remarks) == ((), ())
 
 
-def test_power_stands_in_where_the_counter_moves_too_seldom() -> None:
-    by_counter, by_power = account(ENERGY, POWER, length_s=10)
-    assert by_counter.energy_j is None
+def test_mean_is_chosen_where_the_counter_is_too_coarse() -> None:
+    ledger, start_s, _ = bursts()
+    by_counter, by_power = ledger.phase_records([window("load", start_s, start_s + 10)])
     assert "too coarse" in by_counter.missing["energy_j"]
     assert by_power.chosen
 
 
-def test_power_agrees_with_the_counter_whatever_its_sensor_declares() -> None:
-    late = POWER.model_copy(update={"sensor": Instant()})
-    by_counter, centred = account(ENERGY, POWER, length_s=22.4)
-    _, uncentred = account(ENERGY, late, length_s=22.4)
-    assert by_counter.energy_j is not None
-    assert centred.energy_j is not None
-    assert uncentred.energy_j is not None
-    assert centred.energy_j == pytest.approx(by_counter.energy_j, rel=0.002)
-    assert uncentred.energy_j == pytest.approx(by_counter.energy_j, rel=0.002)
+@functools.cache
+def pulses() -> dict[str, Any]:
+    """Return the readings of an H200 under eight pulses of load, and their times."""
+    found: dict[str, Any] = json.loads(PULSES.read_text(encoding="utf-8"))
+    return found
 
 
-def test_counter_and_power_of_a_gpu_show_the_same_peak_and_percentile() -> None:
-    """The counter's readings are made into means over 1 s; the power's are that by themselves."""
-    by_counter, by_power = (each.statistics for each in account(ENERGY, POWER))
-    assert by_counter is not None
-    assert by_power is not None
-    samples, start_s, end_s = recorded()
-    highest_w = max(sample.value or 0.0 for sample in samples if sample.channel is Channel.POWER_W)
-    assert by_power.peak_1s_w == highest_w
-    assert by_counter.peak_1s_w == pytest.approx(highest_w, rel=0.005)
-    assert by_counter.p99_w == pytest.approx(by_power.p99_w, rel=0.005)
-    assert by_counter.slew_w_per_s == pytest.approx(by_power.slew_w_per_s, rel=0.02)
-    assert by_counter.peak_100ms_w is by_power.peak_100ms_w is None
-    assert by_power.missing["peak_100ms_w"].startswith("its readings resolve 1")
-    assert by_power.reading_count == pytest.approx(10 * (end_s - start_s - 1), abs=3)
+def read_of(name: str, source: SourceFacts) -> list[Sample]:
+    return samples_of(
+        [time_ns / NS_PER_S for time_ns in pulses()[name]["time_ns"]],
+        pulses()[name]["value"],
+        source=source.name,
+        device="GPU-1",
+        channel=source.figure_channel,
+    )
+
+
+def spans() -> Spans:
+    return tuple(
+        (start_ns / NS_PER_S, end_ns / NS_PER_S) for start_ns, end_ns in pulses()["pulses"]
+    )
+
+
+def by_mean_and_counter(settled_s: float) -> list[tuple[EnergyRecord, EnergyRecord]]:
+    """Return the energies of each pulse and a time behind it, and of all pulses together."""
+    later = tuple((start_s, end_s + settled_s) for start_s, end_s in spans())
+    phases = [phase_window(f"pulse{k}", (span,)) for k, span in enumerate(later)]
+    phases.append(phase_window("all", later))
+    fast = ENERGY.model_copy(update={"sensor": Counter(quantum_j=0.001)})
+    ledger = EnergyLedger(
+        read_of("average", POWER) + read_of("counter", fast),
+        [POWER, fast],
+        host="host1",
+        activity=activity_of(phase_window("load", spans())),
+    )
+    records = ledger.phase_records(phases)
+    return list(zip(records[::2], records[1::2], strict=True))
+
+
+def test_mean_has_the_energy_of_each_pulse_by_the_counter() -> None:
+    *each, (mean, count) = by_mean_and_counter(2.5)
+    for by_mean, by_count in each:
+        assert by_mean.energy_j == pytest.approx(by_count.energy_j, rel=0.004)
+    assert mean.energy_j == pytest.approx(count.energy_j, rel=0.003)
+
+
+def test_mean_has_the_energy_of_each_pulse_without_the_time_behind_it() -> None:
+    """Not all of a pulse is shown when it ends: its mean is 0.5 s late."""
+    for by_mean, by_count in by_mean_and_counter(0.0):
+        assert by_mean.energy_j == pytest.approx(by_count.energy_j, rel=0.004)
+
+
+@pytest.mark.parametrize("name", ["average", "instant"])
+def test_load_whose_power_creeps_is_no_step_for_a_calibration(name: str) -> None:
+    """A GPU's power rises and falls slowly after its first jump."""
+    read = pulses()[name]
+    found = calibrate(
+        CalibrationRecord(
+            host="host1",
+            device="GPU-1",
+            source=POWER.name,
+            utc="2026-11-29T06:00:00Z",
+            run_id="",
+            key={},
+            origin_ns=T0_NS,
+            pulses=tuple((start_ns, end_ns) for start_ns, end_ns in pulses()["pulses"]),
+            train=(),
+            time_ns=tuple(read["time_ns"]),
+            values=tuple(read["value"]),
+        ),
+        POWER,
+    )
+    assert (found.basis, found.responds) == ("declared", True)
+    assert "do not settle" in found.reason
