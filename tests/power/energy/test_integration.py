@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_traces import Bursts, Floats, ns, samples_of, trace_of
-from wattload.core.power import Boxcar, Channel, Evidence, Instant
+from wattload.core.power import Channel, Evidence, Instant
 from wattload.power.energy.integration import WindowResult, integrate
 from wattload.power.energy.trace import Trace, traces
 
@@ -138,16 +138,6 @@ def test_hole_at_an_edge_is_filled_with_the_power_beside_it(first_s: float, last
 def test_hole_amid_a_window_is_filled_with_the_mean_of_both_sides() -> None:
     result = result_of(stepping(8, 12), 0, 100)
     assert result.energy_j == pytest.approx(5 * 8 + 11 * 4 + 17 * 78 + 5 * 10, abs=0.7)
-
-
-def test_mean_that_was_read_seldom_keeps_its_own_line() -> None:
-    times_s = np.arange(-2, 104, 1.04)
-    watts = np.where(times_s < 50, 5.0, 17.0)
-    sensor = Boxcar(window_s=1.0, update_period_s=0.0)
-    result = integrate(trace_of(times_s, watts), sensor, ns(0), ns(100), period_s=1)
-    middle_s, full_s = times_s - 0.5, np.linspace(0, 100, 100_001)
-    expected_j = np.trapezoid(np.interp(full_s, middle_s, watts), full_s)
-    assert result.energy_j == pytest.approx(expected_j, rel=1e-6)
 
 
 def test_gap_of_three_seconds_is_bridged() -> None:

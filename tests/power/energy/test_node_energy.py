@@ -80,7 +80,8 @@ def accounted(sources: dict[float, SourceFacts]) -> tuple[EnergyRecord, ...]:
 
 def total_j(energy: tuple[EnergyRecord, ...]) -> float | None:
     section = PowerSection(requested="auto", choice="", idle_s=0, energy=energy)
-    return drive_energy(section, [READ])
+    found: float | None = drive_energy(section, [READ])["energy_in_window_j"]
+    return found
 
 
 def test_total_is_the_drives_whatever_is_read_beside_it() -> None:

@@ -90,7 +90,7 @@ def test_no_energy_has_no_uncertainty() -> None:
 
 
 def test_hole_has_a_part_of_its_own() -> None:
-    kept = (TIMES_S < 4) | (TIMES_S > 4.4)
+    kept = (TIMES_S < 4) | (TIMES_S > 4.15)
     values = [float(w) if known else None for w, known in zip(STEP_W, kept, strict=True)]
     phase = window("write", 0, 10)
     source = facts("meter", accuracy_percent=0.0)
