@@ -15,13 +15,20 @@ from tests.reports.gpu_reads import reads_run
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import session
 from wattload.cli.outcome import position_line
-from wattload.cli.summary import check_counts, print_comparison, print_line, print_summary, summary
+from wattload.cli.summary import (
+    check_counts,
+    energy_lines,
+    print_comparison,
+    print_line,
+    print_summary,
+    summary,
+)
 from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.runs.energy import phase_energies, power_text
+from wattload.reports.runs.energy import phase_energies, power_text, tail_text
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import make_subject
 from wattload.results.labels import label
@@ -116,8 +123,55 @@ def test_the_figures_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -
             assert quantity(metric.value, metric.unit) in text
     (energy,) = phase_energies(record)
     assert power_text(energy) in text
-    assert " ± " in text
+    assert tail_text(energy) in text
     assert energy.words in text
+
+
+def energy_of(record: RunRecord) -> list[str]:
+    """Return the lines on a run's energy, with plain spaces."""
+    text = [line.text.replace("\N{NO-BREAK SPACE}", " ") for line in energy_lines(record)]
+    return [line.replace("\N{NARROW NO-BREAK SPACE}", " ") for line in text]
+
+
+def measured(**changes: Any) -> RunRecord:
+    """Return a record with 1092.2 J in the window of 64.4 s and a tail of 7.6 J."""
+    record = record_of(power="measured", virtual=False)
+    (energy,) = record.power.energy
+    figures = {"energy_j": 1092.24, "uncertainty_j": 10.9, "seconds": 64.4, "tail_j": 7.56}
+    figures |= {"tail_uncertainty_j": 0.4, "work_uncertainty_j": 11.2, "rest_s": 30.0}
+    changed = energy.model_copy(update=figures | changes)
+    power = record.power.model_copy(update={"energy": (changed,)})
+    return record.model_copy(update={"power": power})
+
+
+def test_the_energy_is_for_the_work_and_power_is_in_the_window() -> None:
+    energy, tail = energy_of(measured())
+    assert re.fullmatch(
+        r"0\.3055 ± 0\.0031 Wh for the work \(16\.96 W, \S+ MB/s per W in the window\)", energy
+    )
+    assert tail == "tail 7.56 J ± 0.40 J within 30.0 s; measured by a meter or a rail sensor"
+    assert len(energy) < 86
+    energy, tail = energy_of(measured(is_at_least=True))
+    assert energy.startswith("at least 0.3055 ± 0.0031 Wh for the work (")
+    assert tail.startswith("tail at least 7.56 J")
+
+
+def test_an_energy_without_a_tail_is_in_the_window_and_says_why() -> None:
+    record = measured()
+    names = ("tail_j", "tail_uncertainty_j", "work_uncertainty_j")
+    why = dict.fromkeys(names, "another phase followed without a rest")
+    missing = record.power.energy[0].missing
+    energy, tail = energy_of(
+        measured(**dict.fromkeys(names), rest_s=0.0, missing={**missing, **why})
+    )
+    assert energy.startswith("0.3034 ± 0.0030 Wh in the window (16.96 W, ")
+    assert tail.startswith("for the work unknown (another phase followed without a rest); measured")
+
+
+def test_bounds_are_neither_in_the_window_nor_for_the_work() -> None:
+    energy, words = energy_of(record_of(power="bounds", virtual=False))
+    assert "for the work" not in energy + words
+    assert words == "bounds from power states, not measured"
 
 
 def test_a_run_without_a_sensor_says_so_in_three_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,7 +407,7 @@ def test_a_session_ends_with_its_winner(capsys: pytest.CaptureFixture[str]) -> N
     assert row.effect is not None
     assert f"new: {number(row.effect.ratio, 3)}\u00d7 as fast (95 % CI " in text
     assert "read rate: new wins" in text
-    assert "energy, read: new: " in text
+    assert "energy for the work, read: new: " in text
     assert "16 runs" in text
     assert "energy" in text
     assert text.splitlines()[-1].split(None, 1) == ["report", f"wattload report {JOURNAL}"]

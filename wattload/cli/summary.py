@@ -29,6 +29,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     power_text,
     scope_energy_j,
+    tail_text,
     whole_energy,
 )
 from wattload.reports.runs.load import Run
@@ -221,6 +222,8 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
         for energy in energies:
             of = f" ({energy.phase})" if len(energies) > 1 else ""
             yield Line("energy", _energy(energy) + of)
+            if energy_text(energy) != MISSING:
+                yield Line("", _tail(energy) + energy.words)
     for scope, name in OTHER_SCOPES.items():
         energy_j = scope_energy_j(record, scope, ALL_PHASES)
         if energy_j is not None:
@@ -242,20 +245,44 @@ def _why(record: RunRecord, energies: Sequence[Energy]) -> str:
 
 
 def _energy(energy: Energy) -> str:
+    """Return the energy for the work, else that in the window, and what it is per watt."""
     text = energy_text(energy)
     if text == MISSING:
         return f"unknown ({energy.reason.rstrip('.')})"
-    if energy.uncertainty_j is not None and energy.energy_j is not None:
-        scale = scale_for(Unit.JOULES, energy.energy_j)
-        value, margin = scaled(energy.energy_j, scale), scaled(energy.uncertainty_j, scale, 2)
-        text = with_unit(f"{value} ± {margin}", scale)
-    parts = [power_text(energy)]
-    per_j = energy.amount_per_j
+    power = power_text(energy)
+    if energy.energy_j is None:
+        return f"{text} ({power})"
+    value_j, margin_j, per_j = energy.energy_j, energy.uncertainty_j, energy.amount_per_j
+    measurand = "in the window"
+    if energy.work_j is not None:
+        value_j, margin_j, per_j = (
+            energy.work_j,
+            energy.work_uncertainty_j,
+            energy.work_amount_per_j,
+        )
+        measurand = "for the work"
+    scale = scale_for(Unit.JOULES, value_j)
+    text = scaled(value_j, scale)
+    if margin_j is not None:
+        text += f" ± {scaled(margin_j, scale, 2)}"
+    at_least = "at least " if energy.is_at_least else ""
+    text = f"{at_least}{with_unit(text, scale)} {measurand}"
+    parts = [power]
     if per_j is not None:
-        parts.append(f"{number(1e6 / per_j, 3)} µJ per {energy.amount_name}")
+        text += f", {number(1e6 / per_j, 3)} µJ per {energy.amount_name}"
     elif energy.bytes_per_j:
         parts.append(quantity(energy.bytes_per_j, Unit.BYTES_PER_JOULE))
-    return f"{text} ({', '.join(parts)}), {energy.words}"
+    within = "" if energy.work_j is None else " in the window"
+    return f"{text} ({', '.join(parts)}{within})"
+
+
+def _tail(energy: Energy) -> str:
+    """Return the tail, or why there is no energy for the work, for the words that follow."""
+    if energy.work_j is not None:
+        return f"tail {tail_text(energy)}; "
+    if energy.energy_j is not None and energy.no_tail:
+        return f"for the work unknown ({energy.no_tail.rstrip('.')}); "
+    return ""
 
 
 def check_counts(checks: Sequence[Check], *, causes: bool = True) -> str:
