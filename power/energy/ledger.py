@@ -38,13 +38,10 @@ from wattload.core.record.energy import (
     Moment,
     PollingCost,
     SensorRecord,
-    ThrottlingRecord,
-    WrittenRecord,
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import Activity, RunTimes, overlapping, tails
-from wattload.power.energy.drive_counts import throttling_records, written_records
 from wattload.power.energy.integration import COVERAGE_FACTOR, Window
 from wattload.power.energy.profile import fall_count
 from wattload.power.energy.source_ledger import IdleTime, SourceLedger
@@ -219,14 +216,6 @@ class EnergyLedger:
             sample_count=sample_count,
             **fields_of(figures),
         )
-
-    def throttling_records(self, windows: Sequence[PhaseWindow]) -> tuple[ThrottlingRecord, ...]:
-        """Return the growth of each drive's thermal counters in each timed phase of the host."""
-        return throttling_records(self._by_key, windows, host=self._host)
-
-    def written_records(self, windows: Sequence[PhaseWindow]) -> tuple[WrittenRecord, ...]:
-        """Return the growth of each drive's counts of bytes in each timed phase of the host."""
-        return written_records(self._by_key, windows, host=self._host)
 
 
 def _values(trace: Trace, window: Window) -> Values:

@@ -6,7 +6,6 @@ Readings that no meter of a drive, GPU or node can have are refused, never integ
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -211,31 +210,20 @@ class ByteSeries:
         ``intervals`` (start and end in ns, ascending). None moved in a pause, so the series ends at
         their exact sum. A bin outside all intervals counts at the nearest end of one.
         """
-        edges = np.array(intervals, dtype=np.int64).reshape(-1, 2)
-        near = np.minimum(np.searchsorted(edges[:, 1], starts_ns, "right"), len(edges) - 1)
-        is_whole = (edges[near, 0] <= starts_ns) & (starts_ns + bin_ns <= edges[near, 1])
-        ends = [end_ns for _, end_ns in intervals]
-        pieces = [
-            piece
-            for start_ns, count in zip(
-                starts_ns[~is_whole].tolist(), moved[~is_whole].tolist(), strict=True
-            )
-            for piece in _spread(count, *_parts(start_ns, start_ns + bin_ns, intervals, ends))
-        ]
-        whole_ns = starts_ns[is_whole]
-        begins_ns = whole_ns[np.diff(whole_ns, prepend=0) != bin_ns]  # others begin at an end
-        still_ns = [*edges.ravel().tolist(), *(first for first, _, _ in pieces)]
-        time_ns = np.concatenate(
-            (whole_ns + bin_ns, begins_ns, [last for _, last, _ in pieces], still_ns)
-        ).astype(np.int64)
-        grown = np.zeros(time_ns.size)
-        grown[: whole_ns.size] = moved[is_whole]
-        at = whole_ns.size + begins_ns.size
-        grown[at : at + len(pieces)] = [count for _, _, count in pieces]
-        order = np.argsort(time_ns, kind="stable")
-        time_ns, grown = time_ns[order], grown[order]
-        first = np.flatnonzero(np.diff(time_ns, prepend=time_ns[0] - 1))
-        return cls(time_ns=time_ns[first], moved_bytes=np.cumsum(np.add.reduceat(grown, first)))
+        edges = np.array(intervals, dtype=np.int64).reshape(-1)
+        time_ns = np.unique(np.concatenate((starts_ns, starts_ns + bin_ns, edges)))
+        middle_ns = (time_ns[1:] + time_ns[:-1]) / 2
+        at = np.searchsorted(starts_ns, middle_ns, "right") - 1
+        is_counted = (at >= 0) & (middle_ns < starts_ns[np.maximum(at, 0)] + bin_ns)
+        is_counted &= np.searchsorted(edges, middle_ns, "right") % 2 == 1
+        share = np.where(is_counted, np.diff(time_ns), 0)
+        of_bin = np.bincount(at[is_counted], share[is_counted], minlength=starts_ns.size)
+        rate = np.where(of_bin > 0, moved / np.maximum(of_bin, 1), 0.0)
+        grown = np.concatenate(([0.0], share * rate[np.maximum(at, 0)]))
+        outside = np.flatnonzero(of_bin == 0)
+        nearest = edges[np.abs(edges - starts_ns[outside, None]).argmin(axis=1)]
+        np.add.at(grown, np.searchsorted(time_ns, nearest), moved[outside])
+        return cls(time_ns=time_ns, moved_bytes=np.cumsum(grown))
 
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Return whether the series covers all of ``[start_ns, end_ns]``."""
@@ -246,29 +234,6 @@ class ByteSeries:
         origin = self.time_ns[0]
         moved: Values = np.interp(time_ns - origin, self.time_ns - origin, self.moved_bytes)
         return np.rint(moved)
-
-
-def _parts(
-    start_ns: int, end_ns: int, intervals: Sequence[tuple[int, int]], ends: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Return a bin's parts in the intervals, at least one; ``ends`` are the intervals' ends."""
-    parts: list[tuple[int, int]] = []
-    for index in range(bisect_right(ends, start_ns), len(intervals)):
-        first, last = intervals[index]
-        if first >= end_ns:
-            break
-        parts.append((max(start_ns, first), min(end_ns, last)))
-    nearest = min(ends, key=lambda moment: abs(moment - start_ns)) if not parts else 0
-    return parts or [(nearest, nearest)]
-
-
-def _spread(moved: int, *parts: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and bytes of each part of a bin; the integers sum to ``moved``."""
-    left, left_ns = moved, sum(last - first for first, last in parts)
-    for first, last in parts:
-        share = left * (last - first) // left_ns if left_ns else left
-        yield first, last, share
-        left, left_ns = left - share, left_ns - (last - first)
 
 
 def refusal(value: float, channel: Channel, facts: SourceFacts) -> str:

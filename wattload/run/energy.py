@@ -34,6 +34,7 @@ from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerState
 from wattload.power.config import PowerConfig
+from wattload.power.drive_counts import throttling_records, written_records
 from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.sensor import NOT_CALIBRATED
@@ -281,8 +282,8 @@ def _of_host(
         "polling": polling_costs(idle),
         "samplers": measured.samplers,
         "calibrations": measured.calibrations,
-        "throttling": ledger.throttling_records(own),
-        "written": ledger.written_records(own),
+        "throttling": throttling_records(samples, own, host=measured.host),
+        "written": written_records(samples, own, host=measured.host),
     }
 
 

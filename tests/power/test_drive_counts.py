@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.power.energy_facts import facts, window
+from tests.power.energy_facts import window
 from tests.power.energy_traces import Floats, samples_of
 from wattload.core.power import ENDURANCE_GROUP, OCP, SMART, Channel, Sample
 from wattload.core.record.energy import ThrottlingRecord, WrittenRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.ledger import EnergyLedger
+from wattload.power.drive_counts import throttling_records, written_records
+from wattload.power.energy.trace import traces
 
 SECONDS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
 
@@ -25,7 +26,7 @@ def counted(
 
 
 def heat(samples: list[Sample], phase: PhaseWindow) -> ThrottlingRecord:
-    (found,) = EnergyLedger(samples, [], host="host1").throttling_records([phase])
+    (found,) = throttling_records(traces(samples), [phase], host="host1")
     return found
 
 
@@ -87,16 +88,9 @@ def test_one_counter_alone_is_told_with_the_other_missing() -> None:
 
 def test_only_timed_phases_of_the_host_and_drives_with_counters_have_a_record() -> None:
     untimed, elsewhere = window("idle", 1, 2, timed=False), window("read", 1, 2, host="other")
-    assert (
-        EnergyLedger(counted(SECONDS), [], host="host1").throttling_records([untimed, elsewhere])
-        == ()
-    )
-    assert (
-        EnergyLedger(samples_of(SECONDS, SECONDS), [], host="host1").throttling_records(
-            [window("read", 1, 2)]
-        )
-        == ()
-    )
+    by_key, others = traces(counted(SECONDS)), traces(samples_of(SECONDS, SECONDS))
+    assert throttling_records(by_key, [untimed, elsewhere], host="host1") == ()
+    assert throttling_records(others, [window("read", 1, 2)], host="host1") == ()
 
 
 RATE = 2_000_000_000.0
@@ -118,7 +112,7 @@ def counts(
 
 
 def written(samples: list[Sample], phase: PhaseWindow = PHASE) -> WrittenRecord:
-    (found,) = EnergyLedger(samples, [], host="host1").written_records([phase])
+    (found,) = written_records(traces(samples), [phase], host="host1")
     return found
 
 
@@ -208,9 +202,7 @@ def test_a_phase_too_short_for_the_time_between_readings_gives_no_figure() -> No
 
 
 def test_untimed_phases_and_other_sources_have_no_record() -> None:
-    ledger = EnergyLedger(counts(RATE * TIMES_S, None), [], host="host1")
-    assert not ledger.written_records([window("fill", 98, 1702, timed=False)])
-    assert not ledger.written_records([window("write", 98, 1702, host="other")])
-    assert not EnergyLedger(
-        samples_of(TIMES_S, TIMES_S), [facts("meter")], host="host1"
-    ).written_records([PHASE])
+    by_key, others = traces(counts(RATE * TIMES_S, None)), traces(samples_of(TIMES_S, TIMES_S))
+    untimed, elsewhere = window("fill", 98, 1702, timed=False), window("write", 98, 1702, host="b")
+    assert not written_records(by_key, [untimed, elsewhere], host="host1")
+    assert not written_records(others, [PHASE], host="host1")
