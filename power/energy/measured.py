@@ -206,7 +206,12 @@ class MeasuredPower:
         seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
         rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * seconds
         at = self.edges.at
-        read = [(at(start_ns).read_ns, at(end_ns).read_ns) for start_ns, end_ns in windows]
+        # Of a short window, the readings that give its start may be those behind its end.
+        read = [
+            (min(edges_ns), max(edges_ns))
+            for start_ns, end_ns in windows
+            for edges_ns in [(at(start_ns).read_ns, at(end_ns).read_ns)]
+        ]
         return math.hypot(math.sqrt(self.noise.variance_j2(read, mean_w)), rounded_j)
 
     def uncertainty(
