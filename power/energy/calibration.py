@@ -35,9 +35,11 @@ _TRAIN_DUTY = 0.5
 _TRAIN_CLOCKS_S = (1 / 7, 1 / 4)
 """The train has the frequency of an update clock in this range, which shows whether it aliases."""
 
-_SETTLED = 0.01
+_SETTLED = 0.02
 """The response has settled when it stays this close to 1, or within its noise."""
 _SETTLED_SIGMA = 4.5
+_UNSTEADY_MOST = 0.1
+"""Power of a drive under a constant load may vary by so much of the jump."""
 _SPAN = 1.5
 """The response is integrated for so many settling times, for what is left of it then."""
 _SETTLED_SHARE = 0.75
@@ -63,6 +65,17 @@ class Curve:
     share: Floats
     step_s: float
     noise: float
+
+    @property
+    def unsteady(self) -> float:
+        """The standard deviation of the last quarter: what all steps have in common there."""
+        return float(self.share[-max(1, self.share.size // 4) :].std())
+
+    @property
+    def drift(self) -> float:
+        """The mean of the last quarter less that of the one before."""
+        count = max(1, self.share.size // 4)
+        return float(self.share[-count:].mean() - self.share[-2 * count : -count].mean())
 
 
 def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
@@ -156,9 +169,14 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
 
     observed["responds"] = True
     curves = [_curve(readings, rough.steps_of(is_rise=up)) for up in (True, False)]
-    limit = max(_SETTLED, *(_SETTLED_SIGMA * curve.noise for curve in curves))
-    settle_s = max(_settle_s(curve, limit) for curve in curves)
-    if settle_s > _SETTLED_SHARE * length_s:
+    limits = [
+        max(_SETTLED, _SETTLED_SIGMA * curve.noise, min(3 * curve.unsteady, _UNSTEADY_MOST))
+        for curve in curves
+    ]
+    limit = max(limits)
+    settle_s = max(map(_settle_s, curves, limits))
+    has_settled = all(abs(curve.drift) <= limit for curve in curves)
+    if not has_settled or settle_s > _SETTLED_SHARE * length_s:
         reason = f"not calibrated: the readings do not settle within {length_s:.2g} s"
         return declared.model_copy(update={**observed, "reason": reason})
 

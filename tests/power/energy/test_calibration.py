@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from wattload.core.power import Boxcar, Counter, Evidence, Instant, Scope, Senso
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.power.energy.calibration import PULSE_COUNT, calibrate, pulse_times, response_curve
 
+DATA = Path(__file__).parent / "data"
 IDLE_W, LOAD_W = 4.0, 9.0
 FINE_S = 0.001
 READ_S = 0.1
@@ -317,3 +320,27 @@ def test_curve_is_the_mean_response() -> None:
     middle = np.interp(0.25, curve.time_s + curve.step_s / 2, curve.share)
     assert middle == pytest.approx(0.5, abs=0.03)
     assert curve.share[-5:].mean() == pytest.approx(1.0, abs=0.02)
+
+
+def test_mean_of_a_real_gpu_is_found() -> None:
+    recorded_pulses = json.loads((DATA / "nvml_pulses.json").read_text(encoding="utf-8"))
+    reads = recorded_pulses["average"]
+    record = CalibrationRecord(
+        host="node1",
+        device="GPU-1",
+        source="meter",
+        utc="2026-01-01T00:00:00Z",
+        run_id="",
+        key={},
+        origin_ns=0,
+        pulses=tuple((start_ns, end_ns) for start_ns, end_ns in recorded_pulses["pulses"]),
+        train=(),
+        time_ns=tuple(reads["time_ns"]),
+        values=tuple(reads["value"]),
+    )
+    found = calibrate(record, facts_of(Boxcar(window_s=1.0)))
+    assert found.basis == "calibrated", found.reason
+    assert found.update_s == pytest.approx(0.1, rel=0.01)
+    assert found.tau_s == pytest.approx(0.53, abs=0.03)
+    assert found.kappa_s == pytest.approx(0.12, abs=0.01)
+    assert found.train_share is None
