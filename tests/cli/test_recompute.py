@@ -1,167 +1,40 @@
-"""Energies recomputed from the samples of real runs, which an older energy model had made."""
+"""Energies of stored runs recomputed from their samples, and compared with the record's."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.records import Scenario, write_run
 from wattload.__main__ import main
-from wattload.cli.check import recompute
-from wattload.core.files import Folder
-from wattload.core.record.energy import ENERGY_MODEL, EnergyRecord, PowerSection
-from wattload.core.record.file import read_stored, write_record
-from wattload.core.record.summary import drive_energy
+from wattload.core.record.energy import EnergyRecord, HostPower, PowerSection
+from wattload.core.record.file import read_record, write_record
 from wattload.run.energy import recomputed_section
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
-pytestmark = pytest.mark.slow
-KEPT = "record-energy-model-1.json"
+ROUNDED = 1e-9
+"""A share of a figure by which another processor may round it."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a run with energies as of version 1 of the energy model: a little different ones."""
-    copy = shutil.copytree(EXAMPLE, tmp_path / EXAMPLE.name)
-    record = read_stored(copy).record
-    power = record.power.model_copy(update={"energy_model": 1})
-    power = with_energies(power, energy_j=lambda each: each.energy_j and each.energy_j * 1.002)
-    write_record(record.model_copy(update={"power": power}), copy)
-    return copy
+    """Return a run whose energies are those of its samples."""
+    run = write_run(tmp_path, Scenario(power="measured", virtual=False))
+    record = read_record(run)
+    host = HostPower(host=record.hosts[0].facts.name, choice="a meter", idle_s=0.0, rest_s=0.0)
+    power = record.power.model_copy(update={"hosts": (host,)})
+    record = record.model_copy(update={"power": power})
+    power = recomputed_section(record, run)
+    write_record(record.model_copy(update={"power": power}), run)
+    return run
 
 
-@pytest.fixture(scope="module")
-def section(tmp_path_factory: pytest.TempPathFactory) -> PowerSection:
-    copy = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("runs") / EXAMPLE.name)
-    return recomputed_section(read_stored(copy).record, copy)
-
-
-@pytest.fixture
-def remembered(section: PowerSection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recompute once for all tests, which takes seconds: the samples are the same in all."""
-    monkeypatch.setattr("wattload.run.record.recomputed_section", lambda *_: section)
-
-
-def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    status = main(["check", *map(str, arguments)])
-    done = capsys.readouterr()
-    return status, done.out + done.err
-
-
-def recomputed(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """Return what was recomputed; the other checks of the run are not looked at."""
-    _, said = check(capsys, "--recompute", "--json", *arguments)
-    found: dict[str, Any] = json.loads(said)[0]["recomputed"]
-    return found
-
-
-def energies(folder: Path) -> dict[tuple[str, str], float | None]:
-    record = read_stored(folder).record
-    return {(each.phase, each.source): each.energy_j for each in record.power.energy}
-
-
-def test_energies_of_an_older_model_are_made_again_and_nothing_is_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    again = recomputed(capsys, folder)
-    assert (again["energy_models"], again["reason"]) == ([1, ENERGY_MODEL], "")
-    found = {
-        (each["phase"], each["source"]): (
-            each["stored"]["energy_j"],
-            each["recomputed"]["energy_j"],
-        )
-        for each in again["energies"]
-    }
-    stored_j, again_j = found["read", "nvme_ipm"]
-    assert stored_j == energies(folder)["read", "nvme_ipm"]
-    assert again_j == pytest.approx(stored_j, rel=0.01)
-    assert again_j != stored_j
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-@pytest.mark.usefixtures("remembered")
-def test_write_keeps_the_runs_own_record_beside_the_new_one(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = (folder / "record.json").read_bytes()
-    assert recomputed(capsys, "--write", folder)["kept_as"] == KEPT
-    assert (folder / KEPT).read_bytes() == own
-    stored = read_stored(folder)
-    power = stored.record.power
-    assert (stored.seal, power.energy_model) == ("holds", ENERGY_MODEL)
-    assert power.recomputed is not None
-    assert power.recomputed.energy_model == 1
-    assert power.recomputed.sha256 == hashlib.sha256(own).hexdigest()
-    assert "has those of version 1." in stored.record.limits[0]
-    total = drive_energy(power, stored.record.windows)
-    assert total == pytest.approx(energies(folder)["read", "nvme_ipm"])
-
-    # What was recomputed follows from the samples; a changed energy does not, whatever its seal.
-    again = recomputed(capsys, "--write", folder)
-    assert (again["energy_models"], again["reason"], again["kept_as"]) == (
-        [ENERGY_MODEL, ENERGY_MODEL],
-        "",
-        "",
-    )
-    assert all(each["is_same"] for each in again["energies"])
-    edited = [
-        each
-        if each.energy_j is None
-        else each.model_copy(update={"energy_j": each.energy_j * 0.999})
-        for each in power.energy
-    ]
-    power = power.model_copy(update={"energy": tuple(edited)})
-    write_record(stored.record.model_copy(update={"power": power}), folder)
-    edited_bytes = (folder / "record.json").read_bytes()
-    status, said = check(capsys, "--recompute", "--write", folder)
-    assert status == 3
-    assert "The stored energies are not those of the samples" in said
-    assert (folder / "record.json").read_bytes() == edited_bytes
-
-
-def idle(power: PowerSection) -> PowerSection:
-    return with_energies(power, idle_w=lambda each: each.idle_w and each.idle_w * 1.3)
-
-
-def parts(power: PowerSection) -> PowerSection:
-    def in_gain(each: EnergyRecord) -> dict[str, float]:
-        total_j = math.hypot(*each.uncertainty_parts_j.values())
-        return {name: total_j * (name == "gain") for name in each.uncertainty_parts_j}
-
-    return with_energies(power, uncertainty_parts_j=in_gain)
-
-
-def slew(power: PowerSection) -> PowerSection:
-    return with_energies(
-        power,
-        statistics=lambda each: (
-            each.statistics and each.statistics.model_copy(update={"slew_w_per_s": 1.0})
-        ),
-    )
-
-
-def lag(power: PowerSection) -> PowerSection:
-    sources = tuple(
-        each.model_copy(
-            update={"found": each.found and each.found.model_copy(update={"lag_s": 3.0})}
-        )
-        for each in power.sources
-    )
-    return power.model_copy(update={"sources": sources})
-
-
-def baseline(power: PowerSection) -> PowerSection:
-    rest = tuple(
-        each.model_copy(update={"mean_w": each.mean_w and each.mean_w / 2}) for each in power.idle
-    )
-    return power.model_copy(update={"idle": rest})
+def with_section(folder: Path, change: Callable[[PowerSection], PowerSection]) -> None:
+    record = read_record(folder)
+    write_record(record.model_copy(update={"power": change(record.power)}), folder)
 
 
 def with_energies(power: PowerSection, **changes: Callable[[EnergyRecord], object]) -> PowerSection:
@@ -172,76 +45,120 @@ def with_energies(power: PowerSection, **changes: Callable[[EnergyRecord], objec
     return power.model_copy(update={"energy": edited})
 
 
-@pytest.mark.usefixtures("remembered")
-def test_whatever_follows_from_the_samples_is_compared(
+def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main(["check", *map(str, arguments)])
+    done = capsys.readouterr()
+    return status, done.out + done.err
+
+
+def recomputed(capsys: pytest.CaptureFixture[str], folder: Path) -> dict[str, Any]:
+    """Return what was recomputed; the other checks of the run are not looked at."""
+    _, said = check(capsys, "--recompute", "--json", folder)
+    found: dict[str, Any] = json.loads(said)[0]["recomputed"]
+    return found
+
+
+def test_energies_of_the_samples_are_the_records_and_nothing_is_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recomputed(capsys, "--write", folder)
-    record = read_stored(folder).record
-    power = record.power
-    for change in (idle, parts, slew, lag, baseline):
-        power = change(power)
-    write_record(record.model_copy(update={"power": power}), folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     again = recomputed(capsys, folder)
-    assert again["reason"]
-    (read,) = (
-        each
-        for each in again["energies"]
-        if (each["phase"], each["source"]) == ("read", "nvme_ipm")
+    assert (again["reason"], again["others"]) == ("", [])
+    assert [each["is_same"] for each in again["energies"]] == [True, True]
+    phase, whole = (each["recomputed"] for each in again["energies"])
+    assert phase["energy_j"] > 0
+    assert phase["energy_j"] == read_record(folder).power.energy[0].energy_j
+    assert whole["energy_j"] > phase["energy_j"]
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    _, said = check(capsys, "--recompute", folder)
+    assert "2 energies recomputed from the samples, 0 differ" in said
+
+
+def test_an_energy_that_was_changed_is_found_whatever_the_seal(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_section(
+        folder,
+        lambda power: with_energies(
+            power, energy_j=lambda each: each.energy_j and 1.001 * each.energy_j
+        ),
     )
-    assert not read["is_same"]
-    assert set(read["differing"]) >= {
-        "idle_w",
-        "uncertainty_parts_j.quantisation",
-        "statistics.slew_w_per_s",
-    }
-    assert set(again["others"]) == {"sources.found.lag_s", "idle.mean_w"}
+    status, said = check(capsys, "--recompute", folder)
+    assert status == 3
+    assert "2 energies recomputed from the samples, 1 differ" in said
+    assert "(-0.100 %); differs in energy_j" in said
+    assert "The stored energies are not those of the samples" in said
 
 
-def own_records(folder: Path, own: bytes) -> list[str]:
-    """Return the files that have a content."""
-    return [path.name for path in sorted(folder.iterdir()) if path.read_bytes() == own]
+def test_figures_that_another_processor_rounds_are_the_same(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_section(
+        folder,
+        lambda power: with_energies(
+            power,
+            energy_j=lambda each: each.energy_j and each.energy_j * (1 + ROUNDED),
+            uncertainty_parts_j=lambda each: {
+                name: part_j + ROUNDED * (each.energy_j or 0.0)
+                for name, part_j in each.uncertainty_parts_j.items()
+            },
+        ),
+    )
+    again = recomputed(capsys, folder)
+    assert (again["reason"], again["others"]) == ("", [])
 
 
-@pytest.mark.usefixtures("remembered")
-@pytest.mark.parametrize("is_replaced", [False, True])
-def test_runs_own_record_survives_an_interrupt_at_any_point(
+def parts(power: PowerSection) -> PowerSection:
+    return with_energies(
+        power,
+        uncertainty_parts_j=lambda each: {**each.uncertainty_parts_j, "gain": 0.0},
+    )
+
+
+def peak(power: PowerSection) -> PowerSection:
+    return with_energies(
+        power,
+        statistics=lambda each: (
+            each.statistics and each.statistics.model_copy(update={"p99_w": 1.0})
+        ),
+    )
+
+
+def remarks(power: PowerSection) -> PowerSection:
+    return with_energies(power, remarks=lambda _: ("nothing else ran",))
+
+
+def delay(power: PowerSection) -> PowerSection:
+    sources = tuple(
+        each.model_copy(
+            update={"sensor": each.sensor and each.sensor.model_copy(update={"tau_s": 3.0})}
+        )
+        for each in power.sources
+    )
+    return power.model_copy(update={"sources": sources})
+
+
+@pytest.mark.parametrize(
+    ("change", "energies", "others"),
+    [
+        (parts, {"uncertainty_parts_j.gain"}, set()),
+        (peak, {"statistics.p99_w"}, set()),
+        (remarks, {"remarks"}, set()),
+        (delay, set(), {"sources.sensor.tau_s"}),
+    ],
+)
+def test_whatever_follows_from_the_samples_is_compared(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_replaced: bool,
+    change: Callable[[PowerSection], PowerSection],
+    energies: set[str],
+    others: set[str],
 ) -> None:
-    own = (folder / "record.json").read_bytes()
-    sync = Folder.sync
-
-    def interrupted(opened: Folder) -> None:
-        if ((opened.path / "record.json").read_bytes() != own) == is_replaced:
-            raise KeyboardInterrupt
-        sync(opened)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "sync", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            recompute([folder / "record.json"], write=True)
-    assert own_records(folder, own) == [KEPT if is_replaced else "record.json"]
-    check(capsys, "--recompute", "--write", folder)
-    assert own_records(folder, own) == [KEPT]
-
-
-@pytest.mark.usefixtures("remembered")
-def test_copy_that_a_killed_process_has_left_is_no_obstacle(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = (folder / "record.json").read_bytes()
-    (folder / KEPT).write_bytes(own)
-    assert recomputed(capsys, "--write", folder)["kept_as"] == KEPT
-    assert own_records(folder, own) == [KEPT]
-
-
-def newer(folder: Path) -> None:
-    record = read_stored(folder).record
-    power = record.power.model_copy(update={"energy_model": 9})
-    write_record(record.model_copy(update={"power": power}), folder)
+    with_section(folder, change)
+    again = recomputed(capsys, folder)
+    assert again["reason"]
+    assert {name for each in again["energies"] for name in each["differing"]} == energies
+    assert set(again["others"]) == others
 
 
 def cut(folder: Path) -> None:
@@ -249,9 +166,8 @@ def cut(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1000])
 
 
-def edit(folder: Path) -> None:
-    file = folder / "record.json"
-    file.write_text(file.read_text().replace('"label": "PS0"', '"label": "PS9"', 1))
+def without_hosts(folder: Path) -> None:
+    with_section(folder, lambda power: power.model_copy(update={"hosts": ()}))
 
 
 @pytest.mark.parametrize(
@@ -260,43 +176,29 @@ def edit(folder: Path) -> None:
         (lambda folder: (folder / "power.parquet").unlink(), "No such file"),
         (cut, "is not the power trace that the run wrote"),
         (lambda folder: (folder / "throughput.parquet").unlink(), "No such file"),
-        (newer, "version 9 of the energy model"),
+        (without_hosts, "has no energies to recompute"),
     ],
-    ids=["no trace", "cut", "no throughput", "newer model"],
+    ids=["no trace", "cut", "no throughput", "no sampler"],
 )
 def test_what_prevents_it_is_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], damage: Any, said: str
-) -> None:
-    refused(folder, capsys, damage, said)
-
-
-@pytest.mark.usefixtures("remembered")
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda folder: (folder / KEPT).write_text("-"), f"{KEPT} exists already, and is not"),
-        (edit, "its seal is broken"),
-    ],
-    ids=["name taken", "edited"],
-)
-def test_what_prevents_writing_is_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], damage: Any, said: str
-) -> None:
-    refused(folder, capsys, damage, said)
-
-
-def refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], said: str
+    folder: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], said: str
 ) -> None:
     damage(folder)
     before = (folder / "record.json").read_bytes()
-    status, out = check(capsys, "--recompute", "--write", folder)
+    status, out = check(capsys, "--recompute", folder)
     assert status == 3
     assert len([line for line in out.splitlines() if said in line]) == 1
     assert (folder / "record.json").read_bytes() == before
 
 
-def test_write_needs_recompute(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = check(capsys, "--write", folder)
-    assert status == 2
-    assert "--write needs --recompute" in said
+def test_a_record_of_another_energy_model_is_left_out_with_its_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "record.json"
+    document = json.loads(file.read_text())
+    document["power"]["energy_model"] = 5
+    file.write_text(json.dumps(document))
+    status, out = check(capsys, "--recompute", folder)
+    assert status == 3
+    assert "left out: " in out
+    assert "version 5 of the energy model, which fitted a sensor" in out
