@@ -188,14 +188,19 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
         for up in (True, False)
     )
     later_s = float(fall_s.mean() - rise_s.mean())
-    agree = abs(later_s) <= math.hypot(_expanded(rise_s, read_s), _expanded(fall_s, read_s))
+    agree = abs(later_s) <= math.hypot(
+        _expanded(rise_s, read_s / math.sqrt(rise_s.size)),
+        _expanded(fall_s, read_s / math.sqrt(fall_s.size)),
+    )
     delays_s = np.concatenate((rise_s, fall_s)) if agree else rise_s
     tau_s = float(delays_s.mean())
     steps = pulses.steps if agree else pulses.steps_of(is_rise=True)
     kappas_s = np.array([step.shown_s(readings, tau_s) for step in steps])
     fall_later_s = 0.0 if agree else later_s
-    # What is left of the response after the span; and reads find updates at a phase of their own.
-    common_s = math.hypot(limit * span_s / math.sqrt(12), read_s if update_s else 0.0)
+    # What is left of the response after the span, if it falls exponentially; and where readings are
+    # held, reads find updates at a phase of their own.
+    left = limit ** (span_s / settle_s) if settle_s else 0.0
+    common_s = math.hypot(left * span_s, read_s if update_s else 0.0)
     share, share_uncertainty = _train_share(
         record,
         readings,
@@ -209,9 +214,9 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
             **observed,
             "basis": "calibrated",
             "tau_s": tau_s,
-            "tau_uncertainty_s": _expanded(delays_s, read_s, common_s),
+            "tau_uncertainty_s": _expanded(delays_s, common_s),
             "kappa_s": max(0.0, float(kappas_s.mean())),
-            "kappa_uncertainty_s": _expanded(kappas_s, read_s, common_s / 2),
+            "kappa_uncertainty_s": _expanded(kappas_s, common_s / 2),
             "settle_s": settle_s,
             "noise_w": pulses.noise_w,
             "fall_later_s": fall_later_s,
@@ -457,13 +462,9 @@ def _settle_s(curve: Curve, limit: float) -> float:
     return float(curve.time_s[unsettled[-1]]) + curve.step_s if unsettled.size else 0.0
 
 
-def _expanded(seconds: Floats, read_s: float, common_s: float = 0.0) -> float:
-    """Return the uncertainty of a mean (k = 2) by scatter, times of reads, and a common part."""
-    return 2 * math.hypot(
-        float(seconds.std(ddof=1)) / math.sqrt(seconds.size),
-        read_s / math.sqrt(seconds.size),
-        common_s,
-    )
+def _expanded(seconds: Floats, common_s: float) -> float:
+    """Return the uncertainty of a mean (k = 2): its scatter, and a part common to all values."""
+    return 2 * math.hypot(float(seconds.std(ddof=1)) / math.sqrt(seconds.size), common_s)
 
 
 def _train_share(
