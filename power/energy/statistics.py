@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wattload.core.power import Boxcar, Counter, PowerBin, SourceFacts
 from wattload.core.record.energy import PowerStatistics, SensorRecord
@@ -104,11 +103,6 @@ class Readings:
         )
 
     @property
-    def is_gapless(self) -> bool:
-        """Whether windows that adjoin leave no time out."""
-        return self.window_s > 0 and self.window_s >= (1 - LENGTH_TOLERANCE) * self.spacing_s
-
-    @property
     def spacing_s(self) -> float:
         return self.stride * self.step_s
 
@@ -116,70 +110,45 @@ class Readings:
         """Return why the readings don't show means over a time; empty if they do."""
         if not self.step_s:
             return "there are too few readings"
-        if length_s < (1 - LENGTH_TOLERANCE) * self.resolution_s:
-            return f"its readings resolve {_text_s(self.resolution_s)}"
-        if self.is_gapless:
-            adjoined_s = max(1, round(length_s / self.spacing_s)) * self.spacing_s
-            if abs(adjoined_s - length_s) > LENGTH_TOLERANCE * length_s:
-                return f"its means over {_text_s(self.spacing_s)} don't make {_text_s(length_s)}"
-        elif length_s < (1 - LENGTH_TOLERANCE) * POINTS_MIN * self.spacing_s:
-            needs = f"a mean over {_text_s(length_s)} needs a {POINTS_MIN}th"
-            return f"its readings are {_text_s(self.spacing_s)} apart; {needs}"
+        # Windows that adjoin leave no time out; moments and short windows sample it.
+        is_gapless = self.window_s > 0 and self.window_s >= (1 - LENGTH_TOLERANCE) * self.spacing_s
+        finest_s = self.resolution_s if is_gapless else POINTS_MIN * self.spacing_s
+        if length_s < (1 - LENGTH_TOLERANCE) * finest_s:
+            return f"its readings resolve {_text_s(finest_s)}"
+        adjoined_s = max(1, round(length_s / self.spacing_s)) * self.spacing_s
+        if abs(adjoined_s - length_s) > LENGTH_TOLERANCE * length_s:
+            return f"its means over {_text_s(self.spacing_s)} don't make {_text_s(length_s)}"
         return ""
 
-    def means(self, length_s: float) -> Readings:
-        """Return the moving means over a time that the readings resolve, one per reading.
+    def means(self, length_s: float, windows: Sequence[Window]) -> Values:
+        """Return the moving means over a time that depend on the power in some windows only.
 
         Each is the mean of successive readings whose windows adjoin, weighted by length. Those
         with a missing reading are left out.
         """
         count = max(1, round(length_s / self.spacing_s)) if self.spacing_s else 1
         reach = (count - 1) * self.stride
-        size = self.watts.size - reach
-        if size <= 0:
-            return self._of(slice(0), slice(0), self.watts[:0], self.weight[:0])
-        weight, watts = self.weight, self.watts
+        if self.watts.size <= reach:
+            return self.watts[:0]
+        watts = self.watts
         if count > 1:
-            weight = _sums(self.weight, count, self.stride)
-            watts = _sums(self.watts * self.weight, count, self.stride) / weight
+            joules = _sums(self.watts * self.weight, count, self.stride)
+            watts = joules / _sums(self.weight, count, self.stride)
+        start_ns, end_ns = self.start_ns[: watts.size], self.end_ns[reach:]
         own_s = float(np.median(self.end_ns - self.start_ns)) / NS_PER_S
-        whole = self._of(slice(size), slice(reach, None), watts, weight)
-        span_s = (whole.end_ns - whole.start_ns) / NS_PER_S
-        return whole.only(np.abs(span_s - reach * self.step_s - own_s) <= SPAN_TOLERANCE * length_s)
-
-    def between(self, start_ns: int, end_ns: int) -> Readings:
-        """Return the readings that depend on the power between two times only."""
-        first = int(np.searchsorted(self.start_ns, start_ns))
-        part = slice(first, max(first, int(np.searchsorted(self.end_ns, end_ns, "right"))))
-        return self._of(part, part, self.watts[part], self.weight[part])
-
-    def within(self, windows: Sequence[Window]) -> Readings:
-        """Return the readings that depend on the power in one of some windows only."""
+        excess_s = (end_ns - start_ns) / NS_PER_S - reach * self.step_s - own_s
         from_ns, to_ns = np.array(windows, dtype=np.int64).T
-        at = np.searchsorted(from_ns, self.start_ns, "right") - 1
-        return self.only((at >= 0) & (self.end_ns <= to_ns[np.maximum(at, 0)]))
-
-    def only(self, which: NDArray[np.bool_]) -> Readings:
-        part = np.flatnonzero(which)
-        return self._of(part, part, self.watts[part], self.weight[part])
-
-    def _of(
-        self,
-        first: slice | NDArray[np.intp],
-        last: slice | NDArray[np.intp],
-        watts: Values,
-        weight: Values,
-    ) -> Readings:
-        start_ns, end_ns = self.start_ns[first], self.end_ns[last]
-        return replace(self, start_ns=start_ns, end_ns=end_ns, watts=watts, weight=weight)
+        at = np.searchsorted(from_ns, start_ns, "right") - 1
+        is_inside = (at >= 0) & (end_ns <= to_ns[np.maximum(at, 0)])
+        inside: Values = watts[is_inside & (np.abs(excess_s) <= SPAN_TOLERANCE * length_s)]
+        return inside
 
 
 def power_statistics(
     readings: Readings, facts: SourceFacts, windows: Sequence[Window]
 ) -> PowerStatistics:
     """Return the statistics of the power in the windows of a phase; see ``PowerStatistics``."""
-    readings = readings.between(windows[0][0], windows[-1][1])
-    watts = readings.means(readings.resolution_s).within(windows).watts
+    watts = readings.means(readings.resolution_s, windows)
     none = "no reading is of the time within an interval of the phase alone"
     peaks = {name: _peak_w(readings, length_s, windows) for name, length_s in PEAKS_S.items()}
     short, long = peaks["peak_100ms_w"], peaks["peak_1s_w"]
@@ -216,10 +185,10 @@ def _peak_w(readings: Readings, length_s: float, windows: Sequence[Window]) -> V
     reason = readings.unresolved(length_s)
     if reason:
         return None, reason
-    inside = readings.means(length_s).within(windows)
-    if not inside.watts.size:
+    inside = readings.means(length_s, windows)
+    if not inside.size:
         return None, f"no mean over {_text_s(length_s)} lies within an interval of the phase"
-    return float(inside.watts.max()), ""
+    return float(inside.max()), ""
 
 
 def _histogram(watts: Values, resolution_w: float) -> tuple[tuple[PowerBin, ...], float | None]:

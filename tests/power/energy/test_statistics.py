@@ -68,8 +68,7 @@ def test_a_ramp_read_ten_times_a_second() -> None:
     assert made.bin_w == 2.0
     assert [each.lower_w for each in made.histogram] == [20.0 + 2 * at for at in range(31)]
     assert [each.count for each in made.histogram] == [20] * 30 + [1]
-    why = "its readings are 100 ms apart; a mean over 100 ms needs a 10th"
-    assert made.missing["peak_100ms_w"] == why
+    assert made.missing["peak_100ms_w"] == "its readings resolve 1 s"
 
 
 def test_a_sliding_mean_shows_peaks_of_its_window_alone() -> None:
