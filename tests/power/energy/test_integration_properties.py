@@ -1,73 +1,53 @@
-from __future__ import annotations
+"""What holds for the energies of any readings."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.power.energy_traces import T0_NS
+from tests.power.energy_traces import T0_NS, trace_of
 from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor
 from wattload.power.energy.integration import WindowResult, integrate, window_curve
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
-from wattload.power.energy.profile import Profile, profile_of
-from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
+from wattload.power.energy.profile import profile_of
+from wattload.power.energy.trace import ByteSeries, Trace
 
 PERIOD_S = 0.5
-SENSORS: tuple[Sensor, ...] = (
-    Instant(),
-    Boxcar(window_s=1.0, update_period_s=0.0),
-    Boxcar(window_s=1.0, update_period_s=1.0),
-    Boxcar(window_s=2.0, update_period_s=0.5),
-    Counter(quantum_j=1e-9),
+SENSORS = st.sampled_from(
+    [
+        Instant(),
+        Boxcar(window_s=1.0, update_period_s=0.0),
+        Boxcar(window_s=2.0, update_period_s=0.5),
+        Counter(quantum_j=1e-9),
+    ]
 )
-
-
-class Readings(NamedTuple):
-    """Steps between reads in ns, and a value of each, None for a failed read."""
-
-    steps_ns: list[int]
-    values: list[float | None]
-
-
 # Now and then a step of more than 3 s, which is a hole.
-STEPS = st.one_of(
-    st.integers(1_000_000, 900_000_000),
-    st.integers(1_000_000, 900_000_000),
-    st.integers(1_000_000, 6_000_000_000),
+STEPS_S = st.one_of(st.floats(0.001, 0.9), st.floats(0.001, 0.9), st.floats(0.001, 6.0))
+READINGS = st.lists(
+    st.tuples(STEPS_S, st.one_of(st.floats(0.0, 500.0), st.floats(0.0, 500.0), st.none())),
+    min_size=2,
+    max_size=40,
 )
-VALUES = st.one_of(st.floats(0.0, 500.0), st.floats(0.0, 500.0), st.none())
+SHARES = st.tuples(st.floats(0, 1), st.floats(0, 1))
+Readings = list[tuple[float, float | None]]
 
 
-@st.composite
-def readings(draw: st.DrawFn) -> Readings:
-    steps = draw(st.lists(STEPS, min_size=2, max_size=40))
-    values = draw(st.lists(VALUES, min_size=len(steps), max_size=len(steps)))
-    return Readings(steps, values)
-
-
-def trace_of(read: Readings, sensor: Sensor, shift_ns: int = 0) -> Trace:
-    values = np.array([np.nan if value is None else value for value in read.values])
-    channel = Channel.POWER_W
+def read(readings: Readings, sensor: Sensor, shift_s: float = 0.0) -> Trace:
+    times_s = np.cumsum([step_s for step_s, _ in readings]) + shift_s
+    values = np.array([np.nan if value is None else value for _, value in readings])
     if isinstance(sensor, Counter):
-        channel = Channel.ENERGY_J
-        values = np.where(np.isnan(values), np.nan, np.nancumsum(values))
-    times = T0_NS + shift_ns + np.cumsum(np.array(read.steps_ns, dtype=np.int64))
-    return Trace(
-        key=TraceKey("meter", "SERIAL1", channel),
-        time_ns=times,
-        spread_ns=np.zeros_like(times),
-        value=values,
-        evidence_rank=np.ones(times.size, dtype=np.int8),
-    )
+        counts = np.where(np.isnan(values), np.nan, np.nancumsum(values))
+        return trace_of(times_s, counts, channel=Channel.ENERGY_J)
+    return trace_of(times_s, values)
 
 
-def window_of(trace: Trace, fractions: tuple[float, float]) -> tuple[int, int]:
+def window_of(trace: Trace, shares_of: tuple[float, float]) -> tuple[int, int]:
     """Return a window that lies anywhere in the trace or up to a tenth beyond it."""
     first, last = int(trace.time_ns[0]), int(trace.time_ns[-1])
     length = last - first + 1_000_000_000
-    low, high = sorted(fractions)
+    low, high = sorted(shares_of)
     return first + int((low * 1.2 - 0.1) * length), first + int((high * 1.2 - 0.1) * length)
 
 
@@ -75,90 +55,54 @@ def result_of(trace: Trace, sensor: Sensor, window: tuple[int, int]) -> WindowRe
     return integrate(trace, sensor, *window, period_s=PERIOD_S)
 
 
-fractions = st.tuples(st.floats(0, 1), st.floats(0, 1))
-sensors = st.sampled_from(SENSORS)
-
-
-@given(readings(), fractions, st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
+@given(READINGS, SHARES, st.floats(0, 1))
 def test_covered_energy_adds_up_over_a_split_window(
-    read: Readings, ends: tuple[float, float], split: float
+    readings: Readings, ends: tuple[float, float], split: float
 ) -> None:
-    sensor = Instant()
-    trace = trace_of(read, sensor)
+    trace = read(readings, Instant())
     start_ns, end_ns = window_of(trace, ends)
     middle_ns = start_ns + int(split * (end_ns - start_ns))
-    whole = result_of(trace, sensor, (start_ns, end_ns))
-    left = result_of(trace, sensor, (start_ns, middle_ns))
-    right = result_of(trace, sensor, (middle_ns, end_ns))
+    whole, left, right = (
+        result_of(trace, Instant(), window)
+        for window in ((start_ns, end_ns), (start_ns, middle_ns), (middle_ns, end_ns))
+    )
     assert left.covered_s + right.covered_s == pytest.approx(whole.covered_s, abs=1e-9)
     assert left.covered_j + right.covered_j == pytest.approx(whole.covered_j, rel=1e-9, abs=1e-6)
 
 
-@given(readings(), sensors, fractions, st.integers(-(10**15), 10**15))
-@settings(max_examples=60, deadline=None)
-def test_shift_of_all_times_changes_nothing(
-    read: Readings, sensor: Sensor, ends: tuple[float, float], shift_ns: int
-) -> None:
-    if isinstance(sensor, Boxcar) and sensor.update_period_s:
-        # The phase is a time too: shift by whole update periods.
-        shift_ns -= shift_ns % round(sensor.update_period_s * 1e9)
-    trace = trace_of(read, sensor)
-    window = window_of(trace, ends)
-    moved = (window[0] + shift_ns, window[1] + shift_ns)
-    assert result_of(trace_of(read, sensor, shift_ns), sensor, moved) == result_of(
-        trace, sensor, window
-    )
-
-
-@given(readings(), sensors, fractions)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
+@given(READINGS, SENSORS, SHARES)
 def test_energy_lies_between_least_and_greatest_power(
-    read: Readings, sensor: Sensor, ends: tuple[float, float]
+    readings: Readings, sensor: Sensor, ends: tuple[float, float]
 ) -> None:
-    trace = trace_of(read, sensor)
+    trace = read(readings, sensor)
     window = window_of(trace, ends)
     result = result_of(trace, sensor, window)
     assert 0 <= result.coverage <= 1
     assert (result.energy_j is None) == (result.reason is not None)
-    if result.mean_w is None:
-        return
-    least_w, greatest_w = extremes_w(profile_of(trace, sensor, period_s=PERIOD_S), window)
-    assert least_w - 1e-6 <= result.mean_w <= greatest_w + 1e-6
+    if result.mean_w is not None:
+        extremes_w = profile_of(trace, sensor, period_s=PERIOD_S).range_w(*window)
+        assert extremes_w is not None
+        assert extremes_w[0] - 1e-6 <= result.mean_w <= extremes_w[1] + 1e-6
 
 
-def extremes_w(profile: Profile, window: tuple[int, int]) -> tuple[float, float]:
-    """Return the range of power in the window."""
-    extremes = profile.range_w(*window)
-    assert extremes is not None
-    return extremes
-
-
-@given(
-    readings(), sensors, fractions, st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=40)
-)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
+@given(READINGS, SENSORS, SHARES, st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=40))
 def test_shares_sum_to_the_totals(
-    read: Readings,
-    sensor: Sensor,
-    ends: tuple[float, float],
-    states: list[int | None],
+    readings: Readings, sensor: Sensor, ends: tuple[float, float], states: list[int | None]
 ) -> None:
-    trace = trace_of(read, sensor)
+    trace = read(readings, sensor)
     start_ns, end_ns = window_of(trace, ends)
     if start_ns == end_ns:
         return
-    state_times = trace.time_ns - 123_456_789
-    observed = Trace(
-        key=TraceKey("drive", "SERIAL1", Channel.POWER_STATE),
-        time_ns=state_times,
-        spread_ns=np.zeros_like(state_times),
-        value=np.array([np.nan if k is None else k for k in states[: state_times.size]]),
-        evidence_rank=np.ones(state_times.size, dtype=np.int8),
+    observed = trace_of(
+        (trace.time_ns - T0_NS) / 1e9 - 0.123,
+        [None if each is None else float(each) for each in states[: trace.time_ns.size]],
+        channel=Channel.POWER_STATE,
     )
-    curve = window_curve(
-        profile_of(trace, sensor, period_s=PERIOD_S), trace.key.channel, start_ns, end_ns
-    )
+    profile = profile_of(trace, sensor, period_s=PERIOD_S)
+    curve = window_curve(profile, trace.key.channel, start_ns, end_ns)
     moved = ByteSeries(
         time_ns=np.array([start_ns, end_ns]), moved_bytes=np.array([0.0, 1_234_567.0])
     )
