@@ -14,7 +14,16 @@ import pytest
 from tests.power.energy.simulated_runs import Spans, phase_window
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import T0_NS, ns, samples_of
-from wattload.core.power import Boxcar, Channel, Counter, Sample, Scope, SourceFacts
+from wattload.core.power import (
+    Boxcar,
+    Channel,
+    Counter,
+    Instant,
+    Sample,
+    Scope,
+    Sensor,
+    SourceFacts,
+)
 from wattload.core.record.energy import CalibrationRecord, EnergyRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.calibration import calibrate
@@ -82,7 +91,7 @@ def test_mean_is_chosen_where_the_counter_is_too_coarse() -> None:
 
 @functools.cache
 def pulses() -> dict[str, Any]:
-    """Return the readings of an H200 under eight pulses of load, and their times."""
+    """Return the readings of an H200 (driver 580) under eight matrix products of 2 to 3 s."""
     found: dict[str, Any] = json.loads(PULSES.read_text(encoding="utf-8"))
     return found
 
@@ -132,15 +141,14 @@ def test_mean_has_the_energy_of_each_pulse_without_the_time_behind_it() -> None:
         assert by_mean.energy_j == pytest.approx(by_count.energy_j, rel=0.004)
 
 
-@pytest.mark.parametrize("name", ["average", "instant"])
-def test_load_whose_power_creeps_is_no_step_for_a_calibration(name: str) -> None:
-    """A GPU's power rises and falls slowly after its first jump."""
-    read = pulses()[name]
+@pytest.mark.parametrize("declared", [Boxcar(window_s=1.0), Instant()])
+def test_mean_of_a_second_is_calibrated_whatever_it_declares(declared: Sensor) -> None:
+    read, source = pulses()["average"], POWER.model_copy(update={"sensor": declared})
     found = calibrate(
         CalibrationRecord(
             host="host1",
             device="GPU-1",
-            source=POWER.name,
+            source=source.name,
             utc="2026-11-29T06:00:00Z",
             run_id="",
             key={},
@@ -150,7 +158,10 @@ def test_load_whose_power_creeps_is_no_step_for_a_calibration(name: str) -> None
             time_ns=tuple(read["time_ns"]),
             values=tuple(read["value"]),
         ),
-        POWER,
+        source,
     )
-    assert (found.basis, found.responds) == ("declared", True)
-    assert "do not settle" in found.reason
+    assert found.basis == "calibrated"
+    assert found.update_s == pytest.approx(0.1, rel=0.01)
+    # A mean over 1 s that is updated every 0.1 s.
+    assert found.tau_s == pytest.approx(0.55, abs=0.06)
+    assert found.kappa_s == pytest.approx(0.125, abs=0.02)
