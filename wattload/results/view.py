@@ -27,7 +27,8 @@ Columns = Mapping[str, NDArray[Any]]
 class ShownRun(Run[F]):
     """A run of a page, with what its meters say.
 
-    ``joules`` returns the energy of the devices of a scope in a phase, ``None`` if it is unknown.
+    ``joules`` returns the energy of the devices of a scope in the window of a phase, ``None`` if it
+    is unknown: devices are compared in the window, as only drives have energy for the work.
     ``evidence`` is that of the drives' energy in a phase, in words; empty without an energy.
     """
 

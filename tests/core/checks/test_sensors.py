@@ -15,7 +15,13 @@ from tests.core.checks.changed_records import (
     with_source,
 )
 from wattload.core.power import OTHER_SCOPES, Evidence, Integral, Scope
-from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, SensorRecord
+from wattload.core.record.energy import (
+    WHOLE_RUN,
+    CalibrationRecord,
+    EnergyRecord,
+    SensorRecord,
+)
+from wattload.core.record.results import NO_CALIBRATION
 from wattload.core.record.run import RunRecord
 
 
@@ -217,8 +223,29 @@ def test_a_sensor_that_was_not_calibrated_is_not_checked_and_says_why() -> None:
     record = with_sensor(record_of(), basis="declared", reason="power.idle_s is 5 s", responds=None)
     found = check(record, "sensor_calibrated")
     assert (found.verdict, found.bars_energy) == ("not_checked", False)
-    assert found.sentence.endswith("has a delay of 0.50 s as declared: power.idle_s is 5 s.")
+    assert found.sentence.endswith("has a delay of 0.50 s as declared (power.idle_s is 5 s).")
+    assert found.cause == NO_CALIBRATION
     assert checks(record_of(), "sensor_calibrated") == []
+
+
+def test_a_calibration_that_failed_is_a_check_that_applies() -> None:
+    record = with_sensor(record_of(), basis="declared", reason="it does not settle", responds=None)
+    (source,) = record.power.sources
+    calibration = CalibrationRecord(
+        host=source.host,
+        device=source.device,
+        source=source.name,
+        utc="2026-11-29T07:00:00+00:00",
+        run_id=record.run_id,
+        key={},
+        origin_ns=0,
+        pulses=(),
+        train=(),
+        time_ns=(),
+        values=(),
+    )
+    found = check(with_power(record, calibrations=(calibration,)), "sensor_calibrated")
+    assert (found.verdict, found.cause) == ("not_checked", "")
 
 
 @pytest.mark.parametrize(

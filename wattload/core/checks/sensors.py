@@ -25,7 +25,7 @@ from wattload.core.power import (
     SourceFacts,
 )
 from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
-from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
+from wattload.core.record.results import NO_CALIBRATION, NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerFacts, ControllerRecord
 from wattload.core.units import J_PER_WH, NS_PER_S, format_percent
@@ -172,9 +172,9 @@ def _calibrated(
         )
     if sensor.basis != "calibrated":
         sentence = (
-            f"{source.name} has a delay of {sensor.tau_s:.2f} s as declared: {sensor.reason}."
+            f"{source.name} has a delay of {sensor.tau_s:.2f} s as declared ({sensor.reason})."
         )
-        return unknown(name, sentence, figures=figures)
+        return unknown(name, sentence, figures=figures, cause=_cause(record, source))
     faults = [*_train_fault(sensor), *_delay_fault(record, source, sensor)]
     return judged(
         name,
@@ -184,6 +184,13 @@ def _calibrated(
         holds=not faults,
         figures=figures,
     )
+
+
+def _cause(record: RunRecord, source: PowerSourceRecord) -> str:
+    """Return the cause if a source has no calibration; one that failed was to show something."""
+    key = (source.host, source.name, source.device)
+    tried = ((each.host, each.source, each.device) for each in record.power.calibrations)
+    return "" if key in tried else NO_CALIBRATION
 
 
 def _train_fault(sensor: SensorRecord) -> Iterator[str]:

@@ -20,6 +20,7 @@ from wattload.core.units import NS_PER_S, Unit
 Verdict = Literal["pass", "warn", "fail", "not_checked"]
 
 NO_DRIVE, NO_SENSOR, TOO_SHORT = "no NVMe drive", "no power sensor", "phase too short"
+NO_CALIBRATION = "no calibration"
 PACED, NO_UTILISATION = "paced by the accelerator", "no accelerator utilisation"
 """Causes of checks that do not apply to a run."""
 

@@ -437,7 +437,7 @@ def _costs(arms: Sequence[GraphArm]) -> Sheet:
         arms,
         facts,
         "Medians of valid runs. Rows are those of all batches, wherever they came from. Energies "
-        f"of drives and GPUs are never added.{drives}{_epoch_text(runs)}",
+        f"of drives and GPUs are in the window, and never added.{drives}{_epoch_text(runs)}",
     )
 
 

@@ -529,7 +529,7 @@ def _costs(arms: Sequence[ReadArm], caption: str, *, noted: bool = True) -> Grid
     note = (
         "Medians of valid runs. Bytes are those delivered. CPU cores are the CPU seconds of the "
         "reader's process ÷ seconds: pollers, and requesters where they are on the CPU. Energies "
-        f"of drives and GPUs are never added.{drives}{hits}{_ceilings(arms)}"
+        f"of drives and GPUs are in the window, and never added.{drives}{hits}{_ceilings(arms)}"
     )
     return Grid(
         columns=(

@@ -163,8 +163,8 @@ def _closing(shown: Shown[ReadFacts]) -> Iterator[Shape]:
             shown.arms,
             [arm.words for arm in shown.arms],
             facts,
-            "Medians of valid runs. Energies of drives, GPUs and the node are never added: a "
-            "node's includes the others. The CPU time of a load is left out.",
+            "Medians of valid runs. Energies of drives, GPUs and the node are in the window, and "
+            "never added: a node's includes the others. The CPU time of a load is left out.",
         )
         yield Group(title="CPU time and energy per GB", shapes=[found])
     yield from machine(shown)

@@ -205,10 +205,10 @@ _CELLS: Sequence[tuple[str, Callable[[Written], Word]]] = (
     ("slowest second", _rate(_slowest)),
     ("write amplification", _amplification),
     (
-        "energy per GB from the host",
+        "energy in the window per GB from the host",
         _energy(lambda run: written_bytes(run, measured_phase(run))),
     ),
-    ("energy per GB on the media", _energy(_media_bytes)),
+    ("energy in the window per GB on the media", _energy(_media_bytes)),
     ("p99.99 latency", _latency("p9999_s")),
     ("p99.999 latency", _latency("p99999_s")),
 )
