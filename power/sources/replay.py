@@ -422,11 +422,15 @@ def _trace_of(
     if fault:
         raise ValueError(f"it {fault}; allowed columns: {', '.join(COLUMNS)}")
     (time_column,) = set(table.column_names) & set(TIME_COLUMNS)
+    time_ns = _times_ns(table, time_column)
+    if not may_be_empty:
+        table, time_ns = _in_order(table, time_ns)
+    _refuse(_back_ns(time_ns) > 0, "time goes back; readings must be in order")
     return RecordedTrace(
         head=head,
         origin=origin,
         time_column=time_column,
-        time_ns=_times_ns(table, time_column),
+        time_ns=time_ns,
         values={
             channel: _readings(table, channel, head.sensor)
             for channel in CHANNELS
@@ -469,9 +473,26 @@ def _times_ns(table: pa.Table, name: str) -> NDArray[np.int64]:
         too_far = ~(np.abs(times) < _LARGEST_TIME_NS / NS_PER_S)
         _refuse(too_far, f"{name} must be within 292 years")
         times = np.round(times * NS_PER_S)
-    went_back = np.diff(times, prepend=times[:1]) < 0
-    _refuse(went_back, "time goes back; readings must be in order")
     return times.astype(np.int64, copy=False)
+
+
+def _back_ns(time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how far each time lies before the latest one so far, shape (n,)."""
+    import numpy as np
+
+    back_ns: NDArray[np.int64] = np.maximum.accumulate(time_ns) - time_ns
+    return back_ns
+
+
+def _in_order(table: pa.Table, time_ns: NDArray[np.int64]) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Return table and times, sorted if no time goes back by more than the usual step."""
+    import numpy as np
+
+    back_ns, steps_ns = _back_ns(time_ns), np.diff(time_ns)
+    if not back_ns.any() or back_ns.max() > np.median(np.abs(steps_ns)):
+        return table, time_ns
+    order = np.argsort(time_ns, kind="stable")
+    return table.take(order), time_ns[order]
 
 
 def _readings(table: pa.Table, channel: Channel, sensor: Sensor) -> NDArray[np.float64]:

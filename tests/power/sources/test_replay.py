@@ -299,6 +299,14 @@ def test_reading_is_known_no_better_than_its_row_and_the_head_say(tmp_path: Path
     assert read_trace(written(tmp_path, rows)).best_evidence is Evidence.MEASURED
 
 
+def test_readings_that_are_swapped_within_their_period_are_sorted(tmp_path: Path) -> None:
+    text = MEASURED + "time_s,power_w,evidence\n0,1,measured\n0.2,3,estimated\n0.1,2,measured\n"
+    trace = read_trace(written(tmp_path, text + "0.3,4,measured\n"))
+    assert list(trace.time_ns) == [0, 100_000_000, 200_000_000, 300_000_000]
+    assert list(trace.values[Channel.POWER_W]) == [1, 2, 3, 4]
+    assert trace.evidence[2] is Evidence.ESTIMATED
+
+
 def test_counter_that_wraps_says_where(tmp_path: Path) -> None:
     head = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n# wrap_j: 100\n"
     trace = read_trace(written(tmp_path, head + "time_s,energy_j\n0,90\n1,99\n2,8\n"))
@@ -342,7 +350,7 @@ COUNTER = MEASURED + "# sensor: counter\n# quantum_j: 0.001\n"
         (WATTS + "0.3,abc\n", "power_w must be a number: Failed to parse string: 'abc'"),
         (WATTS + "0.3,inf\n", "reading 4: power_w must be finite"),
         (WATTS + ",5\n", "reading 4: time_s is empty"),
-        (WATTS + "0.1,5\n", "reading 4: time goes back"),
+        (WATTS + "0.05,5\n", "reading 4: time goes back"),
         (
             MEASURED + "monotonic_ns,power_w\n1.5e300,5\n",
             "monotonic_ns must be a number: .* '1.5e300'",
@@ -417,7 +425,7 @@ def test_parquet_says_the_same_in_its_metadata(tmp_path: Path) -> None:
     ("columns", "reason"),
     [
         ({"time_s": [0, 1], "power_w": ["5", "abc"]}, "power_w must be a number: .*'abc'"),
-        ({"time_s": [1, 0], "power_w": [5, 5]}, "reading 2: time goes back"),
+        ({"time_s": [2, 1, 0], "power_w": [5, 5, 5]}, "reading 2: time goes back"),
         ({"time_s": [0], "power_w": [[5]]}, "power_w must be a number: Unsupported cast"),
         ({"time_s": [None], "power_w": [5]}, "reading 1: time_s is empty"),
     ],
