@@ -18,10 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Counter, SourceFacts
+from wattload.core.power import Counter, Instant, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
+from wattload.power.energy.profile import Profile, profile_of
 from wattload.power.energy.response import declared_response
+from wattload.power.energy.trace import Trace, TraceKey
 
 PULSE_COUNT = 8
 PULSE_MIN_S = 2.0
@@ -137,8 +139,7 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     Readings that do not show a response, or not all of it, leave the sensor as declared, with the
     reason.
     """
-    as_read = _Readings.of(record, facts)
-    readings = as_read.at_changes() if isinstance(facts.sensor, Counter) else as_read
+    readings = _Readings.of(record, facts)
     seen_s, jitter_s = readings.clock()
     update_s = seen_s or 0.0
     declared = declared_sensor(facts, update_s)
@@ -147,7 +148,7 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
         "jitter_s": jitter_s,
         "step_w": readings.step_w(),
     }
-    edges = _edges(record, as_read, max(3 * readings.period_s, 2 * update_s))
+    edges = _edges(record, readings, max(3 * readings.period_s, 2 * update_s))
     rise_count = sum(edge.is_rise for edge in edges)
     count = min(rise_count, len(edges) - rise_count)
     if count < PULSE_COUNT:
@@ -238,56 +239,42 @@ def response_curve(record: CalibrationRecord, facts: SourceFacts) -> Curve | Non
 
 @dataclass(frozen=True, slots=True)
 class _Readings:
-    """The integral of the readings in J at each time in s, ascending; arrays have shape (n,).
+    """Readings as their energy is integrated, at the times in s of those that are updates.
 
     ``value_w`` is the power there: as read, and for a counter the mean since the time before.
-    ``slope_w`` is the change of power up to the next time, if a straight line, and 0 in a count.
+    ``read_s`` are the times of all reads that succeeded, usually ``period_s`` apart.
     """
 
+    profile: Profile
     time_s: Floats
-    integral_j: Floats
     value_w: Floats
-    slope_w: Floats
+    read_s: Floats
     period_s: float
 
     @classmethod
     def of(cls, record: CalibrationRecord, facts: SourceFacts) -> _Readings:
-        taken_s = np.array(record.time_ns, dtype=np.float64) / NS_PER_S
         values = np.array([np.nan if each is None else each for each in record.values], np.float64)
-        known = np.isfinite(values)
-        time_s, first = np.unique(taken_s[known], return_index=True)
-        value = values[known][first]
-        period_s = float(np.median(np.diff(time_s))) if time_s.size > 1 else 0.0
-        if isinstance(facts.sensor, Counter):
-            grown_j = np.diff(value, prepend=value[:1])
-            # Without a range, a count that falls was reset.
-            grown_j = np.where(
-                grown_j < 0, np.maximum(grown_j + (facts.sensor.wrap_j or 0), 0), grown_j
-            )
-            return cls._counted(time_s, np.cumsum(grown_j), period_s)
-        area_j = np.diff(time_s) * (value[:-1] + value[1:]) / 2
-        integral_j = np.concatenate(([0.0], np.cumsum(area_j)))[: time_s.size]
-        return cls(time_s, integral_j, value, np.diff(value), period_s)
-
-    @classmethod
-    def _counted(cls, time_s: Floats, count_j: Floats, period_s: float) -> _Readings:
-        mean_w = np.diff(count_j) / np.diff(time_s)
-        value_w = np.concatenate((mean_w[:1], mean_w))[: time_s.size]
-        return cls(time_s, count_j, value_w, np.zeros(mean_w.size), period_s)
-
-    def at_changes(self) -> _Readings:
-        """Return a count at the times when it changed: no energy is hidden there."""
-        at = np.flatnonzero(np.diff(self.integral_j)) + 1
-        return self._counted(self.time_s[at], self.integral_j[at], self.period_s)
+        time_ns, first = np.unique(np.array(record.time_ns, np.int64), return_index=True)
+        value = values[first]
+        value[~np.isfinite(value)] = np.nan
+        trace = Trace.from_columns(
+            TraceKey(facts.name, facts.device, facts.figure_channel),
+            time_ns,
+            np.zeros_like(time_ns),
+            value,
+            np.zeros(time_ns.size, np.int8),
+        )
+        # A declared window plays no part: the readings show how long the mean is.
+        sensor = facts.sensor if isinstance(facts.sensor, Counter) else Instant()
+        profile = profile_of(trace, sensor, period_s=facts.period_s)
+        read_s = time_ns[~np.isnan(value)] / NS_PER_S
+        period_s = float(np.median(np.diff(read_s))) if read_s.size > 1 else facts.period_s
+        return cls(profile, profile.end_ns / NS_PER_S, profile.end_w, read_s, period_s)
 
     def until(self, time_s: Floats | float) -> Floats:
-        """Return the integral up to some times: straight lines between readings."""
-        at = np.clip(np.searchsorted(self.time_s, time_s, "right") - 1, 0, self.time_s.size - 2)
-        length_s = self.time_s[at + 1] - self.time_s[at]
-        into_s = np.clip(time_s - self.time_s[at], 0.0, length_s)
-        mean_w = (self.integral_j[at + 1] - self.integral_j[at]) / length_s
-        bend: Floats = self.slope_w[at] * into_s * (into_s / length_s - 1) / 2
-        return self.integral_j[at] + mean_w * into_s + bend
+        """Return the integral of the readings in J up to some times."""
+        time_ns = np.rint(np.atleast_1d(time_s) * NS_PER_S).astype(np.int64)
+        return self.profile.cumulative(time_ns.ravel())[0].reshape(np.shape(time_s))
 
     def read_before(self, time_s: float) -> float:
         """Return the time of the last read up to a time, or of the first one."""
@@ -337,7 +324,7 @@ class _Edge:
 def _edges(record: CalibrationRecord, readings: _Readings, longest_gap_s: float) -> list[_Edge]:
     """Return the edges of the pulses around which readings are complete."""
     changes_s = [moment / NS_PER_S for pulse in record.pulses for moment in pulse]
-    if len(changes_s) <= 2 or readings.time_s.size < 2:  # noqa: PLR2004 - pulses with a pause
+    if len(changes_s) <= 2 or not readings.time_s.size:  # noqa: PLR2004 - pulses with a pause
         return []
     pause_s = min(on - off for off, on in zip(changes_s[1::2], changes_s[2::2], strict=False))
     end_s = record.train[0][0] / NS_PER_S if record.train else changes_s[-1] + pause_s
@@ -352,8 +339,8 @@ def _edges(record: CalibrationRecord, readings: _Readings, longest_gap_s: float)
 
 
 def _is_read(readings: _Readings, edge: _Edge, longest_gap_s: float) -> bool:
-    first, last = np.searchsorted(readings.time_s, (edge.before_s, edge.after_s))
-    read_s = np.concatenate(([edge.before_s], readings.time_s[first:last], [edge.after_s]))
+    first, last = np.searchsorted(readings.read_s, (edge.before_s, edge.after_s))
+    read_s = np.concatenate(([edge.before_s], readings.read_s[first:last], [edge.after_s]))
     return bool(np.diff(read_s).max() <= longest_gap_s)
 
 
@@ -484,7 +471,7 @@ def _train_share(
         return None, None
     start_s, last_s = record.train[0][0] / NS_PER_S, record.train[-1][1] / NS_PER_S
     end_s, train_s = last_s + settle_s, last_s - start_s
-    if readings.time_s[-1] < end_s:
+    if readings.read_s[-1] < end_s:
         return None, None
     from_s = readings.read_before(start_s)
     offs_w = [step.before_w if step.edge.is_rise else step.after_w for step in pulses.steps]

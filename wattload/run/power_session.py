@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
-from wattload.core.errors import DataError, PowerError, WattloadError
-from wattload.core.power import Boxcar, Scope, SourceFacts
+from wattload.core.errors import DataError, PowerError, RecordError, WattloadError
+from wattload.core.power import Boxcar, Sample, Scope, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, PowerStateRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
@@ -301,13 +302,21 @@ class PowerSession:
         if self._load is None or self._samples is None:
             found = (cache.find(key) for facts, key in keys.items() if not facts.is_of_another_run)
             return tuple(record for record in found if record is not None)
-        own = calibration_records(
-            self._load,
-            read_samples(self._samples, since_ns=self._load.origin_ns),
-            {facts: keys[facts] for facts in self._pulsed},
-            host=self._opened.host,
-            run_id=self._folder.name,
-        )
+        samples: Iterator[Sample] = read_samples(self._samples, since_ns=self._load.origin_ns)
+        if not any(facts.is_recorded for facts in self._pulsed):  # a log is read at the end
+            last_ns = self._load.end_ns + NS_PER_S
+            samples = takewhile(lambda sample: sample.time_ns <= last_ns, samples)
+        try:
+            own = calibration_records(
+                self._load,
+                samples,
+                {facts: keys[facts] for facts in self._pulsed},
+                host=self._opened.host,
+                run_id=self._folder.name,
+            )
+        except RecordError as error:
+            print(f"warning: the meters are not calibrated: {error}", file=sys.stderr)
+            return ()
         for facts, record in zip(self._pulsed, own, strict=True):
             cache.store(facts, record)
         return own
