@@ -211,6 +211,8 @@ class ByteSeries:
         their exact sum. A bin outside all intervals counts at the nearest end of one.
         """
         edges = np.array(intervals, dtype=np.int64).reshape(-1)
+        if not starts_ns.size:
+            return cls(time_ns=edges, moved_bytes=np.zeros(edges.size))
         time_ns = np.unique(np.concatenate((starts_ns, starts_ns + bin_ns, edges)))
         middle_ns = (time_ns[1:] + time_ns[:-1]) / 2
         at = np.searchsorted(starts_ns, middle_ns, "right") - 1

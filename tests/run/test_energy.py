@@ -110,7 +110,7 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
 def _readings(found: Mapping[str, HostTraces]) -> dict[tuple[str, TraceKey], list[Any]]:
     """Return the samples of each trace in a form that can be compared."""
     return {
-        (host, key): [trace.back_s, *map(str, zip(*_columns(trace), strict=True))]
+        (host, key): [trace.back_ns.tolist(), *map(str, zip(*_columns(trace), strict=True))]
         for host, own in found.items()
         for key, trace in own.items()
     }
