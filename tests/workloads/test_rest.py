@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.run.running import record_of, run
+from tests.run.running import DEADLINE_S, launched, record_of, run, until
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
@@ -48,14 +49,22 @@ SMALL: dict[str, tuple[str, ...]] = {
 REST_S = 0.25
 
 
-def record_with_a_rest(folder: Path, *words: str, ranks: int = 1) -> RunRecord:
-    """Return the record of a small run whose drive a file measures."""
+def measured(folder: Path) -> list[str]:
+    """Return the settings by which a file measures the drive."""
     meter = folder / "meter.csv"
     rows = "".join(f"{row / 10},12.5\n" for row in range(2000))
     meter.write_text(f"# evidence: measured\n# device: SERIAL\ntime_s,power_w\n{rows}")
-    measured = ["power=replay", f"power.replay.path={meter}", "power.idle_s=0.1"]
+    return ["power=replay", f"power.replay.path={meter}", "power.idle_s=0.1"]
+
+
+def journals(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.glob("runs/*/*.jsonl")]
+
+
+def record_with_a_rest(folder: Path, *words: str, ranks: int = 1) -> RunRecord:
+    """Return the record of a small run whose drive a file measures."""
     times = [f"power.rest_max_s={REST_S}", "power.idle_after_s=0.5"]
-    done = run(folder, "scale=demo", *words, *measured, *times, ranks=ranks)
+    done = run(folder, "scale=demo", *words, *measured(folder), *times, ranks=ranks)
     assert done.returncode in (0, 3), done.stderr
     return record_of(folder)
 
@@ -122,6 +131,20 @@ def test_all_ranks_rest_together(tmp_path: Path) -> None:
     record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], ranks=2)
     assert_last_rest_follows_the_job(record)
     assert rest_of(record).rank_count == 1
+
+
+def test_a_run_that_is_ended_in_its_rest_says_what_it_had_done(tmp_path: Path) -> None:
+    words = ("workload=null", "scale=demo", *measured(tmp_path), "power.rest_max_s=600")
+    with launched(tmp_path, *words) as process:
+        begun = f'"name":"{REST_PHASE}"'
+        until(lambda: any(begun in text for text in journals(tmp_path)), process)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    record = record_of(tmp_path)
+    assert record.status == "aborted"
+    assert [window.name for window in record.windows] == ["idle", "nothing"]
+    assert any("with rank 0 in phase rest" in limit for limit in record.limits)
 
 
 def test_without_a_meter_there_is_no_rest(tmp_path: Path) -> None:
