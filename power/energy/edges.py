@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import Response, phase_uncertainty_s
 from wattload.power.energy.sensor import usual_s
-from wattload.power.energy.trace import Values
+from wattload.power.energy.trace import Times, Values
 
 STEADY_READS = 4
 """Power is judged by at least so many updates, and over the time in which a step settles."""
@@ -81,14 +82,9 @@ class Edges:
     def __init__(
         self,
         profile: Profile,
-        response: Response,
+        sensor: SensorRecord,
         *,
-        update_s: float,
-        jitter_s: float,
-        noise_w: float,
-        step_w: float,
         quantum_j: float | None,
-        is_calibrated: bool,
         moments_ns: Sequence[int],
     ) -> None:
         """Prepare the edges of a profile without holes.
@@ -97,19 +93,19 @@ class Edges:
         known moments in which power may jump.
         """
         self.profile = profile
-        self._noise_w, self._step_w, self._quantum_j = noise_w, step_w, quantum_j
+        self.response = response = Response.of(sensor)
+        self._noise_w, self._step_w, self._quantum_j = sensor.noise_w, sensor.step_w, quantum_j
+        self._update_s, self._is_calibrated = sensor.update_s, sensor.basis == "calibrated"
         self._time_ns = np.concatenate((profile.start_ns[:1], profile.end_ns))
         self._watts = np.concatenate((profile.start_w[:1], profile.end_w))
         self._read_s = read_s = usual_s(self._time_ns)
-        self.response = response
-        self.spacing_s = max(read_s, update_s)
-        self.window_s = response.window_s(update_s, read_s)
+        self.spacing_s = max(read_s, self._update_s)
+        self.window_s = response.window_s(self._update_s, read_s)
         self.phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
-        if read_s < update_s:  # a change is seen up to a read late
-            self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12), jitter_s)
+        if read_s < self._update_s:  # a change is seen up to a read late
+            self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12), sensor.jitter_s)
         if quantum_j is not None:  # no power is missed between two counts
             self.phase_s = 0.0
-        self._update_s, self._is_calibrated = update_s, is_calibrated
         # So long before a reading, power does not show in it.
         self._blind_ns = round(max(0.0, response.tau_s - 4 * response.kappa_s) * NS_PER_S)
         self._settle_ns = round(response.settle_s * NS_PER_S)
@@ -126,9 +122,21 @@ class Edges:
             self._known[time_ns] = self._edge(time_ns)
         return self._known[time_ns]
 
-    def joules(self, time_ns: int) -> float:
-        """Return the integral of the readings up to a moment."""
-        return float(self.profile.cumulative(np.array([time_ns]))[0][0])
+    def between_j(self, start_ns: int, end_ns: int) -> float:
+        """Return the energy from one moment to another."""
+        return self.at(end_ns).energy_j - self.at(start_ns).energy_j
+
+    def energy_j(self, start_ns: int, end_ns: int, time_ns: Times) -> Values:
+        """Return joules from ``start_ns`` to each time until ``end_ns``, shape (n,).
+
+        It is the course of the readings, moved to the energies at both edges.
+        """
+        late_ns = round(self.response.tau_s * NS_PER_S)
+        borders_ns = np.array([start_ns, end_ns])
+        read_j = self.profile.cumulative(borders_ns + late_ns)[0]
+        moved_j = read_j - (0.0, self.between_j(start_ns, end_ns))
+        joules: Values = self.profile.cumulative(time_ns + late_ns)[0]
+        return joules - np.interp(time_ns - start_ns, borders_ns - start_ns, moved_j)
 
     def _edge(self, time_ns: int) -> Edge:
         before, after = self._before(time_ns), self._after(time_ns)
@@ -157,7 +165,7 @@ class Edges:
         if len(ways) > 1:
             ways.append(middle)
         base_w = min(before.watts, after.watts)
-        best = min(ways, key=lambda way: self._total_j(way, base_w))
+        best: Edge = min(ways, key=lambda way: self._total_j(way, base_w))
         worst_j = max(self._disagreement_j(best, way, abs(jump_w)) for way in ways)
         return replace(
             best,
@@ -208,7 +216,8 @@ class Edges:
             self.counted_j(level.watts),
         )
         return Edge(
-            energy_j=self.joules(read_ns) + level.watts * since_s,
+            energy_j=float(self.profile.cumulative(np.array([read_ns]))[0][0])
+            + level.watts * since_s,
             read_ns=read_ns,
             tau_w=level.watts,
             kappa_w=0.0,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from wattload.core.power import SourceFacts
+from wattload.core.power import Boxcar, Sensor, SourceFacts
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.integration import Window
-from wattload.power.energy.trace import Refused, Trace, Values
+from wattload.power.energy.profile import Profile
+from wattload.power.energy.sensor import update_stride, usual_s
+from wattload.power.energy.trace import Refused, Times, Trace
 
 PINNED_UPDATES, FREE_UPDATES = 10, 3
 """A reading that stays at the greatest value for so many updates is pinned there, if no other one
@@ -25,17 +24,32 @@ that window."""
 DROP_WINDOWS = 0.25
 
 
-def pinned_w(trace: Trace, facts: SourceFacts, stride: int) -> float | None:
-    """Return the reading at which a meter is pinned, ``None`` if no reading shows that it is.
-
-    ``stride`` is how many reads an update lasts.
-    """
-    if facts.range_w is not None:
-        return RANGE_SHARE * facts.range_w
-    watts = trace.value[::stride]
-    watts = watts[~np.isnan(watts)]
-    if not watts.size:
+def pinned(trace: Trace, facts: SourceFacts, sensor: SensorRecord) -> Refused | None:
+    """Return the times whose power is in readings at the meter's maximum; ``None`` without any."""
+    most_w = facts.range_w
+    if most_w is None:
+        most_w = _pinned_w(trace, sensor)
+    else:
+        most_w *= RANGE_SHARE
+    if most_w is None:
         return None
+    with np.errstate(invalid="ignore"):
+        pinned_ns = trace.time_ns[trace.value >= most_w]
+    return _refused(pinned_ns, round(sensor.settle_s * NS_PER_S), 0, most_w)
+
+
+def _refused(pinned_ns: Times, before_ns: int, after_ns: int, most_w: float) -> Refused | None:
+    if not pinned_ns.size:
+        return None
+    return Refused(
+        span_ns=np.column_stack((pinned_ns - before_ns, pinned_ns + after_ns)),
+        reason=f"readings are pinned at the meter's maximum of {most_w:.4g} W",
+    )
+
+
+def _pinned_w(trace: Trace, sensor: SensorRecord) -> float | None:
+    """Return the reading at which a meter of unknown range is pinned, if readings show that."""
+    watts = trace.value[~np.isnan(trace.value)][:: update_stride(trace.time_ns, sensor.update_s)]
     most_w = float(watts.max())
     begins = np.flatnonzero(np.diff(watts, prepend=np.nan) != 0)
     lengths = np.diff(np.append(begins, watts.size))
@@ -49,17 +63,6 @@ def pinned_w(trace: Trace, facts: SourceFacts, stride: int) -> float | None:
     return most_w if is_pinned else None
 
 
-def pinned_reason(trace: Trace, most_w: float | None, windows: Sequence[Window]) -> str:
-    """Return why windows in which readings are pinned have no energy; empty if none are."""
-    if most_w is None:
-        return ""
-    for window in windows:
-        values = trace.values(*window)
-        if values.size and float(np.nanmax(values, initial=-np.inf)) >= most_w:
-            return f"readings are pinned at the meter's maximum of {most_w:g} W"
-    return ""
-
-
 def saturated(peaks: Trace | None, facts: SourceFacts) -> Refused | None:
     """Return the times in which a fast meter was at the end of its range; ``None`` without any.
 
@@ -68,18 +71,17 @@ def saturated(peaks: Trace | None, facts: SourceFacts) -> Refused | None:
     if peaks is None or facts.range_w is None:
         return None
     pinned_ns = peaks.time_ns[peaks.value >= RANGE_SHARE * facts.range_w]
-    if not pinned_ns.size:
-        return None
     half_ns = round(facts.period_s / 2 * NS_PER_S)
-    return Refused(
-        span_ns=np.column_stack((pinned_ns - half_ns, pinned_ns + half_ns)),
-        reason=f"readings are pinned at the meter's maximum of {facts.range_w:g} W",
-    )
+    return _refused(pinned_ns, half_ns, half_ns, facts.range_w)
 
 
-def drops_too_fast(watts: Values, sensor: SensorRecord, window_s: float, spacing_s: float) -> bool:
-    """Return whether readings fall faster than those of a mean over ``window_s`` can."""
-    if sensor.basis == "calibrated" or not watts.size or spacing_s > DROP_WINDOWS * window_s:
+def drops_too_fast(whole: Profile, sensor: SensorRecord, declared: Sensor) -> bool:
+    """Return whether readings fall faster than those of the declared mean can."""
+    spacing_s = max(sensor.update_s, usual_s(whole.end_ns))
+    if sensor.basis == "calibrated" or not isinstance(declared, Boxcar):
         return False
-    allowed_w = max(DROP_SHARE, 2 * spacing_s / window_s) * float(np.ptp(watts))
-    return float(-np.diff(watts).min(initial=0.0)) > max(allowed_w, 10 * sensor.noise_w, 1e-9)
+    if spacing_s > DROP_WINDOWS * declared.window_s:
+        return False
+    share = max(DROP_SHARE, 2 * spacing_s / declared.window_s)
+    allowed_w = max(share * float(np.ptp(whole.end_w)), 10 * sensor.noise_w)
+    return bool(-np.diff(whole.end_w).min(initial=0.0) > max(allowed_w, 1e-9))

@@ -15,7 +15,7 @@ from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes
 from wattload.power.energy.edges import Edges
-from wattload.power.energy.faults import drops_too_fast, pinned_reason, pinned_w
+from wattload.power.energy.faults import drops_too_fast
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     Window,
@@ -23,9 +23,8 @@ from wattload.power.energy.integration import (
     fill_holes,
     integrate_profile,
 )
-from wattload.power.energy.profile import Profile, profile_of
-from wattload.power.energy.response import Response
-from wattload.power.energy.sensor import sensor_record, update_stride
+from wattload.power.energy.profile import Profile
+from wattload.power.energy.sensor import sensor_record
 from wattload.power.energy.trace import Times, Trace, Values
 from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
 
@@ -46,9 +45,9 @@ class Idle:
     uncertainty_w: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class EdgeCurve:
-    """The course of energy in a window: that of the readings, moved to the energy at its edges."""
+    """The course of energy in a window by its edges."""
 
     edges: Edges
     start_ns: int
@@ -56,123 +55,71 @@ class EdgeCurve:
 
     def energy_j(self, time_ns: Times) -> Values:
         """Return joules from the window's start up to each time in it, shape (n,)."""
-        first_j, last_j = (self.edges.at(at).energy_j for at in (self.start_ns, self.end_ns))
-        late_ns = round(self.edges.response.tau_s * NS_PER_S)
-        borders_ns = np.array([self.start_ns, self.end_ns])
-        read_j = self.edges.profile.cumulative(borders_ns + late_ns)[0]
-        moved_j = np.interp(
-            time_ns - self.start_ns,
-            borders_ns - self.start_ns,
-            [read_j[0] - first_j, read_j[1] - last_j],
-        )
-        joules: Values = self.edges.profile.cumulative(time_ns + late_ns)[0] - first_j - moved_j
-        return joules
+        return self.edges.energy_j(self.start_ns, self.end_ns, time_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredPower:
     """The readings of a source that measures, with its sensor.
 
-    ``edges`` and ``noise`` are ``None`` without readings. ``pinned_w`` is the reading at which the
-    meter is pinned, if any. ``remarks`` are sentences on what widened all uncertainties.
+    ``profile`` are the readings with holes, and ``noise`` is ``None`` for a counter. ``remarks``
+    are sentences on what widened all uncertainties.
     """
 
     facts: SourceFacts
     trace: Trace
     profile: Profile
-    sensor: SensorRecord | None
-    edges: Edges | None
+    sensor: SensorRecord
+    edges: Edges
     noise: Noise | None
-    pinned_w: float | None
     remarks: Sequence[str]
 
     @classmethod
     def of(
         cls,
         trace: Trace,
+        profile: Profile,
         facts: SourceFacts,
         times: RunTimes,
         calibrations: Sequence[CalibrationRecord],
-        resets_ns: Sequence[int],
     ) -> Self:
-        profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
-        if not profile.start_ns.size:
-            return cls(
-                facts=facts,
-                trace=trace,
-                profile=profile,
-                sensor=None,
-                edges=None,
-                noise=None,
-                pinned_w=None,
-                remarks=(),
-            )
+        """Return the power that a profile with at least one piece shows."""
         quiet = [window for window in (times.before, times.after) if window is not None]
         sensor = sensor_record(facts, profile, quiet, calibrations)
         whole = fill_holes(profile, int(profile.start_ns[0]), int(profile.end_ns[-1]))
-        edges = Edges(
-            whole,
-            Response.of(sensor),
-            update_s=sensor.update_s,
-            jitter_s=sensor.jitter_s,
-            noise_w=sensor.noise_w,
-            step_w=sensor.step_w,
-            quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
-            is_calibrated=sensor.basis == "calibrated",
-            moments_ns=times.moments_ns(),
-        )
+        is_counter = isinstance(facts.sensor, Counter)
         remarks = []
-        if drops_too_fast(whole.end_w, sensor, edges.window_s, edges.spacing_s):
+        if not is_counter and drops_too_fast(whole, sensor, facts.sensor):
             remarks.append(
-                f"readings of {facts.name} fall faster than those of a mean over "
-                f"{edges.window_s:.2g} s can, so their delay is uncertain"
+                f"readings of {facts.name} fall faster than those of its mean can, so their delay "
+                "is uncertain"
             )
             sensor = sensor.model_copy(update={"tau_uncertainty_s": 2 * sensor.tau_s})
-            edges.response = Response.of(sensor)
-        stride = update_stride(whole.end_ns, sensor.update_s)
-        noise = None
-        if not isinstance(facts.sensor, Counter):
-            idle_w = None if times.before is None else _mean_w(whole, times.before)
-            time_ns, watts = whole.end_ns, whole.end_w
-            if stride > 1:
-                is_new = np.diff(watts, prepend=np.nan) != 0
-                time_ns, watts = time_ns[is_new], watts[is_new]
-            noise = Noise(
-                time_ns,
-                watts,
-                spacing_s=edges.spacing_s,
-                window_s=edges.window_s,
-                phase_s=edges.phase_s,
-                noise_w=sensor.noise_w,
-                idle_w=idle_w,
-            )
+        edges = Edges(
+            whole,
+            sensor,
+            quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
+            moments_ns=times.moments_ns(),
+        )
+        idle_w = None if times.before is None else _mean_w(whole, times.before)
         return cls(
             facts=facts,
             trace=trace,
             profile=profile,
             sensor=sensor,
             edges=edges,
-            noise=noise,
-            pinned_w=None if noise is None else pinned_w(trace, facts, stride),
+            noise=None if is_counter else Noise(whole, sensor, edges, idle_w),
             remarks=remarks,
         )
 
     def result(self, windows: Sequence[Window]) -> WindowResult:
         """Return the energy of some windows, which do not overlap."""
-        curves = None
-        if self.edges is not None:
-            curves = [EdgeCurve(edges=self.edges, start_ns=a, end_ns=b) for a, b in windows]
+        curves = [EdgeCurve(self.edges, *window) for window in windows]
         return integrate_profile(self.trace, self.profile, self.facts.sensor, windows, curves)
-
-    def pinned_reason(self, windows: Sequence[Window]) -> str:
-        """Return why windows in which readings are pinned have no energy; empty if none are."""
-        settle_ns = 0 if self.sensor is None else round(self.sensor.settle_s * NS_PER_S)
-        late = [(start_ns, end_ns + settle_ns) for start_ns, end_ns in windows]
-        return pinned_reason(self.trace, self.pinned_w, late)
 
     def idle(self, window: Window | None) -> Idle | None:
         """Return the power of an idle time without its beginning, in which readings settle."""
-        if window is None or self.edges is None or self.sensor is None:
+        if window is None:
             return None
         read = self.edges.profile
         settled_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
@@ -180,8 +127,7 @@ class MeasuredPower:
         seconds = (inside[1] - inside[0]) / NS_PER_S
         if seconds <= 0:
             return None
-        covered_s = float(np.diff(self.profile.cumulative(np.array(inside))[1])[0])
-        if covered_s < IDLE_COVERAGE * seconds:
+        if self._covered_s(inside) < IDLE_COVERAGE * seconds:
             return None
         watts = _mean_w(self.edges.profile, inside)
         noise_j = self.noise_j([inside], watts) + math.sqrt(2) * self.edges.counted_j(watts)
@@ -189,22 +135,15 @@ class MeasuredPower:
 
     def idle_at_end(self, rest: Window) -> Idle | None:
         """Return the power at the end of a rest."""
-        settle_s = 0.0 if self.sensor is None else self.sensor.settle_s
+        settle_s = self.sensor.settle_s
         start_ns = rest[1] - round((max(AT_END_S, settle_s) + settle_s) * NS_PER_S)
         return self.idle((max(rest[0], start_ns), rest[1]))
 
-    def joules(self, windows: Iterable[Window]) -> float:
-        """Return the energy of some windows by their edges."""
-        if self.edges is None:
-            return 0.0
-        return math.fsum(self.edges.at(b).energy_j - self.edges.at(a).energy_j for a, b in windows)
-
     def noise_j(self, windows: Sequence[Window], mean_w: float) -> float:
         """Return the standard uncertainty of an energy by noise, sampling and rounding."""
-        if self.noise is None or self.sensor is None or self.edges is None:
+        if self.noise is None:
             return 0.0
-        seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
-        rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * seconds
+        rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * _seconds(windows)
         at = self.edges.at
         # Of a short window, the readings that give its start may be those behind its end.
         read = [
@@ -226,14 +165,10 @@ class MeasuredPower:
         ``net`` are windows from which idle power, of standard uncertainty ``idle_j``, is
         subtracted: the offset of a meter is in both.
         """
-        assert self.edges is not None
-        assert self.sensor is not None
         both = [*windows, *net]
         seconds = _seconds(both)
         stated_j, reason = stated_parts(self.facts, energy_j, _seconds(windows))
-        covered_s = float(
-            sum(np.diff(self.profile.cumulative(np.array(each))[1])[0] for each in both)
-        )
+        covered_s = sum(self._covered_s(each) for each in both)
         extremes_w = [each for each in (self.profile.range_w(*each) for each in both) if each]
         range_w = max((high for _, high in extremes_w), default=0.0) - min(
             (low for low, _ in extremes_w), default=0.0
@@ -250,11 +185,15 @@ class MeasuredPower:
             parts_j["aliasing"] = range_w * seconds
         return total(parts_j, reason)
 
+    def _covered_s(self, window: Window) -> float:
+        covered_s = self.profile.cumulative(np.array(window))[1]
+        return float(covered_s[1] - covered_s[0])
+
     @property
     def is_aliasing(self) -> bool:
         """Whether the train of pulses of its calibration showed that it aliases."""
         sensor = self.sensor
-        if sensor is None or sensor.train_share is None:
+        if sensor.train_share is None:
             return False
         unsure = ALIASING_SIGMAS / COVERAGE_FACTOR * (sensor.train_share_uncertainty or 0.0)
         return abs(sensor.train_share) > max(unsure, ALIASING_SHARE)
@@ -264,8 +203,6 @@ class MeasuredPower:
 
         The response is common to all of them, so that its error adds up over equal edges.
         """
-        assert self.edges is not None
-        assert self.sensor is not None
         weights: defaultdict[int, int] = defaultdict(int)
         for start_ns, end_ns in windows:
             weights[start_ns] -= 1
@@ -289,8 +226,6 @@ class MeasuredPower:
 
     def disagreement_j(self, windows: Iterable[Window]) -> float:
         """Return the largest disagreement of the ways at an edge of some windows, 0 without any."""
-        if self.edges is None:
-            return 0.0
         return max(
             (self.edges.at(time_ns).disagreement_j for each in windows for time_ns in each),
             default=0.0,

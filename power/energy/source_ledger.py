@@ -34,7 +34,7 @@ from wattload.core.record.energy import (
 )
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes, Tail
-from wattload.power.energy.faults import saturated
+from wattload.power.energy.faults import pinned, saturated
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     COVERAGE_MIN,
@@ -126,28 +126,34 @@ class SourceLedger:
             "lower_j": Channel.LOWER_W,
             "upper_j": Channel.UPPER_W,
         }
-        measured, limits, all_refused = None, {}, []
+        measured, limits = None, {}
+        all_refused: list[Refused | None] = []
         for name, channel in channels.items():
             trace = by_key.get(TraceKey(facts.name, facts.device, channel))
             if trace is None:
                 continue
             trace, refused = plausible(trace, facts)
-            all_refused += [refused] if refused else []
+            all_refused.append(refused)
             if name == "energy_j" and facts.measures:
                 # A meter outside the drive keeps counting while the drive restarts.
                 own_ns = resets_ns if facts.asks_drive else ()
-                measured = MeasuredPower.of(trace, facts, times, calibrations, own_ns)
+                profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=own_ns)
+                if profile.start_ns.size:
+                    measured = MeasuredPower.of(trace, profile, facts, times, calibrations)
+                    if not isinstance(facts.sensor, Counter):
+                        all_refused.append(pinned(trace, facts, measured.sensor))
+                    continue
             else:
                 profile = profile_of(trace, facts.sensor, period_s=facts.period_s)
-                limits[name] = _Limits(trace, profile)
-        pinned = saturated(by_key.get(TraceKey(facts.name, facts.device, Channel.MAX_W)), facts)
-        all_refused += [pinned] if pinned else []
+            limits[name] = _Limits(trace, profile)
+        peaks = by_key.get(TraceKey(facts.name, facts.device, Channel.MAX_W))
+        all_refused.append(saturated(peaks, facts))
         return cls(
             facts=facts,
             times=times,
             measured=measured,
             limits=limits,
-            refused=all_refused,
+            refused=[each for each in all_refused if each is not None],
             states=_fullest(facts.device, Channel.POWER_STATE, by_key),
             changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
             before=None if measured is None else measured.idle(times.before),
@@ -265,7 +271,7 @@ class SourceLedger:
         for refused in self.refused:
             if any(refused.in_window(*window) for window in windows):
                 return refused.reason
-        return "" if self.measured is None else self.measured.pinned_reason(windows)
+        return ""
 
     def _energy(
         self, name: str, results: Mapping[str, WindowResult], windows: Sequence[Window]
@@ -307,7 +313,8 @@ class SourceLedger:
         if why or measured is None or base is None or energy[0] is None:
             return _Work(*(((None, why),) * 3))
         rest_s, rests = _seconds(tail.windows), tail.windows
-        tail_j = measured.joules(rests) - base.watts * rest_s
+        gross_j = math.fsum(measured.edges.between_j(*rest) for rest in rests)
+        tail_j = gross_j - base.watts * rest_s
         idle_w = math.hypot(base.uncertainty_w, self._drift_w() / 2)
         of_tail = measured.uncertainty(tail_j, (), rests, idle_w * rest_s)
         of_work = measured.uncertainty(energy[0] + tail_j, windows, rests, idle_w * rest_s)

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattload.core.power import SourceFacts
+from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
+from wattload.power.energy.edges import Edges
 from wattload.power.energy.integration import Window
-from wattload.power.energy.trace import Times, Values
+from wattload.power.energy.profile import Profile
+from wattload.power.energy.sensor import usual_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +56,20 @@ class Noise:
     """
 
     def __init__(
-        self,
-        time_ns: Times,
-        watts: Values,
-        *,
-        spacing_s: float,
-        window_s: float,
-        phase_s: float,
-        noise_w: float,
-        idle_w: float | None,
+        self, whole: Profile, sensor: SensorRecord, edges: Edges, idle_w: float | None
     ) -> None:
-        """Prepare the sums of all new readings, which are ``spacing_s`` apart."""
+        """Prepare the sums of all readings; ``idle_w`` is idle power, if it is known."""
+        time_ns, watts = whole.end_ns, whole.end_w
+        if sensor.update_s > usual_s(time_ns):
+            is_new = np.diff(watts, prepend=np.nan) != 0
+            time_ns, watts = time_ns[is_new], watts[is_new]
         self._time_ns = time_ns
         change_w = np.diff(watts, prepend=watts[:1])
         self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
         self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
-        self._spacing_s, self._phase_s = spacing_s, phase_s
-        self._missed = max(0.0, 1 - window_s / spacing_s) if spacing_s else 0.0
-        self._noise_w, self._idle_w = noise_w, idle_w
+        self._spacing_s, self._phase_s = edges.spacing_s, edges.phase_s
+        self._missed = max(0.0, 1 - edges.window_s / max(edges.spacing_s, 1e-9))
+        self._noise_w, self._idle_w = sensor.noise_w, idle_w
 
     def variance_j2(self, windows: Iterable[Window], mean_w: float) -> float:
         """Return the variance of the energy of readings in some windows of ``mean_w`` in J^2."""
