@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wattload.core.power import Instant
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import Response, phase_uncertainty_s
-from wattload.power.energy.sensor import usual_s
+from wattload.power.energy.sensor import updates, usual_s
 from wattload.power.energy.trace import Times, Values
 
 STEADY_READS = 4
@@ -32,6 +33,13 @@ SIGMAS = 3.0
 """Differences within so many standard deviations are noise."""
 AGREE_SIGMAS = 2.0
 """Energies by two ways agree within so many standard deviations: within their U."""
+SLOW_TIMES = 2, 3
+"""Settling times after which readings may settle if the response was not calibrated."""
+AGREE_SHARE = 0.3
+"""A rise and a fall that show as late as each other, but for this share, show a slow sensor."""
+RISES_MAX, LATE_SHARE = 16, 0.7
+"""The most edges at which this is looked at; and the share of it that is a standard uncertainty of
+the delay."""
 SLOW_SHARE = 0.25
 """Readings that settle later than a response that was not calibrated are the sensor's or the
 drive's if this delays power by at most this share of its settling time; else they are the drive's.
@@ -102,8 +110,12 @@ class Edges:
         self.spacing_s = max(read_s, self._update_s)
         self.window_s = response.window_s(self._update_s, read_s)
         self.phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
-        if read_s < self._update_s:  # a change is seen up to a read late
-            self.phase_s = math.hypot(self.phase_s, read_s / math.sqrt(12), sensor.jitter_s)
+        if read_s < self._update_s:  # a change is seen up to a read late, or always as late
+            held = Instant(update_period_s=self._update_s)
+            _, variance_s2 = updates(held, self._time_ns, self._watts)
+            late_s2 = read_s**2 / 12
+            seen_s = math.sqrt(late_s2 if variance_s2 is None else min(variance_s2 / 2, late_s2))
+            self.phase_s = math.hypot(self.phase_s, seen_s, sensor.jitter_s)
         if quantum_j is not None:  # no power is missed between two counts
             self.phase_s = 0.0
         # So long before a reading, power does not show in it.
@@ -115,6 +127,10 @@ class Edges:
         self._span_ns = max(self._settle_ns, round(STEADY_READS * self.spacing_s * NS_PER_S))
         self._moments_ns = np.unique(np.array(moments_ns, dtype=np.int64))
         self._known: dict[int, Edge] = {}
+        self._late_s = self._rise_late_s()
+        if self._late_s > response.tau_uncertainty_s:
+            unsure_s = math.hypot(response.tau_uncertainty_s, LATE_SHARE * self._late_s)
+            self.response = replace(response, tau_uncertainty_s=unsure_s)
 
     def at(self, time_ns: int) -> Edge:
         """Return the edge at a moment."""
@@ -154,13 +170,14 @@ class Edges:
             sides = [replace(level, watts=level.edge_w) for level in (before, after)]
             left, right = self._left(time_ns, sides[0]), self._right(time_ns, sides[1])
             return _either(self._kappa(time_ns, *sides), left, right)
-        if before.is_steady and not after.is_steady and not self._is_calibrated:
-            later = self._after(time_ns, 2)
-            if later is not None and later.is_steady and later.watts < before.watts:
-                slow = self._right(time_ns, later, 2)
-                slow_s = abs(slow.energy_j - ways[0].energy_j) / (before.watts - later.watts)
-                if slow_s < SLOW_SHARE * self.response.settle_s:
-                    return _either(_middle(ways[0], slow), ways[0], slow)
+        slow = self._slow(time_ns, before, after)
+        if slow is not None and slow.tau_w < before.watts:
+            late_s = _late_s(ways[0], slow)
+            unlike_s = abs(late_s - self._late_s)
+            if unlike_s < max(AGREE_SHARE * abs(late_s), 2 * self._kappa_phase_s):
+                return replace(slow, jump_w=jump_w)
+            if late_s < SLOW_SHARE * self.response.settle_s:
+                return _either(_middle(ways[0], slow), ways[0], slow)
         middle = self._kappa(time_ns, before, after)
         if len(ways) > 1:
             ways.append(middle)
@@ -173,6 +190,37 @@ class Edges:
             jump_w=jump_w,
             disagreement_j=worst_j,
         )
+
+    def _slow(self, time_ns: int, before: Level, after: Level) -> Edge | None:
+        """Return the edge if readings settle later than a response that was not calibrated."""
+        if self._is_calibrated or after.is_steady or not before.is_steady:
+            return None
+        at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
+        next_ns = (
+            int(self._moments_ns[at]) if at < self._moments_ns.size else int(self._time_ns[-1])
+        )
+        for times in SLOW_TIMES:
+            if next_ns < time_ns + times * self._clean_ns + self._span_ns:
+                return None
+            later = self._after(time_ns, times)
+            if later is not None and later.is_steady:
+                return self._right(time_ns, later, times)
+        return None
+
+    def _rise_late_s(self) -> float:
+        """Return by how much later than ``tau_s`` rises from a steady power show, usually.
+
+        It is 0 if the response was calibrated, or settles as declared. A slow sensor is late; so is
+        a host that begins its work late, at which an edge before it does not need the response.
+        """
+        late_s = []
+        for time_ns in self._moments_ns[:: max(1, self._moments_ns.size // RISES_MAX)].tolist():
+            before, after = self._before(time_ns), self._after(time_ns)
+            if before is not None and after is not None:
+                slow = self._slow(time_ns, before, after)
+                if slow is not None and slow.tau_w > before.watts:
+                    late_s.append(_late_s(self._left(time_ns, before), slow))
+        return float(np.median(late_s)) if late_s else 0.0
 
     def _total_j(self, way: Edge, base_w: float) -> float:
         # Work that begins late or ends early does not show, so the side at less power is safer.
@@ -192,6 +240,7 @@ class Edges:
             self.response.tau_uncertainty_s * (best.tau_w - other.tau_w),
             self.response.kappa_uncertainty_s * (best.kappa_w - other.kappa_w),
             (self.phase_s + self._kappa_phase_s) * jump_w,
+            self._noise_w * math.sqrt(self.spacing_s * (self.response.settle_s + self.spacing_s)),
         )
         return difference_j if difference_j > allowed_j + WORK_LATE_S * jump_w else 0.0
 
@@ -327,3 +376,8 @@ def _either(best: Edge, left: Edge, right: Edge) -> Edge:
     """Return an edge whose uncertainty covers two others, which may both be right."""
     bound_j = abs(left.energy_j - right.energy_j) / 2
     return replace(best, own_j=math.hypot(best.own_j, bound_j / math.sqrt(3)))
+
+
+def _late_s(left: Edge, slow: Edge) -> float:
+    """Return the delay beyond ``tau_s`` by which the power of both sides would agree."""
+    return (slow.energy_j - left.energy_j) / (left.tau_w - slow.tau_w)

@@ -6,11 +6,12 @@ response to a step of power is never inferred from a run: its work may begin and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from wattload.core.power import Boxcar, Counter, Instant, SourceFacts
+from wattload.core.power import Boxcar, Counter, Sensor, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.calibration import PULSE_MIN_S, calibrate
@@ -49,7 +50,9 @@ def sensor_record(
             if found.basis == "calibrated":
                 return found.model_copy(update={"step_w": _step_w(facts, profile.end_w)})
             reason, responds = found.reason or reason, found.responds
-    update_s, jitter_s = updates(facts, profile.end_ns, profile.end_w)
+    update_s, variance_s2 = updates(facts.sensor, profile.end_ns, profile.end_w)
+    # Each change is seen up to a read late, which adds to the spread.
+    jitter_s2 = (variance_s2 or 0.0) - usual_s(profile.end_ns) ** 2 / 6
     # The profile of a counter begins at reads that see a change, which is at most a read late.
     held_s = min(update_s, facts.period_s) if isinstance(facts.sensor, Counter) else update_s
     response = declared_response(facts.sensor, held_s, usual_s(profile.end_ns))
@@ -64,7 +67,7 @@ def sensor_record(
         kappa_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * response.kappa_s,
         settle_s=response.settle_s,
         update_s=update_s,
-        jitter_s=jitter_s,
+        jitter_s=math.sqrt(max(jitter_s2, 0.0)),
         noise_w=noise_w,
         step_w=_step_w(facts, profile.end_w),
         responds=responds,
@@ -74,34 +77,26 @@ def sensor_record(
     )
 
 
-def updates(facts: SourceFacts, time_ns: Times, watts: Values) -> tuple[float, float]:
-    """Return the time between updates in seconds (0: at every read), and its standard deviation.
+def updates(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float | None]:
+    """Return the time between updates in seconds (0: at every read), and its variance as read.
 
-    It is as declared, else the usual time between changes. Where power is flat, readings stay
-    equal for several updates, so the shorter times count.
+    The time is as declared, else the usual one between changes. Where power is flat, readings stay
+    equal for several updates, so the shorter times count. The variance is ``None`` if unknown.
     """
-    sensor = facts.sensor
-    if isinstance(sensor, Counter) or (isinstance(sensor, Instant) and sensor.update_period_s):
-        return sensor.update_period_s, 0.0
-    if isinstance(sensor, Boxcar) and sensor.update_period_s is not None:
-        return sensor.update_period_s, 0.0
+    declared_s = getattr(sensor, "update_period_s", None)
     changed = np.flatnonzero(np.diff(watts)) + 1
-    read_s = usual_s(time_ns)
-    if changed.size < CHANGES_MIN:
-        # Power is flat but for a few steps: does a mean slide over them, or jump to the next one?
-        window_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
-        jump_w = float(np.abs(np.diff(watts)).max(initial=0.0))
-        slides = jump_w * window_s <= SLIDE * read_s * float(np.ptp(watts)) if watts.size else True
-        return (0.0, 0.0) if slides else (window_s, 0.0)
+    is_sliding = isinstance(sensor, Boxcar) and declared_s == 0
+    if isinstance(sensor, Counter) or is_sliding or changed.size < CHANGES_MIN:
+        return declared_s or 0.0, None
     between_s = np.diff(time_ns[changed]) / NS_PER_S
     median_s, short_s = np.quantile(between_s, (0.5, 0.25))
-    if short_s < NEW_READS * read_s:
-        return 0.0, 0.0
-    likely_s = median_s if median_s < 1.5 * short_s else short_s
+    if short_s < NEW_READS * usual_s(time_ns):
+        return declared_s or 0.0, None
+    likely_s = declared_s or (median_s if median_s < 1.5 * short_s else short_s)
     between_s = between_s[(between_s > likely_s / 2) & (between_s < 1.5 * likely_s)]
-    # Each change is seen up to a read late, which adds to the spread.
-    jitter_s2 = float(between_s.var()) - read_s**2 / 6
-    return float(between_s.mean()), float(np.sqrt(max(jitter_s2, 0.0)))
+    if not between_s.size:
+        return declared_s or 0.0, None
+    return declared_s or float(between_s.mean()), float(((between_s - likely_s) ** 2).mean())
 
 
 def _noise_w(profile: Profile, quiet: Sequence[Window], update_s: float) -> float:

@@ -75,6 +75,8 @@ class Noise:
         """Return the variance of the energy of readings in some windows of ``mean_w`` in J^2."""
         count, squares, products, seconds = 0, 0.0, 0.0, 0.0
         for start_ns, end_ns in windows:
+            if end_ns <= start_ns:  # a window that is shorter than the response
+                continue
             seconds += (end_ns - start_ns) / NS_PER_S
             first, last = np.searchsorted(self._time_ns, (start_ns, end_ns), "right").tolist()
             count += last - first
@@ -89,7 +91,7 @@ class Noise:
         read_w2 = min(white_w2, quiet_w2 * scale**2)
         random_w2 = self._missed * white_w2 + (1 - self._missed) * read_w2
         steps_w2 = max(0.0, squares - 2 * count * opposed_w2)
-        return seconds * self._spacing_s * random_w2 + steps_w2 * self._phase_s**2
+        return max(0.0, seconds * self._spacing_s * random_w2 + steps_w2 * self._phase_s**2)
 
 
 def stated_parts(
