@@ -109,7 +109,8 @@ def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> dict[st
             for index, (part, each) in enumerate(zip(parts, known, strict=True))
         ]
         reason = next((why for value, why in values if value is None), "")
-        figures[name] = (None if reason else math.fsum(value for value, _ in values), reason)
+        sums = [value for value, _ in values if value is not None]
+        figures[name] = (math.fsum(sums) if len(sums) == len(values) else None, reason)
     return _figures(figures)
 
 
