@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,81 +10,7 @@ from numpy.typing import NDArray
 
 from tests.power.energy_traces import Floats, ns, trace_of
 from wattload.core.power import Bounds, Channel
-from wattload.core.record.target import PowerStateFacts
 from wattload.power.energy.integration import WindowResult, integrate
-from wattload.power.sources.nvme import state_bounds
-
-
-def descriptor(
-    index: int,
-    max_w: float | None,
-    idle_w: float | None,
-    *,
-    operational: bool = True,
-    entry_s: float | None = None,
-    exit_s: float | None = None,
-) -> PowerStateFacts:
-    values: dict[str, Any] = {
-        "index": index,
-        "max_w": max_w,
-        "operational": operational,
-        "entry_latency_s": entry_s,
-        "exit_latency_s": exit_s,
-        "read_throughput_rank": index,
-        "read_latency_rank": index,
-        "write_throughput_rank": index,
-        "write_latency_rank": index,
-        "idle_w": idle_w,
-        "active_w": None,
-        "active_workload": 0,
-        "power_fail_recovery_s": None,
-        "quiescence_vault_s": None,
-        "power_fail_vault_s": None,
-        "idle_exit_latency_limit_s": None,
-    }
-    missing = {name: "not reported" for name, value in values.items() if value is None}
-    return PowerStateFacts(**values, missing=missing)
-
-
-STATES = (
-    descriptor(0, 25.0, 5.0, entry_s=0.1, exit_s=0.2),
-    descriptor(1, 15.0, 4.0, entry_s=0.3, exit_s=0.1),
-    descriptor(2, 0.05, 0.005, operational=False, entry_s=0.5, exit_s=1.0),
-)
-
-
-def test_an_operational_state_keeps_its_own_maximum() -> None:
-    found = state_bounds(STATES, is_autonomous=True)
-    assert (found.upper_w[0], found.upper_w[1]) == (25.0, 15.0)
-
-
-def test_a_state_without_io_may_have_been_left_for_it() -> None:
-    assert state_bounds(STATES, is_autonomous=False).upper_w[2] == 25.0
-
-
-def test_a_drive_that_sleeps_by_itself_may_have_slept_between_two_reads() -> None:
-    asleep = state_bounds(STATES, is_autonomous=True)
-    awake = state_bounds(STATES, is_autonomous=False)
-    assert (asleep.lower_w[0], awake.lower_w[0]) == (0.005, 5.0)
-
-
-def test_idle_power_that_is_not_reported_is_at_least_nothing() -> None:
-    states = (descriptor(0, 25.0, 5.0), descriptor(1, 15.0, None))
-    assert state_bounds(states, is_autonomous=False).lower_w == {0: 5.0, 1: 0.0}
-    assert state_bounds((descriptor(0, 25.0, None),), is_autonomous=True).lower_w == {}
-
-
-def test_a_maximum_that_is_not_reported_leaves_no_ceiling() -> None:
-    states = (descriptor(0, None, 5.0), descriptor(1, 15.0, 4.0))
-    found = state_bounds(states, is_autonomous=False)
-    assert found.upper_w == {0: None, 1: 15.0}
-    assert found.sensor.highest_w is None
-    assert state_bounds((descriptor(0, None, None),), is_autonomous=False).upper_w == {}
-
-
-def test_the_sensor_knows_the_worst_transition_and_the_extremes() -> None:
-    found = state_bounds(STATES, is_autonomous=False).sensor
-    assert found == Bounds(settle_s=1.0 + 0.5, lowest_w=0.005, highest_w=25.0)
 
 
 def bounds_of(  # noqa: PLR0917 - a window of a trace
@@ -151,12 +76,12 @@ def _walk(rng: np.random.Generator, sensor: Bounds) -> tuple[Floats, NDArray[np.
     return changes_s, states, over_s
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_truth_lies_within_the_bounds_however_states_change(seed: int) -> None:
     """A drive at the very limits of its states, that draws the worse of both while it changes."""
     rng = np.random.default_rng(seed)
-    found = state_bounds(STATES[:2], is_autonomous=False)
-    changes_s, states, over_s = _walk(rng, found.sensor)
+    sensor = Bounds(settle_s=0.5, lowest_w=4.0, highest_w=25.0)
+    changes_s, states, over_s = _walk(rng, sensor)
     reads_s = np.sort(rng.uniform(-10, 70, 800)).round(6)
     seen = states[np.searchsorted(changes_s, reads_s, "right") - 1]
     fine_s = np.arange(0, 60, 1e-4) + 5e-5
@@ -174,6 +99,6 @@ def test_the_truth_lies_within_the_bounds_however_states_change(seed: int) -> No
     ):
         pick = np.maximum if sign > 0 else np.minimum
         watts = np.array([limit[int(state)] for state in seen])
-        result = bounds_of(reads_s, watts, channel, found.sensor, 0, 60)
+        result = bounds_of(reads_s, watts, channel, sensor, 0, 60)
         assert result.energy_j is not None
         assert sign * (result.energy_j - truth_j(limit, pick)) >= -1e-2
