@@ -60,6 +60,12 @@ _TABLE_ROWS = 24
 _HEADROOM = 1.12
 _CUT = 1.8
 """Extremes beyond this many times the highest mean are cut off, so that means can be seen."""
+_QUIET_WORDS = {"rest": "rest", "idle": "idle", "idle_after": "idle"}
+"""The phases without work in which drives are measured, as a chart of power names them."""
+_IDLE_SHARE = 0.2
+"""The most of an idle time that is drawn, as a share of the timed part."""
+_QUIET_LABEL = 0.05
+"""The least share of the width that has room for the name of a quiet time."""
 _DECLARED = "Watts declared by a data sheet or the user, not measured"
 Array = NDArray[np.float64]
 
@@ -83,6 +89,25 @@ class Track:
         """The end of its last timed phase, from its start."""
         ends = [phase.intervals_s[-1][1] for phase in self.phases]
         return max(ends, default=self.timeline.end_s) - self.zero_s
+
+    @property
+    def quiet(self) -> list[tuple[float, float, str]]:
+        """Its rest and idle times on the axis, in order, with their names; of long ones a part.
+
+        Of an idle time before the timed part it is the end, of one after it the beginning.
+        """
+        most_s = max(_IDLE_SHARE * self.end_s, min(2.0, self.end_s))
+        found = []
+        for strip in self.timeline.strips:
+            name = _QUIET_WORDS.get(strip.name, "")
+            start_s, end_s = strip.start_s - self.zero_s, strip.end_s - self.zero_s
+            if name == "idle":
+                is_before = end_s <= 0
+                start_s = max(start_s, end_s - most_s) if is_before else start_s
+                end_s = end_s if is_before else min(end_s, start_s + most_s)
+            if name:
+                found.append((start_s, end_s, name))
+        return sorted(found)
 
     @property
     def summary(self) -> str:
@@ -330,7 +355,9 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     ]
     what = "Bounds of the drive's power"
     if not any(track.timeline.bands for track in tracks):
-        what = "Drive power"
+        what = "Drive power, in phases and in the rest and idle times beside them"
+        if not any(track.quiet for track in tracks):
+            what = "Drive power"
     if periods_s:
         what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
     parts = [f"{what}: {'; '.join(known)}. Strips are timed phases."]
@@ -361,13 +388,14 @@ def _chart(
     tops += [float(np.nanmax(band.upper)) for band in bands if np.isfinite(band.upper).any()]
     largest = max(tops, default=0.0) or 1.0
     scale = scale_for(unit, largest)
-    frame = _frame(tracks, scale.shown(largest), scale.unit)
+    quiet = [span for track in tracks for span in track.quiet] if unit is Unit.WATTS else []
+    frame = _frame(tracks, scale.shown(largest), scale.unit, quiet)
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
     has_bands = bin_s is None and end_s >= _BANDED_MIN * width_s
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
-        inside = _inside(edges, 0.0, frame.x.high)
+        inside = _inside(edges, frame.x.low, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
         if has_bands:
             lowest, highest = low[inside] / scale.factor, high[inside] / scale.factor
@@ -399,7 +427,7 @@ def _inside(edges: Array, start_s: float, end_s: float) -> slice:
 
 
 def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
-    times = np.clip(band.time_s - track.zero_s, 0.0, frame.x.high)
+    times = np.clip(band.time_s - track.zero_s, frame.x.low, frame.x.high)
     if times.size < 2:  # noqa: PLR2004 - no width
         return
     lower = band.lower if band.lower is not None else np.zeros_like(band.upper)
@@ -452,22 +480,32 @@ def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array
     return edges, mean, low, high
 
 
-def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
+def _frame(
+    tracks: Sequence[Track],
+    largest: float,
+    unit: str,
+    quiet: Sequence[tuple[float, float, str]] = (),
+) -> Frame:
     """Return the axes of tracks, with their timed phases as lanes and shades.
 
+    ``quiet`` are the rests and idle times that the axis has to show. Those of a single run are
+    shaded and named.
     More than ``_WORDED_MAX`` have letters beside their strips, which no words are under.
     """
     end_s = max(track.end_s for track in tracks)
     margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
     last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
     high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
-    x = Axis(low=0, high=high_s, unit="s")
+    low_s = min([0.0, *(start_s for start_s, _, _ in quiet)])
+    high_s = max([high_s, *(end for _, end, _ in quiet)])
+    x = Axis(low=low_s, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
     initials = _initials(tracks)
     strip = _LETTERED_STRIP if initials else _STRIP
     is_worded = len(tracks) <= _WORDED_MAX
     lane = _LANE - _STRIP + strip if is_worded else _BARE_LANE
     frame = Frame(x, y, height=_RATE_HEIGHT, head=lane * len(tracks) + _LANE_GAP)
+    _shade_quiet(frame, quiet if len(tracks) == 1 else [])
     if not is_worded:
         for index, track in enumerate(tracks):
             _draw_strip(frame, track, index * lane, _BARE_STRIP, initials)
@@ -486,6 +524,18 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
         _mark_phases(frame, track, is_alone=not letter)
         _draw_labels(frame, track, letter, top + 15 + strip, own if has_room else [])
     return frame
+
+
+def _shade_quiet(frame: Frame, quiet: Sequence[tuple[float, float, str]]) -> None:
+    """Shade rests and idle times in the area, and name those that have room."""
+    for start_s, end_s, name in quiet:
+        frame.shade(start_s, end_s, "device", 0.16 if name == "rest" else 0.08)
+        left, right = frame.x.share(start_s), frame.x.share(end_s)
+        if right - left >= _QUIET_LABEL:
+            at = share_of((left + right) / 2)
+            frame.over(
+                text(at, frame.top + frame.height - 6, name, anchor="middle", more=' class="fixed"')
+            )
 
 
 def _initials(tracks: Sequence[Track]) -> dict[str, str]:

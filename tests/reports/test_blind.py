@@ -27,8 +27,8 @@ REPORTS = sorted((ROOT / "reports").rglob("*.py"))
 ENGLISH = frozenset({"direct", "null", "data", "native", "arrow", "bounce", "checkpoint"})
 """Names that are words of the language too, and of other things of a report."""
 
-OF_EVERY_RECORD = frozenset({"read_bytes", "written_bytes"})
-"""Figures that are called as the fields of a phase are."""
+OF_EVERY_RECORD = frozenset({"read_bytes", "written_bytes", "rest_s"})
+"""Figures that are called as fields of every record are."""
 
 
 @cache
