@@ -18,9 +18,8 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
+    every_energy,
     is_simulated,
-    phase_energies,
-    whole_energy,
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
@@ -647,21 +646,23 @@ def _measurand(point: ShownPoint) -> str:
     if point.energy is None or not any(map(bool, point.energy.spreads.values())):
         return ""
     records = [run.record for run in point.compared.runs]
+    energies = [
+        energy
+        for record in records
+        for energy in every_energy(record)
+        if energy.phase == point.energy_phase
+    ]
     if point.is_for_work:
         rests = dict.fromkeys(f"{record.power.rest_s:g}" for record in records)
+        is_at_least = any(energy.is_at_least for energy in energies)
+        at_least = "; it is at least this, as a drive was then still above idle power"
         return (
             "for the work: in the timed window, plus the tail above idle power within "
-            f"{listed([*rests], 'or')}{UNIT_SPACE}s after it"
+            f"{listed([*rests], 'or')}{UNIT_SPACE}s after it{at_least if is_at_least else ''}"
         )
     if why := different_watches(point.compared):
         return f"in the timed window only: {why.partition(', so')[0]}"
-    reasons = (
-        energy.no_tail
-        for record in records
-        for energy in (*phase_energies(record), *filter(None, [whole_energy(record)]))
-        if energy.phase == point.energy_phase
-    )
-    why = next(filter(None, reasons), "no rest followed it")
+    why = next(filter(None, (energy.no_tail for energy in energies)), "no rest followed it")
     return f"in the timed window only: {why}"
 
 
