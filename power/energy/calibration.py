@@ -27,6 +27,8 @@ from wattload.power.energy.trace import Trace, TraceKey
 
 PULSE_COUNT = 8
 PULSE_MIN_S = 2.0
+PULSE_LONG_S = 2.9
+"""The longest pulses that fit in a minute: for a mean of 1 s that may be updated as seldom."""
 LONGEST_S = 60.0
 """A calibration that would take longer is not made: the sensor is too slow."""
 
@@ -80,14 +82,16 @@ class Curve:
         return float(self.share[-count:].mean() - self.share[-2 * count : -count].mean())
 
 
-def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
-    """Return pulses and train for a sensor; ``None`` if they take more than a minute.
+def pulse_times(
+    window_s: float, update_s: float, least_s: float = PULSE_MIN_S
+) -> tuple[Times, Times] | None:
+    """Return pulses of at least ``least_s`` and a train; ``None`` if they take more than a minute.
 
     Times are in seconds from the start of a calibration, which begins and ends with a pause. Each
     pulse and each pause is as long as the response at least twice, and the golden ratio of
     ``update_s`` (> 0) beyond a multiple of it: edges meet the update clock at many phases.
     """
-    base_s = max(PULSE_MIN_S, 2 * (window_s + update_s))
+    base_s = max(least_s, 2 * (window_s + update_s))
     length_s = min(
         update_s * (max(0, math.ceil(base_s / update_s - part)) + part) for part in _GOLDEN
     )

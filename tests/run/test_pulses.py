@@ -101,6 +101,17 @@ def test_default_idle_time_suffices_for_usual_meters(files: list[Path]) -> None:
         assert isinstance(plan, PulsePlan), plan
 
 
+def test_pulses_are_longer_for_a_mean_whose_update_is_unknown(files: list[Path]) -> None:
+    mean = METER.model_copy(update={"sensor": Boxcar(window_s=1.0)})
+    lengths_s = []
+    for idle_s in (60.0, 90.0, math.inf):
+        plan = plan_pulses([mean], files, idle_s=idle_s)
+        assert isinstance(plan, PulsePlan)
+        lengths_s.append(plan.pulses[0][1] - plan.pulses[0][0])
+    assert lengths_s[0] == pytest.approx(2.2, abs=0.1)
+    assert lengths_s[1:] == pytest.approx([2.9, 2.9], abs=0.1)
+
+
 def samples_of(load: KnownLoad, device: str = "SERIAL1") -> Iterator[Sample]:
     """Yield readings from before a load until after it: about 5 W, and 9 W in the pulses."""
     for time_ns in range(load.origin_ns - NS_PER_S, load.end_ns + NS_PER_S, NS_PER_S // 10):

@@ -24,7 +24,13 @@ from wattload.core.sysfs import text_or_empty
 from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.engine.engine import IOEngine
-from wattload.power.energy.calibration import LONGEST_S, Times, pulse_times
+from wattload.power.energy.calibration import (
+    LONGEST_S,
+    PULSE_LONG_S,
+    PULSE_MIN_S,
+    Times,
+    pulse_times,
+)
 from wattload.power.sampler.protocol import OpenReply
 
 BLOCK_BYTES = 128 * KIB
@@ -85,27 +91,34 @@ def plan_pulses(
     if not fast:
         slowest = ", ".join(dict.fromkeys(facts.name for facts in live))
         return f"{slowest} is too slow: its pulses would take longer than {LONGEST_S:.0f} s"
-    speeds = [_speed(facts) for facts in fast]
-    window_s, update_s = (max(each) for each in zip(*speeds, strict=True))
-    times = pulse_times(window_s, update_s)
-    if times is None:  # one has the longest window, another the longest time between updates
-        times = max(filter(None, (pulse_times(*each) for each in speeds)))
-    plan = PulsePlan(
-        sources=tuple(fast), pulses=times[0], train=times[1], settle_s=window_s + update_s + LAG_S
-    )
-    if idle_s < plan.seconds + IDLE_LEFT_S:
-        return (
-            f"power.idle_s is {idle_s:g} s, and a calibration needs "
-            f"{math.ceil(plan.seconds + IDLE_LEFT_S)} s"
-        )
-    return plan
+    window_s, update_s = (max(each) for each in zip(*map(_speed, fast), strict=True))
+    if pulse_times(window_s, update_s) is None:  # one has the longest window, another the update
+        fast = fast[:1]
+        window_s, update_s = _speed(fast[0])
+    is_unknown = any(isinstance(facts.sensor, Boxcar) and not _update_s(facts) for facts in fast)
+    needed_s = 0.0
+    for least_s in (PULSE_LONG_S, PULSE_MIN_S) if is_unknown else (PULSE_MIN_S,):
+        if (times := pulse_times(window_s, update_s, least_s)) is not None:
+            plan = PulsePlan(
+                sources=tuple(fast),
+                pulses=times[0],
+                train=times[1],
+                settle_s=window_s + update_s + LAG_S,
+            )
+            needed_s = plan.seconds + IDLE_LEFT_S
+            if idle_s >= needed_s:
+                return plan
+    return f"power.idle_s is {idle_s:g} s, and a calibration needs {math.ceil(needed_s)} s"
 
 
 def _speed(facts: SourceFacts) -> tuple[float, float]:
     """Return the window of a source's mean and the time between its updates in seconds."""
     window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
-    update_s = getattr(facts.sensor, "update_period_s", None) or 0.0
-    return window_s, max(update_s, facts.period_s)
+    return window_s, max(_update_s(facts), facts.period_s)
+
+
+def _update_s(facts: SourceFacts) -> float:
+    return getattr(facts.sensor, "update_period_s", None) or 0.0
 
 
 def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:

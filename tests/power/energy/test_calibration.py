@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from wattload.core.power import Boxcar, Counter, Evidence, Instant, Scope, Sensor, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
-from wattload.power.energy.calibration import PULSE_COUNT, calibrate, pulse_times, response_curve
+from wattload.power.energy.calibration import (
+    PULSE_COUNT,
+    PULSE_LONG_S,
+    PULSE_MIN_S,
+    calibrate,
+    pulse_times,
+    response_curve,
+)
 
 DATA = Path(__file__).parent / "data"
 IDLE_W, LOAD_W = 4.0, 9.0
@@ -82,13 +89,14 @@ def recorded(
     noise_w: float = NOISE_W,
     pulse_count: int = PULSE_COUNT,
     clock_s: tuple[float, float] = (FINE_S, 0.0),
+    least_s: float = PULSE_MIN_S,
 ) -> CalibrationRecord:
     """Return a calibration of a meter, which makes its readings of the power at each ms.
 
     ``clock_s`` is the time between its updates and their phase: the noise of one is held.
     """
     rng = np.random.default_rng(seed)
-    times = pulse_times(window_s, update_s)
+    times = pulse_times(window_s, update_s, least_s)
     assert times is not None
     pulses, train = times[0][:pulse_count], times[1]
     end_s = train[-1][1] + 4.0
@@ -192,6 +200,22 @@ def test_update_clock_and_noise_are_found() -> None:
     assert found.noise_w == pytest.approx(NOISE_W, rel=0.3)
     assert found.tau_s == pytest.approx(0.5, abs=found.tau_uncertainty_s)
     assert found.declared_tau_s == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("phase_s", [0.1, 0.4, 0.9])
+def test_long_pulses_suit_a_mean_of_one_second_on_a_clock_of_its_own(phase_s: float) -> None:
+    record = recorded(
+        lambda power: held(mean(power, 1.0), 1.0, phase_s),
+        seed=1,
+        window_s=1.0,
+        clock_s=(1.0, phase_s),
+        least_s=PULSE_LONG_S,
+    )
+    found = calibrate(record, facts_of(Boxcar(window_s=1.0)))
+    assert found.basis == "calibrated", found.reason
+    assert found.update_s == pytest.approx(1.0, rel=0.01)
+    assert found.tau_s == pytest.approx(1.0, abs=found.tau_uncertainty_s)
+    assert found.declared_tau_s == pytest.approx(1.0, rel=0.01)
 
 
 def test_held_counter_is_exact_when_it_changes() -> None:
