@@ -32,9 +32,6 @@ AT_END_S = 2.0
 """Power at the end of a rest is the mean over this time, or over the response if that is longer."""
 IDLE_COVERAGE = 0.5
 """Readings must cover this share of an idle time: its power hardly changes."""
-ALIASING_SIGMAS, ALIASING_SHARE = 3.0, 0.02
-"""A train of pulses whose mean is off by more than both shows a meter that aliases or is not
-linear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +189,7 @@ class MeasuredPower:
     @property
     def is_aliasing(self) -> bool:
         """Whether the train of pulses of its calibration showed that it aliases."""
-        sensor = self.sensor
-        if sensor.train_share is None:
-            return False
-        unsure = ALIASING_SIGMAS / COVERAGE_FACTOR * (sensor.train_share_uncertainty or 0.0)
-        return abs(sensor.train_share) > max(unsure, ALIASING_SHARE)
+        return self.sensor is not None and self.sensor.is_aliasing
 
     def _edges_j(self, windows: Iterable[Window]) -> float:
         """Return the standard uncertainty by the edges.
