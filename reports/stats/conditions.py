@@ -71,6 +71,8 @@ _CONSTANT_IN_ARM = (
     "firmware",
     "power state",
     "data set",
+    "rest",
+    "meter",
 )
 """Conditions that should be constant within an arm: otherwise its runs are not repeats."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from tests.records import of_windows
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import run
+from wattload.core.record.energy import SensorRecord
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
@@ -204,7 +205,7 @@ def test_only_valid_figures_of_weak_evidence_bar_energy() -> None:
     own: dict[str, Any] = {"virtual": False, "serial": "S"}
     weak = made("A", 30, 3.0, power="declared", checks=(FAILED,), **own)
     a, b = arm("A", 3.0, power="measured", **own), arm("B", 3.0, power="measured", **own)
-    reason = rows([*a, weak, *b])["energy, write"].reason
+    reason = rows([*a, weak, *b])["energy in the window, write"].reason
     assert not reason.startswith("ranks nothing")
 
 
@@ -257,3 +258,25 @@ def test_energy_for_the_work_is_compared_between_equal_rests_alone() -> None:
         "only"
     )
     assert watches(*a, *arm("B", 3.0, 2)) == "", "a run without power has no energy to compare"
+
+
+def test_energy_for_the_work_is_compared_between_meters_of_one_kind_alone() -> None:
+    def by(label: str, basis: Literal["calibrated", "declared"]) -> list[Run]:
+        sources = measured(label, count=1)[0].record.power.sources
+        sensor = SensorRecord(
+            basis=basis,
+            tau_s=0.5,
+            tau_uncertainty_s=0.1,
+            kappa_s=0.1,
+            kappa_uncertainty_s=0.1,
+            settle_s=1.0,
+            update_s=0.1,
+            noise_w=0.1,
+        )
+        found = tuple(each.model_copy(update={"sensor": sensor}) for each in sources)
+        return measured(label, sources=found)
+
+    assert watches(*by("A", "declared"), *by("B", "declared")) == ""
+    assert watches(*by("A", "calibrated"), *by("B", "declared")) == (
+        "the meters are calibrated and declared, so energy is compared in the window only"
+    )
