@@ -178,18 +178,13 @@ class MeasuredPower:
         }
         if idle_j:
             parts_j["idle"] = COVERAGE_FACTOR * idle_j
-        if self.is_aliasing:
+        if self.sensor.is_aliasing:
             parts_j["aliasing"] = range_w * seconds
         return total(parts_j, reason)
 
     def _covered_s(self, window: Window) -> float:
         covered_s = self.profile.cumulative(np.array(window))[1]
         return float(covered_s[1] - covered_s[0])
-
-    @property
-    def is_aliasing(self) -> bool:
-        """Whether the train of pulses of its calibration showed that it aliases."""
-        return self.sensor is not None and self.sensor.is_aliasing
 
     def _edges_j(self, windows: Iterable[Window]) -> float:
         """Return the standard uncertainty by the edges.

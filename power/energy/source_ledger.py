@@ -363,7 +363,7 @@ class SourceLedger:
                 edges_j > 0
             ),
             f"{name} failed its calibration: its mean of a fast load is wrong": (
-                measured.is_aliasing
+                measured.sensor.is_aliasing
             ),
             f"no reading covers {missed_s:.2g} s of it": missed_s > HOLE_S,
             "idle power after the job was not measured, so that before it is subtracted": (
