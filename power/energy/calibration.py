@@ -23,7 +23,7 @@ from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.profile import Profile, profile_of
 from wattload.power.energy.response import declared_response
-from wattload.power.energy.trace import Trace, TraceKey
+from wattload.power.energy.trace import MOST_J, Trace, TraceKey
 
 PULSE_COUNT = 8
 PULSE_MIN_S = 2.0
@@ -51,6 +51,8 @@ _SETTLED_SHARE = 0.75
 _NEW_READS = 1.5
 """Readings that change after fewer reads than this are new at every read."""
 _RESPONSE_SIGMA = 5.0
+_LEAST_JUMP = 0.5
+"""Each step of power is at least this share of their mean: the load is the same in all pulses."""
 _CHANGES_MIN = 8
 
 Floats = NDArray[np.float64]
@@ -173,6 +175,9 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
         return declared.model_copy(update={**observed, "reason": reason, "responds": responds})
 
     observed["responds"] = True
+    if min(step.jump_w for step in rough.steps) < _LEAST_JUMP * rough.jump_w:
+        reason = "not calibrated: the pulses differ in power"
+        return declared.model_copy(update={**observed, "reason": reason})
     curves = [_curve(readings, rough.steps_of(is_rise=up)) for up in (True, False)]
     limits = [
         max(_SETTLED, _SETTLED_SIGMA * curve.noise, min(3 * curve.unsteady, _UNSTEADY_MOST))
@@ -260,7 +265,7 @@ class _Readings:
         values = np.array([np.nan if each is None else each for each in record.values], np.float64)
         time_ns, first = np.unique(np.array(record.time_ns, np.int64), return_index=True)
         value = values[first]
-        value[~np.isfinite(value)] = np.nan
+        value[~(np.abs(value) <= MOST_J)] = np.nan
         trace = Trace.from_columns(
             TraceKey(facts.name, facts.device, facts.figure_channel),
             time_ns,
@@ -300,10 +305,9 @@ class _Readings:
         regular_s = between_s[np.abs(between_s - usual_s) < usual_s / 2]
         if 2 * regular_s.size < between_s.size:
             return None, 0.0
-        seen_s2 = (
-            float(regular_s.var()) - self.period_s**2 / 6
-        )  # a change is seen up to a read late
-        return float(regular_s.mean()), math.sqrt(max(seen_s2, 0.0))
+        # A change is seen up to a read late.
+        jitter_s2 = float(regular_s.var()) - self.period_s**2 / 6
+        return float(regular_s.mean()), math.sqrt(max(jitter_s2, 0.0))
 
     def step_w(self) -> float:
         """Return the least difference of two successive readings that differ, 0 without any."""
@@ -406,7 +410,9 @@ class _Pulses:
             ]
             for edge in edges
         ]
-        deviations_w = np.concatenate([each - each.mean() for each in plateaus if each.size > 1])
+        deviations_w = np.concatenate(
+            [np.empty(0), *(each - each.mean() for each in plateaus if each.size)]
+        )
         noise_w = float(deviations_w.std()) if deviations_w.size else 0.0
         unsure_w = max(
             noise_w / math.sqrt(max(1, deviations_w.size)),

@@ -311,6 +311,22 @@ def test_odd_readings_leave_the_sensor_as_declared(
     assert response_curve(odd, facts_of(sensor)) is None
 
 
+def test_load_that_fails_at_times_does_not_calibrate() -> None:
+    def failing(power_w: Floats) -> Floats:
+        shown = power_w.copy()
+        shown[: shown.size // 4] = IDLE_W
+        return shown
+
+    found = calibrate(recorded(failing, seed=1), facts_of(Instant()))
+    assert found.basis == "declared"
+    assert "differ in power" in found.reason
+
+
+def test_counter_with_a_change_or_two_in_each_pulse_makes_no_error() -> None:
+    record = recorded(lambda power: held(np.cumsum(power) * FINE_S, 1.9, 0.3), seed=1, noise_w=0)
+    assert calibrate(record, facts_of(Counter(quantum_j=1.0))).basis == "declared"
+
+
 def test_calibration_without_pulses_leaves_the_sensor_as_declared() -> None:
     record = recorded(lambda power: power, seed=1)
     idle = record.model_copy(update={"pulses": (), "train": ()})
