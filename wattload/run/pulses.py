@@ -95,7 +95,9 @@ def plan_pulses(
     if pulse_times(window_s, update_s) is None:  # one has the longest window, another the update
         fast = fast[:1]
         window_s, update_s = _speed(fast[0])
-    is_unknown = any(isinstance(facts.sensor, Boxcar) and not _update_s(facts) for facts in fast)
+    is_unknown = any(
+        isinstance(facts.sensor, Boxcar) and facts.sensor.update_period_s is None for facts in fast
+    )
     needed_s = 0.0
     for least_s in (PULSE_LONG_S, PULSE_MIN_S) if is_unknown else (PULSE_MIN_S,):
         if (times := pulse_times(window_s, update_s, least_s)) is not None:
@@ -114,11 +116,7 @@ def plan_pulses(
 def _speed(facts: SourceFacts) -> tuple[float, float]:
     """Return the window of a source's mean and the time between its updates in seconds."""
     window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
-    return window_s, max(_update_s(facts), facts.period_s)
-
-
-def _update_s(facts: SourceFacts) -> float:
-    return getattr(facts.sensor, "update_period_s", None) or 0.0
+    return window_s, max(getattr(facts.sensor, "update_period_s", None) or 0.0, facts.period_s)
 
 
 def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
