@@ -355,7 +355,7 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     ]
     what = "Bounds of the drive's power"
     if not any(track.timeline.bands for track in tracks):
-        what = "Drive power, in phases and in the rest and idle times beside them"
+        what = "Drive power, in phases, the rest and idle times"
         if not any(track.quiet for track in tracks):
             what = "Drive power"
     if periods_s:
@@ -505,7 +505,12 @@ def _frame(
     is_worded = len(tracks) <= _WORDED_MAX
     lane = _LANE - _STRIP + strip if is_worded else _BARE_LANE
     frame = Frame(x, y, height=_RATE_HEIGHT, head=lane * len(tracks) + _LANE_GAP)
-    _shade_quiet(frame, quiet if len(tracks) == 1 else [])
+    if len(tracks) == 1:
+        _shade_quiet(frame, quiet)
+    elif quiet:
+        for index, track in enumerate(tracks):
+            height = strip if is_worded else _BARE_STRIP
+            _draw_rests(frame, track, index * lane, height)
     if not is_worded:
         for index, track in enumerate(tracks):
             _draw_strip(frame, track, index * lane, _BARE_STRIP, initials)
@@ -536,6 +541,21 @@ def _shade_quiet(frame: Frame, quiet: Sequence[tuple[float, float, str]]) -> Non
             frame.over(
                 text(at, frame.top + frame.height - 6, name, anchor="middle", more=' class="fixed"')
             )
+
+
+def _draw_rests(frame: Frame, track: Track, top: float, height: float) -> None:
+    """Draw the rests of one of several runs in its lane, as grey strips."""
+    for start_s, end_s, name in track.quiet:
+        left, right = frame.x.share(start_s), frame.x.share(end_s)
+        if name != "rest":
+            continue
+        frame.over(
+            f'<rect class="fixed" x="{share_of(left)}" y="{top + 3:g}" '
+            f'width="{share_of(right - left)}" height="{height:g}" fill="{light("untimed")}"/>'
+        )
+        if right - left >= _QUIET_LABEL:
+            at, look = share_of((left + right) / 2), ' class="fixed wide" font-size="10"'
+            frame.over(text(at, top + height + 12, name, anchor="middle", more=look))
 
 
 def _initials(tracks: Sequence[Track]) -> dict[str, str]:
