@@ -7,15 +7,14 @@ are drawn at random, from its calibration to the run.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tests.power.energy_facts import activity_of, window
-from tests.power.energy_traces import T0_NS, Floats, ns
+from tests.power.energy_traces import T0_NS, Floats, ns, trace_of
 from wattload.core.power import (
     Accuracy,
     Boxcar,
@@ -32,9 +31,8 @@ from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.calibration import pulse_times
 from wattload.power.energy.ledger import EnergyLedger
-from wattload.power.energy.trace import Trace, TraceKey
 
-GRID_S = 0.001
+GRID_S, MS = 0.001, NS_PER_S // 1000
 BEFORE_S, REST_S, AFTER_S = 60.0, 30.0, 10.0
 IDLE_W, WORK_W = 5.0, 14.0
 READ_S = 0.1
@@ -89,7 +87,7 @@ class Power:
         answer = np.exp(-np.arange(self.watts.size) * GRID_S / constant_s)
         spectrum = np.fft.rfft(answer / answer.sum(), length)
         changes_w = np.fft.irfft(np.fft.rfft(self.watts - self.watts[0], length) * spectrum, length)
-        return dataclasses.replace(self, watts=self.watts[0] + changes_w[: self.watts.size])
+        return replace(self, watts=self.watts[0] + changes_w[: self.watts.size])
 
     def followed(self, rise_s: float, fall_s: float) -> Power:
         """Return what a detector shows that rises and falls with other time constants."""
@@ -98,7 +96,7 @@ class Power:
             constant_s = rise_s if watts > now_w else fall_s
             now_w += (watts - now_w) * (1 - math.exp(-stride * GRID_S / constant_s))
             found.append(now_w)
-        return dataclasses.replace(self, watts=np.repeat(found, stride)[: self.watts.size])
+        return replace(self, watts=np.repeat(found, stride)[: self.watts.size])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +273,7 @@ def rearming(least_s: float, most_s: float) -> Reader:
 
 
 def two_clocks(period_s: float) -> Reader:
-    """A mean since the last tick of one clock, published by the ticks of another."""
+    """A mean since the last tick of a 1 s clock, published by the ticks of a faster one."""
 
     def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
         made_s = steps(1.0, power.start_s, power.end_s, rng)
@@ -320,37 +318,31 @@ def fast_attack(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floa
     return noise(power.followed(0.1, 1.5).at(reads_s), rng)
 
 
-def with_gaps(inner: Reader, count: int, longest_s: float) -> Reader:
-    """Fail in some gaps of the run, not in the calibration."""
-
+def with_gap(gap_s: float, inner: Reader) -> Reader:
     def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
-        values = inner(power, reads_s, rng)
-        for at_s in rng.uniform(2, 8, count):
-            length_s = rng.uniform(0.3, 1.0) * longest_s
-            values[(reads_s > at_s) & (reads_s < at_s + length_s)] = np.nan
-        return values
+        values, since_s = inner(power, reads_s, rng), reads_s - rng.uniform(1, 5)
+        return np.where((since_s > 0) & (since_s < gap_s), np.nan, values)
 
     return read
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """A sensor as it is and as it is declared, under a load.
 
     ``sensor`` draws its properties, ``jitter_s`` is the standard deviation of the times of reads,
-    and ``gaps`` are the number of those without a reading and their greatest length.
+    and ``gap_s`` is the length of a time in the run without a successful read.
     """
 
     name: str
     sensor: Callable[[np.random.Generator], Reader]
-    declared: Sensor = dataclasses.field(default_factory=lambda: Boxcar(window_s=1.0))
+    declared: Sensor
     load: Load = steady
     jitter_s: float = 0.001
     accuracy: Accuracy = EXACT
     range_w: float | None = None
-    gaps: tuple[int, float] = (0, 0.0)
+    gap_s: float = 0.0
     is_recorded: bool = False
-    calibrates: bool = True
 
     @property
     def is_counter(self) -> bool:
@@ -404,13 +396,14 @@ def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> Calibra
     times = pulse_times(window_s, getattr(kind.declared, "update_period_s", None) or READ_S)
     if times is None:
         return None
-    pulses, train = (
-        tuple((round(start_s, 3), round(end_s, 3)) for start_s, end_s in each) for each in times
-    )
-    power = Power.idle(-5.0, train[-1][1] + 5.0)
+    power = Power.idle(-5.0, times[1][-1][1] + 5.0)
     high_w = float(_levels(rng, 1)[0])
-    for span in (*pulses, *train):
-        power.part(*span)[:] = high_w
+    for start_s, end_s in (*times[0], *times[1]):
+        power.part(start_s, end_s)[:] = high_w
+    pulses, train = (
+        tuple((round(start_s / GRID_S) * MS, round(end_s / GRID_S) * MS) for start_s, end_s in each)
+        for each in times
+    )
     reads_s, values = kind.read(reader, power, rng)
     return CalibrationRecord(
         host="host1",
@@ -420,36 +413,17 @@ def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> Calibra
         run_id="",
         key={},
         origin_ns=T0_NS - 3600 * NS_PER_S,
-        pulses=_whole(pulses),
-        train=_whole(train),
+        pulses=pulses,
+        train=train,
         time_ns=tuple(np.rint(reads_s * NS_PER_S).astype(np.int64).tolist()),
         values=tuple(None if math.isnan(value) else value for value in values.tolist()),
     )
-
-
-def _whole(spans: Spans) -> tuple[tuple[int, int], ...]:
-    return tuple((round(a * NS_PER_S), round(b * NS_PER_S)) for a, b in spans)
 
 
 def phase_window(name: str, spans: Spans) -> PhaseWindow:
     whole = window(name, spans[0][0], spans[-1][1])
     each = tuple((ns(start_s), ns(end_s)) for start_s, end_s in spans)
     return whole.model_copy(update={"intervals": each})
-
-
-def trace_of(kind: Kind, reads_s: Floats, values: Floats) -> dict[TraceKey, Trace]:
-    channel = Channel.ENERGY_J if kind.is_counter else Channel.POWER_W
-    key = TraceKey("meter", "SERIAL1", channel)
-    time_ns = T0_NS + np.rint(reads_s * NS_PER_S).astype(np.int64)
-    return {
-        key: Trace(
-            key=key,
-            time_ns=time_ns,
-            spread_ns=np.zeros_like(time_ns),
-            value=values,
-            evidence_rank=np.zeros(time_ns.size, dtype=np.int8),
-        )
-    }
 
 
 def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool = True) -> Outcome:
@@ -459,17 +433,21 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
     """
     rng = np.random.default_rng(seed)
     reader, work = kind.sensor(rng), kind.load(rng)
-    made = calibration(kind, reader, rng) if is_calibrated and kind.calibrates else None
+    made = calibration(kind, reader, rng) if is_calibrated and not kind.is_recorded else None
     phases = [phase_window(name, spans) for name, spans in work.phases.items()]
     others = []
     if not has_rest:
         start_s, end_s = work.rests[-1]
         work.power.part(start_s, end_s)[:] = WORK_W + rng.uniform(-8, 8)
         others = [window("verify", start_s, end_s, timed=False)]
-    if kind.gaps[0]:
-        reader = with_gaps(reader, *kind.gaps)
+    if kind.gap_s:
+        reader = with_gap(kind.gap_s, reader)
+    trace = trace_of(
+        *kind.read(reader, work.power, rng),
+        channel=Channel.ENERGY_J if kind.is_counter else Channel.POWER_W,
+    )
     ledger = EnergyLedger(
-        trace_of(kind, *kind.read(reader, work.power, rng)),
+        {trace.key: trace},
         [kind.facts],
         host="host1",
         activity=activity_of(*phases, *others),
@@ -486,127 +464,99 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
     )
 
 
-def _always(reader: Reader) -> Callable[[np.random.Generator], Reader]:
-    return lambda _: reader
-
-
 ON_CLOCK = Boxcar(window_s=1.0, update_period_s=1.0)
-MILLIJOULE = Counter(quantum_j=0.001)
-COARSE = Counter(quantum_j=0.1)
+SLIDING = Boxcar(window_s=1.0, update_period_s=0.0)
+WRAPPING = Counter(quantum_j=0.1, wrap_j=262.144)
 
-_SENSORS: Mapping[str, tuple[Callable[[np.random.Generator], Reader], Sensor]] = {
-    "1 s mean, sliding": (_always(sliding()), Boxcar(window_s=1.0, update_period_s=0.0)),
-    "1 s mean on a 1 s clock": (_always(clocked(1.0, 1.0)), ON_CLOCK),
-    "timer that re-arms and drifts": (
-        lambda rng: rearming(1.0, 1.0 + rng.uniform(0.02, 0.1)),
-        ON_CLOCK,
+_SENSORS = {
+    "1 s mean, sliding": Kind("", lambda _: sliding(), SLIDING),
+    "1 s mean on a 1 s clock": Kind("", lambda _: clocked(1.0, 1.0), ON_CLOCK),
+    "timer that re-arms and drifts": Kind(
+        "", lambda rng: rearming(1.0, 1.0 + rng.uniform(0.02, 0.1)), ON_CLOCK
     ),
-    "update period 3 % longer": (_always(clocked(1.03, 1.03)), ON_CLOCK),
-    "two clocks": (lambda rng: two_clocks(rng.uniform(0.97, 1.03)), ON_CLOCK),
-    "intervals of 0.8 to 1.2 s": (_always(rearming(0.8, 1.2)), ON_CLOCK),
-    "exponential mean on a 1 s clock": (
-        lambda rng: clocked(0.0, 1.0, rc_s=rng.uniform(0.5, 1.0)),
-        ON_CLOCK,
+    "update period 3 % longer": Kind("", lambda _: clocked(1.03, 1.03), ON_CLOCK),
+    "two clocks": Kind("", lambda rng: two_clocks(rng.uniform(0.15, 0.35)), ON_CLOCK),
+    "intervals of 0.8 to 1.2 s": Kind("", lambda _: rearming(0.8, 1.2), ON_CLOCK),
+    "exponential mean on a 1 s clock": Kind(
+        "", lambda rng: clocked(0.0, 1.0, rng.uniform(0.5, 1.0)), ON_CLOCK
     ),
-    "1 s mean behind RC": (
-        lambda rng: clocked(1.0, 1.0, rc_s=rng.uniform(0.2, 0.5)),
-        ON_CLOCK,
+    "1 s mean behind RC": Kind("", lambda rng: clocked(1.0, 1.0, rng.uniform(0.2, 0.5)), ON_CLOCK),
+    "0.5 s mean behind RC": Kind(
+        "",
+        lambda rng: clocked(0.5, 0.25, rng.uniform(0.1, 0.25)),
+        Boxcar(window_s=0.5, update_period_s=0.25),
     ),
-    "undeclared mean": (_always(sliding()), Instant()),
-    "0.1 J counter that wraps": (
-        _always(counting(0.1, wrap_j=262.144)),
-        Counter(quantum_j=0.1, wrap_j=262.144),
-    ),
+    "undeclared mean": Kind("", lambda _: sliding(), Instant()),
+    "0.1 J counter that wraps": Kind("", lambda _: counting(0.1, wrap_j=262.144), WRAPPING),
 }
-"""Sensors of the usual kinds: how each is drawn, and how it is declared."""
+"""Sensors of the usual kinds."""
+_LOADS: Sequence[tuple[str, Load]] = (
+    *[(name, steady) for name in _SENSORS],
+    ("1 s mean on a 1 s clock", draining),
+    ("0.5 s mean behind RC", draining),
+    ("1 s mean, sliding", collecting),
+    ("0.5 s mean behind RC", collecting),
+    ("1 s mean on a 1 s clock", bursting),
+    ("undeclared mean", bursting),
+    ("1 s mean, sliding", back_to_back),
+    ("1 s mean on a 1 s clock", back_to_back),
+    ("1 s mean behind RC", back_to_back),
+    ("0.1 J counter that wraps", back_to_back),
+    ("1 s mean on a 1 s clock", saving),
+    ("two clocks", saving),
+)
 
 KINDS = (
     *[
-        Kind(name=name, sensor=draw, declared=declared)
-        for name, (draw, declared) in _SENSORS.items()
+        replace(_SENSORS[name], name=f"{name}, {load.__name__.replace('_', ' ')}", load=load)
+        for name, load in _LOADS
     ],
-    *[
-        Kind(
-            name=f"{name}, {load.__name__.replace('_', ' ')}",
-            sensor=_SENSORS[name][0],
-            declared=_SENSORS[name][1],
-            load=load,
-        )
-        for name, load in (
-            ("1 s mean on a 1 s clock", draining),
-            ("1 s mean behind RC", draining),
-            ("1 s mean, sliding", collecting),
-            ("exponential mean on a 1 s clock", collecting),
-            ("1 s mean on a 1 s clock", bursting),
-            ("undeclared mean", bursting),
-            ("1 s mean, sliding", back_to_back),
-            ("1 s mean on a 1 s clock", back_to_back),
-            ("1 s mean behind RC", back_to_back),
-            ("0.1 J counter that wraps", back_to_back),
-            ("1 s mean on a 1 s clock", saving),
-            ("two clocks", saving),
-        )
-    ],
-    Kind(name="honest instant, smooth", sensor=_always(instant()), declared=Instant(), load=smooth),
+    Kind("honest instant, smooth", lambda _: instant(), Instant(), smooth),
+    Kind("honest mean, smooth", lambda _: clocked(1.0, 1.0), ON_CLOCK, smooth),
     Kind(
-        name="honest mean, smooth",
-        sensor=_always(clocked(1.0, 1.0)),
-        declared=ON_CLOCK,
-        load=smooth,
-    ),
-    Kind(
-        name="precise meter, recorded",
-        sensor=_always(sliding(READ_S, 0.001)),
-        declared=Boxcar(window_s=READ_S, update_period_s=0.0),
-        load=bursting,
+        "precise meter, recorded",
+        lambda _: sliding(READ_S, 0.001),
+        Boxcar(window_s=READ_S, update_period_s=0.0),
+        bursting,
         is_recorded=True,
-        calibrates=False,
     ),
     Kind(
-        name="0.1 J counter that was reset",
-        sensor=_always(counting(0.1, resets=True)),
-        declared=COARSE,
+        "0.1 J counter that was reset",
+        lambda _: counting(0.1, resets=True),
+        Counter(quantum_j=0.1),
     ),
-    Kind(
-        name="long gaps",
-        sensor=_always(sliding()),
-        gaps=(1, 0.5),
-    ),
-    Kind(name="clock 50 ppm fast", sensor=_always(clocked(1.0, 0.99995)), declared=ON_CLOCK),
-    Kind(name="noise of 1 W", sensor=_always(sliding(noise_w=1.0))),
-    Kind(name="reads with 30 ms of jitter", sensor=_always(sliding()), jitter_s=0.03),
-    Kind(
-        name="counter 1 s late",
-        sensor=_always(counting(0.001, lag_s=1.0)),
-        declared=MILLIJOULE,
-    ),
+    Kind("counter 1 s late", lambda _: counting(0.001, lag_s=1.0), Counter(quantum_j=0.001)),
+    Kind("gap of 1.3 s", lambda _: sliding(), SLIDING, gap_s=1.3),
+    Kind("clock 50 ppm fast", lambda _: clocked(1.0, 0.99995), ON_CLOCK),
+    Kind("noise of 1 W", lambda _: sliding(noise_w=1.0), SLIDING),
+    Kind("reads with 30 ms of jitter", lambda _: sliding(), SLIDING, jitter_s=0.03),
 )
 """Kinds whose energies are right within a small uncertainty."""
 
 DOUBTFUL = (
-    Kind(name="1 Wh counter", sensor=_always(counting(3600.0)), declared=Counter(quantum_j=3600.0)),
+    Kind("1 Wh counter", lambda _: counting(3600.0), Counter(quantum_j=3600.0)),
+    Kind("gap of 6 s", lambda _: sliding(), SLIDING, gap_s=6.0),
+    Kind("saturated", lambda rng: saturated(rng.uniform(10, 11), sliding()), SLIDING),
     Kind(
-        name="saturated",
-        sensor=lambda rng: saturated(rng.uniform(10, 11), sliding()),
-        declared=Boxcar(window_s=1.0, update_period_s=0.0),
-    ),
-    Kind(
-        name="saturated at a declared range",
-        sensor=_always(saturated(10.0, clocked(1.0, 1.0))),
-        declared=ON_CLOCK,
+        "saturated at a declared range",
+        lambda _: saturated(10.0, clocked(1.0, 1.0)),
+        ON_CLOCK,
         range_w=10.0,
     ),
-    Kind(name="fast attack and slow decay", sensor=_always(fast_attack), declared=Instant()),
+    Kind("fast attack and slow decay", lambda _: fast_attack, Instant()),
     Kind(
-        name="offset within its accuracy",
-        sensor=lambda rng: shifted(rng.uniform(-0.3, 0.3), sliding()),
+        "offset within its accuracy",
+        lambda rng: shifted(rng.uniform(-0.3, 0.3), sliding()),
+        SLIDING,
         accuracy=Accuracy(reading_percent=0.0, watts=0.3),
     ),
-    Kind(
-        name="aliased load",
-        sensor=_always(instant(1.0)),
-        declared=Instant(update_period_s=1.0),
-        load=bursting,
-    ),
+    *[
+        replace(_SENSORS[name], name=f"{name}, draining", load=draining)
+        for name in ("1 s mean behind RC", "exponential mean on a 1 s clock")
+    ],
+    Kind("aliased load", lambda _: instant(1.0), Instant(update_period_s=1.0), bursting),
 )
-"""Kinds whose readings do not show their energy: it is refused, or its uncertainty is large."""
+"""Kinds whose readings do not show their energy: it is refused, or its uncertainty is large.
+
+A meter on a 1 s clock is too slow for pulses, so its delay and that of a drive's end are not told
+apart."""

@@ -44,7 +44,7 @@ def test_readings_that_hide_energy_are_refused_or_uncertain(kind: Kind) -> None:
             assert all(math.isnan(error) or abs(error) <= u for error, u in found), found
 
 
-@pytest.mark.parametrize("name", ["1 s mean, sliding", "undeclared mean, bursting", "two clocks"])
+@pytest.mark.parametrize("name", ["1 s mean, sliding, steady", "undeclared mean, bursting", "two clocks, steady"])
 def test_without_calibration_the_delay_cancels_between_idle_times(name: str) -> None:
     (kind,) = [each for each in KINDS if each.name == name]
     for seed in range(SEEDS):
@@ -56,7 +56,12 @@ def test_without_calibration_the_delay_cancels_between_idle_times(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["1 s mean, sliding", "1 s mean on a 1 s clock", "1 s mean on a 1 s clock, bursting"]
+    "name",
+    [
+        "1 s mean, sliding, steady",
+        "1 s mean on a 1 s clock, steady",
+        "1 s mean on a 1 s clock, bursting",
+    ],
 )
 def test_without_a_rest_the_uncertainty_covers_both_assignments(name: str) -> None:
     (kind,) = [each for each in KINDS if each.name == name]
