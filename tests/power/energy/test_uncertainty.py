@@ -89,19 +89,6 @@ def test_no_energy_has_no_uncertainty() -> None:
     assert record.missing["uncertainty_j"] == record.missing["energy_j"]
 
 
-def test_hole_has_a_part_of_its_own() -> None:
-    kept = (TIMES_S < 4) | (TIMES_S > 4.15)
-    values = [float(w) if known else None for w, known in zip(STEP_W, kept, strict=True)]
-    phase = window("write", 0, 10)
-    source = facts("meter", accuracy_percent=0.0)
-    ledger = EnergyLedger(
-        samples_of(TIMES_S, values), [source], host="host1", activity=activity_of(phase)
-    )
-    (holed,) = ledger.phase_records([phase])
-    assert record_of(STEP_W, source).uncertainty_parts_j["gap"] == pytest.approx(0, abs=1e-6)
-    assert holed.uncertainty_parts_j["gap"] > 1
-
-
 def test_counter_is_uncertain_by_its_step_at_each_edge() -> None:
     counts_j = 1000 + np.cumsum(np.full(TIMES_S.size, 10.0)) * 0.1
     source = facts("meter", sensor=Counter(quantum_j=0.3))
