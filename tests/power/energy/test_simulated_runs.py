@@ -44,7 +44,9 @@ def test_readings_that_hide_energy_are_refused_or_uncertain(kind: Kind) -> None:
             assert all(math.isnan(error) or abs(error) <= u for error, u in found), found
 
 
-@pytest.mark.parametrize("name", ["1 s mean, sliding, steady", "undeclared mean, bursting", "two clocks, steady"])
+@pytest.mark.parametrize(
+    "name", ["1 s mean, sliding, steady", "undeclared mean, bursting", "two clocks, steady"]
+)
 def test_without_calibration_the_delay_cancels_between_idle_times(name: str) -> None:
     (kind,) = [each for each in KINDS if each.name == name]
     for seed in range(SEEDS):
