@@ -101,18 +101,18 @@ class Power:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A run's power, the intervals of each phase by name, and its rests; times in seconds.
-
-    Without a rest, the run ends with other work.
-    """
+    """A run's power, the intervals of each phase by name, and its rests; times in seconds."""
 
     power: Power
     phases: Mapping[str, Spans]
     rests: Spans
-    after: tuple[float, float] | None
 
-    def tail_j(self, idle_w: float = IDLE_W) -> float:
-        return self.power.between_j(self.rests) - idle_w * sum(b - a for a, b in self.rests)
+    def at_rest(self, start_s: float, end_s: float) -> Floats:
+        """Return a view of the steps of a time behind the work, to be changed."""
+        return self.power.part(self.rests[-1][0] + start_s, self.rests[-1][0] + end_s)
+
+    def tail_j(self) -> float:
+        return self.power.between_j(self.rests) - IDLE_W * sum(b - a for a, b in self.rests)
 
 
 Load = Callable[[np.random.Generator], Work]
@@ -131,10 +131,7 @@ def _run(phases: Mapping[str, Spans], levels_w: Sequence[float], rests: Spans = 
     spans = [span for each in phases.values() for span in each]
     for span, watts in zip(spans, levels_w, strict=True):
         power.part(*span)[:] = watts
-    rest = (end_s, end_s + REST_S)
-    return Work(
-        power=power, phases=phases, rests=(*rests, rest), after=(rest[1], rest[1] + AFTER_S)
-    )
+    return Work(power=power, phases=phases, rests=(*rests, (end_s, end_s + REST_S)))
 
 
 def _length_s(rng: np.random.Generator, least_s: float = 10.0, most_s: float = 25.0) -> float:
@@ -148,26 +145,23 @@ def steady(rng: np.random.Generator) -> Work:
 
 def draining(rng: np.random.Generator) -> Work:
     """A drive that ends its work some seconds after the host."""
-    work = steady(rng)
-    start_s, drain_s = work.rests[-1][0], _length_s(rng, 2, 12)
-    work.power.part(start_s, start_s + drain_s)[:] = IDLE_W + rng.uniform(2, 8)
+    work, drain_s = steady(rng), _length_s(rng, 2, 12)
+    work.at_rest(0, drain_s)[:] = IDLE_W + rng.uniform(2, 8)
     return work
 
 
 def collecting(rng: np.random.Generator) -> Work:
     """Garbage collection in short turns within the rest."""
     work = steady(rng)
-    start_s = work.rests[-1][0]
     for at_s in np.cumsum(rng.uniform(1.0, 4.0, 5)).tolist():
-        work.power.part(start_s + at_s, start_s + at_s + 0.6)[:] = IDLE_W + 6
+        work.at_rest(at_s, at_s + 0.6)[:] = IDLE_W + 6
     return work
 
 
 def collecting_late(rng: np.random.Generator) -> Work:
     """Garbage collection that begins after the rest, in the idle time behind it."""
     work = steady(rng)
-    end_s = work.rests[-1][1]
-    work.power.part(end_s + 3, end_s + AFTER_S)[:] = IDLE_W + 3
+    work.at_rest(REST_S + 3, REST_S + AFTER_S)[:] = IDLE_W + 3
     return work
 
 
@@ -189,11 +183,9 @@ def smooth(rng: np.random.Generator) -> Work:
 def bursting(rng: np.random.Generator) -> Work:
     """Bursts at several Hz within the phase."""
     work = steady(rng)
-    ((start_s, end_s),) = work.phases["write"]
-    into = (work.power.time_s() - start_s) * rng.uniform(3.1, 7.7) % 1
-    part = work.power.part(start_s, end_s)
-    first = round((start_s - work.power.start_s) / GRID_S)
-    part[into[first : first + part.size] >= rng.uniform(0.3, 0.7)] = IDLE_W + 1
+    part = work.power.part(*work.phases["write"][0])
+    into = np.arange(part.size) * GRID_S * rng.uniform(3.1, 7.7) % 1
+    part[into >= rng.uniform(0.3, 0.7)] = IDLE_W + 1
     return work
 
 
@@ -212,83 +204,50 @@ def saving(rng: np.random.Generator) -> Work:
     return _run({"save": spans}, _levels(rng, 4).tolist(), pauses)
 
 
-def steps(period_s: float, start_s: float, end_s: float, rng: np.random.Generator) -> Floats:
-    """Return the ticks of a clock at a random phase, which begins before the readings."""
-    return np.arange(start_s - 10 - rng.uniform(0, period_s), end_s + 1, period_s)
-
-
-def intervals(least_s: float, most_s: float, power: Power, rng: np.random.Generator) -> Floats:
-    """Return the ticks of a clock of irregular intervals."""
-    count = int((power.end_s - power.start_s + 12) / least_s) + 1
-    ticks_s: Floats = (
-        power.start_s
-        - 10
-        - rng.uniform(0, least_s)
-        + np.cumsum(rng.uniform(least_s, most_s, count))
-    )
-    return ticks_s
-
-
 def noise(values: Floats, rng: np.random.Generator, sigma_w: float = NOISE_W) -> Floats:
     return values + rng.normal(0, sigma_w, values.size)
 
 
-def held(updates_s: Floats, values: Floats, reads_s: Floats) -> Floats:
-    return values[np.searchsorted(updates_s, reads_s, "right") - 1]
-
-
-def mean_w(power: Power, time_s: Floats, window_s: float) -> Floats:
+def mean_w(power: Power, time_s: Floats, window_s: float | Floats) -> Floats:
     """Return the mean power of the time before each of some moments."""
     return (power.energy_j(time_s) - power.energy_j(time_s - window_s)) / window_s
-
-
-def since_last_w(power: Power, updates_s: Floats) -> Floats:
-    """Return the mean power since the update before, for each update."""
-    means_w = np.diff(power.energy_j(updates_s)) / np.diff(updates_s)
-    return np.concatenate((means_w[:1], means_w))
 
 
 def sliding(window_s: float = 1.0, noise_w: float = NOISE_W) -> Reader:
     return lambda power, reads_s, rng: noise(mean_w(power, reads_s, window_s), rng, noise_w)
 
 
-def clocked(window_s: float, period_s: float, rc_s: float = 0.0) -> Reader:
+def instant(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+    return noise(power.at(reads_s), rng)
+
+
+def clocked(
+    window_s: float | None,
+    least_s: float = 1.0,
+    most_s: float | None = None,
+    *,
+    rc_s: float = 0.0,
+    shown_s: float = 0.0,
+) -> Reader:
+    """Return a sensor that is updated after ``least_s`` to ``most_s``, from a random phase on.
+
+    A reading is the mean over ``window_s`` (0: the power of the moment, ``None``: the mean since
+    the update before), behind an RC filter of ``rc_s``. It is published by a clock of ``shown_s``.
+    """
+
     def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
         seen = power.filtered(rc_s) if rc_s else power
-        updates_s = steps(period_s, power.start_s, power.end_s, rng)
-        values = mean_w(seen, updates_s, window_s) if window_s else seen.at(updates_s)
-        return held(updates_s, noise(values, rng), reads_s)
+        count = int((power.end_s - power.start_s + 12) / least_s) + 1
+        between_s = rng.uniform(least_s, most_s or least_s, count)
+        updates_s = power.start_s - 10 - rng.uniform(0, least_s) + np.cumsum(between_s)
+        window = between_s if window_s is None else window_s
+        values = seen.at(updates_s) if window_s == 0 else mean_w(seen, updates_s, window)
+        if shown_s:
+            phase_s = rng.uniform(0, shown_s)
+            reads_s = np.floor((reads_s - phase_s) / shown_s) * shown_s + phase_s
+        return noise(values, rng)[np.searchsorted(updates_s, reads_s, "right") - 1]
 
     return read
-
-
-def rearming(least_s: float, most_s: float) -> Reader:
-    """A mean since the last update, of a timer whose intervals vary."""
-
-    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
-        updates_s = intervals(least_s, most_s, power, rng)
-        return held(updates_s, noise(since_last_w(power, updates_s), rng), reads_s)
-
-    return read
-
-
-def two_clocks(period_s: float) -> Reader:
-    """A mean since the last tick of a 1 s clock, published by the ticks of a faster one."""
-
-    def read(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
-        made_s = steps(1.0, power.start_s, power.end_s, rng)
-        shown_s = steps(period_s, power.start_s, power.end_s, rng)
-        made_w = noise(since_last_w(power, made_s), rng)
-        shown_w = held(made_s, made_w, np.maximum(shown_s, made_s[0]))
-        return held(shown_s, shown_w, reads_s)
-
-    return read
-
-
-def instant(period_s: float = 0.0) -> Reader:
-    if period_s:
-        return clocked(0.0, period_s)
-    return lambda power, reads_s, rng: noise(power.at(reads_s), rng)
 
 
 def counting(
@@ -384,11 +343,6 @@ class Outcome:
     true_tail_j: float
     sensor: SensorRecord | None
 
-    @property
-    def last(self) -> EnergyRecord:
-        """The record of the phase that has the tail."""
-        return self.records[-1]
-
 
 def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> CalibrationRecord | None:
     """Return the readings of a sensor under pulses, ``None`` if it is too slow for them."""
@@ -436,10 +390,10 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
     made = calibration(kind, reader, rng) if is_calibrated and not kind.is_recorded else None
     phases = [phase_window(name, spans) for name, spans in work.phases.items()]
     others = []
+    rest_s, after_s = work.rests[-1]
     if not has_rest:
-        start_s, end_s = work.rests[-1]
-        work.power.part(start_s, end_s)[:] = WORK_W + rng.uniform(-8, 8)
-        others = [window("verify", start_s, end_s, timed=False)]
+        work.at_rest(0, REST_S)[:] = WORK_W + rng.uniform(-8, 8)
+        others = [window("verify", rest_s, after_s, timed=False)]
     if kind.gap_s:
         reader = with_gap(kind.gap_s, reader)
     trace = trace_of(
@@ -452,7 +406,7 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
         host="host1",
         activity=activity_of(*phases, *others),
         baseline=(ns(-BEFORE_S), ns(-0.5)),
-        baseline_after=None if work.after is None else (ns(work.after[0]), ns(work.after[1])),
+        baseline_after=(ns(after_s), ns(after_s + AFTER_S)),
         rests=[(ns(a), ns(b)) for a, b in work.rests] if has_rest else (),
         calibrations=() if made is None else (made,),
     )
@@ -470,20 +424,20 @@ WRAPPING = Counter(quantum_j=0.1, wrap_j=262.144)
 
 _SENSORS = {
     "1 s mean, sliding": Kind("", lambda _: sliding(), SLIDING),
-    "1 s mean on a 1 s clock": Kind("", lambda _: clocked(1.0, 1.0), ON_CLOCK),
+    "1 s mean on a 1 s clock": Kind("", lambda _: clocked(1.0), ON_CLOCK),
     "timer that re-arms and drifts": Kind(
-        "", lambda rng: rearming(1.0, 1.0 + rng.uniform(0.02, 0.1)), ON_CLOCK
+        "", lambda rng: clocked(None, 1.0, 1.0 + rng.uniform(0.02, 0.1)), ON_CLOCK
     ),
     "update period 3 % longer": Kind("", lambda _: clocked(1.03, 1.03), ON_CLOCK),
-    "two clocks": Kind("", lambda rng: two_clocks(rng.uniform(0.15, 0.35)), ON_CLOCK),
-    "intervals of 0.8 to 1.2 s": Kind("", lambda _: rearming(0.8, 1.2), ON_CLOCK),
+    "two clocks": Kind("", lambda rng: clocked(None, shown_s=rng.uniform(0.15, 0.35)), ON_CLOCK),
+    "intervals of 0.8 to 1.2 s": Kind("", lambda _: clocked(None, 0.8, 1.2), ON_CLOCK),
     "exponential mean on a 1 s clock": Kind(
-        "", lambda rng: clocked(0.0, 1.0, rng.uniform(0.5, 1.0)), ON_CLOCK
+        "", lambda rng: clocked(0.0, rc_s=rng.uniform(0.5, 1.0)), ON_CLOCK
     ),
-    "1 s mean behind RC": Kind("", lambda rng: clocked(1.0, 1.0, rng.uniform(0.2, 0.5)), ON_CLOCK),
+    "1 s mean behind RC": Kind("", lambda rng: clocked(1.0, rc_s=rng.uniform(0.2, 0.5)), ON_CLOCK),
     "0.5 s mean behind RC": Kind(
         "",
-        lambda rng: clocked(0.5, 0.25, rng.uniform(0.1, 0.25)),
+        lambda rng: clocked(0.5, 0.25, rc_s=rng.uniform(0.1, 0.25)),
         Boxcar(window_s=0.5, update_period_s=0.25),
     ),
     "undeclared mean": Kind("", lambda _: sliding(), Instant()),
@@ -511,8 +465,8 @@ KINDS = (
         replace(_SENSORS[name], name=f"{name}, {load.__name__.replace('_', ' ')}", load=load)
         for name, load in _LOADS
     ],
-    Kind("honest instant, smooth", lambda _: instant(), Instant(), smooth),
-    Kind("honest mean, smooth", lambda _: clocked(1.0, 1.0), ON_CLOCK, smooth),
+    Kind("honest instant, smooth", lambda _: instant, Instant(), smooth),
+    Kind("honest mean, smooth", lambda _: clocked(1.0), ON_CLOCK, smooth),
     Kind(
         "precise meter, recorded",
         lambda _: sliding(READ_S, 0.001),
@@ -539,7 +493,7 @@ DOUBTFUL = (
     Kind("saturated", lambda rng: saturated(rng.uniform(10, 11), sliding()), SLIDING),
     Kind(
         "saturated at a declared range",
-        lambda _: saturated(10.0, clocked(1.0, 1.0)),
+        lambda _: saturated(10.0, clocked(1.0)),
         ON_CLOCK,
         range_w=10.0,
     ),
@@ -554,7 +508,7 @@ DOUBTFUL = (
         replace(_SENSORS[name], name=f"{name}, draining", load=draining)
         for name in ("1 s mean behind RC", "exponential mean on a 1 s clock")
     ],
-    Kind("aliased load", lambda _: instant(1.0), Instant(update_period_s=1.0), bursting),
+    Kind("aliased load", lambda _: clocked(0.0), Instant(update_period_s=1.0), bursting),
 )
 """Kinds whose readings do not show their energy: it is refused, or its uncertainty is large.
 

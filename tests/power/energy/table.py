@@ -69,7 +69,7 @@ def errors(
         true_j = found.true_j[record.phase]
         rows["window"].append(_error(record.energy_j, record.uncertainty_j, true_j, true_j))
     if has_rest:
-        last, true_j = found.last, found.true_j[found.last.phase]
+        last, true_j = found.records[-1], found.true_j[found.records[-1].phase]
         work_j = true_j + found.true_tail_j
         rows["tail"].append(_error(last.tail_j, last.tail_uncertainty_j, found.true_tail_j, work_j))
         rows["work"].append(_error(last.work_j, last.work_uncertainty_j, work_j, work_j))

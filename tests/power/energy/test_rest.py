@@ -81,7 +81,7 @@ def test_rest_cut_short_says_at_least(end_s: float) -> None:
 
 def test_garbage_collection_after_the_rest_is_not_noticed() -> None:
     for seed in range(3):
-        found = outcome(replace(KINDS[0], load=collecting_late), seed).last
+        found = outcome(replace(KINDS[0], load=collecting_late), seed).records[-1]
         assert not found.is_at_least
         assert found.tail_j is not None
         assert found.tail_uncertainty_j is not None

@@ -69,7 +69,7 @@ def test_without_a_rest_the_uncertainty_covers_both_assignments(name: str) -> No
     (kind,) = [each for each in KINDS if each.name == name]
     for seed in range(SEEDS):
         found = outcome(kind, seed, has_rest=False)
-        record = found.last
+        record = found.records[-1]
         assert record.energy_j is not None
         assert record.uncertainty_j is not None
         assert found.sensor is not None
