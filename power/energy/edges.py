@@ -37,9 +37,15 @@ SLOW_TIMES = 2, 3
 """Settling times after which readings may settle if the response was not calibrated."""
 AGREE_SHARE = 0.3
 """A rise and a fall that show as late as each other, but for this share, show a slow sensor."""
-RISES_MAX, LATE_SHARE = 16, 0.7
-"""The most edges at which this is looked at; and the share of it that is a standard uncertainty of
-the delay."""
+RISES_MAX, RISE_SHARE = 16, 1.1
+"""The most edges at which the delay of a rise is looked at, if power rises to so many times that
+before."""
+VERIFIED_SHARE, LATE_SHARE = 0.015, 0.7
+"""The standard uncertainty of a delay that rises show: this share of the settling time, and of how
+late they are beyond it."""
+UNLIKE_LATE, UNLIKE_SHARE = 0.1, 0.05
+"""A response whose delay differs by the first share of the settling time is another than declared.
+Its updates may count some moments more than others, by the second share of an update."""
 SLOW_SHARE = 0.25
 """Readings that settle later than a response that was not calibrated are the sensor's or the
 drive's if this delays power by at most this share of its settling time; else they are the drive's.
@@ -110,6 +116,10 @@ class Edges:
         self.spacing_s = max(read_s, self._update_s)
         self.window_s = response.window_s(self._update_s, read_s)
         self.phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
+        each_s = np.diff(self._time_ns) / NS_PER_S
+        uneven_s = float(np.median(np.abs(each_s - read_s))) * 1.4826 if each_s.size else 0.0
+        # The longer windows overlap, the less it matters that reads are unevenly spaced.
+        self.uneven_s = uneven_s * min(1.0, self.spacing_s / max(self.window_s, 1e-9))
         if read_s < self._update_s:  # a change is seen up to a read late, or always as late
             held = Instant(update_period_s=self._update_s)
             _, variance_s2 = updates(held, self._time_ns, self._watts)
@@ -127,10 +137,14 @@ class Edges:
         self._span_ns = max(self._settle_ns, round(STEADY_READS * self.spacing_s * NS_PER_S))
         self._moments_ns = np.unique(np.array(moments_ns, dtype=np.int64))
         self._known: dict[int, Edge] = {}
-        self._late_s = self._rise_late_s()
-        if self._late_s > response.tau_uncertainty_s:
-            unsure_s = math.hypot(response.tau_uncertainty_s, LATE_SHARE * self._late_s)
+        late_s = self._rises_late_s()
+        self._late_s = float(np.median(late_s)) if late_s else 0.0
+        if late_s:
+            least_s = VERIFIED_SHARE * response.settle_s
+            unsure_s = math.hypot(least_s, LATE_SHARE * self._late_s)
             self.response = replace(response, tau_uncertainty_s=unsure_s)
+        if self._late_s > UNLIKE_LATE * response.settle_s and self._update_s > read_s:
+            self.phase_s = math.hypot(self.phase_s, UNLIKE_SHARE * self._update_s)
 
     def at(self, time_ns: int) -> Edge:
         """Return the edge at a moment."""
@@ -169,7 +183,9 @@ class Edges:
         if not ways:
             sides = [replace(level, watts=level.edge_w) for level in (before, after)]
             left, right = self._left(time_ns, sides[0]), self._right(time_ns, sides[1])
-            return _either(self._kappa(time_ns, *sides), left, right)
+            unsure_w = math.hypot(before.uncertainty_w, after.uncertainty_w)
+            middle = self._kappa(time_ns, *sides)
+            return _either(replace(middle, own_j=self.response.kappa_s * unsure_w), left, right)
         slow = self._slow(time_ns, before, after)
         if slow is not None and slow.tau_w < before.watts:
             late_s = _late_s(ways[0], slow)
@@ -204,23 +220,38 @@ class Edges:
                 return None
             later = self._after(time_ns, times)
             if later is not None and later.is_steady:
-                return self._right(time_ns, later, times)
+                slow = self._right(time_ns, later, times)
+                left_w = STEADY_SHARE * abs(later.watts - before.watts)
+                own_j = math.hypot(slow.own_j, left_w * self.response.settle_s)
+                return replace(slow, own_j=own_j)
         return None
 
-    def _rise_late_s(self) -> float:
-        """Return by how much later than ``tau_s`` rises from a steady power show, usually.
+    def _next_ns(self, time_ns: int) -> int:
+        """Return the known moment after another, or else that of the last reading."""
+        at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
+        return int(np.append(self._moments_ns[at : at + 1], self._time_ns[-1])[0])
 
-        It is 0 if the response was calibrated, or settles as declared. A slow sensor is late; so is
-        a host that begins its work late, at which an edge before it does not need the response.
+    def _rises_late_s(self) -> list[float]:
+        """Return by how much later than ``tau_s`` rises from a steady power show.
+
+        A slow sensor is late; so is a host that begins its work late. There are none if the
+        response was calibrated, or is immediate.
         """
-        late_s = []
+        late_s: list[float] = []
+        if self._is_calibrated or not self._settle_ns:
+            return late_s
         for time_ns in self._moments_ns[:: max(1, self._moments_ns.size // RISES_MAX)].tolist():
             before, after = self._before(time_ns), self._after(time_ns)
-            if before is not None and after is not None:
-                slow = self._slow(time_ns, before, after)
-                if slow is not None and slow.tau_w > before.watts:
-                    late_s.append(_late_s(self._left(time_ns, before), slow))
-        return float(np.median(late_s)) if late_s else 0.0
+            if before is None or after is None or not before.is_steady:
+                continue
+            if self._next_ns(time_ns) < time_ns + self._clean_ns + self._span_ns // 2:
+                continue  # the rise may be of the next moment
+            right = self._slow(time_ns, before, after)
+            if after.is_steady:
+                right = self._right(time_ns, after)
+            if right is not None and right.tau_w > RISE_SHARE * before.watts:
+                late_s.append(_late_s(self._left(time_ns, before), right))
+        return late_s
 
     def _total_j(self, way: Edge, base_w: float) -> float:
         # Work that begins late or ends early does not show, so the side at less power is safer.

@@ -98,6 +98,8 @@ class MeasuredPower:
             quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
             moments_ns=times.moments_ns(),
         )
+        unsure_s = COVERAGE_FACTOR * edges.response.tau_uncertainty_s
+        sensor = sensor.model_copy(update={"tau_uncertainty_s": unsure_s})
         idle_w = None if times.before is None else _mean_w(whole, times.before)
         return cls(
             facts=facts,
@@ -165,7 +167,7 @@ class MeasuredPower:
         both = [*windows, *net]
         seconds = _seconds(both)
         stated_j, reason = stated_parts(self.facts, energy_j, _seconds(windows))
-        covered_s = sum(self._covered_s(each) for each in both)
+        holes_ns = sum(int(np.diff(self.profile.holes(*each), axis=0).sum()) for each in both)
         extremes_w = [each for each in (self.profile.range_w(*each) for each in both) if each]
         range_w = max((high for _, high in extremes_w), default=0.0) - min(
             (low for low, _ in extremes_w), default=0.0
@@ -174,7 +176,7 @@ class MeasuredPower:
             **stated_j,
             "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
             "edges": COVERAGE_FACTOR * self._edges_j(both),
-            "gap": range_w * max(0.0, seconds - covered_s),
+            "gap": range_w * holes_ns / NS_PER_S,
         }
         if idle_j:
             parts_j["idle"] = COVERAGE_FACTOR * idle_j
