@@ -300,7 +300,8 @@ class PowerSession:
         cache = CalibrationCache()
         keys = {facts: calibration_key(facts, self._opened) for facts in self._measuring}
         if self._load is None or self._samples is None:
-            found = (cache.find(key) for facts, key in keys.items() if not facts.is_of_another_run)
+            # A log does not say whether it is of the same meter as that of an earlier run.
+            found = (cache.find(key) for facts, key in keys.items() if not facts.is_recorded)
             return tuple(record for record in found if record is not None)
         samples: Iterator[Sample] = read_samples(self._samples, since_ns=self._load.origin_ns)
         if not any(facts.is_recorded for facts in self._pulsed):  # a log is read at the end
@@ -318,7 +319,8 @@ class PowerSession:
             print(f"warning: the meters are not calibrated: {error}", file=sys.stderr)
             return ()
         for facts, record in zip(self._pulsed, own, strict=True):
-            cache.store(facts, record)
+            if not facts.is_recorded:
+                cache.store(facts, record)
         return own
 
     def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:

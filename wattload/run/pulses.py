@@ -246,6 +246,6 @@ def source_key(
         "host": host,
         "firmware": firmware,
         "power_state": "" if power_state is None else str(power_state),
-        "period_s": f"{facts.period_s:g}",
+        "period_s": f"{facts.period_s:.2g}",
         "wattload": __version__,
     }
