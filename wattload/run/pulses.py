@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,10 +154,8 @@ def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
         end_ns = ticket.reading().time_ns
         return end_ns - round(seconds * NS_PER_S), end_ns
 
-    try:
+    with closing(engine):
         edges = [read(*each, seed) for seed, each in enumerate((*plan.pulses, *plan.train))]
-    finally:
-        engine.close()
     _sleep_until(origin_ns, plan.seconds)
     count = len(plan.pulses)
     return KnownLoad(
