@@ -437,7 +437,7 @@ _SENSORS = {
     "1 s mean behind RC": Kind("", lambda rng: clocked(1.0, rc_s=rng.uniform(0.2, 0.5)), ON_CLOCK),
     "0.5 s mean behind RC": Kind(
         "",
-        lambda rng: clocked(0.5, 0.25, rc_s=rng.uniform(0.1, 0.25)),
+        lambda rng: clocked(0.5, 0.25, rc_s=rng.uniform(0.1, 0.18)),
         Boxcar(window_s=0.5, update_period_s=0.25),
     ),
     "undeclared mean": Kind("", lambda _: sliding(), Instant()),

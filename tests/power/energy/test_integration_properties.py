@@ -56,22 +56,6 @@ def result_of(trace: Trace, sensor: Sensor, window: tuple[int, int]) -> WindowRe
 
 
 @settings(max_examples=40)
-@given(READINGS, SHARES, st.floats(0, 1))
-def test_covered_energy_adds_up_over_a_split_window(
-    readings: Readings, ends: tuple[float, float], split: float
-) -> None:
-    trace = read(readings, Instant())
-    start_ns, end_ns = window_of(trace, ends)
-    middle_ns = start_ns + int(split * (end_ns - start_ns))
-    whole, left, right = (
-        result_of(trace, Instant(), window)
-        for window in ((start_ns, end_ns), (start_ns, middle_ns), (middle_ns, end_ns))
-    )
-    assert left.covered_s + right.covered_s == pytest.approx(whole.covered_s, abs=1e-9)
-    assert left.covered_j + right.covered_j == pytest.approx(whole.covered_j, rel=1e-9, abs=1e-6)
-
-
-@settings(max_examples=40)
 @given(READINGS, SENSORS, SHARES)
 def test_energy_lies_between_least_and_greatest_power(
     readings: Readings, sensor: Sensor, ends: tuple[float, float]

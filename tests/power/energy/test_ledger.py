@@ -113,12 +113,6 @@ def test_bounds_are_an_interval_without_a_figure() -> None:
     assert record.chosen
 
 
-def test_maximum_alone_is_an_upper_bound() -> None:
-    (record,) = account(bounds(lower_w=None), NVME)
-    assert record.missing["lower_j"] == "nvme reports no lower bound"
-    assert record.upper_j == pytest.approx(1500, rel=1e-9)
-
-
 def test_source_without_samples_has_no_figure() -> None:
     (record,) = account([], facts("meter"))
     assert (record.energy_j, record.coverage, record.sample_count) == (None, None, 0)
@@ -185,31 +179,18 @@ def test_restart_of_a_drive_interrupts_its_own_counter_only(
     assert record.coverage == pytest.approx(coverage, rel=1e-9)
 
 
-def data_sheet(typical_w: float | None) -> list[Sample]:
-    typical = [] if typical_w is None else power("declared", typical_w, evidence=Evidence.DECLARED)
-    return bounds("declared", state=None, lower_w=None) + typical
-
-
 def test_data_sheet_is_chosen_only_on_request() -> None:
-    (unasked,) = account(data_sheet(12), DECLARED)
+    samples = bounds("declared", state=None, lower_w=None)
+    samples += power("declared", 12, evidence=Evidence.DECLARED)
+    (unasked,) = account(samples, DECLARED)
     assert not unasked.chosen
-    (requested,) = account(data_sheet(12), DECLARED, requested="declared")
+    (requested,) = account(samples, DECLARED, requested="declared")
     assert requested.chosen
     assert requested.energy_j == pytest.approx(720, rel=1e-9)
     assert requested.evidence is Evidence.DECLARED
+    assert requested.missing["lower_j"] == "declared reports no lower bound"
     assert requested.missing["idle_w"] == "declared has no power sensor"
     assert requested.missing["uncertainty_j"] == "declared has no power sensor"
-
-
-def test_declared_maximum_alone_is_an_upper_bound() -> None:
-    (record,) = account(data_sheet(None), DECLARED, requested="declared")
-    assert (record.energy_j, record.lower_j) == (None, None)
-    assert record.upper_j == pytest.approx(1500, rel=1e-9)
-    assert record.evidence is Evidence.DECLARED
-
-
-def test_source_without_evidence_is_left_out() -> None:
-    assert account([], facts("none", Evidence.NONE, Bounds())) == ()
 
 
 def test_gpu_has_its_own_energy_without_tail_or_net() -> None:
@@ -247,13 +228,6 @@ def test_states_of_the_device_divide_the_figure_of_another_source() -> None:
         assert (share.state, share.seconds, share.moved_bytes) == ("1", 60, 6_000_000_000)
         assert share.energy_j == record.energy_j
         assert (share.lower_j, share.upper_j) == (record.lower_j, record.upper_j)
-
-
-def test_window_without_length_has_a_record_without_figures() -> None:
-    ledger = EnergyLedger(bounds() + power("meter", 20), [facts("meter")], host="host1")
-    (record,) = ledger.phase_records([window("empty", 10, 10)])
-    assert record.missing["energy_j"] == "the window is empty"
-    assert record.states == ()
 
 
 def entered(*intervals: tuple[float, float]) -> PhaseWindow:
@@ -306,11 +280,6 @@ def test_states_and_bytes_sum_over_the_intervals() -> None:
     assert seconds == pytest.approx({"0": 1.0, "1": 3.0})
     assert sum(share.moved_bytes or 0 for share in record.states) == 2000
     assert sum(share.energy_j or 0 for share in record.states) == pytest.approx(record.energy_j)
-
-
-def test_gain_is_the_same_error_in_every_interval() -> None:
-    record = several(lambda _: 10.0, (2.0, 4.0), (6.0, 8.0))
-    assert record.uncertainty_parts_j["gain"] == pytest.approx(0.4)
 
 
 def test_an_interval_without_samples_leaves_the_sum_missing_with_its_reason() -> None:

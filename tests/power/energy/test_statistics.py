@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.power.energy_facts import activity_of, facts, window
-from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of, trace_of
+from tests.power.energy_facts import facts
+from tests.power.energy_traces import Bursts, Floats, boxcar, ns, trace_of
 from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor
 from wattload.core.record.energy import PowerStatistics, SensorRecord
 from wattload.power.energy.integration import Window
-from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.energy.profile import profile_of
 from wattload.power.energy.statistics import Readings, power_statistics
 
@@ -114,16 +113,6 @@ def test_a_coarse_counter_resolves_ten_of_its_steps(sensor: Counter, resolution_
     assert made.peak_100ms_w is None
 
 
-def test_short_peaks_of_a_fast_meter() -> None:
-    """One burst of 10 ms at 100 W over 10 W, read 10,000 times a second for 2 s."""
-    times_s = 1e-4 * np.arange(20_000, dtype=np.float64)
-    watts = np.where((times_s >= 1.0) & (times_s < 1.00995), 100.0, 10.0)
-    made = statistics(times_s, watts, windows=[(ns(0), ns(2))])
-    assert made.peak_100ms_w == pytest.approx(10 + 90 * 0.1)
-    assert made.peak_1s_w == pytest.approx(10 + 90 * 0.01)
-    assert made.p99_w == 10.0
-
-
 def test_readings_belong_to_the_time_that_they_depend_on() -> None:
     """A mean over 1 s that comes 1.5 s late: what it reads after the phase is of its end."""
     values = boxcar(lambda t: 5 * t + 95 * np.clip(t - 70, 0, None), 1.0, TIMES_S - 1.5)
@@ -139,14 +128,6 @@ def test_a_reading_that_may_be_of_the_time_before_is_not_of_the_phase() -> None:
     unsure = statistics(TIMES_S, watts, own=response(tau_uncertainty_s=0.2))
     assert sure.peak_1s_w == pytest.approx(34.0)
     assert unsure.peak_1s_w == pytest.approx(20.0)
-
-
-def test_only_intervals_of_the_phase_count() -> None:
-    windows = [(ns(10 * k), ns(10 * k + 5)) for k in range(1, 7)]
-    into_s = np.mod(TIMES_S, 10)
-    made = statistics(TIMES_S, np.where(into_s < 5.05, 20.0, 90.0), windows=windows)
-    assert made.peak_1s_w == pytest.approx(20.0)
-    assert made.reading_count == pytest.approx(306, abs=3)
 
 
 def test_an_interval_shorter_than_the_window_has_no_reading() -> None:
@@ -173,12 +154,6 @@ def test_constant_power_has_one_bin(level_w: float) -> None:
     assert made.p99_w == made.peak_1s_w == level_w
 
 
-def test_readings_of_one_moment_show_no_peak() -> None:
-    made = statistics(np.full(200, 20.0), np.arange(200.0))
-    assert made.missing["peak_1s_w"] == "there are too few readings"
-    assert made.reading_count == 200
-
-
 @given(
     watts=st.lists(st.floats(0, 1e4), min_size=2, max_size=300),
     sensor=st.sampled_from([Instant(), Boxcar(window_s=0.1), Boxcar(window_s=1.0)]),
@@ -194,18 +169,3 @@ def test_figures_of_any_readings_agree(watts: list[float], sensor: Sensor, step_
         assert peak_w is None or peak_w <= highest_w * (1 + 1e-9) + 1e-6
     if made.peak_100ms_w is not None and made.peak_1s_w is not None:
         assert made.peak_100ms_w >= made.peak_1s_w
-
-
-def test_a_record_has_the_statistics_of_each_source() -> None:
-    work = Bursts(low_w=5, high_w=25, on_s=6.0, cycle_s=12.0, first_s=10.0)
-    meter, bounds = facts("meter", sensor=Counter(quantum_j=1e-6)), facts("unread")
-    samples = samples_of(
-        TIMES_S, work.energy_j(TIMES_S) + 1e3, source="meter", channel=Channel.ENERGY_J
-    )
-    load = window("load", 10, 70)
-    ledger = EnergyLedger(samples, [meter, bounds], host="host1", activity=activity_of(load))
-    by_meter, unread = ledger.phase_records([load])
-    assert by_meter.statistics is not None
-    assert by_meter.statistics.peak_1s_w == pytest.approx(25.0)
-    assert unread.statistics is None
-    assert unread.missing["statistics"] == "unread has no samples"
