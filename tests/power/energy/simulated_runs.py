@@ -29,7 +29,7 @@ from wattload.core.power import (
 from wattload.core.record.energy import CalibrationRecord, EnergyRecord, SensorRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.calibration import pulse_times
+from wattload.power.energy.calibration import PULSE_LONG_S, PULSE_MIN_S, pulse_times
 from wattload.power.energy.ledger import EnergyLedger
 
 GRID_S, MS = 0.001, NS_PER_S // 1000
@@ -347,7 +347,9 @@ class Outcome:
 def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> CalibrationRecord | None:
     """Return the readings of a sensor under pulses, ``None`` if it is too slow for them."""
     window_s = kind.declared.window_s if isinstance(kind.declared, Boxcar) else 0.0
-    times = pulse_times(window_s, getattr(kind.declared, "update_period_s", None) or READ_S)
+    update_s = getattr(kind.declared, "update_period_s", 0.0)
+    least_s = PULSE_LONG_S if update_s is None else PULSE_MIN_S
+    times = pulse_times(window_s, update_s or READ_S, least_s)
     if times is None:
         return None
     power = Power.idle(-5.0, times[1][-1][1] + 5.0)
@@ -418,23 +420,25 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
     )
 
 
-ON_CLOCK = Boxcar(window_s=1.0, update_period_s=1.0)
+MEAN, ON_CLOCK = Boxcar(window_s=1.0), Boxcar(window_s=1.0, update_period_s=1.0)
+"""As drives declare their own means, and as a meter whose clock is declared: that is too slow for
+pulses."""
 SLIDING = Boxcar(window_s=1.0, update_period_s=0.0)
 WRAPPING = Counter(quantum_j=0.1, wrap_j=262.144)
 
 _SENSORS = {
     "1 s mean, sliding": Kind("", lambda _: sliding(), SLIDING),
-    "1 s mean on a 1 s clock": Kind("", lambda _: clocked(1.0), ON_CLOCK),
+    "1 s mean on a 1 s clock": Kind("", lambda _: clocked(1.0), MEAN),
     "timer that re-arms and drifts": Kind(
-        "", lambda rng: clocked(None, 1.0, 1.0 + rng.uniform(0.02, 0.1)), ON_CLOCK
+        "", lambda rng: clocked(None, 1.0, 1.0 + rng.uniform(0.02, 0.1)), MEAN
     ),
     "update period 3 % longer": Kind("", lambda _: clocked(1.03, 1.03), ON_CLOCK),
-    "two clocks": Kind("", lambda rng: clocked(None, shown_s=rng.uniform(0.15, 0.35)), ON_CLOCK),
-    "intervals of 0.8 to 1.2 s": Kind("", lambda _: clocked(None, 0.8, 1.2), ON_CLOCK),
+    "two clocks": Kind("", lambda rng: clocked(None, shown_s=rng.uniform(0.15, 0.35)), MEAN),
+    "intervals of 0.8 to 1.2 s": Kind("", lambda _: clocked(None, 0.8, 1.2), MEAN),
     "exponential mean on a 1 s clock": Kind(
-        "", lambda rng: clocked(0.0, rc_s=rng.uniform(0.5, 1.0)), ON_CLOCK
+        "", lambda rng: clocked(0.0, rc_s=rng.uniform(0.5, 1.0)), MEAN
     ),
-    "1 s mean behind RC": Kind("", lambda rng: clocked(1.0, rc_s=rng.uniform(0.2, 0.5)), ON_CLOCK),
+    "1 s mean behind RC": Kind("", lambda rng: clocked(1.0, rc_s=rng.uniform(0.2, 0.5)), MEAN),
     "0.5 s mean behind RC": Kind(
         "",
         lambda rng: clocked(0.5, 0.25, rc_s=rng.uniform(0.1, 0.18)),
@@ -450,6 +454,7 @@ _LOADS: Sequence[tuple[str, Load]] = (
     ("0.5 s mean behind RC", draining),
     ("1 s mean, sliding", collecting),
     ("0.5 s mean behind RC", collecting),
+    ("1 s mean behind RC", draining),
     ("1 s mean on a 1 s clock", bursting),
     ("undeclared mean", bursting),
     ("1 s mean, sliding", back_to_back),
@@ -505,12 +510,11 @@ DOUBTFUL = (
         accuracy=Accuracy(reading_percent=0.0, watts=0.3),
     ),
     *[
-        replace(_SENSORS[name], name=f"{name}, draining", load=draining)
+        replace(_SENSORS[name], name=f"{name}, declared", load=draining, declared=ON_CLOCK)
         for name in ("1 s mean behind RC", "exponential mean on a 1 s clock")
     ],
     Kind("aliased load", lambda _: clocked(0.0), Instant(update_period_s=1.0), bursting),
 )
 """Kinds whose readings do not show their energy: it is refused, or its uncertainty is large.
 
-A meter on a 1 s clock is too slow for pulses, so its delay and that of a drive's end are not told
-apart."""
+Without a calibration, a meter's delay is not told from that of a drive which ends late."""
