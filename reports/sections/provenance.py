@@ -247,11 +247,11 @@ def _rules() -> tuple[str, ...]:
         f"drift, extrapolated over at most {number(REACH, 1)} times the duration of an arm.",
         "Energy: more runs do not make a sensor more accurate. The interval is widened by the "
         "stated uncertainties of both arms (k = 2), in quadrature, without what they share: the "
-        "gain of one meter cancels in a ratio; an offset does not. Without a stated uncertainty, or "
-        "with different evidence, there is no verdict. Energy for the work includes the tail above "
-        "idle power in the rest behind a job. It is compared after equal rests, by meters that "
-        "were all calibrated or all not; otherwise energy in the window is. There is no verdict if "
-        "the two measurands give different ones.",
+        "gain of one meter cancels in a ratio; an offset does not. Without a stated uncertainty, "
+        "or with different evidence, there is no verdict. Energy for the work includes the tail: "
+        "energy above idle power in the rest behind a job. It is compared after equal rests, by "
+        "meters that were all calibrated or all not; otherwise energy in the window is. There is "
+        "no verdict if the two measurands give different ones.",
         f"Same: within {margin}, only if the whole interval is between "
         f"{number(1 / (1 + MARGIN), 3)} and {number(1 + MARGIN, 3)}, and the noise floor too.",
         "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above that "

@@ -12,7 +12,6 @@ from tests.reports.random_reads import GPUS, random_run
 from wattload.cli.summary import energy_lines
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import SensorRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
 from wattload.reports.runs.energy import (
@@ -23,6 +22,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     power_text,
     scope_energy_j,
+    tail_text,
     whole_energy,
 )
 from wattload.reports.runs.load import load_runs
@@ -304,71 +304,17 @@ def test_all_gpus_count_where_their_addresses_are_not_known() -> None:
     assert scope_energy_j(unknown, Scope.GPU, "gpu_random_read") == 1900.0
 
 
-def sensor(**found: Any) -> SensorRecord:
-    """Return the sensor found in readings: the declared one, but for what is given."""
-    declared = {
-        "shape": "instant",
-        "window_s": 0.0,
-        "window_uncertainty_s": 0.0,
-        "lag_s": 0.0,
-        "lag_uncertainty_s": 0.26,
-        "is_declared": True,
-        "is_known": True,
-        "is_explained": True,
-        "edge_residual_w": 2.0,
-        "residual_w": 2.0,
-    }
-    return SensorRecord(**{**declared, **found})
-
-
-UNEXPLAINED = {"lag_s": 3.23, "is_declared": False, "is_explained": False}
-STUCK = {
-    "change_count": 9,
-    "stale_s": 12.0,
-    "freshness": "stale",
-    "freshness_reason": "it was busy",
-}
-
-
-@pytest.mark.parametrize(
-    ("energy", "found", "is_doubted"),
-    [
-        ({}, {}, False),
-        ({}, {**UNEXPLAINED, "edge_residual_w": 90.0}, True),
-        ({}, {**UNEXPLAINED, "edge_residual_w": 5.0, "lag_s": 0.0}, True),
-        ({}, {"lag_s": 0.1 + 2 * 0.13}, False),
-        ({}, {"lag_s": 0.1 + 4 * 0.13}, True),
-        (STUCK, {}, True),
-        ({"coverage": 0.8}, {}, True),
-        ({"coverage": 0.97}, {}, False),
-    ],
-    ids=[
-        "as declared",
-        "unexplained",
-        "unexplained, but uncertain",
-        "late by 2 sigmas",
-        "late by 4 sigmas",
-        "stuck",
-        "covers 80 %",
-        "covers 97 %",
-    ],
-)
+@pytest.mark.parametrize(("coverage", "is_doubted"), [(1.0, False), (0.8, True), (0.97, False)])
 def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
-    energy: dict[str, Any], found: dict[str, Any], is_doubted: bool
+    coverage: float, is_doubted: bool
 ) -> None:
     run = random_run(name="reads")
     made = with_gpus(run.record, 1200.0)
     parts = tuple(
-        each.model_copy(update=energy) if each.scope is Scope.GPU else each
+        each.model_copy(update={"coverage": coverage}) if each.scope is Scope.GPU else each
         for each in made.power.energy
     )
-    sources = tuple(
-        each.model_copy(update={"found": sensor(**found)})
-        if each.facts and each.facts.scope is Scope.GPU
-        else each
-        for each in made.power.sources
-    )
-    power = made.power.model_copy(update={"energy": parts, "sources": sources})
+    power = made.power.model_copy(update={"energy": parts})
     made = made.model_copy(update={"power": power})
     checks = (each for each in evaluate(made) if "GPU-0" in each.name)
     made = made.model_copy(update={"checks": (*made.checks, *checks)})
@@ -385,3 +331,40 @@ def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
     (shown,) = first_screen(make_subject([changed])).rows
     titles = [bars.title for bars in shown.devices if bars.title.startswith("GPU")]
     assert [title.startswith("GPU (not checked), ") for title in titles] == [is_doubted]
+
+
+def with_tail(own: RunRecord, phase: str, **update: object) -> RunRecord:
+    """Return a run in which only one phase has a tail, as the last one before the rest has."""
+    parts = tuple(
+        part.model_copy(update=update)
+        if part.phase == phase
+        else part.model_copy(
+            update={"tail_j": None, "missing": {**part.missing, "tail_j": "read followed it"}}
+        )
+        for part in own.power.energy
+    )
+    return own.model_copy(update={"power": own.power.model_copy(update={"energy": parts})})
+
+
+def test_a_job_has_the_tail_of_its_last_phase() -> None:
+    own = with_tail(record("measured"), "read", tail_j=12.0, tail_uncertainty_j=1.0)
+    write, read = phase_energies(own)
+    total = whole_energy(own)
+    assert total is not None
+    assert (write.work_j, write.no_tail) == (None, "read followed it")
+    assert total.tail_j == read.tail_j == 12.0
+    assert total.work_j == pytest.approx((total.energy_j or 0.0) + 12.0)
+    assert total.work_uncertainty_j == pytest.approx(
+        (write.uncertainty_j or 0.0) + (read.work_uncertainty_j or 0.0)
+    )
+    other = whole_energy(with_tail(record("measured"), "write", tail_j=12.0))
+    assert other is not None
+    assert other.work_j is None
+
+
+def test_a_tail_is_printed_with_its_time_and_whether_it_went_on() -> None:
+    tail = {"energy_j": 100.0, "tail_j": 12.0, "tail_uncertainty_j": 1.0, "rest_s": 30.0}
+    assert plain(tail_text(energy(**tail))) == "12.0 J ± 1.0 J within 30.0 s"
+    more = energy(**{**tail, "is_at_least": True})
+    assert plain(tail_text(more)) == "at least 12.0 J ± 1.0 J within 30.0 s"
+    assert tail_text(energy(energy_j=100.0)) == MISSING

@@ -11,7 +11,6 @@ from tests.records import Scenario, write_run
 from tests.reports.conftest import one
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.record.file import read_record, write_record
-from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.validity import checks_of_files
 from wattload.reports.stats.subject import make_subject
@@ -64,21 +63,6 @@ def test_a_run_without_its_traces_is_not_failed_and_gets_no_verdict(
     assert fault.startswith("the mandatory check trace_digest_throughput is missing")
     (fault,) = subject.energy_faults(run)
     assert fault.startswith("the check trace_digest_power was not checked")
-
-
-@pytest.mark.parametrize(("mandatory", "count"), [(False, 0), (True, 1)])
-def test_sensor_that_is_not_the_one_declared_never_fails_the_run(
-    run: Run,
-    mandatory: bool,
-    count: int,
-) -> None:
-    check = Check(
-        name="sensor_model_SERIAL1_meter", verdict="fail", sentence="Late.", mandatory=mandatory
-    )
-    subject = make_subject([altered(run, checks=(*run.record.checks, check))])
-    (bad,) = subject.runs
-    assert not subject.faults(bad)
-    assert len(subject.energy_faults(bad)) == count
 
 
 def test_traces_swapped_between_two_runs_fail_in_both(tmp_path: Path) -> None:

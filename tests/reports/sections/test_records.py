@@ -122,7 +122,7 @@ def cost(name: str, difference_w: float | None, moment: Moment = "before") -> Po
 
 
 def watched(**changes: object) -> HostPower:
-    values: dict[str, object] = {"host": HOST, "choice": "took it", "idle_s": 60.0, "tail_s": 3.0}
+    values: dict[str, object] = {"host": HOST, "choice": "took it", "idle_s": 60.0, "rest_s": 30.0}
     return HostPower(**(values | changes))
 
 
@@ -148,13 +148,9 @@ def sampler(**changes: object) -> SamplerRecord:
 
 def statistics(**figures: Any) -> PowerStatistics:
     values: dict[str, Any] = {
-        "peak_100us_w": None,
         "peak_100ms_w": None,
         "peak_1s_w": 24.0,
         "p99_w": 23.5,
-        "slew_w_per_s": 8.0,
-        "slew_over_s": 1.0,
-        "fifths_w": (20.0, 20.5, 20.0, 19.5, 20.0),
         "bin_w": 1.0,
         **figures,
     }
@@ -177,7 +173,15 @@ def measured(record: RunRecord) -> RunRecord:
     vague = whole_run("meter", 1243.75)
     gap = {**vague.missing, "uncertainty_j": "no accuracy is stated"}
     record = with_energy(
-        record, statistics=statistics(), energy_j=100.0, idle_w=5.0, uncertainty_j=1.2
+        record,
+        statistics=statistics(),
+        energy_j=100.0,
+        idle_w=5.0,
+        uncertainty_j=1.2,
+        tail_j=12.0,
+        tail_uncertainty_j=1.0,
+        work_uncertainty_j=1.5,
+        is_at_least=True,
     )
     record = altered(
         record,
@@ -201,7 +205,7 @@ def measured(record: RunRecord) -> RunRecord:
                 host="other",
                 idle_after_s=60.0,
                 quiet_s=30.0,
-                tail_s=None,
+                rest_s=0.0,
                 lost="it was killed",
                 data_lost=("QTL1999: overrun",),
             ),
@@ -246,7 +250,7 @@ def partial(record: RunRecord) -> RunRecord:
         whole_run=(whole_run(OWN, None, "the drive's clock jumped"), whole_run(INTERVAL, 1250.0)),
         idle=(idle(INTERVAL, polled=False, mean_w=5.0), idle(INTERVAL, polled=True, mean_w=None)),
         polling=(cost(INTERVAL, None),),
-        hosts=(watched(idle_s=0.0, tail_s=None),),
+        hosts=(watched(idle_s=0.0, rest_s=0.0),),
         samplers=(sampler(cpu_share=None, admin_mean_s=None, admin_max_s=None),),
     )
     return record.model_copy(

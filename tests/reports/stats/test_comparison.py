@@ -44,11 +44,11 @@ def five(label: str, **changes: Any) -> list[Scenario]:
 
 def test_five_runs_per_arm_and_a_clear_effect_are_called(arms: tuple[Run, ...]) -> None:
     found = rows(make_subject(arms))
-    rate, energy = found["read_bytes_per_s"], found["energy, read"]
+    rate, energy = found["read_bytes_per_s"], found["energy for the work, read"]
     assert rate.call == "a"
     assert effect_of(rate).ratio == pytest.approx(0.4, rel=1e-3)
     assert energy.call == "a"
-    assert found["rate per watt, read"].words == "see energy, read"
+    assert found["rate per watt, read"].words == "see energy for the work, read"
 
 
 def test_too_few_runs_are_never_called(arms: tuple[Run, ...]) -> None:
@@ -70,8 +70,8 @@ def test_unmade_power_checks_bar_energy_and_not_throughput(tmp_path: Path) -> No
     subject = folder_of(tmp_path, *five("A", checks=(UNPOWERED,)), *five("B"))
     found = rows(subject)
     assert found["read_bytes_per_s"].call == "a"
-    assert found["energy, read"].call == "barred"
-    assert found["energy, read"].reason.startswith("0 and 5 runs")
+    assert found["energy for the work, read"].call == "barred"
+    assert found["energy for the work, read"].reason.startswith("0 and 5 runs")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, status: str, 
 
 def test_a_simulated_drive_is_not_compared_with_a_real_one(tmp_path: Path) -> None:
     subject = folder_of(tmp_path, *five("A", model="QEMU NVMe Ctrl"), *five("B"))
-    row = rows(subject)["energy, read"]
+    row = rows(subject)["energy for the work, read"]
     assert row.call == "barred"
     assert row.reason == "only some drives are simulated"
 
@@ -93,7 +93,9 @@ def test_a_simulated_drive_is_not_compared_with_a_real_one(tmp_path: Path) -> No
 def test_energy_of_all_phases_is_barred_with_any_of_them(tmp_path: Path) -> None:
     changes: dict[str, object] = {"workload": "checkpoint"}
     longer = [replace(s, seconds=s.seconds * 1.05) for s in five("B", **changes)]
-    row = rows(folder_of(tmp_path, *five("A", **changes), *longer))["energy, all timed phases"]
+    row = rows(folder_of(tmp_path, *five("A", **changes), *longer))[
+        "energy for the work, all timed phases"
+    ]
     assert row.reason.startswith("different bytes in write")
 
 

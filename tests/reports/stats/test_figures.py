@@ -14,8 +14,9 @@ from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.figures import accuracy
 from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import first_screen
 
-PARTS = {"gain": 0.09, "quantisation": 0.003, "edge": 0.004, "sampling": 0.0, "gap": 0.0}
+PARTS = {"gain": 0.09, "noise": 0.003, "edges": 0.004, "offset": 0.0, "gap": 0.0}
 """Shares of an energy; all of them together are just over 0.09."""
 
 
@@ -40,11 +41,16 @@ def stating(run: Run, share: float | None, parts: Mapping[str, float]) -> Run:
 
     def stated(energy: EnergyRecord) -> EnergyRecord:
         whole_j = energy.energy_j or 0.0
-        missing = {k: v for k, v in energy.missing.items() if k != "uncertainty_j"}
+        stated_j = None if share is None else share * whole_j
+        parts_j = {name: part * whole_j for name, part in parts.items()}
+        names = ("uncertainty_j", "work_uncertainty_j")
+        missing = {k: v for k, v in energy.missing.items() if k not in names}
         update = {
-            "uncertainty_j": None if share is None else share * whole_j,
-            "uncertainty_parts_j": {name: part * whole_j for name, part in parts.items()},
-            "missing": missing | ({"uncertainty_j": "not stated"} if share is None else {}),
+            "uncertainty_j": stated_j,
+            "uncertainty_parts_j": parts_j,
+            "work_uncertainty_j": stated_j,
+            "work_uncertainty_parts_j": parts_j,
+            "missing": missing | (dict.fromkeys(names, "not stated") if share is None else {}),
         }
         return energy.model_copy(update=update)
 
@@ -57,10 +63,13 @@ TWO_DRIVES = {"A": "SA", "B": "SB"}
 ONE_DRIVE = {"A": "SA", "B": "SA"}
 
 
-def energy(made: list[Run]) -> Row:
+FOR_WORK, IN_WINDOW = "energy for the work, read", "energy in the window, read"
+
+
+def energy(made: list[Run], key: str = FOR_WORK) -> Row:
     subject = make_subject(made)
     (group,) = subject.groups
-    return next(row for row in compare(subject, group) if row.quantity.key == "energy, read")
+    return next(row for row in compare(subject, group) if row.quantity.key == key)
 
 
 def test_an_effect_within_what_two_sensors_may_be_off_by_is_not_called() -> None:
@@ -85,7 +94,7 @@ def test_rate_per_watt_and_mean_power_are_of_the_same_sensors() -> None:
     subject = make_subject(made)
     (group,) = subject.groups
     found = {row.quantity.key: row.effect for row in compare(subject, group) if row.effect}
-    for key in ("energy, read", "mean power, read", "rate per watt, read"):
+    for key in (FOR_WORK, IN_WINDOW, "mean power, read", "rate per watt, read"):
         assert found[key].floor == pytest.approx(hypot(0.1, 0.1))
     assert found["read_bytes_per_s"].accuracy == 0.0
 
@@ -108,7 +117,7 @@ def test_without_parts_all_that_one_sensor_states_counts() -> None:
 
 def test_what_states_no_accuracy_is_not_called_across_drives() -> None:
     made = runs({"A": 18.0, "B": 36.0}, serials=TWO_DRIVES)
-    row = energy([stating(each, None, {"quantisation": 0.003}) for each in made])
+    row = energy([stating(each, None, {"noise": 0.003}) for each in made])
     assert (row.call, row.words) == ("barred", "inconclusive")
     assert row.reason.startswith("sensor accuracy not stated")
 
@@ -123,7 +132,7 @@ def test_one_drive_whose_gain_alone_is_not_stated_is_called_against_itself() -> 
     but_gain = {name: part for name, part in PARTS.items() if name != "gain"}
     made = runs({"A": 18.0, "B": 36.0}, serials=ONE_DRIVE)
     assert energy([stating(each, None, but_gain) for each in made]).call == "a"
-    row = energy([stating(each, None, {"edge": 0.001}) for each in made])
+    row = energy([stating(each, None, {"edges": 0.001}) for each in made])
     assert row.reason.startswith("sensor resolution not stated")
 
 
@@ -167,7 +176,7 @@ def share(made: Sequence[Run]) -> float:
     return found.share
 
 
-LAGGING = {"gain": 0.01, "fit": 0.001, "sensor": 0.02}
+LAGGING = {"gain": 0.01, "noise": 0.001, "edges": 0.02}
 
 
 def test_gain_of_one_meter_cancels_and_what_is_unknown_of_its_lag_does_not() -> None:
@@ -186,3 +195,71 @@ def test_a_meter_that_was_moved_between_drives_has_one_gain() -> None:
     assert share(one) == pytest.approx(hypot(0.001, 0.001, 0.02, 0.02))
     two = [moved(each, f"QTL1999-02-{each.record.label}") for each in made]
     assert share(two) == pytest.approx(hypot(0.03, 0.03))
+
+
+def with_tails(made: Sequence[Run], joules: Mapping[str, float], **changes: object) -> list[Run]:
+    """Return runs whose drives used so many joules above idle in the rest, by arm."""
+    found = []
+    for each in made:
+        power = each.record.power
+        tail_j = joules.get(each.record.label)
+        update = {"tail_j": tail_j, **changes}
+        energies = tuple(
+            one.model_copy(
+                update=update
+                if tail_j is not None
+                else {"tail_j": None, "missing": {**one.missing, "tail_j": "no rest followed it"}}
+            )
+            for one in power.energy
+        )
+        power = power.model_copy(update={"energy": energies})
+        found.append(replace(each, record=each.record.model_copy(update={"power": power})))
+    return found
+
+
+def test_energy_for_the_work_is_compared_and_includes_the_tail() -> None:
+    made = with_tails(runs({"A": 18.0, "B": 27.0}, serials=ONE_DRIVE), {"A": 10.0, "B": 20.0})
+    work, window = energy(made), energy(made, IN_WINDOW)
+    assert (work.call, window.call) == ("a", "derived")
+    assert window.words == f"see {FOR_WORK}"
+    (first,) = [each for each in work.figures["A"] if each.run == made[0].id]
+    assert first.value == pytest.approx((made[0].record.power.energy[0].energy_j or 0.0) + 10.0)
+
+
+def test_a_verdict_that_depends_on_the_measurand_is_not_given() -> None:
+    made = with_tails(runs({"A": 18.0, "B": 27.0}, serials=ONE_DRIVE), {"A": 2000.0, "B": 0.0})
+    row = energy(made)
+    assert (row.call, row.words) == ("barred", "inconclusive")
+    assert row.reason == (
+        "the verdict depends on the measurand: B is better for the work, A is better in the window"
+    )
+
+
+def test_runs_without_a_tail_or_with_another_rest_are_compared_in_the_window() -> None:
+    made = runs({"A": 18.0, "B": 27.0}, serials=ONE_DRIVE)
+    without = with_tails(made, {"A": 1.0})
+    assert (energy(without).call, energy(without, IN_WINDOW).call) == ("derived", "a")
+    other = [
+        replace(
+            each,
+            record=each.record.model_copy(
+                update={"power": each.record.power.model_copy(update={"rest_s": 10.0})}
+            ),
+        )
+        if each.record.label == "B"
+        else each
+        for each in made
+    ]
+    assert energy(other, IN_WINDOW).call == "a"
+    work = energy(other)
+    assert work.call == "derived"
+    assert work.reason.startswith("the drives rested for 30 s and 10 s behind the job")
+    measurand = first_screen(make_subject(other)).measurand
+    assert measurand.startswith("Energy is in the timed window only: the drives rested for")
+    assert "plus the tail" in first_screen(make_subject(made)).measurand
+
+
+def test_an_offset_does_not_cancel_between_arms_of_one_meter() -> None:
+    parts = {"gain": 0.03, "offset": 0.02, "noise": 0.001}
+    made = [stating(each, 0.04, parts) for each in runs({"A": 18.0, "B": 18.6}, serials=ONE_DRIVE)]
+    assert share(made) == pytest.approx(hypot(0.02, 0.02, 0.001, 0.001))

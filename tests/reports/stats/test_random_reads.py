@@ -54,7 +54,8 @@ def test_readings_of_a_simulated_drive_rank_nothing() -> None:
 def test_reads_per_joule_ask_what_energy_costs_and_nothing_asks_it_twice() -> None:
     found = [each for each, _ in quantities(random_run().record).values() if each.headline]
     asked = {each.name: each.asked_by for each in found}
-    assert asked["reads per joule"] == ""
+    assert asked["reads per joule for the work"] == ""
+    assert asked["reads per joule"].startswith("reads per joule for the work")
     assert asked["reads_per_s"] == ""
     assert "rate per watt" not in asked
 

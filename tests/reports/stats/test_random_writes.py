@@ -72,9 +72,11 @@ def test_the_energy_of_a_steady_state_is_in_no_sum() -> None:
 
 def test_the_joules_of_a_steady_state_have_no_better_direction() -> None:
     found = quantities(writes_run().record)
-    assert found["energy, steady"][0].better == "neither"
-    assert found["rate per watt, steady"][0].asked_by == ""
-    assert found["energy, random_write"][0].asked_by == "rate per watt, steady"
+    assert found["energy in the window, steady"][0].better == "neither"
+    asking = "energy per byte for the work, steady"
+    assert found[asking][0].asked_by == ""
+    assert found["rate per watt, steady"][0].asked_by == asking
+    assert found["energy in the window, random_write"][0].asked_by == asking
 
 
 def with_latencies(run: Run) -> Run:

@@ -67,9 +67,9 @@ def test_one_quantity_per_question_is_in_the_family() -> None:
     (group,) = subject.groups
     found = [row for row in compare(subject, group) if row.quantity.headline]
     asked = [row for row in found if row.effect and row.effect.demand]
-    assert [row.quantity.key for row in asked] == ["read_bytes_per_s", "energy, read"]
+    assert [row.quantity.key for row in asked] == ["read_bytes_per_s", "energy for the work, read"]
     derived = {row.quantity.key: row.words for row in found if row.call == "derived"}
-    assert derived["rate per watt, read"] == "see energy, read"
+    assert derived["rate per watt, read"] == "see energy for the work, read"
     assert all(row.effect for row in found if row.call == "derived")
 
 
