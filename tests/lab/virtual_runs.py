@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -272,4 +273,6 @@ def run(
         state_folder=state_folder or Path(f"/run/wattload-state-{updates}"),
     )
     path = Path(json.loads(reported.splitlines()[-1])["record"])
+    if OUT.exists():  # what a failed test judged can be looked at
+        shutil.copytree(path.parent, OUT / "all-runs" / path.parent.name, dirs_exist_ok=True)
     return Ran(folder=path.parent, record=read_record(path), drive=on)
