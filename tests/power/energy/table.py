@@ -27,10 +27,7 @@ WITHIN = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The errors and uncertainties of some runs of a kind, as shares of the true energy.
-
-    ``share_known`` is the share of figures that are there.
-    """
+    """Errors and uncertainties as shares of the true energy, and the share of figures known."""
 
     name: str
     bias: float
@@ -58,11 +55,7 @@ Error = tuple[float, float]
 def errors(
     kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool = True
 ) -> dict[str, list[Error]]:
-    """Return the errors of a run in the window, of the tail, and for the work.
-
-    That of the tail is a share of the energy for the work. U is without gain and offset where the
-    meter states none.
-    """
+    """Return the errors in the window, of the tail and for the work, and all of their U."""
     found = outcome(kind, seed, is_calibrated=is_calibrated, has_rest=has_rest)
     rows: dict[str, list[Error]] = {"window": [], "tail": [], "work": []}
     for record in found.records:

@@ -20,7 +20,6 @@ from wattload.core.power import (
     Instant,
     Sample,
     SourceFacts,
-    WindowEnergy,
 )
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
@@ -200,12 +199,6 @@ def test_impossible_readings_give_a_reason(
     assert why in found.missing["energy_j"]
 
 
-def test_an_impossible_reading_elsewhere_does_not_matter() -> None:
-    meter = meters()["power"]
-    found = record(meter, TIMES_S, np.where(TIMES_S == 68, -5.0, meter.read(TIMES_S)))
-    assert holds(found, TRUE_J)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_samples_that_are_swapped_lose_nothing(kind: str) -> None:
     meter = meters()[kind]
@@ -222,29 +215,6 @@ def test_a_source_may_declare_that_it_reads_below_zero() -> None:
         meter.samples(TIMES_S, np.full(TIMES_S.size, -5.0)), [source], host="host1"
     )
     assert ledger.phase_records([WORK])[0].energy_j == pytest.approx(-300.0)
-
-
-@pytest.mark.parametrize("joules", [1e308, -1.0])
-def test_a_device_that_integrates_the_impossible_gives_no_energy(joules: float) -> None:
-    own = WindowEnergy(
-        source="meter",
-        device="SERIAL1",
-        start_ns=0,
-        end_ns=ns(10),
-        energy_j=joules,
-        evidence=Evidence.SELF_REPORTED,
-    )
-    ledger = EnergyLedger([], [meters()["power"].facts], host="host1")
-    assert "impossible" in ledger.whole_run_records([own])[0].missing["energy_j"]
-
-
-def test_sources_of_different_clocks_do_not_spoil_each_other() -> None:
-    power, counter = meters()["power"], meters()["counter"]
-    samples = power.samples(TIMES_S, power.read(TIMES_S))
-    samples += counter.samples(TIMES_S + 3600, counter.read(TIMES_S))
-    here, elsewhere = records(samples, power.facts, counter.facts)
-    assert here == record(power, TIMES_S, power.read(TIMES_S))
-    assert elsewhere.missing["energy_j"] == "no reading covers the window"
 
 
 def test_a_counter_that_was_reset_lacks_only_that_moment() -> None:

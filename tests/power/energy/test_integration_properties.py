@@ -56,22 +56,6 @@ def result_of(trace: Trace, sensor: Sensor, window: tuple[int, int]) -> WindowRe
 
 
 @settings(max_examples=40)
-@given(READINGS, SENSORS, SHARES)
-def test_energy_lies_between_least_and_greatest_power(
-    readings: Readings, sensor: Sensor, ends: tuple[float, float]
-) -> None:
-    trace = read(readings, sensor)
-    window = window_of(trace, ends)
-    result = result_of(trace, sensor, window)
-    assert 0 <= result.coverage <= 1
-    assert (result.energy_j is None) == (result.reason is not None)
-    if result.mean_w is not None:
-        extremes_w = profile_of(trace, sensor, period_s=PERIOD_S).range_w(*window)
-        assert extremes_w is not None
-        assert extremes_w[0] - 1e-6 <= result.mean_w <= extremes_w[1] + 1e-6
-
-
-@settings(max_examples=40)
 @given(READINGS, SENSORS, SHARES, st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=40))
 def test_shares_sum_to_the_totals(
     readings: Readings, sensor: Sensor, ends: tuple[float, float], states: list[int | None]

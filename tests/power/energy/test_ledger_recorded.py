@@ -1,22 +1,19 @@
-"""Energies by readings that were recorded on GPUs: a mean against the GPU's own counter."""
+"""Energies by readings recorded on a GPU: a mean of 1 s against the GPU's own counter."""
 
 from __future__ import annotations
 
-import csv
 import functools
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.power.energy.simulated_runs import Spans, phase_window
-from tests.power.energy_facts import activity_of, facts, window
-from tests.power.energy_traces import T0_NS, ns, samples_of
+from tests.power.energy_facts import activity_of, facts
+from tests.power.energy_traces import T0_NS, samples_of
 from wattload.core.power import (
     Boxcar,
-    Channel,
     Counter,
     Instant,
     Sample,
@@ -29,14 +26,8 @@ from wattload.core.units import NS_PER_S
 from wattload.power.energy.calibration import calibrate
 from wattload.power.energy.ledger import EnergyLedger
 
-BURSTS = Path(__file__).parents[2] / "data" / "power" / "h100_bursts.csv"
 PULSES = Path(__file__).parent / "data" / "nvml_pulses.json"
-ENERGY = facts(
-    "nvml_energy",
-    sensor=Counter(quantum_j=0.001, update_period_s=0.1),
-    device="GPU-1",
-    scope=Scope.GPU,
-)
+ENERGY = facts("nvml_energy", sensor=Counter(quantum_j=0.001), device="GPU-1", scope=Scope.GPU)
 POWER = facts(
     "nvml_power",
     sensor=Boxcar(window_s=1.0),
@@ -44,49 +35,6 @@ POWER = facts(
     scope=Scope.GPU,
     resolution_w=0.001,
 )
-
-
-@functools.cache
-def bursts() -> tuple[EnergyLedger, float, float]:
-    """Return the ledger of an H100 under bursts, and the seconds of their begin and end."""
-    lines = BURSTS.read_text(encoding="utf-8").splitlines()
-    marks = dict(re.findall(r"(load_\w+)_us=(\d+)", "\n".join(lines[:3])))
-    start_s, end_s = (int(marks[f"load_{name}"]) / 1e6 for name in ("start", "end"))
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    samples = samples_of(
-        [int(row["power_time_us"]) / 1e6 for row in rows],
-        [int(row["power_mw"]) / 1e3 for row in rows],
-        source="nvml_power",
-        device="GPU-1",
-    ) + samples_of(
-        [int(row["energy_time_us"]) / 1e6 for row in rows],
-        [int(row["energy_mj"]) / 1e3 for row in rows],
-        source="nvml_energy",
-        device="GPU-1",
-        channel=Channel.ENERGY_J,
-    )
-    ledger = EnergyLedger(
-        samples,
-        [ENERGY, POWER],
-        host="host1",
-        activity=activity_of(window("load", start_s, end_s)),
-        baseline=(ns(1), ns(start_s - 0.6)),
-    )
-    return ledger, start_s, end_s
-
-
-def test_counter_and_mean_of_a_gpu_agree() -> None:
-    ledger, start_s, end_s = bursts()
-    by_counter, by_power = ledger.phase_records([window("load", start_s, end_s)])
-    assert by_power.energy_j == pytest.approx(by_counter.energy_j, rel=0.0025)
-    assert (by_power.remarks, by_counter.remarks) == ((), ())
-
-
-def test_mean_is_chosen_where_the_counter_is_too_coarse() -> None:
-    ledger, start_s, _ = bursts()
-    by_counter, by_power = ledger.phase_records([window("load", start_s, start_s + 10)])
-    assert "too coarse" in by_counter.missing["energy_j"]
-    assert by_power.chosen
 
 
 @functools.cache
@@ -117,10 +65,9 @@ def by_mean_and_counter(settled_s: float) -> list[tuple[EnergyRecord, EnergyReco
     later = tuple((start_s, end_s + settled_s) for start_s, end_s in spans())
     phases = [phase_window(f"pulse{k}", (span,)) for k, span in enumerate(later)]
     phases.append(phase_window("all", later))
-    fast = ENERGY.model_copy(update={"sensor": Counter(quantum_j=0.001)})
     ledger = EnergyLedger(
-        read_of("average", POWER) + read_of("counter", fast),
-        [POWER, fast],
+        read_of("average", POWER) + read_of("counter", ENERGY),
+        [POWER, ENERGY],
         host="host1",
         activity=activity_of(phase_window("load", spans())),
     )

@@ -129,11 +129,6 @@ def test_bytes_of_a_bin_are_in_the_intervals_of_the_phase(
     assert traffic.at(np.array([ns(at_s) for at_s in moved])).tolist() == [*moved.values()]
 
 
-def test_series_that_stops_early_gives_no_bytes() -> None:
-    traffic = ByteSeries(time_ns=np.array([ns(0), ns(9)]), moved_bytes=np.array([0.0, 900.0]))
-    assert shares_of(states_of(IN_STATE_0), traffic=traffic)["0"].moved_bytes is None
-
-
 SECONDS = np.arange(0, 11.0)
 
 

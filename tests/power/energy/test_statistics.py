@@ -81,18 +81,6 @@ def test_a_sliding_mean_shows_peaks_of_its_window_alone() -> None:
         assert made.missing["peak_100ms_w"].startswith("its readings resolve ")
 
 
-@pytest.mark.parametrize(("window_s", "resolves"), [(0.5, True), (0.6, False), (1.2, False)])
-def test_windows_must_add_up_to_the_time_of_a_peak(window_s: float, resolves: bool) -> None:
-    """Work of 1 s is in two successive means over 0.5 s, in whatever order they slide."""
-    work = Bursts(low_w=5, high_w=25, on_s=1.0, cycle_s=4.0)
-    values = boxcar(work.energy_j, window_s, TIMES_S)
-    made = statistics(TIMES_S, values, Boxcar(window_s=window_s))
-    if resolves:
-        assert made.peak_1s_w == pytest.approx(25.0)
-    else:
-        assert made.peak_1s_w is None
-
-
 def test_a_counter_shows_means_between_its_counts() -> None:
     """Bursts of 0.2 s at 45 W over 5 W: 45 W over 0.1 s, and 13 W over 1 s."""
     work = Bursts(low_w=5, high_w=45, on_s=0.2, cycle_s=4.0)
