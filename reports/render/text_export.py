@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 
+from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Table
 from wattload.reports.render.json_export import plain
+from wattload.reports.runs.energy import every_energy
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.ratios import points_table, quantities_table
@@ -149,6 +151,26 @@ def _figures(subject: Subject, run: Run) -> Iterator[dict[str, object]]:
             "valid": not why_not and figure.value is not None,
             "why_not": "; ".join([*why_not, *([figure.note] if figure.note else [])]),
         }
+    yield from _tails(run, [*faults, *energy_faults])
+
+
+def _tails(run: Run, faults: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Yield the tail of each phase that has one, which is no quantity to compare by itself."""
+    for energy in every_energy(run.record):
+        if energy.tail_j is not None:
+            notes = [*faults, *(["at least: still above idle power"] * energy.is_at_least)]
+            yield {
+                "phase": energy.phase,
+                "quantity": f"tail within {energy.rest_s:g} s",
+                "unit": Unit.JOULES.value,
+                "better": "neither",
+                "headline": False,
+                "value": energy.tail_j,
+                "uncertainty": energy.tail_uncertainty_j,
+                "evidence": energy.words,
+                "valid": not faults,
+                "why_not": "; ".join(notes),
+            }
 
 
 def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:

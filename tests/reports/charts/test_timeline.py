@@ -17,6 +17,7 @@ from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.timeline import Strip
 from wattload.reports.runs.traces import ThroughputTrace
 
 
@@ -55,6 +56,27 @@ def read(svg: str, name: str, seconds: float, height: float = 150) -> float:
 @pytest.fixture
 def pair(tmp_path: Path) -> list[Run]:
     return [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9, busy_w=25.0))]
+
+
+def test_power_shows_the_rest_and_the_ends_of_idle_times(pair: list[Run]) -> None:
+    resting = []
+    for track in (make_track("A", "A", run) for run in pair):
+        end_s = track.zero_s + track.end_s
+        rest = Strip(name="rest", timed=False, start_s=end_s, end_s=end_s + 30, lane=0)
+        idle = replace(rest, name="idle", start_s=track.zero_s - 60, end_s=track.zero_s)
+        strips = (*track.timeline.strips, rest, idle)
+        resting.append(replace(track, timeline=replace(track.timeline, strips=strips)))
+    for drawn in (resting[:1], resting):
+        found = power_figure("c", "x", drawn)
+        assert found is not None
+        low, high = axis(found.svg, "x")
+        assert high == pytest.approx(max(track.end_s for track in drawn) + 30)
+        assert -5 < low < 0
+        assert ">rest</text>" in found.svg
+        assert (">idle</text>" in found.svg) == (len(drawn) == 1)
+    rates = rate_figure("c", "x", resting)
+    assert rates is not None
+    assert axis(rates.svg, "x")[0] == 0
 
 
 def test_arms_lie_over_each_other_from_their_timed_start(pair: list[Run]) -> None:

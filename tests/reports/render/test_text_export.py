@@ -26,12 +26,15 @@ def rows(*runs: Run) -> list[dict[str, str]]:
 
 def test_a_row_is_one_quantity_of_one_phase_of_one_run(arms: tuple[Run, ...]) -> None:
     found = rows(*arms)
-    assert len(found) == sum(len(quantities(run.record)) for run in arms)
+    assert len(found) == sum(len(quantities(run.record)) + 1 for run in arms), "and a tail each"
     assert list(found[0])[:4] == ["run_id", "session_id", "workload", "arm"]
     assert list(found[0])[-3:] == ["evidence", "valid", "why_not"]
     keys = {(row["run_id"], row["phase"], row["quantity"]) for row in found}
     assert len(keys) == len(found)
-    assert {row["quantity"] for row in found} >= {"energy", "rate per watt", "mean power"}
+    both = {"energy in the window", "energy for the work"}
+    assert {row["quantity"] for row in found} >= both | {"rate per watt", "tail within 30 s"}
+    of_energy = [row for row in found if row["quantity"] in both]
+    assert all(float(row["uncertainty"]) > 0 for row in of_energy)
     first = arms[0].record.metrics[0]
     assert first.value is not None
     assert (found[0]["quantity"], float(found[0]["value"])) == (first.name, first.value)
