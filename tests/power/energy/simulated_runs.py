@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.power.energy_facts import activity_of, window
+from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import T0_NS, Floats, ns, trace_of
 from wattload.core.power import (
     Accuracy,
@@ -22,7 +22,6 @@ from wattload.core.power import (
     Counter,
     Evidence,
     Instant,
-    Scope,
     Sensor,
     SourceFacts,
 )
@@ -309,19 +308,10 @@ class Kind:
 
     @property
     def facts(self) -> SourceFacts:
-        return SourceFacts(
-            name="meter",
-            device="SERIAL1",
-            device_name="nvme0",
-            scope=Scope.DRIVE,
-            evidence=Evidence.MEASURED,
-            sensor=self.declared,
-            period_s=READ_S,
-            resolution_w=None if self.is_counter else RESOLUTION_W,
-            accuracy=self.accuracy,
-            range_w=self.range_w,
-            is_recorded=self.is_recorded,
-        )
+        source = facts("meter", Evidence.MEASURED, self.declared, range_w=self.range_w)
+        resolution_w = None if self.is_counter else RESOLUTION_W
+        changes = {"accuracy": self.accuracy, "is_recorded": self.is_recorded}
+        return source.model_copy(update={**changes, "resolution_w": resolution_w})
 
     def read(self, reader: Reader, power: Power, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Return the times in seconds and the values of reads over a power and 0.5 s more."""
@@ -357,22 +347,33 @@ def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> Calibra
     for start_s, end_s in (*times[0], *times[1]):
         power.part(start_s, end_s)[:] = high_w
     pulses, train = (
-        tuple((round(start_s / GRID_S) * MS, round(end_s / GRID_S) * MS) for start_s, end_s in each)
+        [(round(start_s / GRID_S) * MS, round(end_s / GRID_S) * MS) for start_s, end_s in each]
         for each in times
     )
     reads_s, values = kind.read(reader, power, rng)
+    time_ns = np.rint(reads_s * NS_PER_S).astype(np.int64).tolist()
+    return calibration_record(kind.facts, pulses, train, time_ns, values.tolist())
+
+
+def calibration_record(
+    source: SourceFacts,
+    pulses: Sequence[tuple[int, int]],
+    train: Sequence[tuple[int, int]],
+    time_ns: Sequence[int],
+    values: Sequence[float],
+) -> CalibrationRecord:
     return CalibrationRecord(
         host="host1",
-        device="SERIAL1",
-        source="meter",
+        device=source.device,
+        source=source.name,
         utc="2026-11-29T06:00:00Z",
         run_id="",
         key={},
         origin_ns=T0_NS - 3600 * NS_PER_S,
-        pulses=pulses,
-        train=train,
-        time_ns=tuple(np.rint(reads_s * NS_PER_S).astype(np.int64).tolist()),
-        values=tuple(None if math.isnan(value) else value for value in values.tolist()),
+        pulses=tuple((start_ns, end_ns) for start_ns, end_ns in pulses),
+        train=tuple(train),
+        time_ns=tuple(time_ns),
+        values=tuple(None if math.isnan(value) else value for value in values),
     )
 
 

@@ -11,8 +11,9 @@ import pytest
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Sample, Scope, SourceFacts
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.summary import drive_energy
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.energy.trace import ByteSeries
 
@@ -81,11 +82,6 @@ def test_measured_window_has_gross_net_and_mean() -> None:
     assert record.missing["tail_j"] == "no rest followed it"
 
 
-def test_net_energy_below_idle_stays_negative() -> None:
-    (record,) = account(power("meter", 4), facts("meter"))
-    assert record.net_j == pytest.approx(-60, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("idle", "reason"),
     [
@@ -119,13 +115,6 @@ def test_source_without_samples_has_no_figure() -> None:
     assert record.evidence is Evidence.NONE
     assert record.missing["energy_j"] == "meter has no samples"
     assert not record.chosen
-
-
-def test_weakest_evidence_of_a_window_is_kept() -> None:
-    samples = power("meter", 20)
-    samples[710] = samples_of([1.0], [20.0], source="meter", evidence=Evidence.ESTIMATED)[0]
-    (record,) = account(samples, facts("meter"))
-    assert record.evidence is Evidence.ESTIMATED
 
 
 COARSE_COUNTS = samples_of(
@@ -193,15 +182,30 @@ def test_data_sheet_is_chosen_only_on_request() -> None:
     assert requested.missing["uncertainty_j"] == "declared has no power sensor"
 
 
-def test_gpu_has_its_own_energy_without_tail_or_net() -> None:
-    gpu = facts("nvml_power", device="GPU-1", scope=Scope.GPU, accuracy_percent=0.1)
-    samples = samples_of(TIMES_S, np.full(TIMES_S.size, 300.0), source="nvml_power", device="GPU-1")
-    drive, beside = account(bounds() + samples, NVME, gpu)
-    assert (drive.chosen, beside.chosen) == (True, True)
-    assert beside.states == ()
-    assert beside.energy_j == pytest.approx(18_000)
-    assert "for drives only" in beside.missing["net_j"]
-    assert beside.missing["tail_j"] == "only drives have a tail"
+def test_energies_of_gpu_and_node_are_reported_in_addition() -> None:
+    """They have no tail and no net, and are never part of the drive's, whatever their names."""
+    sources = [
+        facts("hwmon", accuracy_percent=5.0),
+        facts("redfish_power", scope=Scope.NODE, accuracy_percent=0.1),
+        facts("nvml_power", device="GPU-1", scope=Scope.GPU, accuracy_percent=0.1),
+    ]
+    samples = [
+        sample
+        for each, watts in zip(sources, (12.0, 400.0, 70.0), strict=True)
+        for sample in samples_of(
+            TIMES_S, np.full(TIMES_S.size, watts), source=each.name, device=each.device
+        )
+    ]
+    records = account(samples, *sources)
+    assert [record.chosen for record in records] == [True, True, True]
+    assert [record.energy_j for record in records] == pytest.approx([720, 24000, 4200])
+    section = PowerSection(requested="auto", choice="", idle_s=0, energy=records)
+    assert drive_energy(section, [READ])["energy_in_window_j"] == pytest.approx(720)
+    beside = section.model_copy(update={"energy": records[1:]})
+    assert drive_energy(beside, [READ])["energy_in_window_j"] is None
+    for record in records[1:]:
+        assert "for drives only" in record.missing["net_j"]
+        assert record.missing["tail_j"] == "only drives have a tail"
 
 
 def test_only_timed_windows_of_this_host_are_counted() -> None:

@@ -106,21 +106,7 @@ def test_idle_time_in_two_power_states_has_none() -> None:
     assert polled.missing["temperature_k"] == "no temperature was read"
 
 
-def test_idle_time_that_ends_behind_the_last_reading_has_the_power_of_those() -> None:
-    late = IdleTime(moment="after", polled=True, window=(ns(50), ns(62)))
-    (polled,) = EnergyLedger(ipm(), [IPM], host="box").idle_records([late])
-    assert polled.mean_w is None or polled.mean_w == pytest.approx(3.0, rel=1e-3)
-
-
 def test_only_drives_that_are_measured_have_an_idle_power() -> None:
     gpu = facts("nvml_power", scope=Scope.GPU)
     bounds = facts("nvme", Evidence.BOUNDS)
     assert EnergyLedger(ipm(), [gpu, bounds], host="box").idle_records([POLLED]) == ()
-
-
-def test_restart_of_an_idle_drive_leaves_a_hole_in_its_counter() -> None:
-    samples = samples_of(POLLED_S, 3 * POLLED_S, source="rail", channel=Channel.ENERGY_J)
-    rail = facts("rail", sensor=Counter(quantum_j=0.001))
-    restarts = {"SERIAL1": [ns(30.05)]}
-    (polled,) = EnergyLedger(samples, [rail], host="box", resets_ns=restarts).idle_records([POLLED])
-    assert polled.coverage == pytest.approx(57.9 / 58)

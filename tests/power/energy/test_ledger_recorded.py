@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.power.energy.simulated_runs import Spans, phase_window
+from tests.power.energy.simulated_runs import Spans, calibration_record, phase_window
 from tests.power.energy_facts import activity_of, facts
-from tests.power.energy_traces import T0_NS, samples_of
+from tests.power.energy_traces import samples_of
 from wattload.core.power import (
     Boxcar,
     Counter,
@@ -21,7 +21,7 @@ from wattload.core.power import (
     Sensor,
     SourceFacts,
 )
-from wattload.core.record.energy import CalibrationRecord, EnergyRecord
+from wattload.core.record.energy import EnergyRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.calibration import calibrate
 from wattload.power.energy.ledger import EnergyLedger
@@ -91,22 +91,8 @@ def test_mean_has_the_energy_of_each_pulse_without_the_time_behind_it() -> None:
 @pytest.mark.parametrize("declared", [Boxcar(window_s=1.0), Instant()])
 def test_mean_of_a_second_is_calibrated_whatever_it_declares(declared: Sensor) -> None:
     read, source = pulses()["average"], POWER.model_copy(update={"sensor": declared})
-    found = calibrate(
-        CalibrationRecord(
-            host="host1",
-            device="GPU-1",
-            source=source.name,
-            utc="2026-11-29T06:00:00Z",
-            run_id="",
-            key={},
-            origin_ns=T0_NS,
-            pulses=tuple((start_ns, end_ns) for start_ns, end_ns in pulses()["pulses"]),
-            train=(),
-            time_ns=tuple(read["time_ns"]),
-            values=tuple(read["value"]),
-        ),
-        source,
-    )
+    made = calibration_record(source, pulses()["pulses"], (), read["time_ns"], read["value"])
+    found = calibrate(made, source)
     assert found.basis == "calibrated"
     assert found.update_s == pytest.approx(0.1, rel=0.01)
     # A mean over 1 s that is updated every 0.1 s.

@@ -118,15 +118,6 @@ def test_a_reading_that_may_be_of_the_time_before_is_not_of_the_phase() -> None:
     assert unsure.peak_1s_w == pytest.approx(20.0)
 
 
-def test_an_interval_shorter_than_the_window_has_no_reading() -> None:
-    made = statistics(TIMES_S, TIMES_S, Boxcar(window_s=1.0), windows=[(ns(10), ns(10.8))])
-    assert made.reading_count == 0
-    assert made.histogram == ()
-    reasons = set(made.missing.values())
-    assert "no reading is of the time within an interval of the phase alone" in reasons
-    assert {made.p99_w, made.peak_1s_w, made.bin_w} == {None}
-
-
 def test_a_mean_with_a_long_hole_is_not_formed() -> None:
     """High power around a hole of 1 s is not taken for a second of high power."""
     watts: list[float | None] = [5.0] * TIMES_S.size
