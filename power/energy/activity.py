@@ -38,12 +38,8 @@ class RunTimes:
     rests: Sequence[Window] = ()
 
     def moments_ns(self) -> list[int]:
-        """Return the times at which power may jump."""
-        idle = [window for window in (self.before, self.after) if window is not None]
-        return [
-            *(moment for each in self.activity for moment in (each.start_ns, each.end_ns)),
-            *(moment for window in (*idle, *self.rests) for moment in window),
-        ]
+        """Return the times at which power may jump: where work begins or ends."""
+        return [moment for each in self.activity for moment in (each.start_ns, each.end_ns)]
 
     def work_in(self, start_ns: int, end_ns: int) -> str:
         """Return the name of work that ran in a time, empty without any."""

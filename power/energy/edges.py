@@ -322,6 +322,7 @@ class Edges:
             self.response.kappa_s * after.uncertainty_w,
             self.response.settle_s / 2 * change_w,
             self._kappa_phase_s * jump_w,
+            self.counted_j(max(before.watts, after.watts)),
         )
         return Edge(
             energy_j=float(joules[0]) - self.response.kappa_s * jump_w,

@@ -11,7 +11,7 @@ from wattload.power.energy.profile import Profile
 from wattload.power.energy.sensor import update_stride, usual_s
 from wattload.power.energy.trace import Refused, Times, Trace
 
-PINNED_UPDATES, FREE_UPDATES = 10, 3
+PINNED_UPDATES, FREE_UPDATES = 12, 6
 """A reading that stays at the greatest value for so many updates is pinned there, if no other one
 stayed for as many as the second. That needs a meter whose readings change at each update."""
 RANGE_SHARE = 0.999

@@ -168,14 +168,16 @@ class MeasuredPower:
         seconds = _seconds(both)
         stated_j, reason = stated_parts(self.facts, energy_j, _seconds(windows))
         holes_ns = sum(int(np.diff(self.profile.holes(*each), axis=0).sum()) for each in both)
-        extremes_w = [each for each in (self.profile.range_w(*each) for each in both) if each]
+        found_w = [self.edges.profile.range_w(*each) for each in both]
+        extremes_w = [each for each in found_w if each is not None]
         range_w = max((high for _, high in extremes_w), default=0.0) - min(
             (low for low, _ in extremes_w), default=0.0
         )
         parts_j = {
             **stated_j,
             "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
-            "edges": COVERAGE_FACTOR * self._edges_j(both),
+            "edges": COVERAGE_FACTOR
+            * math.hypot(self._edges_j(both), self._falls_j(len(windows or net), range_w)),
             "gap": range_w * holes_ns / NS_PER_S,
         }
         if idle_j:
@@ -197,12 +199,10 @@ class MeasuredPower:
         for start_ns, end_ns in windows:
             weights[start_ns] -= 1
             weights[end_ns] += 1
-        own_j2 = tau_w = kappa_w = fall_w = 0.0
+        own_j2 = tau_w = kappa_w = 0.0
         for time_ns, weight in weights.items():
-            edge = self.edges.at(time_ns)
-            # Both sides of a fall within the windows read it late.
-            fall_w += max(0.0, -edge.jump_w)
             if weight:
+                edge = self.edges.at(time_ns)
                 own_j2 += (weight * edge.own_j) ** 2
                 tau_w += weight * edge.tau_w
                 kappa_w += weight * edge.kappa_w
@@ -211,8 +211,11 @@ class MeasuredPower:
             math.sqrt(own_j2),
             response.tau_uncertainty_s * tau_w,
             response.kappa_uncertainty_s * kappa_w,
-            self.sensor.fall_later_s * fall_w / math.sqrt(3),
         )
+
+    def _falls_j(self, count: int, range_w: float) -> float:
+        """Return the standard uncertainty by falls that may show later than rises."""
+        return self.sensor.fall_later_s * range_w * count / math.sqrt(3)
 
     def disagreement_j(self, windows: Iterable[Window]) -> float:
         """Return the largest disagreement of the ways at an edge of some windows, 0 without any."""

@@ -89,7 +89,7 @@ def phase_uncertainty_s(window_s: float, every_s: float) -> tuple[float, float]:
     ``every_s`` is the time between two updates. If it is longer than the window, some power is not
     seen; if the window is a whole number of updates, each moment counts alike and tau is exact.
     """
-    if not every_s:
+    if window_s >= 100 * every_s:  # a hundredth of a window hardly matters
         return 0.0, 0.0
     first_s = (np.arange(64) + 0.5) / 64 * every_s
     update_s = first_s[:, None] + every_s * np.arange(math.ceil(window_s / every_s) + 1)

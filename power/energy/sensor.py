@@ -71,8 +71,8 @@ def sensor_record(
         noise_w=noise_w,
         step_w=_step_w(facts, profile.end_w),
         responds=responds,
-        # Readings that respond but do not settle may fall later than they rise.
-        fall_later_s=PULSE_MIN_S if responds else 0.0,
+        # Readings that should settle at once, but did not under the pulses, may fall late.
+        fall_later_s=max(0.0, PULSE_MIN_S - 4 * response.settle_s) if responds else 0.0,
         declared_tau_s=response.tau_s,
     )
 
