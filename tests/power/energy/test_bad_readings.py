@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.power.energy.simulated_runs import phase_window
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of
 from wattload.core.power import (
@@ -117,10 +118,8 @@ def test_failed_reads_are_as_absent_ones(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["power", "sliding"])
 def test_an_interval_without_readings_widens_the_uncertainty(kind: str) -> None:
-    saves_s = [(8.0 * index, 8.0 * index + 5) for index in range(24)]
-    saving = window("work", 0, saves_s[-1][1]).model_copy(
-        update={"intervals": tuple((ns(start_s), ns(end_s)) for start_s, end_s in saves_s)}
-    )
+    saves_s = tuple((8.0 * index, 8.0 * index + 5) for index in range(24))
+    saving = phase_window("work", saves_s)
     meter = meters(Bursts(5, 20, on_s=5, cycle_s=8), accuracy_percent=0.001)[kind]
     times_s = np.arange(-200, 1915) / 10
     values = meter.read(np.maximum(times_s, 0))

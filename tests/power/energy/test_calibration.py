@@ -203,11 +203,3 @@ def test_pulses_suit_the_sensor() -> None:
     assert train[-1][1] <= 60
     assert 4 <= 1 / (train[1][0] - train[0][0]) <= 7
     assert pulse_times(1.0, 1.0) is pulse_times(10.0, 0.1) is None
-
-
-def test_curve_is_the_mean_response() -> None:
-    curve = response_curve(recorded(HALF, sliding(0.5)), Kind("", lambda _: instant, HALF).facts)
-    assert curve is not None
-    middle = np.interp(0.25, curve.time_s + curve.step_s / 2, curve.share)
-    assert middle == pytest.approx(0.5, abs=0.03)
-    assert curve.share[-5:].mean() == pytest.approx(1.0, abs=0.02)

@@ -41,12 +41,6 @@ def test_a_state_seen_for_one_read_only_widens_all_that_its_transitions_reach() 
     assert found_j == pytest.approx(25 * wide_s + 15 * (10 - wide_s), rel=1e-9)
 
 
-def test_the_length_of_a_read_belongs_to_the_change_it_saw() -> None:
-    trace = trace_of(TIMES_S, np.where(TIMES_S < 4, 25.0, 15.0), channel=UPPER)
-    trace.spread_ns[:] = 40_000_000
-    assert energy_j(trace, Bounds()) == pytest.approx(25 * 4.02 + 15 * 5.98, rel=1e-9)
-
-
 @pytest.mark.parametrize(("channel", "watts", "limit_w"), [(UPPER, 15, 25.0), (LOWER, 4, 0.005)])
 def test_an_unread_interval_is_bounded_by_what_any_state_allows(
     channel: Channel, watts: float, limit_w: float

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.power.energy.simulated_runs import phase_window
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Sample, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord, PowerSection
-from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.summary import drive_energy
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.energy.trace import ByteSeries
@@ -234,19 +234,12 @@ def test_states_of_the_device_divide_the_figure_of_another_source() -> None:
         assert (share.lower_j, share.upper_j) == (record.lower_j, record.upper_j)
 
 
-def entered(*intervals: tuple[float, float]) -> PhaseWindow:
-    whole = window("read", intervals[0][0], intervals[-1][1])
-    return whole.model_copy(update={"intervals": tuple((ns(a), ns(b)) for a, b in intervals)})
-
-
-def several(
-    watts: Callable[[float], float], *intervals: tuple[float, float], until_s: float = 20.0
-) -> EnergyRecord:
+def several(watts: Callable[[float], float], *intervals: tuple[float, float]) -> EnergyRecord:
     """Return the energy of several intervals; the power state is 0 until second 10, then 1."""
-    times_s = np.round(np.arange(0, until_s + 0.05, 0.1), 6)
+    times_s = np.round(np.arange(0, 20.05, 0.1), 6)
     samples = samples_of(times_s, [watts(each) for each in times_s.tolist()])
     samples += samples_of(times_s, np.where(times_s < 10, 0.0, 1.0), channel=Channel.POWER_STATE)
-    phase = entered(*intervals)
+    phase = phase_window("read", intervals)
     series = ByteSeries.from_bins(
         np.array([ns(a) for a, _ in intervals]),
         np.full(len(intervals), 1000),
@@ -271,23 +264,9 @@ def test_pauses_between_intervals_are_not_in_the_phase() -> None:
     assert (record.start_ns, record.end_ns) == (ns(2.0), ns(8.0))
 
 
-def test_intervals_that_touch_have_the_energy_of_the_whole() -> None:
-    whole = several(lambda s: 3.0 + s, (2.0, 8.0))
-    parts = several(lambda s: 3.0 + s, (2.0, 4.5), (4.5, 8.0))
-    assert parts.energy_j == pytest.approx(whole.energy_j, rel=1e-9)
-    assert parts.coverage == pytest.approx(1.0)
-
-
 def test_states_and_bytes_sum_over_the_intervals() -> None:
     record = several(lambda _: 10.0, (8.0, 9.0), (11.0, 14.0))
     seconds = {share.state: share.seconds for share in record.states}
     assert seconds == pytest.approx({"0": 1.0, "1": 3.0})
     assert sum(share.moved_bytes or 0 for share in record.states) == 2000
     assert sum(share.energy_j or 0 for share in record.states) == pytest.approx(record.energy_j)
-
-
-def test_an_interval_without_samples_leaves_the_sum_missing_with_its_reason() -> None:
-    record = several(lambda _: 10.0, (2.0, 4.0), (16.0, 18.0), until_s=5.0)
-    assert record.energy_j is None
-    assert record.missing["energy_j"]
-    assert record.coverage == pytest.approx(0.5)

@@ -58,22 +58,6 @@ def test_segment_is_in_a_state_only_if_both_ends_read_it() -> None:
     }
 
 
-def test_shares_sum_to_the_totals_with_gaps_in_both_traces() -> None:
-    rng = np.random.default_rng(7)
-    watts = rng.uniform(5, 20, TIMES_S.size)
-    kept = (TIMES_S < 6) | (TIMES_S > 9.2)
-    values: list[float | None] = [float(rng.integers(0, 3)) for _ in TIMES_S]
-    for failed in (40, 41, 90):
-        values[failed] = None
-    found = shares_of(states_of(values), watts[kept], TIMES_S[kept])
-    profile = profile_of(trace_of(TIMES_S[kept], watts[kept]), Instant(), period_s=0.1)
-    total = window_curve(profile, Channel.POWER_W, ns(0), ns(10))
-    energies = [share.energy_j for share in found.values() if share.energy_j is not None]
-    assert sum(energies) == pytest.approx(float(total.energy_j(np.array([ns(10)]))[0]))
-    assert sum(share.seconds for share in found.values()) == pytest.approx(10)
-    assert found["unknown"].seconds == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize(
     ("read_s", "unknown_s"),
     [

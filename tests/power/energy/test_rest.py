@@ -14,6 +14,7 @@ from tests.power.energy.simulated_runs import (
     calibration,
     collecting_late,
     outcome,
+    phase_window,
 )
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, ns, samples_of
@@ -65,11 +66,6 @@ def test_tail_is_what_a_drive_uses_above_idle() -> None:
     assert found.tail_uncertainty_j is not None
     assert found.work_uncertainty_j is not None
     assert found.uncertainty_j is not None
-
-
-def test_drive_that_is_idle_at_once_has_a_tail_of_nothing() -> None:
-    (found,) = recorded(watts())
-    assert found.tail_j == pytest.approx(0, abs=1)
 
 
 @pytest.mark.parametrize("end_s", [24.0, 27.0, 32.0])
@@ -127,8 +123,7 @@ def test_the_last_phase_before_a_rest_has_the_tail() -> None:
 
 
 def test_pauses_of_a_job_are_its_rests_too() -> None:
-    whole = window("save", 0, 20)
-    halves = whole.model_copy(update={"intervals": ((ns(0), ns(8)), (ns(14), ns(20)))})
+    halves = phase_window("save", ((0, 8), (14, 20)))
     values = watts()
     values[(TIMES_S > 8) & (TIMES_S < 14)] = IDLE_W
     values[(TIMES_S > 8) & (TIMES_S < 10)] = 9.0

@@ -126,13 +126,6 @@ def test_a_mean_with_a_long_hole_is_not_formed() -> None:
     assert statistics(TIMES_S, watts).peak_1s_w == pytest.approx(52.5)
 
 
-@pytest.mark.parametrize("level_w", [0.0, 5.0, -2.0])
-def test_constant_power_has_one_bin(level_w: float) -> None:
-    made = statistics(TIMES_S, np.full(TIMES_S.size, level_w))
-    assert [each.count for each in made.histogram] == [601]
-    assert made.p99_w == made.peak_1s_w == level_w
-
-
 @given(
     watts=st.lists(st.floats(0, 1e4), min_size=2, max_size=300),
     sensor=st.sampled_from([Instant(), Boxcar(window_s=0.1), Boxcar(window_s=1.0)]),
