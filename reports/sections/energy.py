@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from wattload.core.power import Evidence, Scope, SourceFacts
 from wattload.core.record.energy import (
     EnergyRecord,
     IdleRecord,
     PowerSettingRecord,
+    PowerSourceRecord,
     PowerStateRecord,
     PowerStateShare,
     PowerStatistics,
+    SensorRecord,
 )
 from wattload.core.record.run import RunRecord
 from wattload.core.record.sensor_text import meter_lines
@@ -375,6 +377,13 @@ def _sources(record: RunRecord) -> Iterator[Table]:
         yield _settings(record)
     if power.sources:
         yield _source_table(record)
+    calibrated = [
+        (source, source.sensor)
+        for source in power.sources
+        if source.sensor is not None and source.sensor.basis == "calibrated"
+    ]
+    if calibrated:
+        yield _calibration_table(calibrated)
 
 
 def _power_states(record: RunRecord) -> Table:
@@ -412,6 +421,32 @@ def _source_table(record: RunRecord) -> Table:
             ),
             "reason": lambda each: each.sentence,
         },
+    )
+
+
+def _calibration_table(sensors: Sequence[tuple[PowerSourceRecord, SensorRecord]]) -> Table:
+    """Return what a known load showed of each meter, beside what was declared."""
+    return listing(
+        "Calibration of the meters by a known load",
+        sensors,
+        {
+            "source": lambda of: Cell(of[0].name, remark=of[0].device),
+            "#delay declared": lambda of: quantity(of[1].declared_tau_s, Unit.SECONDS, 3),
+            "#delay": lambda of: Cell(
+                quantity(of[1].tau_s, Unit.SECONDS, 3),
+                remark=f"± {quantity(of[1].tau_uncertainty_s, Unit.SECONDS, 2)}",
+            ),
+            "#settled after": lambda of: quantity(of[1].settle_s, Unit.SECONDS, 3),
+            "#update": lambda of: (
+                quantity(of[1].update_s, Unit.SECONDS, 3) if of[1].update_s else "every read"
+            ),
+            "#noise": lambda of: quantity(of[1].noise_w, Unit.WATTS, 2),
+            "#fall later than rise": lambda of: quantity(of[1].fall_later_s, Unit.SECONDS, 2),
+            "#error of a fast train": lambda of: percent(of[1].train_share, 2),
+        },
+        "Delay: the mean time by which readings are late. Energies use these values; a fall later "
+        "than the rise is uncertainty. A fast train of load whose mean is wrong shows a meter that "
+        "aliases or is not linear.",
     )
 
 

@@ -26,6 +26,7 @@ from wattload.core.record.energy import (
     PowerSourceRecord,
     PowerStatistics,
     SamplerRecord,
+    SensorRecord,
 )
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import BlockNode
@@ -146,6 +147,23 @@ def sampler(**changes: object) -> SamplerRecord:
     ).model_copy(update=changes)
 
 
+CALIBRATED = SensorRecord(
+    basis="calibrated",
+    tau_s=0.83,
+    tau_uncertainty_s=0.02,
+    kappa_s=0.13,
+    kappa_uncertainty_s=0.01,
+    settle_s=1.4,
+    update_s=0.0,
+    noise_w=0.02,
+    fall_later_s=0.05,
+    train_share=0.004,
+    train_share_uncertainty=0.01,
+    responds=True,
+    declared_tau_s=0.5,
+)
+
+
 def statistics(**figures: Any) -> PowerStatistics:
     values: dict[str, Any] = {
         "peak_100ms_w": None,
@@ -185,7 +203,10 @@ def measured(record: RunRecord) -> RunRecord:
     )
     record = altered(
         record,
-        sources=(source(OWN, Integral()), source(INTERVAL, Boxcar(window_s=1.0))),
+        sources=(
+            source(OWN, Integral()),
+            source(INTERVAL, Boxcar(window_s=1.0)).model_copy(update={"sensor": CALIBRATED}),
+        ),
         whole_run=(
             own,
             whole_run(INTERVAL, 1256.25),
