@@ -22,6 +22,10 @@ from wattload.power.energy.trace import Times, Values
 
 CHANGES_MIN = 8
 """The fewest changes that show how often readings are updated."""
+CHANGES_MAX = 10_000
+"""The most changes whose values are compared."""
+HELD_MAX_S = 2.5
+"""Readings that are not declared to be held are held no longer than this."""
 NEW_READS = 1.5
 """Readings that change after fewer reads than this are new at every read."""
 TAU_SHARE = 0.1
@@ -88,6 +92,8 @@ def updates(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float
     is_sliding = isinstance(sensor, Boxcar) and declared_s == 0
     if isinstance(sensor, Counter) or is_sliding or changed.size < CHANGES_MIN:
         return declared_s or 0.0, None
+    if not declared_s and np.unique(watts[changed[:CHANGES_MAX]]).size < CHANGES_MIN:
+        return 0.0, None  # these are steps of the load between a few powers
     between_s = np.diff(time_ns[changed]) / NS_PER_S
     median_s, short_s = np.quantile(between_s, (0.5, 0.25))
     if short_s < NEW_READS * usual_s(time_ns):
@@ -96,6 +102,8 @@ def updates(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float
     between_s = between_s[(between_s > likely_s / 2) & (between_s < 1.5 * likely_s)]
     if not between_s.size:
         return declared_s or 0.0, None
+    if not declared_s and likely_s > HELD_MAX_S:
+        return 0.0, None
     return declared_s or float(between_s.mean()), float(((between_s - likely_s) ** 2).mean())
 
 
