@@ -150,7 +150,7 @@ class VirtualDrive:
             options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
             tell(["mkfs.ext4", "-q", "-J", "size=8", "-m", "0", "-E", options, str(node)])
             self.mount_point.mkdir()
-            tell(["mount", "-o", "noatime", str(node), str(self.mount_point)])
+            tell(["mount", "-o", "noatime,noinit_itable", str(node), str(self.mount_point)])
             self.ask("speed", factor=1.0)
         return self.mount_point
 
