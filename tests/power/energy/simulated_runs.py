@@ -455,12 +455,11 @@ _LOADS: Sequence[tuple[str, Load]] = (
     ("0.5 s mean behind RC", draining),
     ("1 s mean, sliding", collecting),
     ("0.5 s mean behind RC", collecting),
-    ("1 s mean behind RC", draining),
     ("1 s mean on a 1 s clock", bursting),
     ("undeclared mean", bursting),
     ("1 s mean, sliding", back_to_back),
     ("1 s mean on a 1 s clock", back_to_back),
-    ("1 s mean behind RC", back_to_back),
+    ("0.5 s mean behind RC", back_to_back),
     ("0.1 J counter that wraps", back_to_back),
     ("1 s mean on a 1 s clock", saving),
     ("two clocks", saving),
@@ -511,11 +510,13 @@ DOUBTFUL = (
         accuracy=Accuracy(reading_percent=0.0, watts=0.3),
     ),
     *[
-        replace(_SENSORS[name], name=f"{name}, declared", load=draining, declared=ON_CLOCK)
+        replace(_SENSORS[name], name=f"{name}, {load.__name__.replace('_', ' ')}", load=load)
         for name in ("1 s mean behind RC", "exponential mean on a 1 s clock")
+        for load in (draining, back_to_back)
     ],
     Kind("aliased load", lambda _: clocked(0.0), Instant(update_period_s=1.0), bursting),
 )
 """Kinds whose readings do not show their energy: it is refused, or its uncertainty is large.
 
-Without a calibration, a meter's delay is not told from that of a drive which ends late."""
+A meter that does not settle within the pulses is not calibrated: its delay is not told from that
+of a drive which ends late."""
