@@ -27,8 +27,8 @@ from wattload.power.energy.trace import MOST_J, Trace, TraceKey
 
 PULSE_COUNT = 8
 PULSE_MIN_S = 2.0
-PULSE_LONG_S = 2.9
-"""The longest pulses that fit in a minute: for a mean of 1 s that may be updated as seldom."""
+LEAST_SETTLED = 1.4
+"""A pulse is at least so many times as long as its response, to show the power behind that."""
 LONGEST_S = 60.0
 """A calibration that would take longer is not made: the sensor is too slow."""
 
@@ -84,19 +84,24 @@ class Curve:
         return float(self.share[-count:].mean() - self.share[-2 * count : -count].mean())
 
 
-def pulse_times(
-    window_s: float, update_s: float, least_s: float = PULSE_MIN_S
-) -> tuple[Times, Times] | None:
-    """Return pulses of at least ``least_s`` and a train; ``None`` if they take more than a minute.
+def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
+    """Return pulses and a train; ``None`` if a sensor is too slow for those of a minute.
 
     Times are in seconds from the start of a calibration, which begins and ends with a pause. Each
-    pulse and each pause is as long as the response at least twice, and the golden ratio of
-    ``update_s`` (> 0) beyond a multiple of it: edges meet the update clock at many phases.
+    pulse and each pause is twice as long as the response, or as long as a minute allows. Their
+    edges meet the update clock of ``update_s`` (> 0) at many phases: they are the golden ratio of
+    it beyond a multiple, or else by so much shorter than one that all phases are evenly spaced.
     """
-    base_s = max(least_s, 2 * (window_s + update_s))
+    settle_s = window_s + update_s
+    base_s = max(PULSE_MIN_S, 2 * settle_s)
     length_s = min(
         update_s * (max(0, math.ceil(base_s / update_s - part)) + part) for part in _GOLDEN
     )
+    most_s = (LONGEST_S - TRAIN_S - settle_s) / (2 * PULSE_COUNT + 1)
+    if length_s > most_s:
+        length_s = update_s * (math.floor(most_s / update_s) - 1 / (2 * PULSE_COUNT))
+    if length_s < LEAST_SETTLED * settle_s:
+        return None
     pulses = tuple(
         ((2 * number + 1) * length_s, (2 * number + 2) * length_s) for number in range(PULSE_COUNT)
     )
@@ -107,8 +112,6 @@ def pulse_times(
         (start_s + number * cycle_s, start_s + (number + _TRAIN_DUTY) * cycle_s)
         for number in range(round(TRAIN_S / cycle_s))
     )
-    if train[-1][1] + base_s > LONGEST_S:
-        return None
     return pulses, train
 
 

@@ -10,7 +10,7 @@ from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from tests.power.energy_facts import facts
 from wattload.core.power import Boxcar
 from wattload.core.record.energy import CalibrationRecord
-from wattload.power.energy.calibration import PULSE_LONG_S, calibrate, pulse_times
+from wattload.power.energy.calibration import calibrate, pulse_times
 from wattload.power.nvme.logs import read_smart
 
 PERIOD_S, STEP_S, DEPTH = 0.1, 0.01, 4
@@ -19,7 +19,7 @@ DECLARED = Boxcar(window_s=1.0)
 
 def calibration(updates: Updates, window_s: float) -> CalibrationRecord:
     """Load a drive by the pulses and the train of a calibration, and read it all the time."""
-    times = pulse_times(DECLARED.window_s, PERIOD_S, PULSE_LONG_S)
+    times = pulse_times(DECLARED.window_s, DECLARED.window_s)
     assert times is not None
     bench = Bench(updates=updates)
     bench.drive.window_s = window_s

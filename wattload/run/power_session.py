@@ -24,6 +24,7 @@ from wattload.power.sampler.samples import LatestReadings, read_samples, samples
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import REST_PHASE, PhaseRecorder
 from wattload.run.pulses import (
+    BASELINE_S,
     KnownLoad,
     calibration_key,
     calibration_records,
@@ -272,6 +273,8 @@ class PowerSession:
         if self._calibrates:
             self._calibrate(recorder, data_files)
         idle_s = self._times.idle_s - (time.monotonic_ns() - start_ns) / NS_PER_S
+        if self._load is not None:
+            idle_s = max(idle_s, BASELINE_S)
         if idle_s > 0:
             with recorder.phase(IDLE_PHASE, timed=False, expected_s=idle_s):
                 time.sleep(idle_s)

@@ -25,13 +25,7 @@ from wattload.core.sysfs import text_or_empty
 from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.engine.engine import IOEngine
-from wattload.power.energy.calibration import (
-    LONGEST_S,
-    PULSE_LONG_S,
-    PULSE_MIN_S,
-    Times,
-    pulse_times,
-)
+from wattload.power.energy.calibration import LONGEST_S, Times, pulse_times
 from wattload.power.sampler.protocol import OpenReply
 
 BLOCK_BYTES = 128 * KIB
@@ -40,8 +34,8 @@ LEAST_BYTES = DEPTH * BLOCK_BYTES
 """With less data, each of the reads under way would not have a block of its own."""
 LAG_S = 0.5
 """Readings may be so much later than declared without losing the end of the train."""
-IDLE_LEFT_S = 15.0
-"""At least so much of the idle time must remain for the idle baseline."""
+BASELINE_S = 15.0
+"""The idle baseline behind a calibration is at least so long, even beyond the idle time."""
 
 Edges = tuple[tuple[int, int], ...]
 """Start and end of each interval of load, in ns of CLOCK_MONOTONIC."""
@@ -81,7 +75,7 @@ def plan_pulses(
     """Return the pulses that suit all sources that are fast enough, or why there are none.
 
     ``sources`` measure drives, ``files`` are written data on them (``None``: not written yet), and
-    ``idle_s`` is the time in which the calibration and the idle baseline must fit.
+    ``idle_s`` is the time in which the calibration must fit.
     """
     live = [facts for facts in sources if not facts.is_of_another_run]
     if not live:
@@ -96,28 +90,27 @@ def plan_pulses(
     if pulse_times(window_s, update_s) is None:  # one has the longest window, another the update
         fast = fast[:1]
         window_s, update_s = _speed(fast[0])
-    is_unknown = any(
-        isinstance(facts.sensor, Boxcar) and facts.sensor.update_period_s is None for facts in fast
+    times = pulse_times(window_s, update_s)
+    assert times is not None
+    plan = PulsePlan(
+        sources=tuple(fast),
+        pulses=times[0],
+        train=times[1],
+        settle_s=window_s + update_s + LAG_S,
     )
-    needed_s = 0.0
-    for least_s in (PULSE_LONG_S, PULSE_MIN_S) if is_unknown else (PULSE_MIN_S,):
-        if (times := pulse_times(window_s, update_s, least_s)) is not None:
-            plan = PulsePlan(
-                sources=tuple(fast),
-                pulses=times[0],
-                train=times[1],
-                settle_s=window_s + update_s + LAG_S,
-            )
-            needed_s = plan.seconds + IDLE_LEFT_S
-            if idle_s >= needed_s:
-                return plan
-    return f"power.idle_s is {idle_s:g} s, and a calibration needs {math.ceil(needed_s)} s"
+    if idle_s < plan.seconds:
+        return f"power.idle_s is {idle_s:g} s, and a calibration needs {math.ceil(plan.seconds)} s"
+    return plan
 
 
 def _speed(facts: SourceFacts) -> tuple[float, float]:
-    """Return the window of a source's mean and the time between its updates in seconds."""
+    """Return the window of a source's mean and the time between its updates in seconds.
+
+    A mean whose updates are not declared may be updated as seldom as its window is long.
+    """
     window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
-    return window_s, max(getattr(facts.sensor, "update_period_s", None) or 0.0, facts.period_s)
+    declared_s = getattr(facts.sensor, "update_period_s", 0.0)
+    return window_s, max(window_s if declared_s is None else declared_s, facts.period_s)
 
 
 def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:

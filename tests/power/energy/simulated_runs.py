@@ -28,7 +28,7 @@ from wattload.core.power import (
 from wattload.core.record.energy import CalibrationRecord, EnergyRecord, SensorRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.calibration import PULSE_LONG_S, PULSE_MIN_S, pulse_times
+from wattload.power.energy.calibration import pulse_times
 from wattload.power.energy.ledger import EnergyLedger
 
 GRID_S, MS = 0.001, NS_PER_S // 1000
@@ -338,8 +338,7 @@ def calibration(kind: Kind, reader: Reader, rng: np.random.Generator) -> Calibra
     """Return the readings of a sensor under pulses, ``None`` if it is too slow for them."""
     window_s = kind.declared.window_s if isinstance(kind.declared, Boxcar) else 0.0
     update_s = getattr(kind.declared, "update_period_s", 0.0)
-    least_s = PULSE_LONG_S if update_s is None else PULSE_MIN_S
-    times = pulse_times(window_s, update_s or READ_S, least_s)
+    times = pulse_times(window_s, max(window_s if update_s is None else update_s, READ_S))
     if times is None:
         return None
     power = Power.idle(-5.0, times[1][-1][1] + 5.0)
@@ -422,8 +421,7 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
 
 
 MEAN, ON_CLOCK = Boxcar(window_s=1.0), Boxcar(window_s=1.0, update_period_s=1.0)
-"""As drives declare their own means, and as a meter whose clock is declared: that is too slow for
-pulses."""
+"""As drives declare their own means, and as a meter whose clock is declared."""
 SLIDING = Boxcar(window_s=1.0, update_period_s=0.0)
 WRAPPING = Counter(quantum_j=0.1, wrap_j=262.144)
 

@@ -202,4 +202,13 @@ def test_pulses_suit_the_sensor() -> None:
     assert np.diff(np.sort(changes_s / 0.4 % 1)).max() < 0.2
     assert train[-1][1] <= 60
     assert 4 <= 1 / (train[1][0] - train[0][0]) <= 7
-    assert pulse_times(1.0, 1.0) is pulse_times(10.0, 0.1) is None
+    assert pulse_times(1.5, 1.5) is pulse_times(10.0, 0.1) is None
+
+
+def test_pulses_of_a_slow_mean_fit_into_a_minute() -> None:
+    times = pulse_times(1.0, 1.0)
+    assert times is not None
+    changes_s = np.array(times[0]).ravel()
+    assert np.diff(changes_s).min() > 1.4 * 2.0
+    assert np.diff(np.sort(changes_s % 1)).max() < 0.1
+    assert times[1][-1][1] + 2.0 <= 60
