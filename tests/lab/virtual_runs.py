@@ -62,8 +62,9 @@ POWER = (
 """The guest's root is an overlay: whether a drive holds it can't be told. Its processor is emulated
 and has one core for drive, driver, load and sampler, so it is sampled four times a second. The rest
 holds all of the drive's destaging, and four seconds of idle time follow."""
-CALIBRATING = (*POWER, "power.idle_s=75")
-"""The same for a run that calibrates the drive's meters in its idle time."""
+CALIBRATING = (*POWER, "power.period_s=0.4", "power.idle_s=75")
+"""The same for a run that calibrates the drive's meters in its idle time: sampled less often, as no
+reading may be missing under the pulses."""
 
 
 def controller(serial: str = SERIAL) -> str:
