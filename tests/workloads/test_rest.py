@@ -15,8 +15,6 @@ from wattload.core.units import NS_PER_S
 from wattload.run.compose import options
 from wattload.run.phases import REST_PHASE
 
-pytestmark = pytest.mark.slow
-
 SMALL: dict[str, tuple[str, ...]] = {
     "checkpoint": ("workload.shrink_bytes=4000000",),
     "checkpoint_mlperf": ("workload.shrink_bytes=4000000", "workload.interval_s=0"),
@@ -46,6 +44,10 @@ SMALL: dict[str, tuple[str, ...]] = {
     "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
 }
 """Settings of a small run of every workload; a new one needs an entry."""
+WORKLOADS = [
+    pytest.param(name, marks=() if name == "null" else pytest.mark.thorough)
+    for name in options("workload")
+]
 REST_S = 0.25
 
 
@@ -90,7 +92,7 @@ def assert_last_rest_follows_the_job(record: RunRecord) -> None:
     assert behind[0] is idle_after
 
 
-@pytest.mark.parametrize("workload", options("workload"))
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_workload_rests_directly_behind_its_job(tmp_path: Path, workload: str) -> None:
     record = record_with_a_rest(tmp_path, f"workload={workload}", *SMALL[workload])
     assert_last_rest_follows_the_job(record)
@@ -98,6 +100,7 @@ def test_every_workload_rests_directly_behind_its_job(tmp_path: Path, workload: 
     assert record.power.rest_s == REST_S
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_spec("dlio_benchmark") is None, reason="dlio-benchmark is not installed")
 def test_a_program_that_owns_the_loop_is_followed_by_a_rest(tmp_path: Path) -> None:
     words = (*SMALL["unet3d"], "workload.epochs=1")
@@ -105,6 +108,7 @@ def test_a_program_that_owns_the_loop_is_followed_by_a_rest(tmp_path: Path) -> N
     assert_last_rest_follows_the_job(record)
 
 
+@pytest.mark.thorough
 def test_checkpoints_that_drain_are_complete_before_the_rest(tmp_path: Path) -> None:
     words = ("workload.mode=async", "workload.interval_s=0.2", "workload.step_s=0.1")
     record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], *words)
@@ -127,6 +131,7 @@ def test_training_between_saves_that_is_long_enough_is_a_rest(tmp_path: Path) ->
     assert tails["write"].rest_s == pytest.approx(2 * REST_S, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_all_ranks_rest_together(tmp_path: Path) -> None:
     record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], ranks=2)
     assert_last_rest_follows_the_job(record)
