@@ -14,6 +14,7 @@ from wattload.core.power import Counter, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes
+from wattload.power.energy.calibration import sensor_record
 from wattload.power.energy.edges import Edges
 from wattload.power.energy.faults import drops_too_fast
 from wattload.power.energy.integration import (
@@ -24,7 +25,6 @@ from wattload.power.energy.integration import (
     integrate_profile,
 )
 from wattload.power.energy.profile import Profile
-from wattload.power.energy.sensor import sensor_record
 from wattload.power.energy.trace import Times, Trace, Values
 from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
 

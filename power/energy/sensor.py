@@ -1,4 +1,4 @@
-"""The sensor of a source as its energies use it: calibrated, or else as declared.
+"""The sensor of a source as declared, and what its own readings show of it.
 
 What is read off a run's own readings is when they are updated, their noise and their step. The
 response to a step of power is never inferred from a run: its work may begin and end late.
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from wattload.core.power import Boxcar, Counter, Sensor, SourceFacts
-from wattload.core.record.energy import CalibrationRecord, SensorRecord
+from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.calibration import PULSE_MIN_S, calibrate
 from wattload.power.energy.integration import COVERAGE_FACTOR, Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import declared_response
@@ -37,48 +36,40 @@ and by this many times that with late reads."""
 NOT_CALIBRATED = "it was not calibrated"
 
 
-def sensor_record(
-    facts: SourceFacts,
-    profile: Profile,
-    quiet: Sequence[Window],
-    calibrations: Sequence[CalibrationRecord],
+def declared_sensor(
+    facts: SourceFacts, profile: Profile, quiet: Sequence[Window] = ()
 ) -> SensorRecord:
-    """Return the sensor of a source from its latest calibration, else as declared.
+    """Return the sensor of a source as declared, with the clock and noise of its own readings.
 
     ``quiet`` are the times without work, whose readings show the noise.
     """
-    reason, responds = NOT_CALIBRATED, None
-    for record in reversed(calibrations):
-        if (record.source, record.device) == (facts.name, facts.device):
-            found = calibrate(record, facts)
-            if found.basis == "calibrated":
-                return found.model_copy(update={"step_w": _step_w(facts, profile.end_w)})
-            reason, responds = found.reason or reason, found.responds
-    update_s, variance_s2 = updates(facts.sensor, profile.end_ns, profile.end_w)
-    # Each change is seen up to a read late, which adds to the spread.
-    jitter_s2 = (variance_s2 or 0.0) - usual_s(profile.end_ns) ** 2 / 6
+    update_s, jitter_s = clock(facts.sensor, profile.end_ns, profile.end_w)
     # The profile of a counter begins at reads that see a change, which is at most a read late.
     held_s = min(update_s, facts.period_s) if isinstance(facts.sensor, Counter) else update_s
     response = declared_response(facts.sensor, held_s, usual_s(profile.end_ns))
     window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
-    noise_w = _noise_w(profile, quiet, update_s)
     return SensorRecord(
         basis="declared",
-        reason=reason,
+        reason=NOT_CALIBRATED,
         tau_s=response.tau_s,
         tau_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * (window_s + update_s),
         kappa_s=response.kappa_s,
         kappa_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * response.kappa_s,
         settle_s=response.settle_s,
         update_s=update_s,
-        jitter_s=math.sqrt(max(jitter_s2, 0.0)),
-        noise_w=noise_w,
+        jitter_s=jitter_s,
+        noise_w=_noise_w(profile, quiet, update_s),
         step_w=_step_w(facts, profile.end_w),
-        responds=responds,
-        # Readings that should settle at once, but did not under the pulses, may fall late.
-        fall_later_s=max(0.0, PULSE_MIN_S - 4 * response.settle_s) if responds else 0.0,
         declared_tau_s=response.tau_s,
     )
+
+
+def clock(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float]:
+    """Return the time between updates in seconds (0: at every read), and its jitter (k = 1)."""
+    update_s, variance_s2 = updates(sensor, time_ns, watts)
+    # Each change is seen up to a read late, which adds to the spread.
+    jitter_s2 = (variance_s2 or 0.0) - usual_s(time_ns) ** 2 / 6
+    return update_s, math.sqrt(max(jitter_s2, 0.0))
 
 
 def updates(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float | None]:
@@ -104,7 +95,8 @@ def updates(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float
         return declared_s or 0.0, None
     if not declared_s and likely_s > HELD_MAX_S:
         return 0.0, None
-    return declared_s or float(between_s.mean()), float(((between_s - likely_s) ** 2).mean())
+    update_s = declared_s or float(between_s.mean())
+    return update_s, float(((between_s - update_s) ** 2).mean())
 
 
 def _noise_w(profile: Profile, quiet: Sequence[Window], update_s: float) -> float:

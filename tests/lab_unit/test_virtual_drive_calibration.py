@@ -10,8 +10,9 @@ from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from tests.power.energy_facts import facts
 from wattload.core.power import Boxcar
 from wattload.core.record.energy import CalibrationRecord
-from wattload.power.energy.calibration import calibrate, pulse_times
+from wattload.power.energy.calibration import calibrate
 from wattload.power.nvme.logs import read_smart
+from wattload.run.pulses import pulse_times
 
 PERIOD_S, STEP_S, DEPTH = 0.1, 0.01, 4
 DECLARED = Boxcar(window_s=1.0)

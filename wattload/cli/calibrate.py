@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ from wattload.loaders.engine.engine import IOEngine
 from wattload.power.config import PowerConfig
 from wattload.power.control.calibrations import CalibrationCache
 from wattload.power.control.host import PowerHost
-from wattload.power.energy.calibration import Curve, calibrate, declared_sensor, response_curve
+from wattload.power.energy.calibration import Curve, Readings, calibrate, response_curve
+from wattload.power.energy.sensor import declared_sensor
 from wattload.power.nvme.state import read_state
 from wattload.power.sampler.polling import Schedule
 from wattload.power.sources.base import PowerDevice
@@ -58,10 +59,14 @@ _BAR_WIDTH, _ROWS = 40, 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A source, its calibration, and the sensor and curve that follow; no curve without one."""
+    """A source, its calibration, and the sensor and curve that follow; no curve without one.
+
+    ``declared`` is the sensor without the calibration.
+    """
 
     facts: SourceFacts
     record: CalibrationRecord
+    declared: SensorRecord
     sensor: SensorRecord
     curve: Curve | None
 
@@ -219,6 +224,7 @@ def _calibrated(
             Answer(
                 facts=facts,
                 record=record,
+                declared=declared_sensor(facts, Readings.of(record, facts).profile),
                 sensor=calibrate(record, facts),
                 curve=response_curve(record, facts),
             )
@@ -246,7 +252,7 @@ def measure(
         raise PowerError(f"not calibrated: the drive could not be read: {error}") from error
 
 
-def _key(host: PowerHost, facts: SourceFacts) -> dict[str, str]:
+def _key(host: PowerHost, facts: SourceFacts) -> Mapping[str, str]:
     fields: dict[str, Any] = {}
     if facts.device_name in host.list_names():
         with suppress(PowerError), closing(host.open_device(facts.device_name)) as device:
@@ -261,8 +267,7 @@ def _key(host: PowerHost, facts: SourceFacts) -> dict[str, str]:
 
 def _chart(answer: Answer) -> Iterator[str]:
     """Yield the lines of a chart of the step response, beside what was declared."""
-    facts, sensor, curve = answer.facts, answer.sensor, answer.curve
-    declared = declared_sensor(facts, sensor.update_s)
+    facts, declared, sensor, curve = answer.facts, answer.declared, answer.sensor, answer.curve
     yield f"{facts.device_name} ({facts.device}) by {facts.name}: {sensor_text(sensor)}"
     yield f"{'':24}{'declared':>12}{'calibrated':>12}"
     if sensor.basis == "calibrated":
@@ -276,7 +281,8 @@ def _chart(answer: Answer) -> Iterator[str]:
             unsure = "" if unsure_s is None else f" +- {unsure_s:.3f} s"
             yield f"  {name:<22}{stated_s:>10.3f} s{found_s:>10.3f} s{unsure}"
         yield f"  {'noise of a reading':<22}{'':>12}{sensor.noise_w:>10.3g} W"
-        yield f"  {'least step':<22}{declared.step_w:>10.3g} W{sensor.step_w:>10.3g} W"
+        stated_w = facts.resolution_w or 0.0
+        yield f"  {'least step':<22}{stated_w:>10.3g} W{sensor.step_w:>10.3g} W"
         if sensor.train_share is not None and sensor.train_share_uncertainty is not None:
             yield (
                 f"  {'fast train: error':<22}{'':>12}{100 * sensor.train_share:>10.1f} %"
@@ -303,7 +309,7 @@ def _document(answer: Answer) -> dict[str, Any]:
         "source": answer.facts.name,
         "text": sensor_text(answer.sensor),
         "sensor": answer.sensor.model_dump(mode="json"),
-        "declared": declared_sensor(answer.facts, answer.sensor.update_s).model_dump(mode="json"),
+        "declared": answer.declared.model_dump(mode="json"),
         "response": None
         if curve is None
         else {

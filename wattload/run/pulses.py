@@ -25,7 +25,7 @@ from wattload.core.sysfs import text_or_empty
 from wattload.core.units import KIB, NS_PER_S
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.engine.engine import IOEngine
-from wattload.power.energy.calibration import LONGEST_S, Times, pulse_times
+from wattload.power.energy.calibration import PULSE_COUNT, PULSE_MIN_S
 from wattload.power.sampler.protocol import OpenReply
 
 BLOCK_BYTES = 128 * KIB
@@ -37,6 +37,19 @@ LAG_S = 0.5
 BASELINE_S = 15.0
 """The idle baseline behind a calibration is at least so long, even beyond the idle time."""
 
+LEAST_SETTLED = 1.4
+"""A pulse is at least so many times as long as its response, to show the power behind that."""
+LONGEST_S = 60.0
+"""A calibration that would take longer is not made: the sensor is too slow."""
+
+_GOLDEN = ((math.sqrt(5) - 1) / 2, (3 - math.sqrt(5)) / 2)
+_TRAIN_S = 5.0
+_TRAIN_HZ = 5.0
+_TRAIN_CLOCKS_S = (1 / 7, 1 / 4)
+"""The train has the frequency of an update clock in this range, which shows whether it aliases."""
+
+Times = tuple[tuple[float, float], ...]
+"""Start and end of each interval of load, in seconds."""
 Edges = tuple[tuple[int, int], ...]
 """Start and end of each interval of load, in ns of CLOCK_MONOTONIC."""
 
@@ -67,6 +80,37 @@ class KnownLoad:
     end_ns: int
     pulses: Edges
     train: Edges
+
+
+def pulse_times(window_s: float, update_s: float) -> tuple[Times, Times] | None:
+    """Return pulses and a train; ``None`` if a sensor is too slow for those of a minute.
+
+    Times are in seconds from the start of a calibration, which begins and ends with a pause. Each
+    pulse and each pause is twice as long as the response, or as long as a minute allows. Their
+    edges meet the update clock of ``update_s`` (> 0) at many phases: they are the golden ratio of
+    it beyond a multiple, or else by so much shorter than one that all phases are evenly spaced.
+    """
+    settle_s = window_s + update_s
+    base_s = max(PULSE_MIN_S, 2 * settle_s)
+    length_s = min(
+        update_s * (max(0, math.ceil(base_s / update_s - part)) + part) for part in _GOLDEN
+    )
+    most_s = (LONGEST_S - _TRAIN_S - settle_s) / (2 * PULSE_COUNT + 1)
+    if length_s > most_s:
+        length_s = update_s * (math.floor(most_s / update_s) - 1 / (2 * PULSE_COUNT))
+    if length_s < LEAST_SETTLED * settle_s:
+        return None
+    pulses = tuple(
+        (number * length_s, (number + 1) * length_s) for number in range(1, 2 * PULSE_COUNT, 2)
+    )
+    start_s = pulses[-1][1] + length_s
+    is_clock = _TRAIN_CLOCKS_S[0] <= update_s <= _TRAIN_CLOCKS_S[1]
+    half_s = (update_s if is_clock else 1 / _TRAIN_HZ) / 2
+    train = tuple(
+        (start_s + number * half_s, start_s + (number + 1) * half_s)
+        for number in range(0, 2 * round(_TRAIN_S / 2 / half_s), 2)
+    )
+    return pulses, train
 
 
 def plan_pulses(

@@ -28,8 +28,8 @@ from wattload.core.power import (
 from wattload.core.record.energy import CalibrationRecord, EnergyRecord, SensorRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.calibration import pulse_times
 from wattload.power.energy.ledger import EnergyLedger
+from wattload.run.pulses import pulse_times
 
 GRID_S, MS = 0.001, NS_PER_S // 1000
 BEFORE_S, REST_S, AFTER_S = 60.0, 30.0, 10.0

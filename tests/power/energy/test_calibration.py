@@ -23,7 +23,8 @@ from tests.power.energy.simulated_runs import (
 from tests.power.energy_traces import Floats
 from wattload.core.power import Boxcar, Counter, Instant, Sensor
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
-from wattload.power.energy.calibration import calibrate, pulse_times, response_curve
+from wattload.power.energy.calibration import calibrate, response_curve
+from wattload.run.pulses import pulse_times
 
 HALF = Boxcar(window_s=0.5)
 FINE = Counter(quantum_j=1e-3)
