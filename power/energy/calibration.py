@@ -72,10 +72,16 @@ def sensor_record(
         if (record.source, record.device) == (facts.name, facts.device):
             found = calibrate(record, facts)
             if found.basis == "calibrated":
-                return found.model_copy(update={"step_w": declared.step_w})
+                own = {"step_w": declared.step_w, "noise_w": declared.noise_w}
+                return found.model_copy(update=own)
             # Readings that should settle at once, but did not under the pulses, may fall late.
             late_s = max(0.0, PULSE_MIN_S - 4 * declared.settle_s) if found.responds else 0.0
-            known = {"reason": found.reason, "responds": found.responds, "fall_later_s": late_s}
+            known = {
+                "reason": found.reason,
+                "responds": found.responds,
+                "scatter_s": found.scatter_s,
+                "fall_later_s": late_s,
+            }
             declared = declared.model_copy(update=known)
     return declared
 
@@ -117,18 +123,20 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     rises, falls = ([each for each in steps if each.edge.is_rise is up] for up in (True, False))
     settling = zip(*(_settling(_curve(readings, each)) for each in (rises, falls)), strict=True)
     limit, settle_s = map(max, settling)
-    if settle_s > _SETTLED_SHARE * length_s:
-        return refused(f"the readings do not settle within {length_s:.2g} s", responds=True)
-
     span_s = min(_SPAN * settle_s, _SETTLED_SHARE * length_s)
     steps = [_Step.of(readings, edge, span_s) for edge in edges]
+    delays_s = np.array([span_s - step.shown_s(readings, span_s) for step in steps])
+    rises_s, falls_s = delays_s[is_rise], delays_s[~is_rise]
+    scatter_s = math.hypot(rises_s.std(ddof=1), falls_s.std(ddof=1)) / math.sqrt(2)
+    if settle_s > _SETTLED_SHARE * length_s:
+        sensor = sensor.model_copy(update={"scatter_s": scatter_s})
+        return refused(f"the readings do not settle within {length_s:.2g} s", responds=True)
+
     # What is left of the response after the span, if it falls exponentially; and where readings are
     # held, reads find updates at a phase of their own.
     left = limit ** (span_s / settle_s) if settle_s else 0.0
     read_s = readings.period_s / math.sqrt(12)
     common_s = math.hypot(left * span_s, read_s if update_s else 0.0)
-    delays_s = np.array([span_s - step.shown_s(readings, span_s) for step in steps])
-    rises_s, falls_s = delays_s[is_rise], delays_s[~is_rise]
     fall_later_s = float(falls_s.mean() - rises_s.mean())
     unsure_s = (_expanded(each, read_s / math.sqrt(each.size)) for each in (rises_s, falls_s))
     agree = abs(fall_later_s) <= math.hypot(*unsure_s)
@@ -143,7 +151,9 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
         "tau_uncertainty_s": _expanded(delays_s[used], common_s),
         "kappa_s": max(0.0, float(kappas_s.mean())),
         "kappa_uncertainty_s": _expanded(kappas_s, common_s / 2),
-        "settle_s": settle_s,
+        # A symmetric response has settled after twice its delay, whatever noise hides of it.
+        "settle_s": max(settle_s, 2 * tau_s),
+        "scatter_s": scatter_s,
         "update_s": update_s,
         "jitter_s": jitter_s,
         "noise_w": _noise_w(readings.profile, edges, span_s),

@@ -126,6 +126,8 @@ class Edges:
             late_s2 = read_s**2 / 12
             seen_s = math.sqrt(late_s2 if variance_s2 is None else min(variance_s2 / 2, late_s2))
             self.phase_s = math.hypot(self.phase_s, seen_s, sensor.jitter_s)
+        if sensor.scatter_s is not None:
+            self.phase_s = sensor.scatter_s
         if quantum_j is not None:  # no power is missed between two counts
             self.phase_s = 0.0
         # So long before a reading, power does not show in it.
@@ -143,7 +145,8 @@ class Edges:
             least_s = VERIFIED_SHARE * response.settle_s
             unsure_s = math.hypot(least_s, LATE_SHARE * self._late_s)
             self.response = replace(response, tau_uncertainty_s=unsure_s)
-        if self._late_s > UNLIKE_LATE * response.settle_s and self._update_s > read_s:
+        is_unlike = self._late_s > UNLIKE_LATE * response.settle_s
+        if sensor.scatter_s is None and is_unlike and self._update_s > read_s:
             self.phase_s = math.hypot(self.phase_s, UNLIKE_SHARE * self._update_s)
 
     def at(self, time_ns: int) -> Edge:

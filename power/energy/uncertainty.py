@@ -69,6 +69,9 @@ class Noise:
         self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
         self._spacing_s, self._phase_s = edges.spacing_s, edges.phase_s
         self._missed = max(0.0, 1 - edges.window_s / max(edges.spacing_s, 1e-9))
+        # The changes by which a mean shows a step have this share of its square, as their sum.
+        short_s, long_s = sorted((edges.window_s, max(edges.spacing_s, 1e-9)))
+        self._step_share = max(edges.spacing_s, 1e-9) / long_s * (1 - short_s / (3 * long_s))
         self._uneven_s = edges.uneven_s
         self._noise_w, self._idle_w = sensor.noise_w, idle_w
 
@@ -91,7 +94,7 @@ class Noise:
         scale = max(1.0, mean_w / self._idle_w) if self._idle_w else 1.0
         read_w2 = min(white_w2, quiet_w2 * scale**2)
         random_w2 = self._missed * white_w2 + (1 - self._missed) * read_w2
-        steps_w2 = max(0.0, squares - 2 * count * opposed_w2)
+        steps_w2 = max(0.0, squares - 2 * count * opposed_w2) / self._step_share
         sampled_j2 = steps_w2 * self._phase_s**2 + squares * self._uneven_s**2
         return max(0.0, seconds * self._spacing_s * random_w2 + sampled_j2)
 

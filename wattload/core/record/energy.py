@@ -255,8 +255,10 @@ class SensorRecord(Frozen):
     all time, which is the mean delay, and ``kappa_s`` that of s from 0 to ``tau_s``. ``settle_s``
     is the time until s stays at 1. ``update_s`` is the time between updates (0: at every read) and
     ``jitter_s`` its standard deviation; ``noise_w`` the standard deviation of a reading at constant
-    power; ``step_w`` the least difference of two readings. ``fall_later_s`` is how much later a
-    fall of power shows than a rise: the drive's delay or the sensor's, so it is uncertainty.
+    power; ``step_w`` the least difference of two readings. ``scatter_s`` is the standard deviation
+    of the delay from one edge of the pulses to another, ``None`` without pulses. ``fall_later_s``
+    is how much later a fall of power shows than a rise: the drive's delay or the sensor's, so it is
+    uncertainty.
     ``train_share`` is the mean power of the train of pulses between both plateaus' (0 to 1) less
     the share of time with load: far from 0 for a meter that aliases or is not linear. ``responds``
     is whether readings follow the load at all. ``reason`` is why it was not calibrated.
@@ -273,6 +275,7 @@ class SensorRecord(Frozen):
     jitter_s: float = Field(default=0.0, ge=0)
     noise_w: float = Field(ge=0)
     step_w: float = Field(default=0.0, ge=0)
+    scatter_s: float | None = Field(default=None, ge=0)
     fall_later_s: float = 0.0
     train_share: float | None = None
     train_share_uncertainty: float | None = None
