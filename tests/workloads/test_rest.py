@@ -44,10 +44,6 @@ SMALL: dict[str, tuple[str, ...]] = {
     "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
 }
 """Settings of a small run of every workload; a new one needs an entry."""
-WORKLOADS = [
-    pytest.param(name, marks=() if name == "null" else pytest.mark.thorough)
-    for name in options("workload")
-]
 REST_S = 0.25
 
 
@@ -92,7 +88,8 @@ def assert_last_rest_follows_the_job(record: RunRecord) -> None:
     assert behind[0] is idle_after
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.thorough
+@pytest.mark.parametrize("workload", options("workload"))
 def test_every_workload_rests_directly_behind_its_job(tmp_path: Path, workload: str) -> None:
     record = record_with_a_rest(tmp_path, f"workload={workload}", *SMALL[workload])
     assert_last_rest_follows_the_job(record)
