@@ -1,7 +1,7 @@
 #!/bin/sh
 # In the guest: bring up the virtual drive by the kernel's NVMe/TCP driver, run the lab's tests.
 # On the kernel's command line, lab_tests= is pytest's -m with commas for spaces, and lab_name= its
-# -k. /out is the host's lab folder. A test that takes 15 minutes hangs: it shows where, and ends all.
+# -k. /out is the host's lab folder. A test that takes half an hour hangs: it shows where, and ends all.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
@@ -20,4 +20,4 @@ mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT
 marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
 name=$(sed -n 's/.*lab_name=\([^ ]*\).*/\1/p' /proc/cmdline)
 exec "$python" -m pytest tests/lab -m "${marks:-lab}" -k "$name" -v --color=no -p no:cacheprovider \
-  -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
+  -o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true
