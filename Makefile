@@ -40,7 +40,7 @@ help:
 	@echo "make bench [ONLY=engine,unet3d]   speed of the suite itself, as ratios to fio, DLIO and torch"
 	@echo "make size       lines and statements, by package and by workload"
 	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
-	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (30 minutes)"
+	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (an hour)"
 	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
 	@echo "make lab-example  the runs of docs/examples/two-drives, on two virtual drives (an hour)"
 	@echo "make clean [TARGET=/mnt/ssd]   delete the data that runs left on the target"
@@ -95,10 +95,10 @@ lab: setup
 	@tests/lab/run.sh "lab and not lab_long"
 
 lab-all: setup
-	@tests/lab/run.sh lab
+	@WATTLOAD_LAB_LIMIT_S=$${WATTLOAD_LAB_LIMIT_S:-7200} tests/lab/run.sh lab
 
 lab-truth: setup
-	@tests/lab/run.sh lab_truth
+	@WATTLOAD_LAB_LIMIT_S=$${WATTLOAD_LAB_LIMIT_S:-7200} tests/lab/run.sh lab_truth
 
 lab-example: setup
 	@WATTLOAD_LAB_LIMIT_S=$${WATTLOAD_LAB_LIMIT_S:-7200} tests/lab/run.sh lab_example
