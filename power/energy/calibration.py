@@ -128,6 +128,8 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     delays_s = np.array([span_s - step.shown_s(readings, span_s) for step in steps])
     rises_s, falls_s = delays_s[is_rise], delays_s[~is_rise]
     scatter_s = math.hypot(rises_s.std(ddof=1), falls_s.std(ddof=1)) / math.sqrt(2)
+    # The standard deviation of Student's t, as it is known from few edges.
+    scatter_s *= math.sqrt((len(steps) - 2) / (len(steps) - 4))
     if settle_s > _SETTLED_SHARE * length_s:
         sensor = sensor.model_copy(update={"scatter_s": scatter_s})
         return refused(f"the readings do not settle within {length_s:.2g} s", responds=True)
@@ -152,7 +154,7 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
         "kappa_s": max(0.0, float(kappas_s.mean())),
         "kappa_uncertainty_s": _expanded(kappas_s, common_s / 2),
         # A symmetric response has settled after twice its delay, whatever noise hides of it.
-        "settle_s": max(settle_s, 2 * tau_s),
+        "settle_s": max(settle_s, 2 * tau_s + 3 * jitter_s),
         "scatter_s": scatter_s,
         "update_s": update_s,
         "jitter_s": jitter_s,

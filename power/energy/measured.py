@@ -30,6 +30,8 @@ from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, st
 
 AT_END_S = 2.0
 """Power at the end of a rest is the mean over this time, or over the response if that is longer."""
+HOLE_NEAR_NS = NS_PER_S // 2
+"""In shorter holes, power is not beyond that of so long before and behind them."""
 IDLE_COVERAGE = 0.5
 """Readings must cover this share of an idle time: its power hardly changes."""
 
@@ -167,7 +169,6 @@ class MeasuredPower:
         both = [*windows, *net]
         seconds = _seconds(both)
         stated_j, reason = stated_parts(self.facts, energy_j, _seconds(windows))
-        holes_ns = sum(int(np.diff(self.profile.holes(*each), axis=0).sum()) for each in both)
         found_w = [self.edges.profile.range_w(*each) for each in both]
         extremes_w = [each for each in found_w if each is not None]
         range_w = max((high for _, high in extremes_w), default=0.0) - min(
@@ -178,13 +179,27 @@ class MeasuredPower:
             "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
             "edges": COVERAGE_FACTOR
             * math.hypot(self._edges_j(both), self._falls_j(len(windows or net), range_w)),
-            "gap": range_w * holes_ns / NS_PER_S,
+            "gap": sum(self._gap_j(each, range_w) for each in both),
         }
         if idle_j:
             parts_j["idle"] = COVERAGE_FACTOR * idle_j
         if self.sensor.is_aliasing:
             parts_j["aliasing"] = range_w * seconds
         return total(parts_j, reason)
+
+    def _gap_j(self, window: Window, range_w: float) -> float:
+        """Return the uncertainty by holes: in short ones power is as around them, or as anywhere.
+
+        A hole may be filled at either end of the range.
+        """
+        gap_j = 0.0
+        for from_ns, to_ns in zip(*self.profile.holes(*window), strict=True):
+            near = None
+            if to_ns - from_ns <= HOLE_NEAR_NS:
+                near = self.profile.range_w(from_ns - HOLE_NEAR_NS, to_ns + HOLE_NEAR_NS)
+            wide_w = range_w if near is None else near[1] - near[0]
+            gap_j += COVERAGE_FACTOR / math.sqrt(3) * wide_w * (to_ns - from_ns) / NS_PER_S
+        return gap_j
 
     def _covered_s(self, window: Window) -> float:
         covered_s = self.profile.cumulative(np.array(window))[1]

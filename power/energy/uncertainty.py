@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from wattload.core.power import SourceFacts
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.edges import Edges
+from wattload.power.energy.edges import STEADY_READS, Edges
 from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.sensor import usual_s
@@ -67,6 +67,7 @@ class Noise:
         change_w = np.diff(watts, prepend=watts[:1])
         self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
         self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
+        self._settle_ns = round(edges.response.settle_s * NS_PER_S)
         self._spacing_s, self._phase_s = edges.spacing_s, edges.phase_s
         self._missed = max(0.0, 1 - edges.window_s / max(edges.spacing_s, 1e-9))
         # The changes by which a mean shows a step have this share of its square, as their sum.
@@ -75,28 +76,40 @@ class Noise:
         self._uneven_s = edges.uneven_s
         self._noise_w, self._idle_w = sensor.noise_w, idle_w
 
-    def variance_j2(self, windows: Iterable[Window], mean_w: float) -> float:
+    def variance_j2(self, windows: Sequence[Window], mean_w: float) -> float:
         """Return the variance of the energy of readings in some windows of ``mean_w`` in J^2."""
-        count, squares, products, seconds = 0, 0.0, 0.0, 0.0
-        for start_ns, end_ns in windows:
-            if end_ns <= start_ns:  # a window that is shorter than the response
-                continue
-            seconds += (end_ns - start_ns) / NS_PER_S
-            first, last = np.searchsorted(self._time_ns, (start_ns, end_ns), "right").tolist()
-            count += last - first
-            squares += float(self._squares[last] - self._squares[first])
-            products += float(self._products[last] - self._products[min(first + 1, last)])
+        # A window that is shorter than the response may have its end before its start.
+        windows = [each for each in windows if each[0] < each[1]]
+        seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
+        count, squares, products = self._sums(windows)
+        inside = [
+            (start_ns + self._settle_ns, end_ns - self._settle_ns) for start_ns, end_ns in windows
+        ]
+        steady = self._sums(inside)
+        # Where readings show an edge, they show no noise.
+        steady_count, steady_squares, steady_products = (
+            steady if steady[0] >= STEADY_READS else (count, squares, products)
+        )
         quiet_w2 = self._noise_w**2
         if not count or not self._spacing_s:
             return seconds * self._spacing_s * quiet_w2
-        square_w2, opposed_w2 = squares / count, max(0.0, -products / count)
-        white_w2 = max(quiet_w2, opposed_w2 + square_w2 / (2 * math.sqrt(count)))
+        square_w2 = steady_squares / steady_count
+        opposed_w2 = max(0.0, -steady_products / steady_count)
+        white_w2 = max(quiet_w2, opposed_w2 + square_w2 / (2 * math.sqrt(steady_count)))
         scale = max(1.0, mean_w / self._idle_w) if self._idle_w else 1.0
         read_w2 = min(white_w2, quiet_w2 * scale**2)
         random_w2 = self._missed * white_w2 + (1 - self._missed) * read_w2
-        steps_w2 = max(0.0, squares - 2 * count * opposed_w2) / self._step_share
-        sampled_j2 = steps_w2 * self._phase_s**2 + squares * self._uneven_s**2
+        steps_w2 = max(0.0, squares - 2 * count * opposed_w2)
+        sampled_j2 = (steps_w2 * self._phase_s**2 + squares * self._uneven_s**2) / self._step_share
         return max(0.0, seconds * self._spacing_s * random_w2 + sampled_j2)
+
+    def _sums(self, windows: Sequence[Window]) -> tuple[int, float, float]:
+        """Return the number of readings in windows, and sums of squares and products in W^2."""
+        at = np.searchsorted(self._time_ns, np.array(windows).reshape(-1, 2), "right")
+        first, last = at[at[:, 0] < at[:, 1]].T
+        squares = self._squares[last] - self._squares[first]
+        products = self._products[last] - self._products[np.minimum(first + 1, last)]
+        return int((last - first).sum()), float(squares.sum()), float(products.sum())
 
 
 def stated_parts(
