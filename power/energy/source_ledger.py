@@ -59,7 +59,8 @@ from wattload.power.energy.trace import (
 from wattload.power.energy.uncertainty import Uncertainty
 
 IDLE_DRIFT = 0.1
-"""Idle times before and after the run whose power differs by more than this share are remarked."""
+"""Idle times before and after the run whose power differs by more than this share are remarked. So
+much is the uncertainty (k = 2) of the only one."""
 AT_IDLE = 0.05
 """Power at the end of a rest is at idle if it is at most this share above."""
 HOLE_S = 0.5
@@ -315,7 +316,7 @@ class SourceLedger:
         rest_s, rests = _seconds(tail.windows), tail.windows
         gross_j = math.fsum(measured.edges.between_j(*rest) for rest in rests)
         tail_j = gross_j - base.watts * rest_s
-        idle_w = math.hypot(base.uncertainty_w, self._drift_w() / 2)
+        idle_w = math.hypot(base.uncertainty_w, self._drift_w(base))
         of_tail = measured.uncertainty(tail_j, (), rests, idle_w * rest_s)
         of_work = measured.uncertainty(energy[0] + tail_j, windows, rests, idle_w * rest_s)
         is_at_least = any(
@@ -342,12 +343,14 @@ class SourceLedger:
             return ""
         return f"readings cover {covered:.0%} of the rest; at least {COVERAGE_MIN:.0%} are required"
 
-    def _drift_w(self) -> float:
-        """Return by how much idle power changed over the run, 0 for at most a tenth of it."""
+    def _drift_w(self, base: Idle) -> float:
+        """Return the standard uncertainty of idle power in a rest by its drift over the run.
+
+        It may be as before the run or as after it, of which only one is subtracted.
+        """
         if self.before is None or self.after is None:
-            return 0.0
-        drift_w = abs(self.after.watts - self.before.watts)
-        return drift_w if drift_w > IDLE_DRIFT * abs(self.before.watts) else 0.0
+            return IDLE_DRIFT / COVERAGE_FACTOR * abs(base.watts)
+        return abs(self.after.watts - self.before.watts) / math.sqrt(3)
 
     def _remarks(self, windows: Sequence[Window], tail: Tail, others: Sequence[str]) -> list[str]:
         """Return a sentence on each thing that widened an uncertainty of the phase."""
@@ -374,10 +377,13 @@ class SourceLedger:
             ),
         }
         found = [*measured.remarks, *(text for text, applies in remarks.items() if applies)]
-        if self._drift_w() and before is not None and after is not None:
-            found.append(
-                f"idle power was {before.watts:.3g} W before the job and {after.watts:.3g} W after"
-            )
+        if before is not None and after is not None:
+            drift_w = abs(after.watts - before.watts)
+            if drift_w > IDLE_DRIFT * abs(before.watts):
+                found.append(
+                    f"idle power was {before.watts:.3g} W before the job and "
+                    f"{after.watts:.3g} W after"
+                )
         if None not in states and states[0] != states[1]:
             found.append(
                 f"the drive idled in power state {states[0]:g} before the job and in "
