@@ -14,7 +14,7 @@ from wattload.core.power import Counter, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes
-from wattload.power.energy.calibration import sensor_record
+from wattload.power.energy.calibration import Readings, sensor_record
 from wattload.power.energy.edges import Edges
 from wattload.power.energy.faults import drops_too_fast
 from wattload.power.energy.integration import (
@@ -61,8 +61,9 @@ class EdgeCurve:
 class MeasuredPower:
     """The readings of a source that measures, with its sensor.
 
-    ``profile`` are the readings with holes, and ``noise`` is ``None`` for a counter. ``remarks``
-    are sentences on what widened all uncertainties.
+    ``profile`` are the readings with holes, and ``noise`` is ``None`` for a counter. ``range_w`` is
+    the range of all readings, with those of its calibrations. ``remarks`` are sentences on what
+    widened all uncertainties.
     """
 
     facts: SourceFacts
@@ -71,6 +72,7 @@ class MeasuredPower:
     sensor: SensorRecord
     edges: Edges
     noise: Noise | None
+    range_w: float
     remarks: Sequence[str]
 
     @classmethod
@@ -103,6 +105,11 @@ class MeasuredPower:
         unsure_s = COVERAGE_FACTOR * edges.response.tau_uncertainty_s
         sensor = sensor.model_copy(update={"tau_uncertainty_s": unsure_s})
         idle_w = None if times.before is None else _mean_w(whole, times.before)
+        pulses_w = [
+            Readings.of(each, facts).profile.end_w
+            for each in calibrations
+            if (each.source, each.device) == (facts.name, facts.device)
+        ]
         return cls(
             facts=facts,
             trace=trace,
@@ -110,6 +117,7 @@ class MeasuredPower:
             sensor=sensor,
             edges=edges,
             noise=None if is_counter else Noise(whole, sensor, edges, idle_w),
+            range_w=float(np.ptp(np.concatenate((whole.start_w[:1], whole.end_w, *pulses_w)))),
             remarks=remarks,
         )
 
@@ -184,7 +192,8 @@ class MeasuredPower:
         if idle_j:
             parts_j["idle"] = COVERAGE_FACTOR * idle_j
         if self.sensor.is_aliasing:
-            parts_j["aliasing"] = range_w * seconds
+            # Readings that keep step with the load may all show its least power.
+            parts_j["aliasing"] = self.range_w * seconds
         return total(parts_j, reason)
 
     def _gap_j(self, window: Window, range_w: float) -> float:

@@ -188,6 +188,14 @@ def bursting(rng: np.random.Generator) -> Work:
     return work
 
 
+def keeping_step(rng: np.random.Generator) -> Work:
+    """Bursts that keep step with a clock of 1 s."""
+    work = steady(rng)
+    part = work.power.part(*work.phases["write"][0])
+    part[np.arange(part.size) * GRID_S * 4 % 1 >= 0.5] = IDLE_W + 1
+    return work
+
+
 def back_to_back(rng: np.random.Generator) -> Work:
     """Three phases in a row, at different powers."""
     ends_s = np.cumsum([_length_s(rng, 10, 15) for _ in range(3)]).round(3).tolist()
@@ -512,7 +520,10 @@ DOUBTFUL = (
         for name in ("1 s mean behind RC", "exponential mean on a 1 s clock")
         for load in (draining, back_to_back)
     ],
-    Kind("aliased load", lambda _: clocked(0.0), Instant(update_period_s=1.0), bursting),
+    *[
+        Kind(f"aliased load, {name}", lambda _: clocked(0.0), Instant(update_period_s=1.0), load)
+        for name, load in (("bursting", bursting), ("keeping step", keeping_step))
+    ],
 )
 """Kinds whose readings do not show their energy: it is refused, or its uncertainty is large.
 
