@@ -38,6 +38,8 @@ _SPAN = 1.5
 _SETTLED_SHARE = 0.75
 """The rest of each plateau must be settled, to know its power."""
 _RESPONSE_SIGMA = 5.0
+_MOST_SIGMA = 3.0
+"""Noise hides no greater step of power than its mean and so many standard deviations."""
 _LEAST_JUMP = 0.5
 """Each step of power is at least this share of their mean: the load is the same in all pulses."""
 
@@ -113,9 +115,12 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
 
     steps = [_Step.of(readings, edge, length_s / 2) for edge in edges]
     jump_w, unsure_w = _jump(steps)
+    rise_w, rise_unsure_w = _rise(readings, edges, sensor.noise_w, update_s)
+    most_w = max(jump_w + _MOST_SIGMA * unsure_w, rise_w + _MOST_SIGMA * rise_unsure_w)
+    sensor = sensor.model_copy(update={"jump_w": jump_w, "jump_most_w": most_w})
     if not jump_w > _RESPONSE_SIGMA * unsure_w:
         # A slow mean does not follow pulses, but rises under all of them.
-        is_slow = _rises(readings, edges, sensor.noise_w, update_s)
+        is_slow = rise_w > _RESPONSE_SIGMA * rise_unsure_w
         reason = "the readings do not respond to the pulses of the load"
         return refused(reason, responds=None if is_slow else False)
     if min(step.jump_w for step in steps) < _LEAST_JUMP * jump_w:
@@ -281,7 +286,7 @@ class _Step(NamedTuple):
 def _jump(steps: Sequence[_Step]) -> tuple[float, float]:
     """Return the mean rise of power by the load and its standard deviation, by their scatter."""
     jumps_w = np.array([step.jump_w for step in steps])
-    return float(jumps_w.mean()), float(jumps_w.std()) / math.sqrt(jumps_w.size)
+    return float(jumps_w.mean()), float(jumps_w.std(ddof=1)) / math.sqrt(jumps_w.size)
 
 
 def _noise_w(profile: Profile, edges: Sequence[_Edge], span_s: float) -> float:
@@ -293,14 +298,19 @@ def _noise_w(profile: Profile, edges: Sequence[_Edge], span_s: float) -> float:
     return float(np.concatenate(deviations_w).std()) if deviations_w else 0.0
 
 
-def _rises(readings: Readings, edges: Sequence[_Edge], noise: float, update_s: float) -> bool:
-    """Return whether power in the later half of the pulses is above that before them."""
+def _rise(
+    readings: Readings, edges: Sequence[_Edge], noise_w: float, update_s: float
+) -> tuple[float, float]:
+    """Return the step of power if all pulses are one mean, and its standard deviation.
+
+    It is twice the rise of the mean from before them to their later half, as half the time is load.
+    """
     first, middle, last = edges[0], edges[len(edges) // 2], edges[-1]
     half_s, amid_s = first.length_s / 2, last.after_s - middle.at_s
     before_w = readings.between(first.at_s - half_s, first.at_s) / half_s
     rise_w = readings.between(middle.at_s, last.after_s) / amid_s - before_w
     count = max(1.0, half_s / max(update_s, readings.period_s))
-    return rise_w > _RESPONSE_SIGMA * noise / math.sqrt(count)
+    return 2 * rise_w, 2 * noise_w / math.sqrt(count)
 
 
 def _curve(readings: Readings, steps: Sequence[_Step]) -> Curve:

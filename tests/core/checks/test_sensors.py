@@ -204,6 +204,8 @@ def sensor_of(**changes: Any) -> SensorRecord:
             "train_share": 0.004,
             "train_share_uncertainty": 0.01,
             "responds": True,
+            "jump_w": 4.0,
+            "jump_most_w": 4.1,
             "declared_tau_s": 0.5,
             **changes,
         }
@@ -301,7 +303,13 @@ def two_sources(one: SensorRecord, other: SensorRecord) -> RunRecord:
     return with_power(record, sources=sources)
 
 
-SILENT = {"basis": "declared", "reason": "it does not respond", "responds": False}
+SILENT = {
+    "basis": "declared",
+    "reason": "it does not respond",
+    "responds": False,
+    "jump_w": 0.1,
+    "jump_most_w": 0.4,
+}
 
 
 def test_a_meter_of_another_drive_fails_where_another_source_responds() -> None:
@@ -314,6 +322,13 @@ def test_a_meter_of_another_drive_fails_where_another_source_responds() -> None:
         two_sources(sensor_of(**SILENT), sensor_of(**SILENT)),
     ):
         assert {each.verdict for each in checks(alone, "sensor_calibrated")} == {"not_checked"}
+
+
+@pytest.mark.parametrize("most_w", [2.1, 9.0, None])
+def test_noise_that_could_hide_the_load_fails_no_run(most_w: float | None) -> None:
+    noisy = sensor_of(**{**SILENT, "jump_most_w": most_w})
+    found, other = checks(two_sources(noisy, sensor_of()), "sensor_calibrated")
+    assert (found.verdict, other.verdict) == ("not_checked", "pass")
 
 
 @pytest.mark.parametrize("scope", OTHER_SCOPES)

@@ -144,7 +144,22 @@ def test_meter_that_aliases_fails_the_train() -> None:
 
 def test_readings_of_another_drive_do_not_respond() -> None:
     for seed in range(5):
-        assert calibrated(Instant(), idle, seed).responds is False
+        found = calibrated(Instant(), idle, seed)
+        assert found.responds is False
+        assert found.jump_most_w is not None
+        assert found.jump_most_w < 1.0
+
+
+def test_noise_can_hide_the_load() -> None:
+    def noisy(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
+        return instant(power, reads_s, rng) + rng.normal(0.0, 40.0, reads_s.size) + 100.0
+
+    jump_w = calibrated(Instant(), instant).jump_w
+    assert jump_w is not None
+    for seed in range(20):
+        most_w = calibrated(Instant(), noisy, seed).jump_most_w
+        assert most_w is not None
+        assert most_w > jump_w / 2
 
 
 @pytest.mark.parametrize(

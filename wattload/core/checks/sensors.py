@@ -37,6 +37,9 @@ OWN_SHARE = 0.02
 DIFFER_SHARE = 0.05
 """Beyond this share, two sources of one device do not measure the same thing."""
 
+SILENT_SHARE = 0.5
+"""A source that can't have seen this share of another's step of power ignored the load."""
+
 STUCK_S = 30.0
 STUCK_SAMPLES = 100
 FINE_W = 0.1
@@ -130,20 +133,16 @@ def sensor_calibrated(record: RunRecord) -> Sequence[Check]:
     Energies use the calibrated delay, so a sensor that differs from the declared one is a warning:
     beyond three sigmas, and by more than 1 % of the energy of a phase. So is one that a fast train
     of pulses showed to alias or to be not linear. A source whose readings ignored the load that
-    another source of the drive followed can't be of this drive: that fails the run.
+    another source of the drive followed can't be of this drive: that fails the run. But a source
+    whose noise could hide half of the other's step is only not calibrated.
     """
-    followed = {
-        (source.host, source.device)
-        for source in record.power.sources
-        if source.sensor is not None and source.sensor.responds
-    }
+    followed: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for source in record.power.sources:
+        if source.sensor is not None and source.sensor.responds:
+            key = (source.host, source.device)
+            followed[key] = max(followed[key], source.sensor.jump_w or 0.0)
     return [
-        _calibrated(
-            record,
-            source,
-            source.sensor,
-            is_followed=(source.host, source.device) in followed,
-        )
+        _calibrated(record, source, source.sensor, followed[source.host, source.device])
         for source in record.power.sources
         if source.sensor is not None and source.facts is not None
         if source.facts.scope is Scope.DRIVE
@@ -151,9 +150,9 @@ def sensor_calibrated(record: RunRecord) -> Sequence[Check]:
 
 
 def _calibrated(
-    record: RunRecord, source: PowerSourceRecord, sensor: SensorRecord, *, is_followed: bool
+    record: RunRecord, source: PowerSourceRecord, sensor: SensorRecord, followed_w: float
 ) -> Check:
-    """Judge one sensor; ``is_followed`` is whether another one of the device responded."""
+    """Judge one sensor; ``followed_w`` is the step of power that the device's sensors showed."""
     name = f"sensor_calibrated_{source.device}_{source.name}{of_host(record, source.host)}"
     figures = {
         "tau_s": sensor.tau_s,
@@ -161,7 +160,8 @@ def _calibrated(
         "declared_tau_s": sensor.declared_tau_s,
         "train_share": sensor.train_share,
     }
-    if sensor.responds is False and is_followed:
+    most_w = math.inf if sensor.jump_most_w is None else sensor.jump_most_w
+    if sensor.responds is False and most_w < SILENT_SHARE * followed_w:
         return Check(
             name=name,
             verdict="fail",

@@ -261,7 +261,9 @@ class SensorRecord(Frozen):
     uncertainty.
     ``train_share`` is the mean power of the train of pulses between both plateaus' (0 to 1) less
     the share of time with load: far from 0 for a meter that aliases or is not linear. ``responds``
-    is whether readings follow the load at all. ``reason`` is why it was not calibrated.
+    is whether readings follow the load at all. ``jump_w`` is the step of power that they show of
+    it, and ``jump_most_w`` the greatest that their noise could hide, at three sigmas. ``reason`` is
+    why it was not calibrated.
     """
 
     basis: Literal["calibrated", "declared"]
@@ -280,6 +282,8 @@ class SensorRecord(Frozen):
     train_share: float | None = None
     train_share_uncertainty: float | None = None
     responds: bool | None = None
+    jump_w: float | None = None
+    jump_most_w: float | None = None
     declared_tau_s: float | None = None
 
     @property
