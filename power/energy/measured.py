@@ -185,8 +185,7 @@ class MeasuredPower:
         parts_j = {
             **stated_j,
             "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
-            "edges": COVERAGE_FACTOR
-            * math.hypot(self._edges_j(both), self._falls_j(len(windows or net), range_w)),
+            "edges": COVERAGE_FACTOR * math.hypot(self._edges_j(both), self._falls_j(both)),
             "gap": sum(self._gap_j(each, range_w) for each in both),
         }
         if idle_j:
@@ -237,9 +236,30 @@ class MeasuredPower:
             response.kappa_uncertainty_s * kappa_w,
         )
 
-    def _falls_j(self, count: int, range_w: float) -> float:
-        """Return the standard uncertainty by falls that may show later than rises."""
-        return self.sensor.fall_later_s * range_w * count / math.sqrt(3)
+    def _falls_j(self, windows: Sequence[Window]) -> float:
+        """Return the standard uncertainty by falls that may show later than rises.
+
+        Each fall of the readings in the windows, or by their end, adds its depth times the delay.
+        Fast loads fall as much again between the reads. The calibration's train had such, and was
+        on for half of its time: power above the least one may be off by as large a share.
+        """
+        late_s = abs(self.sensor.fall_later_s)
+        if not late_s:
+            return 0.0
+        time_ns, watts = self.edges.profile.end_ns, self.edges.profile.end_w
+        fallen_w = np.concatenate(([0.0], np.maximum(-np.diff(watts), 0.0).cumsum()))
+        until_ns = round((self.sensor.settle_s + late_s) * NS_PER_S)
+        sum_w, counted_ns = 0.0, 0
+        for start_ns, end_ns in sorted(windows):  # a rest may begin at the end of a phase
+            at_ns = np.array([max(start_ns, counted_ns), max(end_ns + until_ns, counted_ns)])
+            first, last = np.clip(np.searchsorted(time_ns, at_ns) - 1, 0, watts.size - 1).tolist()
+            sum_w += fallen_w[last] - fallen_w[first]
+            counted_ns = int(at_ns[1])
+        sum_w += max(0.0, sum_w - float(np.ptp(watts)))
+        least_w = float(watts.min())
+        above_j = sum(self.edges.between_j(*each) for each in windows) - least_w * _seconds(windows)
+        share = 2 * abs(self.sensor.train_share or 0.0)
+        return max(late_s * sum_w, share * above_j) / math.sqrt(3)
 
     def disagreement_j(self, windows: Iterable[Window]) -> float:
         """Return the largest disagreement of the ways at an edge of some windows, 0 without any."""

@@ -279,9 +279,9 @@ def shifted(offset_w: float, inner: Reader) -> Reader:
     return lambda power, reads_s, rng: inner(power, reads_s, rng) + offset_w
 
 
-def fast_attack(power: Power, reads_s: Floats, rng: np.random.Generator) -> Floats:
-    """Read a detector that rises with 0.1 s and falls with 1.5 s."""
-    return noise(power.followed(0.1, 1.5).at(reads_s), rng)
+def fast_attack(fall_s: float) -> Reader:
+    """Return a detector that rises with 0.1 s and falls slower."""
+    return lambda power, reads_s, rng: noise(power.followed(0.1, fall_s).at(reads_s), rng)
 
 
 def with_gap(gap_s: float, inner: Reader) -> Reader:
@@ -508,7 +508,11 @@ DOUBTFUL = (
         ON_CLOCK,
         range_w=10.0,
     ),
-    Kind("fast attack and slow decay", lambda _: fast_attack, Instant()),
+    Kind("fast attack and slow decay, steady", lambda _: fast_attack(1.5), Instant()),
+    Kind("fast attack and slow decay, bursting", lambda _: fast_attack(0.3), Instant(), bursting),
+    Kind(
+        "fast attack and very slow decay, bursting", lambda _: fast_attack(1.5), Instant(), bursting
+    ),
     Kind(
         "offset within its accuracy",
         lambda rng: shifted(rng.uniform(-0.3, 0.3), sliding()),
